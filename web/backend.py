@@ -21,19 +21,19 @@ from werkzeug.wrappers import Response
 
 from farm.broker.wake import Ring, Wake
 from farm.cells.reading import SweepReading
+from farm.processes.cache import Cache
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
 from web.access.sessions import Sessions
-from web.advice.kept_advice import AdviceCache
+from web.advice.advice_cache import AdviceCache
 from web.background import Background
 from web.data.uploads import Uploads
-from web.kept import Kept
 from web.live.changes import ChangeKind, Changes, Look, Subject
 from web.new_sweep.drafts import Drafts, Sent
-from web.sweep.kept_sweeps import kept_reading
+from web.sweep.cached_sweeps import cached_reading
 
 _KEY = "benchfarm"
 _WRITES = "in_each_transaction"
@@ -50,19 +50,19 @@ class Backend:
     changes: Changes
     advice: AdviceCache
     # Each of the tables, of 5,000 cells, is some 8 MB.
-    tables: Kept = field(default_factory=lambda: Kept(most=8))
-    comparisons: Kept = field(default_factory=lambda: Kept(most=8))
-    pictures: Kept = field(default_factory=lambda: Kept(most=32))
-    paces: Kept = field(default_factory=lambda: Kept(most=32))
-    queues: Kept = field(default_factory=lambda: Kept(most=2))
+    tables: Cache = field(default_factory=lambda: Cache(most=8))
+    comparisons: Cache = field(default_factory=lambda: Cache(most=8))
+    pictures: Cache = field(default_factory=lambda: Cache(most=32))
+    paces: Cache = field(default_factory=lambda: Cache(most=32))
+    queues: Cache = field(default_factory=lambda: Cache(most=2))
     background: Background = field(default_factory=Background)
     uploads: Uploads = field(default_factory=Uploads)
     drafts: Drafts = field(default_factory=Drafts)
     sent: Sent = field(default_factory=Sent)
-    drawings: Kept = field(default_factory=lambda: Kept(most=32))
-    papers: Kept = field(default_factory=lambda: Kept(most=32))
+    drawings: Cache = field(default_factory=lambda: Cache(most=32))
+    papers: Cache = field(default_factory=lambda: Cache(most=32))
     sessions: Sessions = field(default_factory=Sessions)
-    callers: Kept = field(default_factory=lambda: Kept(most=64))
+    callers: Cache = field(default_factory=lambda: Cache(most=64))
     # Of drafts. A thread of its own, since it also waits for fits: no plan shall wait behind it.
     expectations: Background = field(default_factory=lambda: Background(patience_s=0.05))
     predictions: Background = field(default_factory=lambda: Background(patience_s=0.0))
@@ -103,7 +103,7 @@ def read_session() -> AbstractContextManager[Session]:
 def sweep_reading(session: Session, sweep_id: int) -> SweepReading:
     """Return the cells of a sweep as the session sees them. Raises NotFound: there is no sweep."""
     behind = backend()
-    return kept_reading(behind.tables, session, sweep_id, prices=behind.prices)
+    return cached_reading(behind.tables, session, sweep_id, prices=behind.prices)
 
 
 @contextmanager

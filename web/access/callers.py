@@ -172,7 +172,7 @@ def _looked_up(presented: str | None, token_id: int | None, *, may_be_open: bool
     if presented is not None or not is_live_look():
         return look_up()
     since_s = time.monotonic() - LIFE_S
-    return backend().callers.of(token_id, look_up, is_good=lambda made: made.begun_s >= since_s)
+    return backend().callers.get(token_id, look_up, is_good=lambda made: made.begun_s >= since_s)
 
 
 def _bearer() -> str | None:

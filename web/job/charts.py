@@ -14,10 +14,10 @@ from farm.charts.job.reading import ChartSelection, read_job
 from farm.charts.job.steps import StepSummary
 from farm.charts.timelines import Shade, TimelineFigure
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
+from farm.processes.cache import Cache
 from farm.store.engine import reading
 from farm.store.tables import AttemptRow
 from web.drawing.drawn import Drawn, drawn
-from web.kept import Kept
 
 _KEPT_RUNNING_S = 1.0
 _KEPT_OVER_S = 60.0
@@ -44,7 +44,7 @@ class JobCharts:
 
 def job_charts(
     session: Session,
-    drawings: Kept,
+    drawings: Cache,
     attempt: AttemptRow,
     shown: ChartSelection,
     *,

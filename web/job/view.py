@@ -14,6 +14,7 @@ from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.trainer_lines import Epoch
+from farm.processes.cache import Cache
 from farm.store.measurements.neighbours import neighbours_of, repetitions_of
 from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs
@@ -25,7 +26,6 @@ from web.job.comparison import Compared, compare
 from web.job.network import Network, network_of
 from web.job.ranks import RankCard, card, chosen_ranks
 from web.job.shares import Shares, rank_shares, shares
-from web.kept import Kept
 
 _RANKS_READ = 256
 _RANKS_LISTED = 64
@@ -81,7 +81,7 @@ class JobComparison:
 
 def shown_attempt(
     session: Session,
-    drawings: Kept,
+    drawings: Cache,
     story: Story,
     spec: JobSpec,
     asked: Selection,

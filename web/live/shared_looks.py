@@ -18,9 +18,9 @@ from typing import TypeVar
 from flask import Flask, Response, current_app, g, request, session
 from flask.typing import ResponseReturnValue
 
+from farm.processes.cache import Cache
 from web.access.admission import PLACE_OF_TOKEN, csrf_token
 from web.access.callers import caller
-from web.kept import Kept
 from web.live.looks import LIFE_S, is_live_look
 
 _MOST_KEPT = 16  # pages of some hundred kilobytes
@@ -43,7 +43,7 @@ class Look:
 
 def install(app: Flask) -> None:
     """Give an app its looks."""
-    app.extensions[_KEY] = Kept(most=_MOST_KEPT)
+    app.extensions[_KEY] = Cache(most=_MOST_KEPT)
 
 
 def shared(view: _View) -> _View:
@@ -55,11 +55,11 @@ def shared(view: _View) -> _View:
             return view(**names)
         who = caller()
         key = (request.full_path, who.scope, who.is_farm_open)
-        looks: Kept = current_app.extensions[_KEY]
+        looks: Cache = current_app.extensions[_KEY]
         # By when it was asked for: those who wait for one that takes long share it too.
         since_s = time.monotonic() - LIFE_S
         try:
-            look: Look = looks.of(
+            look: Look = looks.get(
                 key, lambda _: _make(view, names), is_good=lambda made: made.begun_s >= since_s
             )
         except _NotShared as other:

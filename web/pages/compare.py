@@ -13,8 +13,8 @@ from farm.store.sweeps.sweeps import SweepSummary, list_sweeps, sweep_summary
 from web import received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
+from web.sweep.cached_sweeps import cached_comparison
 from web.sweep.comparison import CHANCE_RATIO, by_difference
-from web.sweep.kept_sweeps import kept_comparison
 
 bp = Blueprint("compare", __name__)
 
@@ -46,7 +46,7 @@ def get_compare() -> ResponseReturnValue:
         b, b_table = _sweep(session, b_id)
     found = None
     if a_table is not None and b_table is not None:
-        found = kept_comparison(backend().comparisons, (a_id, b_id), a_table, b_table)
+        found = cached_comparison(backend().comparisons, (a_id, b_id), a_table, b_table)
     pairs = [] if found is None else found.pairs
     ordered = by_difference(pairs) if sort else pairs
     first = (page - 1) * _PAIRS_SHOWN

@@ -78,7 +78,7 @@ def _picture(sweep_id: str, name: str, *, form: str, media_type: str) -> Respons
         raise NotFound("pictures need matplotlib: pip install 'benchfarm[plot]'")
     chart, title, token = _chart(sweep_id, name)
     key = (sweep_id, name, form, *sorted(request.args.items()))
-    content, _ = backend().papers.of(
+    content, _ = backend().papers.get(
         key,
         lambda _: (picture_file(chart, form), token),
         is_good=lambda made: made.value[1] is token,

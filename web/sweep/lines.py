@@ -26,7 +26,7 @@ from farm.measuring.scaling import Baselines, efficiency
 from farm.store.dashboard import SweepJob
 from farm.store.measurements.cell_rows import FailedJob
 from farm.values.codec import from_json
-from web.advice.kept_advice import Advice
+from web.advice.advice_cache import Advice
 from web.setup_words import network_words
 
 # Axes that have a column of their own; the others share one.

@@ -12,16 +12,16 @@ from farm.cells.choice import Choice
 from farm.cells.table import SweepTable
 from farm.charts.heat_map import heat_map
 from farm.charts.sweep_figures import figures_of
+from farm.processes.cache import Cache
 from web.drawing.drawn import drawn
 from web.drawing.paper import can_draw
-from web.kept import Kept
 
 _MANY_CELLS = 500
 _LIFE_S = 10.0  # of pictures of so many cells, of which each change would draw them anew
 
 
-def pictures_of(kept: Kept, sweep_id: int, table: SweepTable, choice: Choice) -> Markup:
-    """Return them as HTML, of many cells as they were some seconds ago. Mutates `kept`."""
+def pictures_of(cache: Cache, sweep_id: int, table: SweepTable, choice: Choice) -> Markup:
+    """Return them as HTML, of many cells as they were some seconds ago. Mutates `cache`."""
     shown = choice.address(sort=None, show=None, cells=None, page=None)
     key = (sweep_id, *sorted(shown.items()))
 
@@ -30,11 +30,13 @@ def pictures_of(kept: Kept, sweep_id: int, table: SweepTable, choice: Choice) ->
 
     if len(table.lines) > _MANY_CELLS:
         renew = copy_current_request_context(draw)
-        text, _ = kept.for_a_while(
+        text, _ = cache.for_a_while(
             key, draw, keep_s=_LIFE_S, renew=renew, is_still_so=lambda it: it[1] is table.token
         )
     else:
-        text, _ = kept.of(key, lambda _: draw(), is_good=lambda made: made.value[1] is table.token)
+        text, _ = cache.get(
+            key, lambda _: draw(), is_good=lambda made: made.value[1] is table.token
+        )
     return Markup(text)  # noqa: S704 (drawn as Markup)
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.spec import TrainingPass
 from farm.measuring.noise import disturbance_of
+from farm.processes.cache import Cache
 from farm.recommend.answering.learning import Curves
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
@@ -108,10 +107,7 @@ class KnowledgeCache:
     """What was asked about last. Threads share it; it serves one store."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str | None, str | None], tuple[Hashable, Knowledge]] = (
-            OrderedDict()
-        )
+        self._cache = Cache(most=_MOST_KEPT)
 
     def of(
         self, session: Session, *, origin: str, model: str | None, dataset: str | None
@@ -121,16 +117,11 @@ class KnowledgeCache:
         # Of these alone: what the farm measures all day says nothing new about an imported study.
         which = MeasurementFilter(origin=origin, model=model, dataset=dataset)
         stamp = measurements_stamp(session, which)
-        with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
-        knowledge = read_knowledge(session, origin=origin, model=model, dataset=dataset)
-        with self._lock:
-            self._kept[key] = (stamp, knowledge)
-            self._kept.move_to_end(key)
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
+
+        def read(before: tuple[Hashable, Knowledge] | None) -> tuple[Hashable, Knowledge]:
+            return stamp, read_knowledge(session, origin=origin, model=model, dataset=dataset)
+
+        _, knowledge = self._cache.get(key, read, is_good=lambda made: made.value[0] == stamp)
         return knowledge
 
 

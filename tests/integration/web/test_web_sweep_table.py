@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from farm.cells.reading import SweepReading, first_cells, read_sweep
 from farm.gang.lifecycle import AttemptState, JobState
+from farm.processes.cache import Cache
 from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import load_prices
 from farm.store.engine import reading, writing
@@ -19,10 +20,9 @@ from tests.e2e.live_farm import wait_until
 from tests.integration.web.test_web_sweep_page import add_measured, grid
 from tests.web_client import client_of, web_settings
 from tests.web_reading import page_of, read
-from web.advice.kept_advice import Advice, AdviceCache
-from web.kept import Kept
-from web.sweep import kept_sweeps
-from web.sweep.kept_sweeps import kept_reading
+from web.advice.advice_cache import Advice, AdviceCache
+from web.sweep import cached_sweeps
+from web.sweep.cached_sweeps import cached_reading
 
 PRICES = load_prices()
 LATER = factories.NOW + factories.seconds(600)
@@ -118,7 +118,7 @@ def test_pages_of_a_sweep_that_is_too_large_have_true_counts(
     with writing(engine) as session:
         for job in session.scalars(sa.select(JobRow).where(JobRow.sweep_id == sweep_id)):
             job.state = JobState.FAILED
-    monkeypatch.setattr(kept_sweeps, "MOST_JOBS", 7)
+    monkeypatch.setattr(cached_sweeps, "MOST_JOBS", 7)
     client = client_of(engine)
     page = read(page_of(client, f"/sweeps/{sweep_id}"))
     assert "Summed up are the first 2 of 6 cells, as the sweep has 18 jobs" in page
@@ -130,14 +130,14 @@ def test_pages_of_a_sweep_that_is_too_large_have_true_counts(
 
 def test_a_table_is_kept_until_something_changes(engine: sa.Engine) -> None:
     sweep_id = add_measured(engine, *grid())
-    kept = Kept(most=8)
+    cache = Cache(most=8)
     with reading(engine) as session:
-        first = kept_reading(kept, session, sweep_id, prices=PRICES)
-        assert kept_reading(kept, session, sweep_id, prices=PRICES) is first
+        first = cached_reading(cache, session, sweep_id, prices=PRICES)
+        assert cached_reading(cache, session, sweep_id, prices=PRICES) is first
     with writing(engine) as session:
         session.scalars(sa.select(JobRow)).first().attempt_count += 1  # type: ignore[union-attr] # there
     with reading(engine) as session:
-        renewed = kept_reading(kept, session, sweep_id, prices=PRICES)
+        renewed = cached_reading(cache, session, sweep_id, prices=PRICES)
     assert renewed is not first
     assert renewed.table.lines == first.table.lines
 

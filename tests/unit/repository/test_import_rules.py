@@ -73,7 +73,8 @@ RULES: dict[str, set[str]] = {
     "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.expected": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
-    "farm.recommend.kept.knowledge": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.recommend.kept.knowledge": PURE
+    | {"farm.processes.cache", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictors.threads": {"numpy", "threadpoolctl"},
     "farm.recommend.sweep_answers": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictions": PURE | {"farm.recommend", "farm.store", *STORE},

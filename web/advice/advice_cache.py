@@ -97,7 +97,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class _KeptAdvice:
+class _CachedAdvice:
     stamp: Hashable
     advice: Sequence[Advice]
     made_at_s: float  # of the monotonic clock
@@ -111,7 +111,7 @@ class AdviceCache:
         self._memory = memory
         self._many = many
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, _KeptAdvice] = OrderedDict()
+        self._kept: OrderedDict[int, _CachedAdvice] = OrderedDict()
         self._is_working = False
 
     def of_sweep(self, session: Session, sweep_id: int) -> Sequence[Advice] | None:
@@ -132,10 +132,10 @@ class AdviceCache:
 
     def _make(self, session: Session, sweep_id: int, stamp: Hashable) -> Sequence[Advice]:
         advice = advise(session, sweep_id, self._memory)
-        self._keep(sweep_id, _KeptAdvice(stamp, advice, time.monotonic()))
+        self._keep(sweep_id, _CachedAdvice(stamp, advice, time.monotonic()))
         return advice
 
-    def _keep(self, sweep_id: int, made: _KeptAdvice) -> None:
+    def _keep(self, sweep_id: int, made: _CachedAdvice) -> None:
         with self._lock:
             self._kept[sweep_id] = made
             self._kept.move_to_end(sweep_id)
@@ -156,7 +156,7 @@ class AdviceCache:
         except Exception:
             logger.exception("the advice of a sweep could not be made", extra={"sweep": sweep_id})
             # Not again with every look.
-            self._keep(sweep_id, _KeptAdvice(None, (), time.monotonic()))
+            self._keep(sweep_id, _CachedAdvice(None, (), time.monotonic()))
         finally:
             with self._lock:
                 self._is_working = False

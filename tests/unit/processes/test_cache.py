@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from farm.errors import InvalidSpec
-from web.kept import Kept, KeptValue
+from farm.processes.cache import Cache, CachedValue
 
 PATIENCE_S = 10.0
 
@@ -23,37 +23,37 @@ class _Maker:
         return f"value {self.count} after {before}"
 
 
-def _always(made: KeptValue[str]) -> bool:
+def _always(made: CachedValue[str]) -> bool:
     return True
 
 
-def _never(made: KeptValue[str]) -> bool:
+def _never(made: CachedValue[str]) -> bool:
     return False
 
 
 def test_what_is_good_is_made_once_for_each_key() -> None:
-    kept, make = Kept(most=8), _Maker()
-    assert {kept.of("a", make, is_good=_always) for _ in range(3)} == {"value 1 after None"}
-    assert kept.of("b", make, is_good=_always) == "value 2 after None"
+    cache, make = Cache(most=8), _Maker()
+    assert {cache.get("a", make, is_good=_always) for _ in range(3)} == {"value 1 after None"}
+    assert cache.get("b", make, is_good=_always) == "value 2 after None"
 
 
 def test_what_is_not_good_any_more_is_made_out_of_the_last() -> None:
-    kept, make = Kept(most=8), _Maker()
-    kept.of("a", make, is_good=_never)
-    assert kept.of("a", make, is_good=_never) == "value 2 after value 1 after None"
+    cache, make = Cache(most=8), _Maker()
+    cache.get("a", make, is_good=_never)
+    assert cache.get("a", make, is_good=_never) == "value 2 after value 1 after None"
 
 
 def test_those_that_were_not_asked_for_lately_are_forgotten() -> None:
-    kept, make = Kept(most=2), _Maker()
+    cache, make = Cache(most=2), _Maker()
     for key in ("a", "b", "a", "c"):
-        kept.of(key, make, is_good=_always)
-    assert kept.of("a", make, is_good=_always) == "value 1 after None"
-    assert kept.of("b", make, is_good=_always) == "value 4 after None"
+        cache.get(key, make, is_good=_always)
+    assert cache.get("a", make, is_good=_always) == "value 1 after None"
+    assert cache.get("b", make, is_good=_always) == "value 4 after None"
 
 
 def test_who_waits_for_a_value_gets_that_one_however_long_it_took() -> None:
     """Else each of those who wait behind a slow one would make another, one after the other."""
-    kept, make = Kept(most=8), _Maker()
+    cache, make = Cache(most=8), _Maker()
     has_begun, may_end = threading.Event(), threading.Event()
     found: list[str] = []
 
@@ -63,7 +63,7 @@ def test_who_waits_for_a_value_gets_that_one_however_long_it_took() -> None:
         return make(before)
 
     threads = [
-        threading.Thread(target=lambda: found.append(kept.of("a", make_slowly, is_good=_always)))
+        threading.Thread(target=lambda: found.append(cache.get("a", make_slowly, is_good=_always)))
         for _ in range(5)
     ]
     threads[0].start()
@@ -78,7 +78,7 @@ def test_who_waits_for_a_value_gets_that_one_however_long_it_took() -> None:
 
 def test_who_has_waited_in_vain_makes_it_himself() -> None:
     """Who makes it may hang in the store, and those who wait hold connections of their own."""
-    kept, make = Kept(most=8, patience_s=0.01), _Maker()
+    cache, make = Cache(most=8, patience_s=0.01), _Maker()
     has_begun, may_end = threading.Event(), threading.Event()
 
     def hang(before: str | None) -> str:
@@ -86,31 +86,31 @@ def test_who_has_waited_in_vain_makes_it_himself() -> None:
         assert may_end.wait(PATIENCE_S)
         return "at last"
 
-    hanging = threading.Thread(target=lambda: kept.of("a", hang, is_good=_always))
+    hanging = threading.Thread(target=lambda: cache.get("a", hang, is_good=_always))
     hanging.start()
     assert has_begun.wait(PATIENCE_S)
-    assert kept.of("a", make, is_good=_always) == "value 1 after None"
+    assert cache.get("a", make, is_good=_always) == "value 1 after None"
     may_end.set()
     hanging.join(PATIENCE_S)
 
 
 def test_what_could_not_be_made_is_made_by_the_next() -> None:
-    kept, make = Kept(most=8), _Maker()
+    cache, make = Cache(most=8), _Maker()
 
     def fail(before: str | None) -> str:
         raise RuntimeError("the store is away")
 
     with pytest.raises(RuntimeError):
-        kept.of("a", fail, is_good=_always)
-    assert kept.of("a", make, is_good=_always) == "value 1 after None"
+        cache.get("a", fail, is_good=_always)
+    assert cache.get("a", make, is_good=_always) == "value 1 after None"
 
 
 def test_what_is_still_so_is_good_however_old_it_is() -> None:
     clock = _Clock()
-    kept, made = Kept(most=8, clock=clock), iter(range(10))
+    cache, made = Cache(most=8, clock=clock), iter(range(10))
 
     def ask(least: int) -> int:
-        return kept.for_a_while(
+        return cache.for_a_while(
             "a", lambda: next(made), keep_s=1.0, is_still_so=lambda value: value >= least
         )
 
@@ -129,16 +129,16 @@ class _Clock:
 
 def test_a_value_is_made_again_once_it_is_old() -> None:
     clock = _Clock()
-    kept, made = Kept(most=8, clock=clock), iter(range(10))
-    assert [kept.for_a_while("a", lambda: next(made), keep_s=1.0) for _ in range(3)] == [0, 0, 0]
-    assert kept.for_a_while("b", lambda: next(made), keep_s=1.0) == 1
+    cache, made = Cache(most=8, clock=clock), iter(range(10))
+    assert [cache.for_a_while("a", lambda: next(made), keep_s=1.0) for _ in range(3)] == [0, 0, 0]
+    assert cache.for_a_while("b", lambda: next(made), keep_s=1.0) == 1
     clock.now_s += 1.0
-    assert kept.for_a_while("a", lambda: next(made), keep_s=1.0) == 2
+    assert cache.for_a_while("a", lambda: next(made), keep_s=1.0) == 2
 
 
 def test_what_took_long_is_kept_ten_times_as_long() -> None:
     clock = _Clock()
-    kept = Kept(most=8, clock=clock)
+    cache = Cache(most=8, clock=clock)
     made: list[None] = []
 
     def slowly() -> int:
@@ -146,18 +146,18 @@ def test_what_took_long_is_kept_ten_times_as_long() -> None:
         made.append(None)
         return len(made)
 
-    kept.for_a_while("a", slowly, keep_s=1.0)
+    cache.for_a_while("a", slowly, keep_s=1.0)
     clock.now_s += 19.0
-    assert kept.for_a_while("a", slowly, keep_s=1.0) == 1
+    assert cache.for_a_while("a", slowly, keep_s=1.0) == 1
     clock.now_s += 1.0
-    assert kept.for_a_while("a", slowly, keep_s=1.0) == 2
+    assert cache.for_a_while("a", slowly, keep_s=1.0) == 2
 
 
 def test_an_error_is_not_kept() -> None:
-    kept = Kept(most=8)
+    cache = Cache(most=8)
     with pytest.raises(InvalidSpec):
-        kept.for_a_while("a", _refuse, keep_s=60.0)
-    assert kept.for_a_while("a", lambda: 5, keep_s=60.0) == 5
+        cache.for_a_while("a", _refuse, keep_s=60.0)
+    assert cache.for_a_while("a", lambda: 5, keep_s=60.0) == 5
 
 
 def _refuse() -> int:
@@ -166,8 +166,8 @@ def _refuse() -> int:
 
 def test_others_are_given_the_last_one_while_one_makes_the_next() -> None:
     clock = _Clock()
-    kept = Kept(most=8, clock=clock)
-    assert kept.for_a_while("a", lambda: "old", keep_s=1.0) == "old"
+    cache = Cache(most=8, clock=clock)
+    assert cache.for_a_while("a", lambda: "old", keep_s=1.0) == "old"
     clock.now_s += 2.0
     begun, may_end, found = threading.Event(), threading.Event(), []
 
@@ -177,20 +177,20 @@ def test_others_are_given_the_last_one_while_one_makes_the_next() -> None:
         return "new"
 
     worker = threading.Thread(
-        target=lambda: found.append(kept.for_a_while("a", slowly, keep_s=1.0))
+        target=lambda: found.append(cache.for_a_while("a", slowly, keep_s=1.0))
     )
     worker.start()
     assert begun.wait(10)
-    assert kept.for_a_while("a", lambda: "twice", keep_s=1.0) == "old"
+    assert cache.for_a_while("a", lambda: "twice", keep_s=1.0) == "old"
     may_end.set()
     worker.join(10)
     assert found == ["new"]
-    assert kept.for_a_while("a", lambda: "twice", keep_s=1.0) == "new"
+    assert cache.for_a_while("a", lambda: "twice", keep_s=1.0) == "new"
 
 
 def test_what_takes_long_is_made_again_by_a_thread_while_nobody_waits() -> None:
     clock = _Clock()
-    kept = Kept(most=8, clock=clock)
+    cache = Cache(most=8, clock=clock)
     may_end, has_ended = threading.Event(), threading.Event()
 
     def slowly() -> str:
@@ -203,12 +203,12 @@ def test_what_takes_long_is_made_again_by_a_thread_while_nobody_waits() -> None:
         return "new"
 
     def ask() -> str:
-        return kept.for_a_while("a", slowly, keep_s=1.0, renew=again)
+        return cache.for_a_while("a", slowly, keep_s=1.0, renew=again)
 
     assert ask() == "old"
     clock.now_s += 11.0
     assert [ask() for _ in range(3)] == ["old"] * 3
-    [thread] = [one for one in threading.enumerate() if one.name == "kept"]
+    [thread] = [one for one in threading.enumerate() if one.name == "cache"]
     may_end.set()
     thread.join(10)
     assert has_ended.is_set()
@@ -217,12 +217,12 @@ def test_what_takes_long_is_made_again_by_a_thread_while_nobody_waits() -> None:
 
 def test_who_asks_for_what_is_long_out_of_date_waits_for_it() -> None:
     clock = _Clock()
-    kept, made = Kept(most=8, clock=clock), iter(range(10))
+    cache, made = Cache(most=8, clock=clock), iter(range(10))
 
     def slowly() -> int:
         clock.now_s += 1.0
         return next(made)
 
-    assert kept.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 0
+    assert cache.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 0
     clock.now_s += 100.0
-    assert kept.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 1
+    assert cache.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 1

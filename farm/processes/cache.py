@@ -1,9 +1,8 @@
-"""What took long to make, kept while it is good: many readers look at the same at once.
+"""A cache of values that take long to make, for many threads that ask for the same at once.
 
-One who asks makes it, and whoever asks meanwhile waits for what he finds. What is good the caller
-says: what is of this stamp, of the last second, or what took long itself: a live page asks again
-every second or two, and forty readers do; a day of a wide gang changes little meanwhile, and the
-store has others to serve.
+The first thread that asks makes the value, and others wait for it. The caller says how long a value
+is good: as long as a stamp is the same, for a second, or ten times as long as it took to make.
+Forty viewers of a live page ask again every second or two, and the store has others to serve.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TURN = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptValue(Generic[_T]):
+class CachedValue(Generic[_T]):
     """A value, when its making began, by the monotonic clock, and how long that took."""
 
     value: _T
@@ -49,13 +48,13 @@ class _Slot:
     """One key's. Its lock is held by who makes."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    made: KeptValue[object] | None = None
+    made: CachedValue[object] | None = None
 
 
-class Kept:
-    """Values by key, the `most` that were asked for last. Threads share it.
+class Cache:
+    """Values by key: the `most` that were asked for last. Threads share it.
 
-    What cannot be made is not kept: the error is that of who asked.
+    An error is raised to the thread that made the value, and not kept.
     """
 
     def __init__(
@@ -71,24 +70,24 @@ class Kept:
         self._lock = threading.Lock()
         self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
 
-    def of(
+    def get(
         self,
         key: Hashable,
         make: Callable[[_T | None], _T],
         *,
-        is_good: Callable[[KeptValue[_T]], bool],
+        is_good: Callable[[CachedValue[_T]], bool],
     ) -> _T:
-        """Return what is good, or make it: `make` is given what was made last, which is not.
+        """Return a good value, or make one: `make` is given the last value, which is good no more.
 
-        Whoever has waited in vain for another who makes it does so himself.
+        A thread that has waited in vain for another one makes the value itself.
         """
         slot = self._slot(key)
-        made = cast("KeptValue[_T] | None", slot.made)
+        made = cast("CachedValue[_T] | None", slot.made)
         if made is not None and is_good(made):
             return made.value
         has_lock = slot.lock.acquire(timeout=self._patience_s)
         try:
-            made = cast("KeptValue[_T] | None", slot.made)
+            made = cast("CachedValue[_T] | None", slot.made)
             if made is not None and is_good(made):
                 return made.value
             before = None if made is None else made.value
@@ -116,18 +115,18 @@ class Kept:
         is good however old it is.
         """
 
-        def good_until_s(made: KeptValue[_T]) -> float:
+        def good_until_s(made: CachedValue[_T]) -> float:
             least_s = keep_s(made.value) if callable(keep_s) else keep_s
             return made.done_s + max(least_s, _TIMES_KEPT * made.took_s)
 
-        def is_good(made: KeptValue[_T]) -> bool:
+        def is_good(made: CachedValue[_T]) -> bool:
             return self._clock() < good_until_s(made) or is_still_so(made.value)
 
         slot = self._slot(key)
-        made = cast("KeptValue[_T] | None", slot.made)
+        made = cast("CachedValue[_T] | None", slot.made)
         is_recent = made is not None and self._clock() < good_until_s(made) + _MOST_STALE_S
         if made is None or is_good(made) or not is_recent:
-            return self.of(key, lambda _: make(), is_good=is_good)
+            return self.get(key, lambda _: make(), is_good=is_good)
         if not slot.lock.acquire(blocking=False):
             return made.value
         if renew is None or made.took_s <= _LONG_S:
@@ -137,7 +136,7 @@ class Kept:
                 slot.lock.release()
         try:
             threading.Thread(
-                target=self._renew, args=(slot, renew), name="kept", daemon=True
+                target=self._renew, args=(slot, renew), name="cache", daemon=True
             ).start()
         except RuntimeError:  # no thread is to be had: whoever asks next tries again
             slot.lock.release()
@@ -166,5 +165,5 @@ class Kept:
     def _put(self, slot: _Slot, make: Callable[[], _T]) -> _T:
         begun_s = self._clock()
         value = make()
-        slot.made = KeptValue(value=value, begun_s=begun_s, took_s=self._clock() - begun_s)
+        slot.made = CachedValue(value=value, begun_s=begun_s, took_s=self._clock() - begun_s)
         return value

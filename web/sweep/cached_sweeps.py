@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from farm.cells.reading import SweepReading, read_sweep
 from farm.cells.table import SweepTable
+from farm.processes.cache import Cache
 from farm.recommend.prices import Prices
 from farm.store.measurements.cell_rows import cells_stamp
-from web.kept import Kept
 from web.sweep.comparison import SweepComparison, compare
 
 MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
@@ -24,8 +24,10 @@ class _Compared:
     comparison: SweepComparison
 
 
-def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices) -> SweepReading:
-    """Return a sweep as the session sees it, from what is kept of it. Mutates `kept`.
+def cached_reading(
+    cache: Cache, session: Session, sweep_id: int, *, prices: Prices
+) -> SweepReading:
+    """Return a sweep as the session sees it, from what is kept of it. Mutates `cache`.
 
     Raises:
         NotFound: there is no such sweep.
@@ -36,15 +38,15 @@ def kept_reading(kept: Kept, session: Session, sweep_id: int, *, prices: Prices)
         found = read_sweep(session, sweep_id, prices=prices, before=before, max_jobs=MOST_JOBS)
         return dataclasses.replace(found, stamp=stamp)
 
-    return kept.of(sweep_id, read, is_good=lambda made: made.value.stamp == stamp)
+    return cache.get(sweep_id, read, is_good=lambda made: made.value.stamp == stamp)
 
 
-def kept_comparison(kept: Kept, key: Hashable, a: SweepTable, b: SweepTable) -> SweepComparison:
-    """Hold two sweeps against each other, from what is kept of them by `key`. Mutates `kept`."""
+def cached_comparison(cache: Cache, key: Hashable, a: SweepTable, b: SweepTable) -> SweepComparison:
+    """Hold two sweeps against each other, from what is kept of them by `key`. Mutates `cache`."""
     tokens = a.token, b.token
 
     def make(before: _Compared | None) -> _Compared:
         found = compare(a, b, before=None if before is None else before.comparison)
         return _Compared(tokens=tokens, comparison=found)
 
-    return kept.of(key, make, is_good=lambda made: made.value.tokens == tokens).comparison
+    return cache.get(key, make, is_good=lambda made: made.value.tokens == tokens).comparison
