@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -187,6 +188,8 @@ class SignOfLife:
             logger.debug("sign of life was left to its end")
 
     def _show(self) -> None:
+        from redis.exceptions import ResponseError
+
         with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
             if self._claim is not None and not self._renew(client, self._claim):
                 client.delete(self._key)  # a sign says that this farm uses the broker
@@ -194,8 +197,9 @@ class SignOfLife:
             offset_s = clock_offset_s(client)
             sign = canonical_json(self._sign(offset_s))
             client.set(self._key, sign, px=int(KEPT_S * 1000))
-            others = client.scan_iter(match=f"{_PREFIX}{self._process}.*", count=1000)
-            self.process_count = max(1, len(set(others)))
+            with suppress(ResponseError):  # a hosted Redis may refuse it; then as before
+                others = client.scan_iter(match=f"{_PREFIX}{self._process}.*", count=1000)
+                self.process_count = max(1, len(set(others)))
 
     def _renew(self, client: Any, claim: Callable[[Any], None]) -> bool:
         try:

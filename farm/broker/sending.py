@@ -1,7 +1,7 @@
 """Puts messages into the queues of the broker: commands for agents, reports and heartbeats.
 
 Straight into Redis, with redis-py: a message costs a quarter of what it does by Celery's
-`send_task`, and a queue that nobody empties cannot fill the broker.
+`send_task`, and no queue that nobody empties fills the broker.
 """
 
 from __future__ import annotations
@@ -128,7 +128,12 @@ class Sender:
                     self._forbidden.add(own)
                 else:
                     return
-            self._add(queue, text, most=most)
+            try:
+                self._add(queue, text, most=most)
+            except NoPermissionError:
+                if own is not None:
+                    self._forbidden.discard(own)  # the account may have got that right meanwhile
+                raise
 
         self._twice(put)
 

@@ -12,6 +12,7 @@ import json
 import uuid
 
 _TASK_PREFIXES = ("farm.", "agent.")
+_LONGEST_TASK = 100
 # Of a message as it lies in Redis, which takes 512 MB. Parsed, brackets alone need 25 times their
 # bytes: whoever may add to a queue could end its reader by memory. A report is as long as a
 # trainer's line, of 4 MiB, or a few that are short; signed and encoded that is four times as much
@@ -51,27 +52,58 @@ def read_task(text: bytes | str, *, queue: str) -> tuple[str, object] | None:
 
     Ours have one argument. Keywords, and what else Celery would act upon, are passed over.
     """
+    outer = _outer(text, queue=queue)
+    if outer is None:
+        return None
+    task, body = outer
+    try:
+        return task, _argument(body)
+    except ValueError:
+        return None
+
+
+def rewritten(text: bytes, *, queue: str) -> str | None:
+    """Return one of our messages with its body as one text, for `read_carried`; else None.
+
+    Celery parses what it carries itself, deeper in the stack, and ends over a body that is nested
+    just deeply enough. A text it cannot stumble over, and the body is parsed only once.
+    """
+    outer = _outer(text, queue=queue)
+    return None if outer is None else task_text(queue, *outer)
+
+
+def read_carried(argument: object) -> object:
+    """Return the envelope that a task of Celery's was called with.
+
+    Raises:
+        ValueError: it is not one of ours.
+    """
+    if not isinstance(argument, str):
+        return argument
+    return _argument(argument)
+
+
+def _outer(text: bytes | str, *, queue: str) -> tuple[str, str] | None:
+    """Return the task and the JSON of the body."""
     if is_too_long(text, queue=queue):
         return None
     try:
         message = json.loads(text)
         task = message["headers"]["task"]
-        args, _, _ = json.loads(base64.b64decode(message["body"], validate=True).decode())
+        body = base64.b64decode(message["body"], validate=True).decode()
     except (TypeError, KeyError, ValueError, RecursionError):
         return None
     if not isinstance(task, str) or not task.startswith(_TASK_PREFIXES):
         return None
-    if not isinstance(args, list) or len(args) != 1:
-        return None
-    return task, args[0]
+    return (task, body) if len(task) <= _LONGEST_TASK else None
 
 
-def rewritten(text: bytes, *, queue: str) -> str | None:
-    """Return one of our messages without what only Celery would act upon; None for any other."""
-    read = read_task(text, queue=queue)
-    if read is None:
-        return None
+def _argument(body: str) -> object:
+    """Return the one argument of a body: arguments, keywords and callbacks. Raises ValueError."""
     try:
-        return task_text(queue, *read)
-    except RecursionError:  # what can be read can be nested too deeply to be written
-        return None
+        args, _, _ = json.loads(body)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(args, list) or len(args) != 1:
+        raise ValueError("a body has one argument")
+    return args[0]

@@ -28,6 +28,7 @@ from farm.broker.celery_app import (
 from farm.broker.claim import Claim
 from farm.broker.life_signs import COLLECTOR, SignOfLife
 from farm.broker.sending import Sender
+from farm.broker.task_message import read_carried
 from farm.broker.wake import Wake
 from farm.collector.door import Door
 from farm.collector.elapsed import ElapsedTimes
@@ -165,7 +166,12 @@ def register_tasks(
     ) -> None:
         gathering = Gathering(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
 
-        def take(envelope: object) -> None:
+        def take(carried: object) -> None:
+            try:
+                envelope = read_carried(carried)
+            except ValueError as error:
+                logger.warning("a message from somebody else was dropped: %s", error)
+                return
             with gathering.around(envelope) as envelopes:
                 let_in = functools.partial(door.let_in, task, read=read, row_count=row_count)
                 messages = let_in(envelopes)

@@ -19,6 +19,7 @@ from farm.broker.celery_app import (
     make_app,
 )
 from farm.broker.sending import Sender
+from farm.broker.task_message import read_carried
 from farm.configuration.spec import JobSpec
 from farm.errors import Unreachable
 from farm.gang.leading_commands import cluster_spec
@@ -112,7 +113,7 @@ class FakeServer:
                     continue
 
     def _take(self, body: Any, message: Any) -> None:
-        envelope = body[0][0]
+        envelope = read_carried(body[0][0])
         if message.headers["task"] == HEARTBEAT_TASK:
             self._take_beat(unseal(Heartbeat, envelope))  # type: ignore[arg-type] # by its kind
         elif message.headers["task"] == REPORTS_TASK:

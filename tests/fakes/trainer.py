@@ -16,6 +16,7 @@ What it does wrong is said by its arguments, by FAKE_TRAINER in its environment,
     jitter:R      multiply the step time by a log-normal factor of that spread, by the job's seed
     child         start a child that leaves the process group and sleeps
     stray         start a child that leaves the session and knows nothing of its environment
+    hopping       start one that, in addition, starts another like it and ends, again and again
     noise         print to standard output what is no event
     talk          print a line to standard error with each report of steps
     flood:N       print N megabytes to standard error, as fast as they are taken
@@ -70,6 +71,15 @@ from farm.values.codec import from_json
 _PR_SET_PDEATHSIG = 1
 PARAMETER_COUNT = 1000
 STEPS_PER_EPOCH = 4
+
+HOPPING = """
+import os, time
+while True:
+    time.sleep(0.02)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
 
 
 def main() -> None:
@@ -191,9 +201,10 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
         subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
         )
-    if "stray" in behaviour:
-        command = [sys.executable, "-c", "import time; time.sleep(600)", f"of {Path.cwd()}"]
-        subprocess.Popen(command, env={}, start_new_session=True)
+    for name, program in (("stray", "import time; time.sleep(600)"), ("hopping", HOPPING)):
+        if name in behaviour:
+            command = [sys.executable, "-c", program, f"of {Path.cwd()}"]
+            subprocess.Popen(command, env={}, start_new_session=True)
     listening = []  # to the end
     if "ports" in behaviour:
         host, _, port = go.cluster[assignment.role][go.task_index].rpartition(":")

@@ -106,7 +106,7 @@ class ProtocolStory(RuleBasedStateMachine):
 
     @rule(agent=_AGENTS, place=st.integers(0, GIVEN_OUT_KEPT - 1))
     def deliver_again(self, agent: int, place: int) -> None:
-        """A command that was carried out long ago, as Redis gives out what nobody acknowledged."""
+        """A command that was carried out long ago, as a repeated one may come late."""
         chosen = self.farm.agents[agent]
         self.farm.broker.repeat_command(chosen.agent_id, place)
         chosen.deliver(0)

@@ -30,6 +30,7 @@ from farm.broker.celery_app import (
 )
 from farm.broker.refusals import RefusalCounts
 from farm.broker.sending import Sender
+from farm.broker.task_message import read_carried
 from farm.errors import InvalidSpec, Unreachable
 from farm.log import configure, stand_for
 from farm.messages.agent_keys import AgentKey, read_key
@@ -94,6 +95,8 @@ def main() -> None:
     parser.add_argument("--purge", action="store_true")
     options = parser.parse_args()
     die_with(options.parent)
+    for number in (signal.SIGTTOU, signal.SIGTTIN):  # its agent's terminal must not stop it
+        signal.signal(number, signal.SIG_IGN)
     privilege.hide()
     is_json = os.environ.get("FARM_LOG_FORMAT") == "json"
     configure(os.environ.get("FARM_LOG_LEVEL", "INFO"), json=is_json)
@@ -129,10 +132,10 @@ def register(
 
     task = command_task(name)
 
-    def deliver(envelope: object) -> None:
+    def deliver(carried: object) -> None:
         try:
-            plain = signatures.opened(task, envelope)
-        except InvalidSpec as error:
+            plain = signatures.opened(task, read_carried(carried))
+        except (InvalidSpec, ValueError) as error:
             refusals.add("server", f"{task}: {error}")
         else:
             link.deliver(name, plain)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import logging
 import os
@@ -17,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 _PR_SET_CHILD_SUBREAPER = 36
 _is_reaper = False
+_MOST_LOOKS = 100  # each takes some milliseconds
 
 
 class Child:
@@ -73,25 +73,48 @@ def become_reaper() -> bool:
     return True
 
 
-def kill_other_sessions(*, spare: Collection[int]) -> list[int]:
-    """Kill this process's descendants in other sessions than its own; return those that live on.
+def kill_other_sessions(*, spare: Collection[int]) -> set[int]:
+    """Kill this process's descendants in other sessions than its own; return those found.
 
     Trainers lead sessions of their own, whatever else the agent starts stays in the agent's, and no
     process can join another's session. So this ends all that a trainer has started, even if it has
     left its group and lost its environment. `spare`: sessions that stay. Without effect in a
     process that is not the reaper.
+
+    Groups are killed as a whole, and it is looked again for as long as something changes: a process
+    may start another and end while it is looked at.
     """
+    found: set[int] = set()
     if not _is_reaper:
-        return []
-    left = []
+        return found
     spared = {os.getsid(0), *spare}
+    for _ in range(_MOST_LOOKS):
+        killed, has_changed = _kill_descendants(spared)
+        found |= killed
+        if not killed and not has_changed:
+            break
+    return found
+
+
+def _kill_descendants(spared: Collection[int]) -> tuple[set[int], bool]:
+    """Look once; return which were killed, and whether one was gone before it was looked at."""
+    killed, has_changed = set(), False
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if os.getsid(process.pid) in spared or process.status() == psutil.STATUS_ZOMBIE:
+        try:
+            if os.getsid(process.pid) in spared:
                 continue
+            # One whose first thread has ended seems to be a zombie while others are at work.
+            if process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1:
+                continue
+            group = os.getpgid(process.pid)
             process.kill()  # psutil has looked that it is still the same
-            left.append(process.pid)
-    return left
+            os.killpg(group, signal.SIGKILL)
+            killed.add(process.pid)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            has_changed = True
+        except (psutil.AccessDenied, PermissionError) as error:  # another user's, such as by sudo
+            logger.warning("cannot kill what a trainer left behind: %s", error)
+    return killed, has_changed
 
 
 def reap_orphans(*, own: Collection[int]) -> None:

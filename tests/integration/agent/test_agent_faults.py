@@ -137,13 +137,14 @@ def strays_of(agent: AgentProcess) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["at the rank's end", "at SIGTERM"])
+@pytest.mark.parametrize("what", ["stray", "hopping"])
 def test_a_process_without_any_mark_does_not_outlive_its_rank(
-    farm: AgentFarm, is_stopped: bool
+    farm: AgentFarm, is_stopped: bool, what: str
 ) -> None:
-    agent = farm.agent("steps_s:0.1,stray")
+    agent = farm.agent(f"steps_s:0.1,{what}")
     gang = farm.gang(1, agent, steps=600 if is_stopped else 10)
     gang.lead_to_go()
-    wait_until(lambda: len(strays_of(agent)) == 1, "the stray")
+    wait_until(lambda: strays_of(agent), "the stray")
     if is_stopped:
         agent.signal(signal.SIGTERM)
         assert agent.wait() == 0

@@ -21,7 +21,7 @@ from farm.broker.celery_app import (
     run_worker,
 )
 from farm.broker.sending import Sender
-from farm.broker.task_message import task_text
+from farm.broker.task_message import read_carried, task_text
 from farm.collector.gathering import Arrivals, Gathering
 from tests.redis_server import RedisServer
 
@@ -31,8 +31,12 @@ LIMIT_S = 30.0
 def work(url: str, transport: str | None, end: Connection) -> None:
     """Take reports and heartbeats; tell of each, and wait for a word before the next."""
 
-    def take(envelope: Any) -> None:
-        end.send(envelope["number"])
+    def take(carried: Any) -> None:
+        try:
+            envelope: Any = read_carried(carried)
+        except ValueError:
+            return
+        end.send(envelope["number"] if isinstance(envelope, dict) else "something else")
         end.recv()
 
     app = make_app(url)
@@ -144,7 +148,8 @@ def with_header(name: str, value: object) -> str:
 
 NONSENSE = (
     *("", "[", "5", "null", "{}", "\xff", '{"headers": {}}', "[" * 100_000),
-    *(nested(depth) for depth in (400, 900, 960, 980, 990, 3000, 9000, 30_000)),
+    # Python 3.11 parses about a thousand levels, fewer the deeper in the stack it does so.
+    *(nested(depth) for depth in (*range(880, 1000, 4), 3000, 9000, 30_000)),
     *(with_header(name, []) for name in ("task", "id", "expires", "shadow", "timelimit")),
     *(with_header(name, 5) for name in ("stamps", "stamped_headers", "eta", "retries")),
 )
@@ -158,12 +163,13 @@ def test_messages_in_no_proper_form_neither_end_a_worker_nor_hold_up_another_que
             client.lpush(HEARTBEATS_QUEUE, text)
         sender.publish_reports({"number": 1})
         sender.publish_heartbeat({"number": 2})
-        heard = []
-        for _ in range(2):
+        heard: list[object] = []
+        while 2 not in heard:
             heard.append(worker.hears())
             worker.go_on()
-        assert sorted(map(str, heard)) == ["1", "2"]
-        assert heard[0] == 1, "it was behind one bad message of the other queue, not behind all"
+        # Those that can be parsed are no envelopes, which is for the tasks to see.
+        assert set(heard) <= {1, 2, "something else"}
+        assert heard.index(1) < 3, "it was behind a message or two of the other queue, not all"
 
 
 def test_celery_7975_still_ends_a_worker_of_kombus_own_transport(broker: RedisServer) -> None:

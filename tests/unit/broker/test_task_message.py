@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from farm.broker.task_message import LONGEST_BYTES, read_task, rewritten, task_text
+from farm.broker.task_message import (
+    LONGEST_BYTES,
+    read_carried,
+    read_task,
+    rewritten,
+    task_text,
+)
 
 QUEUE = "farm.reports"
 ENVELOPE = {"version": 1, "message": {}}
@@ -51,7 +57,11 @@ def test_what_celery_would_act_upon_is_left_out() -> None:
     wild["body"] = body([ENVELOPE], {"x": 1}, {"callbacks": [5], "chord": 3})
     text = rewritten(json.dumps(wild).encode(), queue=QUEUE)
     assert text is not None
-    ours, wrote = json.loads(task_text(QUEUE, "farm.reports", ENVELOPE)), json.loads(text)
+    wrote = json.loads(text)
+    [[carried], keywords, callbacks] = json.loads(base64.b64decode(wrote["body"]))
+    assert (keywords, callbacks) == ({}, {})
+    assert read_carried(carried) == ENVELOPE
+    ours = json.loads(task_text(QUEUE, "farm.reports", carried))
     for message in (ours, wrote):  # made anew for each
         del message["headers"]["id"], message["properties"]["correlation_id"]
         del message["properties"]["delivery_tag"]
@@ -64,6 +74,7 @@ def test_what_celery_would_act_upon_is_left_out() -> None:
         *(None, 5, "text", [], {}, {"body": "", "headers": {}, "properties": []}),
         {**OURS, "headers": []},
         *({**OURS, "headers": {"task": task}} for task in (["farm.reports"], "celery.chord", None)),
+        {**OURS, "headers": {"task": "farm." + "x" * 100}},
         *({**OURS, "body": text} for text in (None, 5, "", "!", body(5), body([], {}, {}))),
         *({**OURS, "body": body(args, {}, {})} for args in ({"x": 1}, "x", [1, 2])),
         {**OURS, "body": base64.b64encode(b"[" * 100_000).decode()},
