@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from farm.configuration.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
+from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import network_of
 from farm.recommend.layout import machines
 from farm.values.codec import to_json
@@ -95,6 +96,12 @@ class Objective:
             raise InvalidSpec("alpha", self.alpha, "alpha or beta above 0")
         if self.max_machine_count is not None and self.max_machine_count < 1:
             raise InvalidSpec("machines", self.max_machine_count, "at least 1")
+
+
+# Statuses: one machine or another failed, which says nothing about the configuration.
+MACHINE_STATUSES = frozenset(kind.value for kind in FailureKind) - {
+    kind.value for kind in CONFIGURATION_FAILURES
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

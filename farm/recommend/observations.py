@@ -27,16 +27,12 @@ from farm.configuration.axes import AXES, SETUP_AXES, AxisKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
-from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, Observation, network_of
+from farm.recommend.contracts import MACHINE_STATUSES
 from farm.recommend.layout import farm_placement, layout_name
 from farm.recommend.outlying import AgentComparison, Timed, compare
 from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 
-# Statuses: one machine or another failed, which says nothing about the configuration.
-MACHINE_STATUSES = frozenset(kind.value for kind in FailureKind) - {
-    kind.value for kind in CONFIGURATION_FAILURES
-}
 # Axes that a configuration has as they are; how a strategy is set up is one name.
 _AXES = tuple(
     axis

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from farm.configuration.spec import NetworkProfile
+from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.emulators.tc_netem import TcNetem
@@ -27,7 +28,15 @@ def main() -> None:
     profile = NetworkProfile(one_way_delay_s=0.01, bandwidth_bytes_per_s=1e6)
     if find_obstacle() is not None:
         profile = NetworkProfile()
-    shaping.apply(profile, (peer,), limit_s=float(limit_s))
+    for tries_left in reversed(range(20)):
+        try:
+            shaping.apply(profile, (peer,), limit_s=float(limit_s))
+            break
+        except EmulationFailed:
+            # An idle agent beside it undoes what nobody has asked for, also in the middle.
+            if not tries_left:
+                raise
+            shaping.undo()
     print("shaped", flush=True)
     for _ in sys.stdin:
         shaping.undo()

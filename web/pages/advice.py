@@ -23,8 +23,7 @@ from farm.recommend.answering.measured import (
     servers_words,
     told_apart_by,
 )
-from farm.recommend.contracts import Evidence, Question, Recommendation
-from farm.recommend.observations import MACHINE_STATUSES
+from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Question, Recommendation
 from farm.recommend.service import FARM, recommend, settle
 from farm.store.measurements.known_axes import known_axes, origin_names
 from farm.store.measurements.measurements import measurements_of

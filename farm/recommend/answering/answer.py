@@ -7,16 +7,32 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, disturbed_by
-from farm.recommend.answering.measured import ToldApart, name_of, told_apart_by
+from farm.recommend.answering.measured import (
+    ToldApart,
+    answers,
+    attempted,
+    name_of,
+    told_apart_by,
+)
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
-from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
+from farm.recommend.contracts import (
+    MACHINE_STATUSES,
+    Evidence,
+    Objective,
+    Option,
+    Question,
+    Recommendation,
+)
 from farm.recommend.objective import best_probability, choose, pareto_front, rank
 from farm.recommend.prediction import Basis
-from farm.text.display import decimal, duration
+from farm.text.display import decimal, duration, percent
 from farm.text.nouns import counted
 
 _MOST_WORTH_MEASURING = 3
+_CLEARLY_LESS_ACCURATE = 0.1  # repetitions of one configuration differ by less
+_TOO_FAST_RATIO = 3.0  # for each machine; caches make a gang up to twice as fast as its machines
+_MOST_FAILING = 0.25  # of the measurements of one configuration
 
 
 def answer_from(
@@ -57,10 +73,16 @@ def answer_from(
         measurement_count=len(evidence),
         rests_on_count=len(_rests_on(ranked)),
         disturbed_count=len(_disturbed_ids(ranked)),
-        cautions=tuple(_cautions(ranked, known, is_accuracy_compared=is_accuracy_compared))
+        cautions=(
+            *_cautions(ranked, known, is_accuracy_compared=is_accuracy_compared),
+            *_not_compared(ranked, question),
+            *_failing(best, question, evidence),
+        )
         if best
         else (),
-        best_probability=best_probability(ranked, best) if best else None,
+        best_probability=best_probability(ranked, best)
+        if best and not _not_compared(ranked, question)
+        else None,
         worth_measuring=tuple(_worth_measuring(ranked)) if best else (),
         predictor=predictor,
         predictor_measurement_count=predictor_measurement_count,
@@ -159,6 +181,9 @@ def _cautions(
         yield f"{best.strategy} computes other updates than synchronous training"
     if best.is_wide and not best.speculative_because:
         yield "its 90 % interval is wider than a factor of two"
+    if not is_accuracy_compared:
+        yield from _less_accurate(best, others, by=told_apart_by(ranked))
+    yield from _too_fast(best, others)
     rivals = [option for option in others if option.basis == Basis.MEASURED.value]
     disturbed = [o for o in rivals if o.disturbed_ids and o.disturbed_ids == o.measurement_ids]
     if disturbed and not best.disturbed_ids:
@@ -168,6 +193,71 @@ def _cautions(
             f"{'the only measured option' if only else which} it is compared with "
             f"{'has' if only else 'have'} only disturbed measurements"
         )
+
+
+def _less_accurate(best: Option, others: Sequence[Option], *, by: ToldApart) -> Iterable[str]:
+    """Say that the first option reaches clearly less in as many epochs as another one."""
+    known = [option for option in others if option.accuracy is not None]
+    other = max(known, key=lambda option: option.accuracy or 0.0, default=None)
+    if best.accuracy is None or other is None or other.accuracy is None:
+        return
+    if other.accuracy - best.accuracy >= _CLEARLY_LESS_ACCURATE:
+        yield (
+            f"its accuracy is {percent(best.accuracy)}, and that of {name_of(other, by)} "
+            f"{percent(other.accuracy)}: --min-accuracy leaves out what learns too little"
+        )
+
+
+def _too_fast(best: Option, others: Sequence[Option]) -> Iterable[str]:
+    """Say that a gang is faster than its machines can make it."""
+    alone = [option for option in others if option.is_one_machine]
+    ratios = [
+        time_s / own_s
+        for option in alone
+        for time_s, own_s in (
+            (option.step_time_s, best.step_time_s),
+            (option.time_per_epoch_s, best.time_per_epoch_s),
+        )
+        if time_s and own_s
+    ]
+    if ratios and min(ratios) > _TOO_FAST_RATIO * best.machine_count:
+        yield (
+            f"{counted(best.machine_count, 'machine')} would be {min(ratios):,.1f} times as fast "
+            "as one: see whether all times have the same unit"
+        )
+
+
+def _not_compared(ranked: Sequence[Option], question: Question) -> list[str]:
+    """Say what the first option was not compared with, though the answer is about it."""
+    said = []
+    if len(ranked) == 1:
+        said.append("it is the only option that is known, so it was compared with no other")
+    elif all(option.machine_count == 1 for option in ranked):
+        said.append("no gang is known, so one machine was compared with none")
+    for what, asked, known in (
+        ("world size", question.world_sizes, {option.world_size for option in ranked}),
+        ("strategy", question.strategies, {option.strategy for option in ranked}),
+        ("instance type", question.instance_types, {option.instance_type for option in ranked}),
+    ):
+        unknown = [str(name) for name in asked if name not in known]
+        if unknown:
+            said.append(f"nothing is known of {what} {' and '.join(unknown)}, which was asked for")
+    return said
+
+
+def _failing(best: Option, question: Question, evidence: Sequence[Evidence]) -> Iterable[str]:
+    """Say that the recommended configuration fails too often by itself to be relied on."""
+    tried = [
+        e
+        for e in evidence
+        if e.status not in MACHINE_STATUSES
+        and attempted(e) == attempted(best)
+        and answers(e, question)
+    ]
+    failed = [e.status for e in tried if e.status != OK]
+    if len(failed) > _MOST_FAILING * len(tried):
+        reasons = ", ".join(sorted(set(failed)))
+        yield f"it failed in {len(failed)} of {counted(len(tried), 'measurement')}: {reasons}"
 
 
 def _unequal(ranked: Sequence[Option]) -> Iterable[str]:
@@ -233,9 +323,15 @@ def _overlap(
     ends, runner_up_ends = best.interval_ratios, runner_up.interval_ratios
     if ends is None or runner_up_ends is None:
         return
-    if best.score * ends[1] >= runner_up.score * runner_up_ends[0]:
-        recommended = _shown(best, ends, objective, by)
-        other = _shown(runner_up, runner_up_ends, objective, by)
+    recommended = _shown(best, ends, objective, by)
+    other = _shown(runner_up, runner_up_ends, objective, by)
+    if runner_up.score * runner_up_ends[1] < best.score * ends[0]:
+        if best.is_synchronous and not runner_up.is_synchronous:
+            yield (
+                f"{other} is faster than the recommended {recommended}, and computes other updates "
+                "than synchronous training"
+            )
+    elif best.score * ends[1] >= runner_up.score * runner_up_ends[0]:
         yield (
             f"the 90 % interval of the recommended {recommended} overlaps that of the runner-up, "
             f"{other}: which is better is not sure"

@@ -13,18 +13,24 @@ from dataclasses import dataclass
 from farm.measuring.measurement import OK, steps_in_epoch
 from farm.recommend.contracts import Evidence
 
+# Beyond this factor epochs are not of the same data. One of the published studies has 50 steps in
+# an epoch of some rows and 70 in that of others, and compares their times.
+_MOST_LONGER = 1.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochLength:
     """`step_count` None goes with the reason.
 
     `full_steps`: how many times of a full step the epoch takes, its partial step counted as what it
-    is where the number of examples is known.
+    is where the number of examples is known. `is_contradictory`: measurements with one global batch
+    size have epochs of different lengths, so that their times per epoch cannot be compared.
     """
 
     step_count: int | None
     full_steps: float | None = None
     unknown_because: str | None = None
+    is_contradictory: bool = False
 
 
 def epoch_length(
@@ -36,6 +42,20 @@ def epoch_length(
     is ceil(N / B), with a number of examples N that explains every measured length, or a fixed
     number of steps where only that does. `examples_count`: of the data set, if it is known here.
     """
+    own = [
+        e.steps_per_epoch
+        for e in evidence
+        if e.status == OK
+        and e.global_batch_size == global_batch_size
+        and e.steps_per_epoch is not None
+    ]
+    if own and max(own) > min(own) * _MOST_LONGER:
+        return EpochLength(
+            step_count=None,
+            unknown_because=f"measurements with global_batch_size {global_batch_size} have epochs "
+            f"of {min(own)} to {max(own)} steps",
+            is_contradictory=True,
+        )
     known = _lengths(evidence)
     if global_batch_size in known:
         return _known(known[global_batch_size], examples_count, global_batch_size)

@@ -139,7 +139,7 @@ def _short(fingerprint: str | None) -> str:
     return fingerprint[:_SHOWN_DIGITS] if fingerprint else "hardware without a fingerprint"
 
 
-def attempted(evidence: Evidence | Configuration) -> Attempted:
+def attempted(evidence: Named) -> Attempted:
     """Return what was tried, the instance type last. What failed early knows no framework."""
     return (
         evidence.strategy,

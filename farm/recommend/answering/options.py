@@ -25,7 +25,12 @@ from farm.recommend.answering.measured import (
     name_of,
     told_apart_by,
 )
-from farm.recommend.answering.training import TrainingTerms, measured_option, predicted_option
+from farm.recommend.answering.training import (
+    TrainingTerms,
+    measured_option,
+    predicted_option,
+    trains_alike,
+)
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import WIDE_RATIO, Evidence, Option, Question
 from farm.recommend.prediction import Basis, Prediction, StepTimeModel
@@ -106,8 +111,7 @@ class _TrainedOption:
         return [e for e in self.evidence if attempted(e)[:-1] == attempted(configuration)[:-1]]
 
     def _is_synchronous(self, strategy: str | None) -> bool:
-        facts = self.terms.strategies.get(strategy or "")
-        return facts is None or facts.is_synchronous
+        return trains_alike(self.terms.strategies, strategy)
 
 
 def _of_kind(

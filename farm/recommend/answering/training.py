@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,22 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
 from farm.recommend.prediction import Basis, Prediction
 from farm.statistics.means import weighted_median
+
+# Of strategies that a table names and the farm does not have.
+_OTHER_UPDATES = re.compile(
+    r"async|(?<![a-z])(a-?sgd|local[ _-]?sgd|gossip|hogwild|stale|ssp|easgd|fedavg|federated)"
+)
+
+
+def trains_alike(strategies: Mapping[str, StrategyFacts], name: str | None) -> bool:
+    """Whether a strategy computes the updates of synchronous training.
+
+    Of one that the farm does not have, its name says.
+    """
+    facts = strategies.get(name or "")
+    if facts is not None:
+        return facts.is_synchronous
+    return _OTHER_UPDATES.search((name or "").lower()) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +158,9 @@ def _option(
     low, high, low80, high80 = ends or (None, None, None, None)
     price = terms.prices_usd_per_hour.get(configuration.instance_type or "")
     usd_per_s = None if price is None else configuration.machine_count * price / 3600
-    facts = terms.strategies.get(configuration.strategy or "")
     return Option(
-        is_synchronous=facts is None or facts.is_synchronous or configuration.world_size == 1,
+        is_synchronous=configuration.world_size == 1
+        or trains_alike(terms.strategies, configuration.strategy),
         strategy=configuration.strategy,
         world_size=configuration.world_size,
         server_count=configuration.server_count,
@@ -187,6 +204,8 @@ def _is_timed(evidence: Evidence) -> bool:
 
 def _time_per_epoch_s(evidence: Evidence, terms: TrainingTerms) -> float | None:
     """As measured, or its step time for as long as an epoch of its own is, if that is known."""
+    if terms.length.is_contradictory:
+        return None
     if evidence.time_per_epoch_s is not None:
         return evidence.time_per_epoch_s
     own = evidence.steps_per_epoch

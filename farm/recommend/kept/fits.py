@@ -150,6 +150,10 @@ class Fits:
         except ModuleNotFoundError as error:
             why = f"predictions need {error.name}: pip install 'benchfarm[ml]'"
             return Fitted(model=None, lacking_because=why)
+        except (ArithmeticError, ValueError) as error:
+            # Of numbers that no computation is made for, such as a bandwidth of 1e-300.
+            logger.warning("a fit failed: %s", error)
+            return Fitted(model=None, lacking_because=f"predictions failed ({error})")
         except Exception:
             if not self._in_background:
                 raise

@@ -109,7 +109,11 @@ def test_overlapping_gangs_are_leased_whole_and_no_agent_twice(
                 leased = lease_gangs(session, wanted, now=NOW, lease=LEASE)
             tokens.extend(leased.tokens.values())
 
-    race(database_url, 24, lease)
+    # All may meet and give way; then the next round is tried, as a scheduler does.
+    for _ in range(20):
+        race(database_url, 24, lease)
+        if tokens:
+            break
     assert len(set(tokens)) == len(tokens) >= 1
     with reading(engine) as session:
         leased = session.scalars(select(AgentRow).where(AgentRow.attempt_id.is_not(None))).all()

@@ -15,6 +15,19 @@ def test_what_was_measured_with_the_batch_size_answers_by_majority() -> None:
     assert steps((64, 50), (64, 70), (64, 70), (32, 3), batch=64, examples_count=10) == 70
 
 
+def test_epochs_of_other_data_have_no_common_length() -> None:
+    found = [(64, 1000), (64, 10), (32, 20)]
+    length = epoch_length(
+        [evidence(i, global_batch_size=b, steps_per_epoch=s) for i, (b, s) in enumerate(found, 1)],
+        global_batch_size=64,
+        examples_count=None,
+    )
+    assert length.is_contradictory
+    assert length.unknown_because == (
+        "measurements with global_batch_size 64 have epochs of 10 to 1000 steps"
+    )
+
+
 def test_a_fixed_number_of_steps_is_recognised_between_batch_sizes() -> None:
     assert steps((192, 70), (64000, 70), batch=1000, examples_count=60_000) == 70
 

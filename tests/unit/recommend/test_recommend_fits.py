@@ -87,13 +87,19 @@ def test_what_cannot_be_imported_is_a_reason_not_an_error() -> None:
     assert fitted.lacking_because == "predictions need sklearn: pip install 'benchfarm[ml]'"
 
 
+def test_numbers_that_no_fit_is_made_for_are_a_reason_not_an_error() -> None:
+    fitted = Fits(failing(ValueError("infs or NaNs"))).model_of("subject", observations(3))
+    assert fitted.model is None
+    assert fitted.lacking_because == "predictions failed (infs or NaNs)"
+
+
 def test_a_command_shows_a_fit_that_fails() -> None:
-    with pytest.raises(ZeroDivisionError):
-        Fits(failing(ZeroDivisionError())).model_of("subject", observations(3))
+    with pytest.raises(KeyError):
+        Fits(failing(KeyError())).model_of("subject", observations(3))
 
 
 def test_a_server_goes_on_without_a_fit_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    fits = Fits(failing(ZeroDivisionError()), in_background=True)
+    fits = Fits(failing(KeyError()), in_background=True)
     for _ in range(2):
         assert fits.model_of("subject", observations(3)).model is None
     assert [record.message for record in caplog.records] == ["a fit failed"]

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from farm.cli.advice.recommend import option_table, verdict, worth_measuring
+from farm.measuring.measurement import OK
 from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import Options
+from farm.recommend.answering.training import trains_alike
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.objective import best_probability, choose, rank
 from tests.unit.recommend.test_recommend_measured import evidence
@@ -99,9 +101,101 @@ def test_an_option_without_an_interval_is_doubtful_however_often_it_was_measured
 
 def test_a_wide_interval_is_never_a_firm_answer() -> None:
     answer = answered(known(1.0, 1.5, world_size=2))
-    assert answer.cautions == ("its 90 % interval is wider than a factor of two",)
+    assert answer.cautions[0] == "its 90 % interval is wider than a factor of two"
     assert not answer.is_firm
-    assert answered(known(1.0, 1.4, world_size=2)).is_firm
+    assert answered(known(1.0, 1.4, world_size=2), known(3.0, 1.4, world_size=1)).is_firm
+
+
+def test_the_only_option_that_is_known_is_no_firm_answer() -> None:
+    answer = answered(known(1.0, 1.1, world_size=2))
+    assert answer.cautions == (
+        "it is the only option that is known, so it was compared with no other",
+    )
+    assert answer.best_probability is None
+    assert not answer.is_firm
+
+
+def test_one_machine_is_no_firm_answer_where_no_gang_is_known() -> None:
+    answer = answered(
+        known(1.0, 1.1, world_size=1), known(2.0, 1.1, world_size=1, strategy="mirrored")
+    )
+    assert answer.cautions == ("no gang is known, so one machine was compared with none",)
+    assert answer.best_probability is None
+
+
+def test_what_was_asked_for_and_is_not_known_is_said_first() -> None:
+    found = Options(options=(known(1.0, world_size=1), known(0.5, world_size=2)), warnings=())
+    question = Question(global_batch_size=64, world_sizes=(1, 2, 4, 8), strategies=("ring", "ps"))
+    answer = answer_from(found, question, Objective(), [evidence(1)])
+    assert answer.cautions == (
+        "nothing is known of world size 4 and 8, which was asked for",
+        "nothing is known of strategy ps, which was asked for",
+    )
+    assert answer.best_probability is None
+
+
+def test_a_gang_that_is_faster_than_its_machines_can_make_it_is_doubted() -> None:
+    answer = answered(known(500.0, world_size=1), known(0.3, world_size=2))
+    assert answer.cautions == (
+        "2 machines would be 1,666.7 times as fast as one: see whether all times have the same "
+        "unit",
+    )
+    assert answered(known(5.0, world_size=1), known(1.0, world_size=2)).cautions == ()
+
+
+def test_an_option_that_learns_clearly_less_is_doubted() -> None:
+    single = known(1.0, world_size=1, accuracy=0.97)
+    assert answered(single, known(0.5, world_size=2, accuracy=0.95)).cautions == ()
+    [caution] = answered(single, known(0.5, world_size=2, accuracy=0.45)).cautions
+    assert caution.startswith("its accuracy is 45 %, and that of ")
+    assert "--min-accuracy" in caution
+
+
+def test_an_option_that_fails_as_a_rule_is_doubted() -> None:
+    gang = known(0.5, world_size=2)
+    found = Options(options=(known(1.0, world_size=1), gang), warnings=())
+
+    def cautions(failed_count: int, status: str) -> tuple[str, ...]:
+        tried = [
+            evidence(
+                number,
+                strategy="ring",
+                world_size=2,
+                one_way_delay_s=0.0,
+                status=OK if number > failed_count else status,
+            )
+            for number in range(1, 11)
+        ]
+        return answer_from(found, QUESTION, Objective(), tried).cautions
+
+    assert cautions(2, "out_of_memory") == ()
+    assert cautions(5, "out_of_memory") == ("it failed in 5 of 10 measurements: out_of_memory",)
+    assert cautions(5, "agent_lost") == ()
+
+
+def test_intervals_that_are_apart_do_not_overlap() -> None:
+    """A surely faster one may not be recommended, since it computes other updates."""
+    single = known(5.0, 1.05, strategy="single", world_size=1)
+    averaging = known(1.0, 1.05, strategy="local_sgd", world_size=4, is_synchronous=False)
+    answer = answered(single, averaging)
+    assert answer.recommended is not None
+    assert answer.recommended.strategy == "single"
+    assert not any("overlaps" in warning for warning in answer.warnings)
+    assert any("is faster than the recommended single" in w for w in answer.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *((name, False) for name in ("async ps", "ASGD", "local-sgd", "LocalSGD", "Hogwild!")),
+        *((name, False) for name in ("stale synchronous", "ps_async", "gossip")),
+        *((name, True) for name in ("ddp", "horovod", "ring", "ps", None, "assp", "localhost")),
+    ],
+)
+def test_a_strategy_that_the_farm_does_not_have_is_known_by_its_name(
+    name: str | None, expected: bool
+) -> None:
+    assert trains_alike({}, name) is expected
 
 
 def test_one_of_three_alike_is_no_firm_answer() -> None:
@@ -207,7 +301,7 @@ def test_training_that_computes_other_updates_does_not_win_by_time_alone() -> No
     [warning] = [w for w in answer.warnings if "--target-accuracy" in w]
     assert warning.startswith("local_sgd: the updates are not those of synchronous training")
     alone = answered(averaging)
-    assert alone.cautions == ("local_sgd computes other updates than synchronous training",)
+    assert alone.cautions[0] == "local_sgd computes other updates than synchronous training"
 
 
 def test_with_a_target_accuracy_all_strategies_compete_by_the_time_to_it() -> None:
