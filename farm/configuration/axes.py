@@ -35,8 +35,8 @@ from farm.values.fields import Amount, Name, OneOf, Type, Whole
 
 Value: TypeAlias = str | int | float | None
 
-# A terabit: beyond any link, and far from what would overflow a float.
-MAX_BANDWIDTH_MBIT_PER_S = 1_000_000
+# A thousand bits to a terabit: beyond any link, and far from what would overflow a float.
+MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S = 1e-3, 1_000_000
 _NO_VALUE = object()
 _FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
 
@@ -451,9 +451,8 @@ AXES: tuple[Axis, ...] = (
             unit="Mbit/s",
             noun="number of Mbit/s",
             per_base=8e-6,
-            low=0,
+            low=MIN_BANDWIDTH_MBIT_PER_S,
             high=MAX_BANDWIDTH_MBIT_PER_S,
-            is_above_low=True,
         ),
         title="Bandwidth",
         meaning="limit of what a rank sends; in sweeps at least 0.012",

@@ -7,7 +7,9 @@ and a column that is not there say the same: the default, or that nothing is kno
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from farm.configuration.axes import AXES, Axis
 from farm.configuration.spec import MAX_STEPS
 from farm.errors import InvalidSpec
-from farm.measuring.imported import FlagKind, ImportFlag
+from farm.measuring.imported import ImportFlag
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, TableColumn
 from farm.measuring.noise import NoiseKind
 from farm.values.fields import Amount, OneOf, Whole
@@ -56,7 +58,7 @@ def status(text: str, where: str) -> str:
 
 def number(text: str, where: str) -> float:
     """Read a finite number; without a range, which belongs to its meaning."""
-    if not _NUMBER.fullmatch(text) or float(text) in (float("inf"), float("-inf")):
+    if not _NUMBER.fullmatch(text) or math.isinf(float(text)):
         raise InvalidSpec(
             where, text, f"a number such as 0.25 or 1e-3, or nothing{_advice_on(text)}"
         )
@@ -71,6 +73,8 @@ def decimal(text: str, where: str) -> Decimal:
 
 def _advice_on(text: str) -> str:
     """Say what to do about what spreadsheets make of a number."""
+    if _NUMBER.fullmatch(text):
+        return f" (from {-sys.float_info.max:.3g} to {sys.float_info.max:.3g})"
     if re.fullmatch(r"[+-]?[0-9]{1,3}([., '\u00a0\u202f][0-9]{3})+", text):
         return " (without separators of thousands, and with a decimal point)"
     if re.fullmatch(r"[+-]?[0-9]*,[0-9]+", text):
@@ -82,10 +86,18 @@ def _advice_on(text: str) -> str:
     return ""
 
 
+def refuse_thousands(text: str, where: str) -> None:
+    """Refuse a whole number such as 64.000, which is 64 for some and 64000 for others."""
+    if re.fullmatch(r"[1-9][0-9]{0,2}\.000", text):
+        one, other = text.split(".")[0], text.replace(".", "")
+        raise InvalidSpec(where, text, f"{one} or {other}, whichever is meant")
+
+
 def whole(low: int, high: int) -> Callable[[str, str], int]:
     """Read a whole number; 4.0 is one, as programs write it in columns with gaps."""
 
     def read(text: str, where: str) -> int:
+        refuse_thousands(text, where)
         return Whole(low, high).read(number(text, where), where)
 
     return read
@@ -117,13 +129,13 @@ def _flag(given: object, where: str, *, expected: str) -> ImportFlag:
     if value is not None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidSpec(where, value, "a number as the value of a flag, or null")
-        value = number(str(value), where)
+        value = _FLAG_VALUE.read(value, where)
     return ImportFlag(_FLAG_KINDS[kind], name()(message, where), value)
 
 
-_FLAG_KINDS: Mapping[str, NoiseKind | FlagKind] = {
-    kind.value: kind for kind in (*NoiseKind, *FlagKind)
-}
+# Those of values that are not used (`FlagKind`) are for studies, whose importers leave them out.
+_FLAG_KINDS: Mapping[str, NoiseKind] = {kind.value: kind for kind in NoiseKind}
+_FLAG_VALUE = Amount(unit="", noun="number", low=0, high=1e15)
 
 
 def passed_along(column: TableColumn) -> Callable[[str, str], Any]:

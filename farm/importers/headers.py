@@ -51,7 +51,7 @@ _SECONDS: Mapping[str, Decimal] = {
     **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), Decimal("1e-3")),
     **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), Decimal("1e-6")),
     **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), Decimal("1e-9")),
-    **dict.fromkeys(("minute", "minutes"), Decimal(60)),
+    **dict.fromkeys(("minute", "minutes", "mins"), Decimal(60)),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), Decimal(3600)),
 }
 _MEGABITS: Mapping[str, Decimal] = {
@@ -106,6 +106,7 @@ def _conversions() -> Iterator[tuple[str, Conversion]]:
 
 
 _HUNDRED = Decimal(100)
+_MINUTES = re.compile(r"[\[(]\s*mins?\s*[\])]")
 _LONGEST = 100  # characters of a header that are looked at
 CONVERTED: Mapping[str, Conversion] = dict(_conversions())
 # Bits or bytes: no more than a letter's case tells them apart, which people do not keep to.
@@ -120,7 +121,7 @@ def normal_form(header: str) -> str:
         .strip(" \t\"'\ufeff")
     )
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower()
-    text = re.sub(r"[\[(]\s*mins?\s*[\])]", " minutes ", text)
+    text = _MINUTES.sub(" minutes ", text)
     text = text.replace("%", " percent ").replace("/", " per ")
     text = re.sub(r"\bin\b(?=[ \w]*$)", " ", text)
     return re.sub(r"[^0-9a-z]+", "_", text).strip("_")
@@ -141,68 +142,213 @@ def column_of(header: str, known: Collection[str]) -> str | Conversion | None:
     return conversion if conversion is not None and conversion.target in known else None
 
 
-_DEVICES = (
-    "(replica|rank|worker|gpu|device|machine|node|core|tpu|accelerator|vm|host|process|instance)s?"
+# One word for all that mean the same in a name, so that a pattern of a hint needs one alone.
+_SAME_WORDS: Mapping[str, str] = {
+    word: same
+    for same, words in {
+        "": "mean avg average median p50 of the",
+        "example": "example image img sample record frame ex",
+        "thousand_example": "kexample kimage kimg ksample mexample mimage mimg msample",
+        "step": "step iteration iter it update",
+        "epoch": "epoch",
+        "batch": "bs bsz batchsize",
+        "gpu": "gpu device accelerator tpu ngpu",
+        "node": "node worker machine host vm instance rank process proc peer replica client "
+        "learner nnode nworker nrank nproc",
+        "core": "core",
+        "delay": "delay latency lag",
+    }.items()
+    for one in words.split()
+    for word in (one, f"{one}s")
+} | {
+    word: same
+    for same, words in {
+        "node": "processes",
+        "thousand": "k kilo thousand thousands million millions 1000 1k",
+        "accuracy": "acc",
+        "s": "sec secs second seconds",
+        "ms": "msec msecs millisecond milliseconds",
+        "us": "usec usecs microsecond microseconds",
+        "minute": "minute minutes mins",
+        "hour": "hr hrs hour hours",
+    }.items()
+    for word in words.split()
+}
+
+
+def _usual_words(name: str) -> str:
+    """Return a normal form in the words that hints use: avg_img_per_sec is example_per_s."""
+    words: list[str] = []
+    for word in name.replace("batch_size", "batch").split("_"):
+        # "min" of a duration may be the least of several; after "per" it is a minute.
+        is_minute = word == "min" and words[-1:] == ["per"]
+        words += filter(None, ["minute" if is_minute else _SAME_WORDS.get(word, word)])
+    return "_".join(words)
+
+
+def _with(words: str) -> str:
+    """Return a pattern of names that have one of the words, with `|` between them."""
+    return rf"(.*_)?({words})(_.*)?"
+
+
+def _with_both(some: str, others: str) -> str:
+    return rf"(?={_with(some)}$){_with(others)}"
+
+
+_UNIT = "(s|ms|us|ns|minute|h|hour|days?)"
+_DEVICE = "(gpu|node|core)"
+_COUNT = "(n|nr|num|no|number|count|total)_?"
+_ONE = "(per|each|one|single)"
+_OF_ONE = rf"(?=((.*_)?{_ONE}_)?{_DEVICE}_|local_|.*_{_ONE}_{_DEVICE}(_|$))"
+_BITS = "[kmgt]?i?(bps|b|bits?|bytes?)(_per_s)?"
+_LINK = "((link|network|net|nic|ethernet|interconnect|limit|max)_)*"
+_STATISTIC = (
+    r"p\d+|\d+th|percentile|quantile|quartile|max|maximum|min|minimum|best|worst|peak|fastest|"
+    "slowest|first|last"
 )
-_COUNT = r"(n|nr|num|no|number|number_of|count|count_of|total)_?"
-_UNITS = "its unit in the name, such as "
-# By the normal form, the first that fits it whole. Nothing here names a column of another unit
-# without saying how to convert into it.
-_HINTS: Sequence[tuple[str, str]] = (
+_IN_UNIT = "its unit in the name, such as "
+# By the name in its usual words, the first that fits it whole; None: it has no column here.
+# Nothing here names a column of another unit without saying how to convert into it.
+_HINTS: Sequence[tuple[str, str | None]] = (
     (r"unnamed(_\d+)*|index|row(_id)?|level_\d+", "a number that a program gave the rows"),
     (
-        rf"(.*_)?(throughput|speed|rate|ips|fps|per_s(ec(ond)?)?)(_.*)?_per_{_DEVICES}(_.*)?",
-        "a throughput of one device: step_time_s = global_batch_size / (it x their number)",
+        _with(r"log|log2|log10|ln|normali[sz]ed|norm|relative|rel|inverse|inv|speed_?up|x\d+"),
+        None,
+    ),
+    (_with("price|cost|usd|memory|mem|vram|ram|sent|received|recv|tx|rx|traffic"), None),
+    (
+        _with(r"to_(.*_)?(accuracy|top_?\d|target|loss|converge\w*)|tta"),
+        "what a training takes to become so good has no column here",
     ),
     (
-        r"(.*_)?(k|kilo|thousands?|millions?)_?(of_)?(images?|imgs?|examples?|samples?|records?)_per_"
-        r"(s|sec|second|min|minute|h|hr|hour)",
-        "a throughput in thousands or millions: multiply its values, and name it examples_per_s",
+        r"(.*_)?(packet|pkt)_?(loss|drop)s?(_.*)?|(loss|drop)_(rate|ratio|percent|pct)",
+        "a packet loss: name it packet_loss_percent, or packet_loss_ratio from 0 to 1",
+    ),
+    (_with("loss"), "a loss of the training has no column here"),
+    (
+        r"(.*_)?(top_?1|accuracy|test|val|validation)_err(or)?(_.*)?|error_(rate|percent|pct|ratio)",
+        "an error: accuracy = 1 - it, as a ratio on the test data at the end",
     ),
     (
-        r"(.*_)?(std|stddev|stdev|sd|variance|var|iqr|ci\d*|sem|err)(_.*)?",
+        r"((final|test|val|validation|eval|model|top_?1)_)*(accuracy|top_?1)"
+        r"(_(at_)?(1|final|test|val|0_1|0_100|percent|pct|ratio|end))*",
+        "an accuracy: name it accuracy if it is from 0 to 1 at the end, else accuracy_percent",
+    ),
+    (_with(r"accuracy|top_?\d"), None),
+    (
+        _with(r"std|stddev|stdev|sd|variance|var|iqr|ci\d*|sem"),
         "how much values differ: step_time_spread_s is the interquartile range of the steps",
     ),
     (
-        r"(step|iter|iteration|it)_(s|secs?|seconds?|ms|us|ns)",
-        "a time of a step: name it step_time_s, step_time_ms or step_time_us",
-    ),
-    (r".*tokens?_.*", "a rate of tokens, not examples: step_time_s = tokens of a step / it"),
-    (
-        r"(.*_)?(images?|imgs?|examples?|ex|samples?|records?)_(per_)?"
-        r"(s|secs?|seconds?|ms|min|minutes?|h|hours?)|(.*_)?throughput(_.*)?|fps|ips|speed",
-        "a throughput: name it examples_per_s if it is of all ranks together, per second; else "
-        "step_time_s = global_batch_size / throughput",
+        _with("rtt|round_?trip(_?time|_?delay)?|ping"),
+        "a round trip: one_way_delay_ms is half of it, in ms, if both ways are alike",
     ),
     (
-        rf"(.*_)?(per_?{_DEVICES}|local|micro|mini|device|{_DEVICES})_?(batch.*|bs|bsz)|"
-        rf"(batch(_?size)?|bs|bsz|samples?|examples?|images?)_per_{_DEVICES}",
+        rf"((network|net|link|one_?way|added|injected|emulated|packet)_)*delay"
+        rf"(_({_UNIT}|time|one_way))*",
+        "a delay: name it one_way_delay_ms or one_way_delay_s, if it is of one way (half of a "
+        "round trip)",
+    ),
+    (r"jitter(_.*)?", f"a jitter: {_IN_UNIT}jitter_ms or jitter_s"),
+    (_with_both(_STATISTIC, "delay"), None),
+    (
+        r"(.*_)?step(_.*)?_min",
+        "minutes, or the least of several: name minutes step_time_minutes; step_time_s is the "
+        "median of the timed steps",
+    ),
+    (
+        r"(.*_)?epoch(_.*)?_min",
+        "minutes, or the least of several: name minutes time_per_epoch_minutes",
+    ),
+    (
+        _with_both(_STATISTIC, f"time|duration|throughput|fps|ips|{_UNIT}"),
+        "not the median, which is wanted: step_time_s is the median of the timed steps",
+    ),
+    (
+        rf"(.*_)?tokens?_per_{_UNIT}(_.*)?|throughput_tokens?",
+        "a rate of tokens, not examples: step_time_s = tokens of a step / it, both of all ranks",
+    ),
+    (
+        rf"(.*_)?epoch_per_{_UNIT}(_.*)?",
+        "a rate of epochs: time_per_epoch_s = 1 / it, or 3600 / it if it is per hour",
+    ),
+    (
+        rf"(.*_)?(step|batch|batches)_per_{_UNIT}(_.*)?",
+        "a rate of steps: step_time_s = 1 / it; name it steps_per_s if these are steps of all "
+        "ranks together, per second",
+    ),
+    (
+        _with_both("throughput", _BITS),
+        "a throughput of bits or bytes, not of examples, has no column here",
+    ),
+    (
+        _with_both("thousand", f"throughput|example_per_{_UNIT}"),
+        "a throughput in thousands or millions: multiply its values, and name it examples_per_s "
+        "if it is of all ranks together",
+    ),
+    (
+        rf"{_OF_ONE}{_with(f'throughput|speed|rate|fps|ips|per_{_UNIT}')}",
+        "a throughput of one device: step_time_s = global_batch_size / (it x their number)",
+    ),
+    (
+        rf"(.*_)?(time|{_UNIT})_(per|for)_(thousand|\d+)_.*",
+        "a time of several: divide it by their number, and name it step_time_s or step_time_ms "
+        "if they are steps",
+    ),
+    (
+        rf"(.*_)?(time|duration|delay|{_UNIT})_per_example(_.*)?",
+        "a time of one example: step_time_s = it x the examples that a rank computes in a step, "
+        "in seconds",
+    ),
+    (
+        rf"{_with(f'throughput|example_(per_)?{_UNIT}')}|fps|ips|speed",
+        "a throughput: name it examples_per_s if it is of all ranks together, in examples per "
+        "second: step_time_s = global_batch_size / it",
+    ),
+    (
+        "(?!.*_per_)"
+        + _with_both(
+            r"forward|fwd|backward|bwd|comput\w*|comm\w*|all_?reduce|sync\w*|wait\w*|io",
+            f"time|duration|{_UNIT}",
+        ),
+        "a part of a step, which has no column here: step_time_s is the whole step",
+    ),
+    (
+        rf"(.*_)?epoch_?(time|duration|length|delay|{_UNIT})(_.*)?|"
+        rf"(.*_)?(time|{_UNIT})_per_epoch(_.*)?",
+        f"a time of an epoch: {_IN_UNIT}time_per_epoch_s or time_per_epoch_ms",
+    ),
+    (
+        rf"(.*_)?(step|batch)_?(time|duration|length|delay)(_.*)?|step_{_UNIT}|"
+        rf"(.*_)?(time|{_UNIT})_per_(step|batch)(_.*)?",
+        f"a time of a step: {_IN_UNIT}step_time_s, step_time_ms or step_time_us",
+    ),
+    (
+        rf"(.*_)?({_DEVICE}|local|micro|mini)_?(train_)?batch(_.*)?|(batch|example)_per_{_DEVICE}",
         "a batch of one device: name it per_replica_batch_size, and it is multiplied by world_size "
         "and replicas_per_rank; or global_batch_size = it x the number of devices (and x the steps "
         "of a gradient accumulation)",
     ),
     (
-        r"(total|effective|overall|global)_?(batch(_?size)?|bs|bsz)|gbs|gbsz",
+        r"(total|effective|overall|global)_?batch(size)?|gbs|gbsz|batch_(total|effective|global)",
         "examples of all ranks in one step: name it global_batch_size",
     ),
     (
-        r"(n_?)?batch(_?size)?|bs|bsz|batchsize",
+        r"(n_?)?batch",
         "a batch of whom it does not say: global_batch_size of all ranks together, or "
         "per_replica_batch_size of one",
     ),
     (
-        rf"{_DEVICES}_per_{_DEVICES}",
+        rf"{_DEVICE}_per_{_DEVICE}",
         "replicas_per_rank, if a rank trains on so many devices",
     ),
     (
-        rf"({_COUNT})?(gpus?|devices?|accelerators?|tpus?)(_?count|_?num(ber)?)?",
+        rf"({_COUNT})?gpu(_?count|_?num(ber)?)?",
         "devices: name it world_size where each rank has one device; else world_size counts the "
         "ranks, and replicas_per_rank the devices of one",
     ),
     (
-        rf"({_COUNT})?(nodes?|workers?|machines?|hosts?|vms?|instances?|ranks?|process(es)?|procs?|"
-        r"peers?|replicas?|clients?|learners?|nprocs?|np)(_?count|_?num(ber)?)?|"
-        r"(cluster|world|gang)_?(size)?|parallelism|n",
+        rf"({_COUNT})?node(_?count|_?num(ber)?)?|n|np|(cluster|world|gang)_?(size)?|parallelism",
         "name it world_size if each of them is one rank that trains",
     ),
     (
@@ -210,84 +356,54 @@ _HINTS: Sequence[tuple[str, str]] = (
         "name it server_count if these are parameter servers beside the ranks",
     ),
     (
-        r"(.*_)?(rtt|round_?trip(_?time|_?delay|_?latency)?|ping)(_.*)?",
-        "a round trip: one_way_delay_ms is half of it, in ms, if both ways are alike",
-    ),
-    (
-        r"(.*_)?(delay|latency|lag)(_.*)?",
-        "a delay: name it one_way_delay_ms or one_way_delay_s, if it is of one way (half of a "
-        "round trip)",
-    ),
-    (r"jitter(_.*)?", f"a jitter: {_UNITS}jitter_ms or jitter_s"),
-    (
-        r"(.*_)?(bandwidth|link_speed|bitrate|[kmg]bps|[kmg]bits?|[kmg]bytes?)(_.*)?",
+        rf"{_LINK}((bandwidth|bw|link_speed|bitrate)(_limit|_{_BITS})*|"
+        r"[kmg]i?(bps|(bits?|bytes?)_per_s))",
         "a bandwidth: name it bandwidth_mbit_per_s, or bandwidth_mbyte_per_s for bytes (1 Gbit/s "
         "is 1000 Mbit/s, 1 MB/s is 8 Mbit/s)",
     ),
     (
-        r"(.*_)?(packet|pkt)_?(loss|drop)s?(_.*)?|(loss|drop)_(rate|ratio|percent|pct)",
-        "a packet loss: name it packet_loss_percent, or packet_loss_ratio from 0 to 1",
-    ),
-    (r"(.*_)?loss(_.*)?", "a loss of the training has no column here"),
-    (
-        r"(.*_)?(acc|accuracy|top_?1)(_.*)?",
-        "an accuracy: name it accuracy if it is from 0 to 1 at the end, else accuracy_percent",
-    ),
-    (
         r"(data|dataset|training|train|epoch)_?(set)?_?(size|len(gth)?|count)|"
-        rf"({_COUNT})?(data|dataset|train(ing)?)?_?(examples?|samples?|images?|records?)"
-        r"(_count|_per_epoch)?",
+        rf"({_COUNT})?(data|dataset|train(ing)?)?_?example(_count|_per_epoch)?",
         "a data set's size: steps_per_epoch = size / global_batch_size, rounded up",
     ),
     (
-        r"(.*_)?epoch_?(time|duration|length|s|sec|seconds|ms|min)(_.*)?|(.*_)?time_per_epoch.*",
-        f"a time of an epoch: {_UNITS}time_per_epoch_s or time_per_epoch_ms",
+        rf"(({_COUNT}|max_|train_|training_|trained_))*epoch(_(count|trained|run|total))*",
+        "a number of epochs: name it epochs if so many were trained",
     ),
-    (
-        r"(.*_)?(step|iter|iteration|batch)_?(time|duration|length|latency)(_.*)?|"
-        r"(.*_)?time_per_(step|iter|iteration|batch).*",
-        f"a time of a step: {_UNITS}step_time_s, step_time_ms or step_time_us",
-    ),
+    (r"(step|batch|batches)_per_epoch", "name it steps_per_epoch"),
     (
         r"(total|train|training|wall|wall_clock|run|elapsed|overall)_?(time|duration)(_.*)?|"
         r"runtime(_.*)?|elapsed(_.*)?|walltime(_.*)?",
         "a time of a whole run: time_per_epoch_s = it / epochs, in seconds",
     ),
     (
-        r"(time|duration|t|mean|median|avg)_?(ms|msecs?|milliseconds?)|ms|milliseconds?",
+        r"((time|duration|t)_)?ms",
         "milliseconds of what it does not say: name it step_time_ms or time_per_epoch_ms, and it "
         "is divided by 1000",
     ),
     (
-        r"(time|duration|t|mean|median|avg)_?(us|usecs?|microseconds?)|us|microseconds?",
+        r"((time|duration|t)_)?us",
         "microseconds of what it does not say: name it step_time_us, and it is divided by 1000000",
     ),
     (
-        r"(.*_)?(time|duration|seconds?|secs?|minutes?|hours?)|(time|duration|t|mean|median)_s",
-        f"a time of what it does not say: {_UNITS}step_time_s or time_per_epoch_s",
+        rf"(.*_)?(time|duration)(_{_UNIT})?|t_s|s|minute|hour",
+        f"a time of what it does not say: {_IN_UNIT}step_time_s or time_per_epoch_s",
     ),
     (
-        r"batch(es)?_per_(s|sec|second|min|minute)",
-        "a rate of steps: name it steps_per_s if a batch is one step of all ranks",
-    ),
-    (
-        rf"({_COUNT})?(steps|iterations|iters|batches)(_count)?",
+        rf"({_COUNT})?(steps|step|batches)(_count)?",
         "a number of steps: name it steps_per_epoch if it is of one epoch",
     ),
-    (r"(arch|architecture|net|network_name|model_name|nn)", "name it model"),
-    (
-        r"(machine|vm|gpu|device|hardware|cpu)_?(type|name|model)|hardware|sku|flavou?r",
-        "name it instance_type",
-    ),
-    (r"(data|dataset_name|task)", "name it dataset"),
-    (r"(lib|library|backend|engine|software)", "name it framework"),
-    (r"(algorithm|method|scheme|mode|approach|dist(ribution)?_strategy)", "name it strategy"),
+    (r"arch|architecture|net|network_name|model_name|nn", "name it model"),
+    (r"(gpu|node|hardware|cpu)_?(type|name|model)|hardware|sku|flavou?r", "name it instance_type"),
+    (r"data|dataset_name|task", "name it dataset"),
+    (r"lib|library|backend|engine|software", "name it framework"),
+    (r"algorithm|method|scheme|mode|approach|dist(ribution)?_strategy", "name it strategy"),
     (
         r"(run|trial|rep|repeat|replicate)(_?(id|nr|no|number))?",
         "name it repetition, counted from 0",
     ),
     (
-        r"(error|failed|failure|outcome|success|state|result)",
+        r"error|failed|failure|outcome|success|state|result",
         "name it status: ok, or why there is no time",
     ),
 )
@@ -304,12 +420,16 @@ def hint_of(header: str, known: Sequence[str]) -> str | None:
     name = normal_form(header)
     conversion = CONVERTED.get(name)
     if conversion is not None:
-        return None  # of a column that is not wanted here
+        least = _MINUTES.sub(" min ", header[:_LONGEST].lower())
+        if normal_form(least) == name:
+            return None  # of a column that is not wanted here
+        name = normal_form(least)
     if _SHORT_BANDWIDTH.fullmatch(name):
         return "bits or bytes: name it bandwidth_mbit_per_s, or bandwidth_mbyte_per_s (x 8)"
-    meaning = next((text for pattern, text in _COMPILED if pattern.fullmatch(name)), None)
-    if meaning is not None:
-        return meaning
+    usual = _usual_words(name)
+    for pattern, meaning in _COMPILED:
+        if pattern.fullmatch(usual):
+            return meaning
     candidates = [*known, *(n for n, c in CONVERTED.items() if c.target in known)]
     close = difflib.get_close_matches(name, candidates, n=3, cutoff=_CLOSE_RATIO)
     for meant in close:
@@ -333,17 +453,78 @@ def _differs_in_a_word(one: str, other: str) -> bool:
     return not all(difflib.SequenceMatcher(None, a, b).ratio() >= 0.7 for a, b in pairs)
 
 
-_NUMBERED = re.compile(r"(?P<before>[a-z_]*?)_?(?P<number>\d+)_?(?P<after>[a-z_]*)")
+# Where a number belongs that stands in a header, by the word beside it.
+_NUMBERED: Mapping[str, str] = {
+    **dict.fromkeys(("batch", "gbs"), "global_batch_size"),
+    **dict.fromkeys(("gpu", "node", "n", "np", "ws", "w", "size"), "world_size"),
+    **dict.fromkeys(("run", "trial", "rep", "repeat", "repetition"), "repetition"),
+    **dict.fromkeys(("ps", "server", "servers"), "server_count"),
+}
+
+
+def _numbers_apart(header: str) -> list[str]:
+    """Return the words of a header with # for each number; p99 and top1 are words."""
+    words = re.findall(r"(?:p|top_?)\d+|\d+|[a-z]+", normal_form(header))
+    return _usual_words("_".join("#" if w.isdigit() else w for w in words)).split("_")
 
 
 def wide_columns(headers: Sequence[str]) -> list[str]:
-    """Return those of the headers that differ in a number alone: one quantity in many columns."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """Return those of the headers that differ in numbers alone: one quantity in many columns."""
+    groups: dict[tuple[str, ...], list[str]] = {}
     for header in headers:
-        found = _NUMBERED.fullmatch(normal_form(header))
-        if found:
-            groups.setdefault((found["before"], found["after"]), []).append(header)
+        words = _numbers_apart(header)
+        if "#" in words:
+            groups.setdefault(tuple(words), []).append(header)
     return max((group for group in groups.values() if len(group) > 1), key=len, default=[])
+
+
+def wide_hint(header: str, known: Sequence[str], *, missing: Sequence[str]) -> str:
+    """Say how to write the columns of which `header` is one; `missing`: required columns."""
+    words = _numbers_apart(header)
+    columns, used = [], set()
+    for i in (i for i, word in enumerate(words) if word == "#"):
+        beside = [k for k in (i - 1, i + 1) if 0 <= k < len(words) and words[k] in _NUMBERED]
+        if beside and words[beside[0] - 1 : beside[0]] != ["per"]:
+            columns.append(_NUMBERED[words[beside[0]]])
+            used.add(beside[0])
+    columns = columns or [*missing[:1]] or ["repetition"]
+    value = "_".join(w for k, w in enumerate(words) if w != "#" and k not in used)
+    unit = value.removeprefix("time").removeprefix("t").removeprefix("_")
+    if f"step_time_{unit}" in CONVERTED:
+        value = f"step_time_{unit}"
+    if not unit:
+        into = "one that has their unit in its name, such as step_time_s or step_time_ms"
+    elif column_of(value, known):
+        into = f"one such as {value}"
+    else:
+        hint = hint_of(value, known)
+        into = "another" + (f" ({hint})" if hint else "")
+    return (
+        "a wide table; write one row for each of these columns, with their number in a column such "
+        f"as {' and '.join(columns)} and their values in {into}"
+    )
+
+
+def least_of_several(headers: Sequence[str]) -> list[str]:
+    """Return headers whose "(min)" is the least: another one has "(max)" or "(mean)" there."""
+    statistics = re.compile(rf"{_STATISTIC}|mean|avg|average|median|std")
+    others = set()
+    for header in headers:
+        words = normal_form(header).split("_")
+        left = [word for word in words if not statistics.fullmatch(word)]
+        if left != words:
+            others.add(_without_units(left))
+    return [
+        header
+        for header in headers
+        if (found := _MINUTES.search(header.lower()))
+        and _without_units(normal_form(header[: found.start()] + header[found.end() :]).split("_"))
+        in others
+    ]
+
+
+def _without_units(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word in words if word not in _SECONDS)
 
 
 def _plain(number: Decimal) -> str:

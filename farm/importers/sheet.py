@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from farm.errors import InvalidSpec
-from farm.importers.columns import decimal
+from farm.importers.columns import decimal, refuse_thousands
 from farm.importers.headers import (
     CONVERTED,
     Conversion,
     Derivation,
     column_of,
     hint_of,
+    least_of_several,
     wide_columns,
+    wide_hint,
 )
 
 MAX_BYTES = 64 * 2**20
 MAX_ROWS = 100_000
+_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*(\{|\[\s*[\[{\]])")
 _ARCHIVE = b"PK\x03\x04"  # as .xlsx and .ods begin
 
 
@@ -76,7 +80,7 @@ def read_sheet(
             known, two give the same, or a row has more or fewer cells than the header.
     """
     text = _decode(content)
-    lines = _lines(text, separator=separator_of(text))
+    lines = lines_of(text)
     header_number, header = next(lines, (1, []))
     columns = _columns(header, known=known, required=required, ignored=ignored)
     rows: list[SheetRow] = []
@@ -119,6 +123,8 @@ def _convert(row: SheetRow, conversion: Conversion, header: str, cell: str) -> N
         return
     where = f"row {row.number}, column {header}"
     try:
+        if conversion.derivation is Derivation.BATCH:
+            refuse_thousands(cell, where)
         value = decimal(cell, where) * conversion.factor
         if conversion.derivation is not Derivation.UNIT:
             value = _derived(row, conversion.derivation, value, where=where)
@@ -155,6 +161,8 @@ def _decode(content: bytes) -> str:
         raise InvalidSpec("the table", f"{len(content)} bytes", f"at most {MAX_BYTES} bytes")
     if content.startswith(_ARCHIVE):
         raise InvalidSpec("the table", "a spreadsheet or archive", "text: save it as CSV in UTF-8")
+    if _JSON.match(content):
+        raise InvalidSpec("the table", "JSON", "comma-separated values: save it as CSV")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -163,15 +171,28 @@ def _decode(content: bytes) -> str:
         raise InvalidSpec(f"row {row}", found, "text in UTF-8") from None
 
 
-def separator_of(text: str) -> str:
-    """Return what is between the columns: a comma, or what alone a header without commas has."""
+# What Excel writes in a line of its own before the header, and reads.
+_SEPARATOR_LINE = re.compile(r'\s*"?sep=([,;\t])"?[ ,;\t]*(?=\r?\n|\r|$)', re.IGNORECASE)
+_QUOTED = re.compile(r'"[^"]*"')
+
+
+def _separator_of(text: str) -> str:
+    """Return what is between the columns: what the header has most of outside of quotes."""
     header = next((line for line in text.splitlines() if line.strip()), "")
-    found = [separator for separator in (";", "\t") if separator in header]
-    return found[0] if len(found) == 1 and "," not in header else ","
+    bare = _QUOTED.sub("", header)
+    return max((",", ";", "\t"), key=bare.count)
 
 
-def _lines(text: str, *, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows that are not empty, with the number of the line they end on."""
+def lines_of(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows that are not empty, with the number of the line they end on.
+
+    Raises:
+        InvalidSpec: what is quoted is not quoted correctly.
+    """
+    if told := _SEPARATOR_LINE.match(text):
+        separator, text = told[1], text[told.end() :]  # the end of its line stays, and counts
+    else:
+        separator = _separator_of(text)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     while True:
         try:
@@ -202,8 +223,9 @@ def _columns(
     columns: list[str | Conversion | None] = []
     unknown: list[str] = []
     by_target: dict[str, list[str]] = {}
+    doubtful = {*left_out, *(name.strip().lower() for name in least_of_several(header))}
     for name in header:
-        column = None if name.strip().lower() in left_out else column_of(name, known)
+        column = None if name.strip().lower() in doubtful else column_of(name, known)
         columns.append(column)
         if column:
             target = column.target if isinstance(column, Conversion) else column
@@ -225,9 +247,24 @@ def _columns(
             raise InvalidSpec(f"column {target}", "it twice", "each column once")
         expected = f"one column that gives {target}; `--ignore` the others"
         raise InvalidSpec(f"columns {', '.join(names)}", "several", expected)
-    for name in missing:
-        raise InvalidSpec(f"column {name}", None, "this column: it is required")
+    if missing:
+        raise _refuse_missing(missing, [name for name in header if name.strip()], known=known)
     return columns
+
+
+def _refuse_missing(
+    missing: Sequence[str], header: Sequence[str], *, known: Sequence[str]
+) -> InvalidSpec:
+    """Name all columns that are missing, and those left out that may have been meant by them."""
+    left_out = [name.strip() for name in header if column_of(name, known) is None][:_MOST_NAMED]
+    hints = [(name, hint_of(name, known)) for name in left_out]
+    meant = [f"{n}: {hint}" for n, hint in hints if hint and any(m in hint for m in missing)]
+    expected = "this column: it is required"
+    if others := missing[1:]:
+        expected += f", and so {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
+    if meant:
+        expected += f" ({'; '.join(meant)})"
+    return InvalidSpec(f"column {missing[0]}", None, expected)
 
 
 def _refuse_unknown(
@@ -236,7 +273,10 @@ def _refuse_unknown(
     """Name all columns that are not known at once, each with a hint where there is one."""
     shown_names, more = unknown[:_MOST_NAMED], len(unknown) - _MOST_NAMED
     wide = wide_columns(unknown)
-    hints = [] if not wide else [f"{', '.join(wide[:_SHOWN])}: {_WIDE}"]
+    hints = []
+    if wide:
+        how = wide_hint(wide[0], known, missing=missing)
+        hints.append(f"{', '.join(wide[:_SHOWN])}: {how}")
     found = [(name, hint_of(name, known)) for name in shown_names if name not in wide]
     hints += [f"{name}: {hint}" for name, hint in found if hint]
     if nameless := [name for name, hint in found if hint is None]:
@@ -253,7 +293,3 @@ def _refuse_unknown(
 
 _SHOWN = 8
 _MOST_NAMED = 20
-_WIDE = (
-    "a wide table; write one row for each of these columns, with their number in a column such as "
-    "world_size and their values in one such as step_time_s"
-)

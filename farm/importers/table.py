@@ -15,6 +15,7 @@ from farm.importers.contracts import Reading
 from farm.importers.sheet import Sheet, SheetRow, read_sheet
 from farm.measuring.imported import ImportedMeasurement, misfits
 from farm.measuring.measurement import OK
+from farm.text.display import exact_milliseconds
 from farm.values.codec import content_hash
 
 COLUMNS = {**CONFIGURATION, **RESULT}
@@ -145,6 +146,17 @@ def _contradictions(row: SheetRow, values: Mapping[str, Any]) -> list[InvalidSpe
             "such as out_of_memory"
         )
         refused.append(InvalidSpec(row.where("step_time_s"), None, expected))
+    return refused + impossible_together(row, values)
+
+
+def impossible_together(row: SheetRow, values: Mapping[str, Any]) -> list[InvalidSpec]:
+    """Return what of a row's configuration cannot be beside another value of it."""
+    refused = []
+    delay_s, jitter_s = (values.get(name, 0.0) for name in ("one_way_delay_s", "jitter_s"))
+    if jitter_s > delay_s:
+        expected = f"at most one_way_delay_ms, {exact_milliseconds(delay_s)}"
+        given = float(row.cells["jitter_ms"])
+        refused.append(InvalidSpec(row.where("jitter_ms"), given, expected))
     if values["global_batch_size"] < values["world_size"]:
         expected = f"at least one example for each of {values['world_size']} replicas"
         refused.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from farm.cli.whole_file import write_whole
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
 from farm.importers.headers import column_of, hint_of
-from farm.importers.sheet import MAX_BYTES, read_sheet, separator_of
+from farm.importers.sheet import MAX_BYTES, lines_of, read_sheet
+from farm.importers.table import impossible_together
 from farm.processes.standard_output import print_data
 from farm.recommend.prediction import Prediction
 from farm.recommend.predictions import FINGERPRINT, predict_queries
@@ -50,12 +51,13 @@ class _Queries:
 def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool) -> None:
     """Predict the time of one step for each row of a CSV file, and write one row for each.
 
-    QUERIES.csv may be - for standard input. The columns are those of the measurement table, such
-    as world_size and global_batch_size, which are required, strategy or one_way_delay_ms; others
-    are kept and not looked at. A column or cell that is not there is what the origin's
-    measurements have in common. Rows keep their order and columns, and get step_time_s, low_s and
-    high_s (90 %), low80_s, high80_s and basis: measured, interpolated, extrapolated, or unknown
-    and why. speculative_because says which predictions are guesses, far from anything measured.
+    QUERIES.csv may be - for standard input. The columns are those of the measurement table,
+    such as world_size and global_batch_size, which are required, strategy or one_way_delay_ms;
+    others are kept and not looked at, a step_time_s as given_step_time_s. A column or cell that
+    is not there is what the origin's measurements have in common. Rows keep their order and
+    columns, and get step_time_s, low_s and high_s (90 %), low80_s, high80_s and basis:
+    measured, interpolated, extrapolated, or unknown and why. speculative_because says which
+    predictions are guesses, far from anything measured.
     --json prints items instead.
     """
     asked = _read(queries)
@@ -100,12 +102,8 @@ def _read(path: Path) -> _Queries:
         for column in _REQUIRED:
             if not row.cells[column]:
                 refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
-        if refused:
+        if refused := refused or impossible_together(row, values):
             raise refused[0]
-        if values["global_batch_size"] < values["world_size"]:
-            expected = f"at least one example for each of {values['world_size']} replicas"
-            where = row.where("global_batch_size")
-            raise InvalidSpec(where, values["global_batch_size"], expected)
         asked.append(values)
     _, *rows = _lines(content)
     assert len(rows) == len(asked)
@@ -130,15 +128,13 @@ def _hint(name: str) -> str:
 def _header(content: bytes) -> list[str]:
     try:
         return next(_lines(content), [])
-    except (UnicodeDecodeError, csv.Error):
+    except (UnicodeDecodeError, InvalidSpec):
         return []  # the reader of sheets says what is wrong, and where
 
 
-def _lines(content: bytes) -> Any:
+def _lines(content: bytes) -> Iterator[list[str]]:
     """Yield the rows that are not empty, as they came."""
-    text = content.decode("utf-8-sig")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator_of(text))
-    return (row for row in reader if any(cell.strip() for cell in row))
+    return (cells for _, cells in lines_of(content.decode("utf-8-sig")))
 
 
 def _results(prediction: Prediction) -> list[float | str | None]:
@@ -156,10 +152,15 @@ def _results(prediction: Prediction) -> list[float | str | None]:
     ]
 
 
+def _kept(header: Sequence[str]) -> list[str]:
+    """Return what the columns of the file are called in the results, which have each name once."""
+    return [f"given_{name}" if name in RESULT_COLUMNS else name for name in header]
+
+
 def _table(asked: _Queries, predictions: Sequence[Prediction]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*asked.header, *RESULT_COLUMNS])
+    writer.writerow([*_kept(asked.header), *RESULT_COLUMNS])
     for row, prediction in zip(asked.rows, predictions, strict=True):
         writer.writerow([*row, *_results(prediction)])
     return text.getvalue()
@@ -168,7 +169,7 @@ def _table(asked: _Queries, predictions: Sequence[Prediction]) -> str:
 def _items(asked: _Queries, predictions: Sequence[Prediction]) -> list[dict[str, object]]:
     return [
         {
-            **dict(zip(asked.header, row, strict=True)),
+            **dict(zip(_kept(asked.header), row, strict=True)),
             **dict(zip(RESULT_COLUMNS, _results(prediction), strict=True)),
             "measurement_ids": prediction.measurement_ids,
         }

@@ -12,6 +12,7 @@ from farm.cli.advice.questions import memory_of, prices_of, prices_option, regio
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.configuration.axes import MAX_BANDWIDTH_MBIT_PER_S, MIN_BANDWIDTH_MBIT_PER_S
 from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
 from farm.errors import InvalidSpec
 from farm.recommend.answering.measured import (
@@ -32,6 +33,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MOST_SHOWN = 20
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
+_BANDWIDTH = Real(MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S)
 _COLUMNS = (
     Column("strategy"),
     Column("world size", is_right=True),
@@ -71,7 +73,7 @@ def _question_options(command: _F) -> _F:
         ),
         click.option("--one-way-delay-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
         click.option("--jitter-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
-        click.option("--bandwidth-mbit-per-s", type=Real(1e-3, 1e6)),
+        click.option("--bandwidth-mbit-per-s", type=_BANDWIDTH),
         click.option("--packet-loss-percent", default=0.0, show_default=True, type=Real(0, 99)),
         click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
         click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
@@ -203,6 +205,8 @@ def _question(
 ) -> Question:
     if epochs is not None and target_accuracy is not None:
         raise click.UsageError("--epochs and --target-accuracy exclude each other")
+    if jitter_ms > one_way_delay_ms:
+        raise InvalidSpec("--jitter-ms", jitter_ms, "at most --one-way-delay-ms")
     bandwidth = bandwidth_mbit_per_s
     return Question(
         training_pass=TrainingPass(training_pass),

@@ -210,6 +210,25 @@ def test_a_column_in_another_unit_asks_the_same_and_others_are_named() -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_each_column_of_the_results_is_there_once(tmp_path: Path) -> None:
+    file = tmp_path / "queries.csv"
+    file.write_text('sep=;\nworld_size;global_batch_size;step_time_s\n2;64000;"1"\n')
+    header, row = csv.reader(io.StringIO(predict(file).stdout))
+    assert header == ["world_size", "global_batch_size", "given_step_time_s", *RESULTS]
+    assert row[2] == "1"
+    [item] = json.loads(predict(file, "--json").stdout)["items"]
+    assert item["given_step_time_s"] == "1"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_jitter_above_the_delay_is_refused() -> None:
+    asked = ("recommend", "--origin", "anwar2021", "--global-batch-size", "6400")
+    refused = run(*asked, "--one-way-delay-ms", "1", "--jitter-ms", "5")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == "farm: --jitter-ms: expected at most --one-way-delay-ms, got 5.0\n"
+
+
+@pytest.mark.usefixtures("home")
 def test_every_query_is_answered_in_its_place(tmp_path: Path) -> None:
     file = tmp_path / "queries.csv"
     file.write_text("\ufeff" + QUERIES)
@@ -244,6 +263,16 @@ def test_every_query_is_answered_in_its_place(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("world_size\n2\n", "column global_batch_size: expected this column"),
+        (
+            "strategy,gpus,batch size\nddp,4,32\n",
+            "column world_size: expected this column: it is required, and so is global_batch_size "
+            "(gpus: devices: name it world_size",
+        ),
+        (
+            "world_size,global_batch_size,one_way_delay_ms,jitter_ms\n2,64,1,5\n",
+            "row 2, column jitter_ms: expected at most one_way_delay_ms, 1, got 5.0",
+        ),
+        ('[{"world_size": 2}]', "the table: expected comma-separated values: save it as CSV"),
         (
             "world_size,global_batch_size\n2,64\n2,many\n",
             "row 3, column global_batch_size: expected",

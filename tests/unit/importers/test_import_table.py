@@ -56,6 +56,10 @@ def test_what_an_export_tells_of_exchanges_is_left_out_of_what_is_read() -> None
         ("flags", "disturbed"),
         ("flags", '"[{""kind"": ""gossip"", ""message"": ""x""}]"'),
         ("flags", '"[{""kind"": ""steal""}]"'),
+        ("flags", '"[{""kind"": ""impossible"", ""message"": ""x""}]"'),
+        ("flags", '"[{""kind"": ""contradictory"", ""message"": ""x""}]"'),
+        ("flags", '"[{""kind"": ""steal"", ""message"": ""x"", ""value"": -5}]"'),
+        ("flags", '"[{""kind"": ""steal"", ""message"": ""x"", ""value"": 1e300}]"'),
         ("flags", '"[{""kind"": ""steal"", ""message"": ""x"", ""value"": ""much""}]"'),
     ],
 )
@@ -184,7 +188,7 @@ def test_repetitions_that_are_given_are_kept() -> None:
         ("step_time_s", "-1", "a number of seconds from 1e-09"),
         ("step_time_s", "nan", "a number such as 0.25 or 1e-3, or nothing, got 'nan'"),
         ("step_time_s", "inf", "a number such as"),
-        ("step_time_s", "1e999", "a number such as"),
+        ("step_time_s", "1e999", "a number such as 0.25 or 1e-3, or nothing (from -1.8e+308 to"),
         ("step_time_s", "1_0", "a number such as"),
         ("step_time_s", "0,5", "a number such as"),
         ("step_time_s", "fast", "a number such as 0.25 or 1e-3, or nothing, got 'fast'"),
@@ -195,10 +199,15 @@ def test_repetitions_that_are_given_are_kept() -> None:
         ("world_size", "0", "a whole number from 1 to 4096, got 0"),
         ("world_size", "1.5", "a whole number from 1 to 4096, got 1.5"),
         ("world_size", "", "a value: it is required, got None"),
+        ("global_batch_size", "64.000", "64 or 64000, whichever is meant, got '64.000'"),
+        ("global_batch_size", "1.000.000", "a number such as 0.25 or 1e-3, or nothing (without"),
+        ("steps_per_epoch", "1.000", "1 or 1000, whichever is meant"),
+        ("jitter_ms", "100", "at most one_way_delay_ms, 0, got 100.0"),
+        ("bandwidth_mbit_per_s", "1e-160", "a number of Mbit/s from 0.001 to 1000000"),
         ("global_batch_size", "1", "at least one example for each of 2 replicas, got 1"),
         ("one_way_delay_ms", "-20", "a number of milliseconds from 0 to 10000, got -20.0"),
         ("one_way_delay_ms", "20 ms", "a number such as"),
-        ("bandwidth_mbit_per_s", "0", "a number of Mbit/s above 0"),
+        ("bandwidth_mbit_per_s", "0", "a number of Mbit/s from 0.001 to 1000000"),
         ("packet_loss_percent", "100", "a percentage from 0 to below 100"),
         ("steps_per_epoch", "0", "a whole number from 1"),
         ("pass", "backward", "'forward' or 'forward_backward', got 'backward'"),
@@ -276,7 +285,10 @@ def test_a_column_that_is_not_known_is_named_with_the_one_that_was_meant() -> No
 @pytest.mark.parametrize(
     ("lines", "start"),
     [
-        ([""], "column world_size: expected this column: it is required"),
+        (
+            [""],
+            "column world_size: expected this column: it is required, and so is global_batch_size",
+        ),
         (["world_size,step_time_s", "2,1"], "column global_batch_size: expected this column"),
         ([f"{HEADER},step_time_s", "2,64,1,1"], "column step_time_s: expected each column once"),
         ([HEADER, "2,64"], "row 2: expected 3 cells as in row 1, got 2"),
@@ -349,6 +361,8 @@ def test_semicolons_and_tabs_may_be_between_the_columns(separator: str) -> None:
         ("samples_per_second", "640", "step_time_s", "0.1"),
         ("images_per_min", "38400", "step_time_s", "0.1"),
         ("steps_per_s", "4", "step_time_s", "0.25"),
+        ("step time (mins)", "2", "step_time_s", "120"),
+        ("step_time_mins", "2", "step_time_s", "120"),
     ],
 )
 def test_a_time_or_throughput_with_its_unit_is_converted(
@@ -374,8 +388,10 @@ def test_a_time_or_throughput_with_its_unit_is_converted(
 def test_a_network_or_ratio_with_its_unit_is_converted(
     column: str, cell: str, known: str, value: str
 ) -> None:
-    assert keys(f"{HEADER},{column}", f"2,64,1,{cell}") == keys(
-        f"{HEADER},{known}", f"2,64,1,{value}"
+    delayed = HEADER if "delay" in column else f"{HEADER},one_way_delay_ms"
+    cells = "2,64,1" if "delay" in column else "2,64,1,50"
+    assert keys(f"{delayed},{column}", f"{cells},{cell}") == keys(
+        f"{delayed},{known}", f"{cells},{value}"
     )
     assert keys(f"{HEADER},{column}", "2,64,1,") == keys(HEADER, "2,64,1")
 
@@ -385,6 +401,9 @@ def test_a_batch_of_one_replica_is_multiplied_by_their_number() -> None:
     assert keys(header, "4,16,1") == keys(HEADER, "4,64,1")
     header = "images_per_s,replicas_per_rank,per_replica_batch_size,world_size"
     assert keys(header, "64,2,16,4") == keys(f"{HEADER},replicas_per_rank", "4,128,2,2")
+    message = refusal(header, "1,2,16.000,4")
+    assert message.startswith("row 2, column per_replica_batch_size")
+    assert "expected 16 or 16000, whichever is meant, got '16.000'" in message
     message = refusal(header, "1,2,16,")
     assert message.startswith("row 2, column per_replica_batch_size")
     assert "expected a value of world_size in the same row" in message
@@ -495,7 +514,102 @@ def test_a_hint_goes_by_meaning_and_unit(column: str, meant: str, not_meant: str
     assert not_meant not in message
 
 
-@pytest.mark.parametrize("column", ["learning_rate", "price_usd", "gpu_memory_mb", "notes"])
+STEP_RATE = "a rate of steps: step_time_s = 1 / it"
+EPOCH_RATE = "a rate of epochs: time_per_epoch_s = 1 / it"
+ONE_DEVICE = "global_batch_size / (it x their number)"
+ONE_EXAMPLE = "a time of one example: step_time_s = it x"
+MEDIAN = "not the median, which is wanted"
+THOUSANDS = "in thousands or millions: multiply its values"
+SEVERAL = "a time of several: divide it by their number"
+BYTES = "a throughput of bits or bytes, not of examples, has no column here"
+TARGET = "what a training takes to become so good has no column here"
+ERROR = "an error: accuracy = 1 - it"
+
+
+@pytest.mark.parametrize(
+    ("column", "meant"),
+    [
+        *(
+            (column, STEP_RATE)
+            for column in (
+                *("batch/sec", "batches/sec", "batches per second", "global_step/sec", "updates/s"),
+                *("global_steps_per_sec", "updates_per_sec", "steps/s/worker", "throughput (it/s)"),
+                *("throughput (steps/s)", "throughput [batches/s]", "worker_steps_per_s"),
+                *("steps per sec per GPU", "avg_it_per_second", "mean iterations/min"),
+            )
+        ),
+        *(
+            (column, EPOCH_RATE)
+            for column in ("epochs/s", "epochs/h", "epochs per minute", "throughput (epochs/h)")
+        ),
+        *((column, "name it epochs") for column in ("n_epochs", "max_epochs", "epochs_trained")),
+        *(
+            (column, ONE_EXAMPLE)
+            for column in ("time per image (ms)", "time_per_sample_s", "ms/image", "s/sample")
+        ),
+        *(
+            (column, BYTES)
+            for column in (
+                *("throughput_gbps", "throughput (MB/s)", "throughput_bytes_per_s"),
+                "throughput [Gbit/s]",
+            )
+        ),
+        *(
+            (column, THOUSANDS)
+            for column in ("throughput (1000 img/s)", "throughput_k", "examples/s (k)", "kimg/s")
+        ),
+        *(
+            (column, ONE_DEVICE)
+            for column in (
+                *("per_worker_images_per_s", "per-GPU throughput", "images/s/GPU", "gpu_img_per_s"),
+                *("throughput per node", "throughput (each worker)", "local_images_per_s"),
+            )
+        ),
+        *(
+            (column, MEDIAN)
+            for column in (
+                *("p99_step_time_ms", "max_step_time_ms", "min_step_time_ms", "p95 epoch time (s)"),
+                *(
+                    "step_time_p25_ms",
+                    "worst step time (s)",
+                    "peak images/s",
+                    "step time (max) [s]",
+                ),
+            )
+        ),
+        *((column, TARGET) for column in ("time_to_accuracy_s", "time to acc (h)")),
+        *((column, TARGET) for column in ("epochs_to_accuracy", "time to 90 % accuracy")),
+        *(
+            (column, ERROR)
+            for column in ("top1_error", "top_1_error (%)", "error_rate", "test err")
+        ),
+        *((column, SEVERAL) for column in ("s/1000 images", "time_per_100_steps_s")),
+        ("steps/epoch (n)", "none of model"),
+        ("iterations per epoch", "name it steps_per_epoch"),
+        ("step_latency_ms", "a time of a step"),
+        ("sec/batch", "a time of a step"),
+        ("step_time_min", "the least of several"),
+        ("bw_gbps", "a bandwidth"),
+        ("link (Gbit/s)", "a bandwidth"),
+        ("forward_time_ms", "a part of a step"),
+        ("per_device_train_batch_size", "a batch of one device"),
+    ],
+)
+def test_a_hint_goes_by_quantity_unit_and_of_what_it_is(column: str, meant: str) -> None:
+    assert meant in refusal(f"{HEADER},{column}", "2,64,1,1").partition(": expected")[2]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *("learning_rate", "price_usd", "gpu_memory_mb", "notes", "price_per_hour", "comment"),
+        *("memory_mbytes", "gpu_mem_gbytes", "model_size_mbytes", "gradient_mbytes"),
+        *("sent_mbytes_per_step", "net_tx_mbit_per_s", "net_rx_mbit_per_s", "allreduce_gbit_per_s"),
+        *("accuracy drop (%)", "accuracy gap", "top5_accuracy", "accuracy_std", "accuracy after 5"),
+        *("log_step_time_s", "ln(step_time_s)", "normalized step time (s)", "step_time_log10_s"),
+        *("relative throughput", "inverse throughput (s/img)", "H", "p99_latency_ms"),
+    ],
+)
 def test_no_hint_is_better_than_a_wrong_one(column: str) -> None:
     assert f"({column}: none of model, " in refusal(f"{HEADER},{column}", "2,64,1,1")
 
@@ -505,6 +619,82 @@ def test_a_wide_table_is_refused_with_how_to_write_it(header: str) -> None:
     message = refusal(header, "64,1,2,3")
     assert f"({header.removeprefix('batch_size,').replace(',', ', ')}: a wide table; " in message
     assert "one row for each of these columns" in message
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "value"),
+    [
+        ("world_size,bs32_ms,bs64_ms,bs128_ms", "global_batch_size", "one such as step_time_ms"),
+        ("world_size,batch size 32 [us],batch size 64 [us]", "global_batch_size", "step_time_us"),
+        (
+            "world_size,global_batch_size,step_time_ms_run1,step_time_ms_run2",
+            "repetition",
+            "one such as step_time_ms",
+        ),
+        ("batch_size,1 GPU,2 GPUs,4 GPUs", "world_size", "one that has their unit in its name"),
+        ("t_1gpu_bs32,t_2gpu_bs32", "world_size and global_batch_size", "one that has their unit"),
+        ("bs,n1_epoch_time_s,n2_epoch_time_s", "world_size", "one such as epoch_time_s"),
+        ("bs,throughput_n1,throughput_n2", "world_size", "another (a throughput: name it"),
+    ],
+)
+def test_a_wide_table_tells_where_its_numbers_and_values_belong(
+    header: str, columns: str, value: str
+) -> None:
+    message = refusal(header, "1")
+    assert f"with their number in a column such as {columns} and their values in " in message
+    assert value in message.partition("their values in ")[2]
+    assert " GPU: none of" not in message
+
+
+def test_percentiles_are_no_wide_table() -> None:
+    message = refusal("global_batch_size,step_time_p50_ms,step_time_p99_ms", "64,1,2")
+    assert "wide" not in message
+    assert f"step_time_p99_ms: {MEDIAN}" in message
+
+
+@pytest.mark.parametrize("other", ["step time (max)", "mean step time", "step_time_avg_s"])
+def test_min_beside_another_statistic_is_not_minutes(other: str) -> None:
+    others = "world_size,global_batch_size"
+    message = refusal(f"{others},step time (min),{other}", "2,64,1,2")
+    assert "step time (min): minutes, or the least of several: name minutes" in message
+    with pytest.raises(InvalidSpec, match="the least of several"):
+        read(f"{others},step time (min),{other}", "2,64,1,2", ignored=(other,))
+    assert keys(f"{others},step time (min),accuracy", "2,64,1,") == keys(HEADER, "2,64,60")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['world_size;global_batch_size;"Step time, ms"', "2;64;500"],
+        ["sep=;", "world_size;global_batch_size;step_time_s", "2;64;0.5"],
+        ['"sep=\t"', "world_size\tglobal_batch_size\tstep_time_s", "2\t64\t0.5"],
+        ["sep=,", HEADER, "2,64,0.5"],
+        ["SEP=;;", "world_size;global_batch_size;step_time_s", "2;64;0.5"],
+    ],
+)
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_the_separator_is_what_the_header_has_outside_of_quotes_or_says(
+    lines: list[str], ending: str
+) -> None:
+    [row] = read_table(ending.join(lines).encode()).measurements
+    assert (row.step_time_s, row.row_number) == (0.5, len(lines))
+
+
+@pytest.mark.parametrize("text", ['[{"world_size": 2}]', '\ufeff\n{"a": 1}\n', "[\n  {\n", "[]"])
+def test_json_is_said_to_be_json(text: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"^the table: expected comma-separated values: save it"):
+        read_table(text.encode())
+
+
+def test_columns_that_are_missing_are_named_at_once_with_what_was_left_out() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        read("gpus,batch size,step_time_s", ignored=("gpus", "batch size"))
+    message = str(refused.value)
+    assert message.startswith(
+        "column world_size: expected this column: it is required, and so is global_batch_size (gpus"
+    )
+    assert "(gpus: devices: name it world_size" in message
+    assert "; batch size: a batch of whom" in message
 
 
 def test_a_table_of_very_many_or_very_long_columns_is_refused_in_a_short_line() -> None:
