@@ -87,7 +87,7 @@ RULES: dict[str, set[str]] = {
     | {
         *("farm", "farm.broker.celery_app", "farm.broker.sending"),
         *("farm.broker.url", "farm.broker.refusals"),
-        *("farm.broker.plaintext", "farm.settings.declaration"),
+        *("farm.broker.plaintext", "farm.broker.task_message", "farm.settings.declaration"),
         *("farm.processes", "farm.registry", "farm.log", "farm.lab.wirefilter"),
         *("celery", "kombu", "redis", "psutil", "pynvml", "pyroute2"),
     },
