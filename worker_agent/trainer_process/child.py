@@ -74,47 +74,50 @@ def become_reaper() -> bool:
 
 
 def kill_other_sessions(*, spare: Collection[int]) -> set[int]:
-    """Kill this process's descendants in other sessions than its own; return those found.
+    """Kill this process's descendants in other sessions than its own; return those killed.
 
     Trainers lead sessions of their own, whatever else the agent starts stays in the agent's, and no
     process can join another's session. So this ends all that a trainer has started, even if it has
     left its group and lost its environment. `spare`: sessions that stay. Without effect in a
     process that is not the reaper.
 
-    Groups are killed as a whole, and it is looked again for as long as something changes: a process
-    may start another and end while it is looked at.
+    A process may start another and end while it is looked at. So groups are killed as a whole, also
+    those of which only an ended process is seen, and it is looked again while new ones appear.
     """
-    found: set[int] = set()
+    killed: set[int] = set()
     if not _is_reaper:
-        return found
+        return killed
     spared = {os.getsid(0), *spare}
+    seen: set[int] = set()
     for _ in range(_MOST_LOOKS):
-        killed, has_changed = _kill_descendants(spared)
-        found |= killed
-        if not killed and not has_changed:
-            break
-    return found
+        alive, ended = _kill_descendants(spared)
+        killed |= alive
+        if not alive and ended <= seen:
+            return killed
+        seen |= ended
+    return killed | seen
 
 
-def _kill_descendants(spared: Collection[int]) -> tuple[set[int], bool]:
-    """Look once; return which were killed, and whether one was gone before it was looked at."""
-    killed, has_changed = set(), False
+def _kill_descendants(spared: Collection[int]) -> tuple[set[int], set[int]]:
+    """Kill what is alive in other sessions than these; return that, and what had ended already."""
+    alive, ended = set(), set()
     for process in psutil.Process().children(recursive=True):
+        pid = process.pid
         try:
-            if os.getsid(process.pid) in spared:
+            if os.getsid(pid) in spared:
                 continue
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
             # One whose first thread has ended seems to be a zombie while others are at work.
             if process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1:
-                continue
-            group = os.getpgid(process.pid)
-            process.kill()  # psutil has looked that it is still the same
-            os.killpg(group, signal.SIGKILL)
-            killed.add(process.pid)
+                ended.add(pid)
+            else:
+                process.kill()  # psutil looks whether it is still the same
+                alive.add(pid)
         except (psutil.NoSuchProcess, ProcessLookupError):
-            has_changed = True
+            ended.add(pid)
         except (psutil.AccessDenied, PermissionError) as error:  # another user's, such as by sudo
             logger.warning("cannot kill what a trainer left behind: %s", error)
-    return killed, has_changed
+    return alive, ended
 
 
 def reap_orphans(*, own: Collection[int]) -> None:
