@@ -88,9 +88,12 @@ def _advice_on(text: str) -> str:
 
 def refuse_thousands(text: str, where: str) -> None:
     """Refuse a whole number such as 64.000, which is 64 for some and 64000 for others."""
-    if re.fullmatch(r"[1-9][0-9]{0,2}\.000", text):
-        one, other = text.split(".")[0], text.replace(".", "")
-        raise InvalidSpec(where, text, f"{one} or {other}, whichever is meant")
+    if re.fullmatch(r"[1-9][0-9]{0,2}\.[0-9]{3}", text):
+        thousands = text.replace(".", "")
+        expected = f"a whole number (without a separator of thousands: {thousands})"
+        if text.endswith(".000"):
+            expected = f"{text.removesuffix('.000')} or {thousands}, whichever is meant"
+        raise InvalidSpec(where, text, expected)
 
 
 def whole(low: int, high: int) -> Callable[[str, str], int]:

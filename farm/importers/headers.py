@@ -152,7 +152,8 @@ _SAME_WORDS: Mapping[str, str] = {
         "step": "step iteration iter it update",
         "epoch": "epoch",
         "batch": "bs bsz batchsize",
-        "gpu": "gpu device accelerator tpu ngpu",
+        "gpu": "gpu device accelerator tpu card chip ngpu",
+        "tokens": "token tok",
         "node": "node worker machine host vm instance rank process proc peer replica client "
         "learner nnode nworker nrank nproc",
         "core": "core",
@@ -164,6 +165,8 @@ _SAME_WORDS: Mapping[str, str] = {
     word: same
     for same, words in {
         "node": "processes",
+        "mini_batch": "minibatch",
+        "batches": "minibatches",
         "thousand": "k kilo thousand thousands million millions 1000 1k",
         "accuracy": "acc",
         "s": "sec secs second seconds",
@@ -178,12 +181,10 @@ _SAME_WORDS: Mapping[str, str] = {
 
 def _usual_words(name: str) -> str:
     """Return a normal form in the words that hints use: avg_img_per_sec is example_per_s."""
-    words: list[str] = []
-    for word in name.replace("batch_size", "batch").split("_"):
-        # "min" of a duration may be the least of several; after "per" it is a minute.
-        is_minute = word == "min" and words[-1:] == ["per"]
-        words += filter(None, ["minute" if is_minute else _SAME_WORDS.get(word, word)])
-    return "_".join(words)
+    # "min" of a duration may be the least of several; beside "per" it is a minute.
+    name = re.sub(r"(?<=per_)min(?=_|$)|(?<![a-z0-9])min(?=_per_)", "minute", name)
+    words = name.replace("batch_size", "batch").split("_")
+    return "_".join(filter(None, (_SAME_WORDS.get(word, word) for word in words)))
 
 
 def _with(words: str) -> str:
@@ -203,8 +204,8 @@ _OF_ONE = rf"(?=((.*_)?{_ONE}_)?{_DEVICE}_|local_|.*_{_ONE}_{_DEVICE}(_|$))"
 _BITS = "[kmgt]?i?(bps|b|bits?|bytes?)(_per_s)?"
 _LINK = "((link|network|net|nic|ethernet|interconnect|limit|max)_)*"
 _STATISTIC = (
-    r"p\d+|\d+th|percentile|quantile|quartile|max|maximum|min|minimum|best|worst|peak|fastest|"
-    "slowest|first|last"
+    r"p\d+|q\d|\d+th|percentile|quantile|quartile|max|maximum|min|minimum|best|worst|peak|fastest|"
+    "slowest|longest|shortest|highest|lowest|upper|lower|first|last"
 )
 _IN_UNIT = "its unit in the name, such as "
 # By the name in its usual words, the first that fits it whole; None: it has no column here.
@@ -215,9 +216,11 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         _with(r"log|log2|log10|ln|normali[sz]ed|norm|relative|rel|inverse|inv|speed_?up|x\d+"),
         None,
     ),
+    (r".*_per_(thousand|\d+)", None),
+    (_with_both("ratio|fraction|frac|share|cv", "time"), None),
     (_with("price|cost|usd|memory|mem|vram|ram|sent|received|recv|tx|rx|traffic"), None),
     (
-        _with(r"to_(.*_)?(accuracy|top_?\d|target|loss|converge\w*)|tta"),
+        _with(r"to_(.*_)?(accuracy|top_?\d|target|loss|converge\w*|\d+)|tta"),
         "what a training takes to become so good has no column here",
     ),
     (
@@ -270,17 +273,18 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     ),
     (
         rf"(.*_)?epoch_per_{_UNIT}(_.*)?",
-        "a rate of epochs: time_per_epoch_s = 1 / it, or 3600 / it if it is per hour",
+        "a rate of epochs: time_per_epoch_s = 1 / it (60 / it per minute, 3600 / it per hour)",
     ),
     (
-        rf"(.*_)?(step|batch|batches)_per_{_UNIT}(_.*)?",
+        rf"(.*_)?(step|batch|batches)_(per_{_UNIT}|rate)(_.*)?",
         "a rate of steps: step_time_s = 1 / it; name it steps_per_s if these are steps of all "
         "ranks together, per second",
     ),
     (
-        _with_both("throughput", _BITS),
+        _with_both("throughput", f"{_BITS}|network|link|disk"),
         "a throughput of bits or bytes, not of examples, has no column here",
     ),
+    (rf"(.*_)?example_per_{_UNIT}_per_(?!{_DEVICE}).*", None),
     (
         _with_both("thousand", f"throughput|example_per_{_UNIT}"),
         "a throughput in thousands or millions: multiply its values, and name it examples_per_s "
@@ -291,7 +295,8 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "a throughput of one device: step_time_s = global_batch_size / (it x their number)",
     ),
     (
-        rf"(.*_)?(time|{_UNIT})_(per|for)_(thousand|\d+)_.*",
+        rf"(.*_)?(time|{_UNIT})_(per|for)_(thousand_|\d+_?)[a-z].*|"
+        rf"\d+_(epoch|step|batch|batches)_(time_)?{_UNIT}",
         "a time of several: divide it by their number, and name it step_time_s or step_time_ms "
         "if they are steps",
     ),
@@ -308,10 +313,11 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     (
         "(?!.*_per_)"
         + _with_both(
-            r"forward|fwd|backward|bwd|comput\w*|comm\w*|all_?reduce|sync\w*|wait\w*|io",
+            r"forward|fwd|backward|bwd|comput\w*|comm\w*|all_?reduce|sync\w*|wait\w*|io|"
+            r"data|load\w*|eval\w*|val|validation|test|startup|warm_?up|(cpu|gpu)_time",
             f"time|duration|{_UNIT}",
         ),
-        "a part of a step, which has no column here: step_time_s is the whole step",
+        "a part of the work, which has no column here: step_time_s is a whole step",
     ),
     (
         rf"(.*_)?epoch_?(time|duration|length|delay|{_UNIT})(_.*)?|"
@@ -343,12 +349,12 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "replicas_per_rank, if a rank trains on so many devices",
     ),
     (
-        rf"({_COUNT})?gpu(_?count|_?num(ber)?)?",
+        rf"({_COUNT})?gpu(_?count|_?num(ber)?|_total|_used)?",
         "devices: name it world_size where each rank has one device; else world_size counts the "
         "ranks, and replicas_per_rank the devices of one",
     ),
     (
-        rf"({_COUNT})?node(_?count|_?num(ber)?)?|n|np|(cluster|world|gang)_?(size)?|parallelism",
+        rf"({_COUNT})?node(_?count|_?num(ber)?|_total|_used)?|n|np|(cluster|world|gang)_?(size)?|parallelism",
         "name it world_size if each of them is one rank that trains",
     ),
     (
@@ -362,13 +368,13 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "is 1000 Mbit/s, 1 MB/s is 8 Mbit/s)",
     ),
     (
+        rf"(({_COUNT}|max_|train_|training_|trained_))*epoch(_(count|trained|run|total))*",
+        "a number of epochs: name it epochs if so many were trained",
+    ),
+    (
         r"(data|dataset|training|train|epoch)_?(set)?_?(size|len(gth)?|count)|"
         rf"({_COUNT})?(data|dataset|train(ing)?)?_?example(_count|_per_epoch)?",
         "a data set's size: steps_per_epoch = size / global_batch_size, rounded up",
-    ),
-    (
-        rf"(({_COUNT}|max_|train_|training_|trained_))*epoch(_(count|trained|run|total))*",
-        "a number of epochs: name it epochs if so many were trained",
     ),
     (r"(step|batch|batches)_per_epoch", "name it steps_per_epoch"),
     (

@@ -201,6 +201,7 @@ def test_repetitions_that_are_given_are_kept() -> None:
         ("world_size", "", "a value: it is required, got None"),
         ("global_batch_size", "64.000", "64 or 64000, whichever is meant, got '64.000'"),
         ("global_batch_size", "1.000.000", "a number such as 0.25 or 1e-3, or nothing (without"),
+        ("global_batch_size", "1.024", "a whole number (without a separator of thousands: 1024)"),
         ("steps_per_epoch", "1.000", "1 or 1000, whichever is meant"),
         ("jitter_ms", "100", "at most one_way_delay_ms, 0, got 100.0"),
         ("bandwidth_mbit_per_s", "1e-160", "a number of Mbit/s from 0.001 to 1000000"),
@@ -535,7 +536,13 @@ ERROR = "an error: accuracy = 1 - it"
                 *("batch/sec", "batches/sec", "batches per second", "global_step/sec", "updates/s"),
                 *("global_steps_per_sec", "updates_per_sec", "steps/s/worker", "throughput (it/s)"),
                 *("throughput (steps/s)", "throughput [batches/s]", "worker_steps_per_s"),
-                *("steps per sec per GPU", "avg_it_per_second", "mean iterations/min"),
+                *(
+                    "step rate",
+                    "minibatches/s",
+                    "steps per sec per GPU",
+                    "avg_it_per_second",
+                    "mean iterations/min",
+                ),
             )
         ),
         *(
@@ -551,7 +558,7 @@ ERROR = "an error: accuracy = 1 - it"
             (column, BYTES)
             for column in (
                 *("throughput_gbps", "throughput (MB/s)", "throughput_bytes_per_s"),
-                "throughput [Gbit/s]",
+                *("throughput [Gbit/s]", "network throughput"),
             )
         ),
         *(
@@ -562,12 +569,18 @@ ERROR = "an error: accuracy = 1 - it"
             (column, ONE_DEVICE)
             for column in (
                 *("per_worker_images_per_s", "per-GPU throughput", "images/s/GPU", "gpu_img_per_s"),
-                *("throughput per node", "throughput (each worker)", "local_images_per_s"),
+                *(
+                    "images/s/card",
+                    "throughput per node",
+                    "throughput (each worker)",
+                    "local_images_per_s",
+                ),
             )
         ),
         *(
             (column, MEDIAN)
             for column in (
+                *("longest_step_s", "step time q3 (ms)"),
                 *("p99_step_time_ms", "max_step_time_ms", "min_step_time_ms", "p95 epoch time (s)"),
                 *(
                     "step_time_p25_ms",
@@ -578,20 +591,27 @@ ERROR = "an error: accuracy = 1 - it"
             )
         ),
         *((column, TARGET) for column in ("time_to_accuracy_s", "time to acc (h)")),
-        *((column, TARGET) for column in ("epochs_to_accuracy", "time to 90 % accuracy")),
+        *(
+            (column, TARGET)
+            for column in ("epochs_to_accuracy", "time to 90 % accuracy", "time_to_97")
+        ),
         *(
             (column, ERROR)
             for column in ("top1_error", "top_1_error (%)", "error_rate", "test err")
         ),
-        *((column, SEVERAL) for column in ("s/1000 images", "time_per_100_steps_s")),
+        *((column, SEVERAL) for column in ("s/1000 images", "time_per_100_steps_s", "s/100it")),
         ("steps/epoch (n)", "none of model"),
+        ("time (min/epoch)", "a time of an epoch"),
+        ("epoch count", "name it epochs"),
+        ("machines used", "name it world_size"),
+        ("tok/s", "a rate of tokens"),
         ("iterations per epoch", "name it steps_per_epoch"),
         ("step_latency_ms", "a time of a step"),
         ("sec/batch", "a time of a step"),
         ("step_time_min", "the least of several"),
         ("bw_gbps", "a bandwidth"),
         ("link (Gbit/s)", "a bandwidth"),
-        ("forward_time_ms", "a part of a step"),
+        ("forward_time_ms", "a part of the work"),
         ("per_device_train_batch_size", "a batch of one device"),
     ],
 )
@@ -607,6 +627,7 @@ def test_a_hint_goes_by_quantity_unit_and_of_what_it_is(column: str, meant: str)
         *("sent_mbytes_per_step", "net_tx_mbit_per_s", "net_rx_mbit_per_s", "allreduce_gbit_per_s"),
         *("accuracy drop (%)", "accuracy gap", "top5_accuracy", "accuracy_std", "accuracy after 5"),
         *("log_step_time_s", "ln(step_time_s)", "normalized step time (s)", "step_time_log10_s"),
+        *("step time ratio", "step_time_s/1000", "images/s/watt", "step_time_cv"),
         *("relative throughput", "inverse throughput (s/img)", "H", "p99_latency_ms"),
     ],
 )
