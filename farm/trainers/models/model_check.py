@@ -5,17 +5,25 @@ Nothing here changes the model's weights or its state; variables are read once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 _SHOWN_NAMES = 3
 _IMAGE_COUNTS = (5, 8)  # two, so that a model for a fixed number of images is noticed
-# With other weights logits leave the range of probabilities: of 2 classes the chance that they do
-# not is below 0.2 each time.
+# Logits of ReLU for 2 classes are all 0 with a quarter of all weights, and show nothing then.
 _OTHER_WEIGHTS_COUNT = 8
+_MATRICES_ALWAYS_TRIED = 4
 _TOLERANCE = 0.03  # bfloat16 has 3 digits
+# By which weights are multiplied. The smaller one is for what overflows, such as exp.
+_LARGE_FACTOR, _SMALL_FACTOR = 1e6, 30.0
+# A softmax of numbers that differ by less never gives one of 10 classes more than 99.7 %.
+_NARROW_RANGE = 8.0
+_WIDE_RANGE = 1e4
+# Far below the least number of float16, far above that of float32 and bfloat16.
+_TINY = 2.0**-40
+_NO_CAST = "leave out the cast to float16"
 
 
 def call_with(
@@ -45,16 +53,14 @@ def shape_trouble(model: Any, example_shape: tuple[int, int, int], class_count: 
     import keras
 
     output = model(keras.Input(example_shape))
-    expected = f"expected an output of nx{class_count}, one logit a class, got "
-    if isinstance(output, dict):
-        return f"{expected}a dict of {_listed(list(output))}: return the logits alone"
-    if isinstance(output, list | tuple):
-        return f"{expected}a {type(output).__name__} of {len(output)}: return the logits alone"
+    if trouble := _structure_trouble(output, class_count):
+        return trouble
     shape = tuple(output.shape)
     if len(shape) == 2 and shape[1] == class_count and isinstance(shape[0], int):
         return f"expected any number of images, got a model for {shape[0]}: give no batch_size"
     if shape != (None, class_count):
-        return expected + ("x".join("n" if n is None else str(n) for n in shape) or "one number")
+        got = "x".join("n" if n is None else str(n) for n in shape) or "one number"
+        return f"{_expected(class_count)}, got {got}"
     return None
 
 
@@ -93,85 +99,214 @@ def weight_trouble(model: Any) -> str | None:
 
 
 def output_trouble(model: Any, example_shape: tuple[int, int, int], class_count: int) -> str | None:
-    """Say what is wrong with what the model gives for random images.
-
-    Probabilities are told by what they are, wherever in the model they come from: the same sum for
-    every image, or all from 0 to 1, whatever the weights.
-    """
-    random = np.random.default_rng(0)
-    for image_count, training in zip(_IMAGE_COUNTS, (False, True), strict=True):
-        images = random.random((image_count, *example_shape), np.float32)
-        logits = _logits(model, [], images, training=training)
-        if logits.shape != (image_count, class_count):
+    """Say what is wrong with the type, the shape or the values of what the model returns."""
+    for images, training in _random_images(example_shape):
+        output = _output(model, [], images, training=training)
+        when = " in training" if training else ""
+        if trouble := _structure_trouble(output, class_count, when=when):
+            return trouble
+        logits = _numbers(output)
+        if logits.shape != (len(images), class_count):
             got = "x".join(map(str, logits.shape)) or "one number"
-            return f"expected {image_count}x{class_count} logits of {image_count} images, got {got}"
+            return f"expected {len(images)}x{class_count} logits of {len(images)} images, got {got}"
         if not np.issubdtype(logits.dtype, np.floating):
             return f"expected logits of a floating type, got {logits.dtype}"
+        if _type_of(output) == "float16":
+            return (
+                "expected logits of float32 or bfloat16, got float16, in which gradients vanish: "
+                f"{_NO_CAST}"
+            )
         if not np.isfinite(logits).all():
             return "expected finite logits before the training, got nan or inf for random images"
-        if is_of := _probabilities(model, images, logits, training=training):
-            return f"expected logits, got {is_of}: leave it out, since the loss has a softmax"
     return None
 
 
 def gradient_trouble(model: Any, example_shape: tuple[int, int, int]) -> str | None:
-    """Name the weights that no gradient reaches: nothing would train or exchange them."""
-    import keras
+    """Say which weights the training would not change.
 
-    images = keras.ops.convert_to_tensor(np.full((2, *example_shape), 0.5, np.float32))
-    gradients = (
-        _torch_gradients(model, images)
-        if keras.backend.backend() == "torch"
-        else _tensorflow_gradients(model, images)
-    )
+    No gradient reaches them, or it is 0 for all weights, whatever their values. A gradient that is
+    0 only because it begins tiny has passed a cast to float16.
+    """
+    random = np.random.default_rng(2)
+    images = random.random((_IMAGE_COUNTS[-1], *example_shape), np.float32)
+    variables = model.trainable_variables
+    usual, tiny, of_losses = _gradients(model, [(v, v.value) for v in variables], images)
     unreached = [
         variable.path
-        for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
-        if gradient is None
+        for variable, gradient, own in zip(variables, usual, of_losses, strict=True)
+        if gradient is None and own is None
     ]
-    if not unreached:
-        return None
+    if unreached:
+        return (
+            f"expected a gradient for every weight, got none for {_listed(unreached)}: leave out "
+            "what the logits do not depend on, or set its trainable = False"
+        )
+    lost = [
+        variable.path
+        for variable, gradient, least in zip(variables, usual, tiny, strict=True)
+        if _largest(gradient) > 1e-6 and not _largest(least)
+    ]
+    if lost:
+        return (
+            "expected calculations in float32 or bfloat16, got float16, in which gradients vanish, "
+            f"between {_listed(lost)} and the logits: {_NO_CAST}"
+        )
+    for _ in range(_OTHER_WEIGHTS_COUNT):
+        if any(map(_largest, usual)):
+            return None
+        others = [(v, _other_value(v, random)) for v in variables]
+        usual, _, _ = _gradients(model, others, images)
     return (
-        f"expected a gradient for every weight, got none for {_listed(unreached)}: leave out what "
-        "the logits do not depend on, or set its trainable = False"
+        "expected logits that depend on the weights, got a gradient of 0 for every weight, "
+        "whatever the weights are: there is nothing to train; look for a factor of 0"
     )
 
 
-def _probabilities(model: Any, images: Any, logits: Any, *, training: bool) -> str | None:
-    """Return what the last layer must be if the outputs are probabilities whatever the weights."""
-    adds_up, is_bounded = _adds_up(logits), _is_bounded(logits)
+def limit_trouble(model: Any, example_shape: tuple[int, int, int]) -> str | None:
+    """Say what the outputs are if they stay in a range whatever the weights, as logits do not.
+
+    Each matrix is multiplied alone: that of the last layer is enough to make logits large. Vectors
+    and single weights do not count, since what follows a softmax may have some, too.
+    """
+    for images, training in _random_images(example_shape):
+        if got := _limit(model, images, training=training):
+            return f"expected logits, got {got}, since the loss has a softmax"
+    return None
+
+
+# Outputs, and what they become with larger matrices.
+_Pairs = list[tuple[Any, Any]]
+
+
+def _larger_outputs(
+    model: Any, images: Any, class_count: int, *, training: bool
+) -> tuple[_Pairs, _Pairs] | None:
+    """Return outputs that larger matrices do not make larger; None: they do, so these are logits.
+
+    In the first pairs vectors have their own values: after a softmax, these are mostly one factor
+    and one summand for all classes. In the others they have random ones, so that none is 0.
+    """
+    variables = model.trainable_variables
+    matrices = [v for v in reversed(variables) if len(v.shape) > 1] or variables
+    # Those of the last layer first: nearly always one call is enough.
+    matrices = sorted(matrices, key=lambda v: v.shape[-1] != class_count)
     random = np.random.default_rng(1)
-    for _ in range(_OTHER_WEIGHTS_COUNT):
-        if not (adds_up or is_bounded):
-            return None
-        others = [(v, _other_value(v, random)) for v in model.trainable_variables]
-        found = _logits(model, others, images, training=training)
-        adds_up = adds_up and _adds_up(found)
-        # Layers that are not Keras's own may keep their weights.
-        is_bounded = is_bounded and _is_bounded(found) and not np.array_equal(found, logits)
-    if adds_up:
-        return "a softmax as its last layer (its outputs add up alike for every image)"
-    return "a sigmoid as its last layer (its outputs are from 0 to 1)" if is_bounded else None
+    with_own: _Pairs = []
+    with_others: _Pairs = []
+    for pairs, drawn in ((with_own, matrices), (with_others, variables)):
+        for number in range(_OTHER_WEIGHTS_COUNT // 2):
+            others = {id(v): (v, _other_value(v, random)) for v in drawn}
+            base = _logits(model, list(others.values()), images, training=training)
+            if not np.isfinite(base).all():
+                continue
+            tried = matrices[:_MATRICES_ALWAYS_TRIED] if number else matrices
+            for multiplied in (*([v] for v in tried), matrices):
+                found = _with_larger(model, others, multiplied, images, training=training)
+                if found is not None and _grows(base, *found):
+                    return None
+                if found is not None:
+                    pairs.append((base, found[0]))
+    return with_own, with_others
 
 
-def _adds_up(outputs: Any) -> bool:
-    """Whether the outputs of each image have one sum other than 0, as those of a softmax have.
+def _limit(model: Any, images: Any, *, training: bool) -> str | None:
+    """Return what the last layer must be if larger matrices do not make larger outputs."""
+    first = _logits(model, [], images, training=training)
+    found = _larger_outputs(model, images, first.shape[1], training=training)
+    if found is None or not found[0]:
+        return None
+    with_own_vectors, with_others = found
+    outputs = [first, *(output for pair in with_own_vectors for output in pair)]
+    # Whether larger weights are what takes all outputs to one of two values.
+    before = [_at_ends(base) < 0.7 for base, large in with_own_vectors if _at_ends(large) >= 0.9]
+    are_saturated = sum(before) > len(before) / 2
+    if all(map(_sums_alike, outputs)) and (are_saturated or not any(map(_is_centred, outputs))):
+        return (
+            "a softmax as its last layer (its outputs add up alike for every image): leave it out"
+        )
+    if not any(_differ(base, larger) for base, larger in with_own_vectors):
+        # Normalised logits, such as cosines; or layers that keep their weights outside of Keras.
+        return None
+    if _grows_with_vectors(model, images, training=training):
+        is_limited = are_saturated  # else logits that are normalised before a trained factor
+    else:
+        outputs += [output for pair in with_others for output in pair]
+        usual = max(np.ptp(base) for base, _ in (*with_own_vectors, *with_others))
+        span = np.ptp(outputs)
+        is_limited = span < _NARROW_RANGE or (are_saturated and span < 2 * usual)
+    if not is_limited:
+        return None
+    low, high = np.min(outputs), np.max(outputs)
+    if low >= 0 and high <= 1 + _TOLERANCE:
+        return "a sigmoid as its last layer (its outputs are from 0 to 1): leave it out"
+    return (
+        f"outputs from {low:.3g} to {high:.3g} whatever the weights, as a tanh gives them: leave "
+        "out what limits them"
+    )
+
+
+def _grows_with_vectors(model: Any, images: Any, *, training: bool) -> bool:
+    random = np.random.default_rng(4)
+    variables = model.trainable_variables
+    others = {id(v): (v, _other_value(v, random)) for v in variables}
+    base = _logits(model, list(others.values()), images, training=training)
+    for vector in (v for v in variables if len(v.shape) <= 1):
+        found = _with_larger(model, others, [vector], images, training=training)
+        if found is not None and _grows(base, *found):
+            return True
+    return False
+
+
+def _with_larger(
+    model: Any,
+    values: Mapping[int, tuple[Any, Any]],
+    multiplied: Sequence[Any],
+    images: Any,
+    *,
+    training: bool,
+) -> tuple[Any, float] | None:
+    """Return finite outputs with larger weights, and by which factor; None: there are none."""
+    for factor in (_LARGE_FACTOR, _SMALL_FACTOR) if len(multiplied) == 1 else (_SMALL_FACTOR,):
+        larger = {id(v): (v, values.get(id(v), (v, v.value))[1] * factor) for v in multiplied}
+        given = list({**values, **larger}.values())
+        outputs = _logits(model, given, images, training=training)
+        if np.isfinite(outputs).all():
+            return outputs, factor
+    return None
+
+
+def _grows(base: Any, larger: Any, factor: float) -> bool:
+    span = np.ptp(larger)
+    return bool(span > _WIDE_RANGE or (span > _NARROW_RANGE and span >= factor / 2 * np.ptp(base)))
+
+
+def _differ(base: Any, larger: Any) -> bool:
+    return bool(abs(larger - base).max() > _TOLERANCE * np.ptp(base))
+
+
+def _at_ends(outputs: Any) -> float:
+    """Return the share of outputs near the least or the largest, as all of a large softmax are."""
+    distance = np.minimum(outputs - outputs.min(), outputs.max() - outputs)
+    return float((distance <= _TOLERANCE * np.ptp(outputs)).mean())
+
+
+def _sums_alike(outputs: Any) -> bool:
+    """Whether the outputs of each image have one sum, as those of a softmax have.
 
     They still do once they were multiplied by one number, of any sign, and another was added.
     """
     sums = outputs.sum(axis=1)
-    mean, difference = abs(sums.mean()), np.ptp(sums)
+    difference = np.ptp(sums)
     if outputs.min() >= 0 or outputs.max() <= 0:
-        return bool(mean > 0 and difference <= _TOLERANCE * mean)
+        return bool(difference <= _TOLERANCE * abs(sums.mean()))
     # Logits may differ little from image to image, and so may their sums: what counts is by how
-    # much less the sums differ. Logits that are centred have the sum 0.
+    # much less the sums differ.
     spread = np.sqrt(outputs.var(axis=0).sum())
-    is_centred = mean <= _TOLERANCE * abs(outputs).mean()
-    return bool(difference <= _TOLERANCE * spread and not is_centred)
+    return bool(difference <= max(_TOLERANCE * spread, 1e-5 * abs(outputs).max()))
 
 
-def _is_bounded(outputs: Any) -> bool:
-    return bool(outputs.min() >= 0 and outputs.max() <= 1 + _TOLERANCE)
+def _is_centred(outputs: Any) -> bool:
+    return bool(abs(outputs.sum(axis=1).mean()) <= _TOLERANCE * abs(outputs).mean())
 
 
 def _other_value(variable: Any, random: np.random.Generator) -> Any:
@@ -184,39 +319,120 @@ def _other_value(variable: Any, random: np.random.Generator) -> Any:
     return keras.ops.convert_to_tensor(values.astype(np.float32))
 
 
-def _logits(model: Any, values: Sequence[tuple[Any, Any]], images: Any, *, training: bool) -> Any:
+def _random_images(example_shape: tuple[int, int, int]) -> Iterator[tuple[Any, bool]]:
+    """Yield images for an evaluation, and others for the training."""
+    random = np.random.default_rng(0)
+    for image_count, training in zip(_IMAGE_COUNTS, (False, True), strict=True):
+        yield random.random((image_count, *example_shape), np.float32), training
+
+
+def _output(model: Any, values: Sequence[tuple[Any, Any]], images: Any, *, training: bool) -> Any:
     import keras
 
-    given = keras.ops.convert_to_tensor(images)
-    output, _, _ = call_with(model, values, given, training=training)
-    if keras.backend.is_float_dtype(keras.backend.standardize_dtype(output.dtype)):
+    output, _, _ = call_with(model, values, keras.ops.convert_to_tensor(images), training=training)
+    return output
+
+
+def _logits(model: Any, values: Sequence[tuple[Any, Any]], images: Any, *, training: bool) -> Any:
+    return _numbers(_output(model, values, images, training=training))
+
+
+def _numbers(output: Any) -> Any:
+    import keras
+
+    if keras.backend.is_float_dtype(_type_of(output)):
         output = keras.ops.cast(output, "float32")  # NumPy has no bfloat16
     return _numpy(output)
 
 
-def _tensorflow_gradients(model: Any, images: Any) -> list[Any]:
+def _type_of(output: Any) -> str:
+    import keras
+
+    name: str = keras.backend.standardize_dtype(output.dtype)
+    return name
+
+
+def _expected(class_count: int) -> str:
+    return f"expected an output of nx{class_count}, one logit a class"
+
+
+def _structure_trouble(output: Any, class_count: int, *, when: str = "") -> str | None:
+    """Say what there is instead of one tensor; `when`: in which mode."""
+    if isinstance(output, dict):
+        got = f"a dict of {_listed(list(output))}"
+    elif isinstance(output, list | tuple):
+        got = f"a {type(output).__name__} of {len(output)}"
+    elif hasattr(output, "dtype") and hasattr(output, "shape"):
+        return None
+    else:
+        got = type(output).__name__
+    return f"{_expected(class_count)}, got {got}{when}: return the logits alone"
+
+
+_Gradients = tuple[list[Any], list[Any], list[Any]]
+
+
+def _gradients(model: Any, values: Sequence[tuple[Any, Any]], images: Any) -> _Gradients:
+    """Return the gradients at `values`: of the logits, the same times `_TINY`, of own losses.
+
+    The gradients with respect to the logits are random. None: the weight is not reached.
+    """
+    import keras
+
+    given = keras.ops.convert_to_tensor(images)
+    of = _torch_gradients if keras.backend.backend() == "torch" else _tensorflow_gradients
+    return of(model, values, given)
+
+
+def _largest(gradient: Any) -> float:
+    """Return the largest size within a gradient, NaN where one is; 0 where there is none."""
+    return 0.0 if gradient is None else float(np.abs(_numbers(gradient)).max(initial=0))
+
+
+def _tensorflow_gradients(model: Any, values: Sequence[tuple[Any, Any]], images: Any) -> _Gradients:
     import tensorflow as tf
 
-    variables = model.trainable_variables
-    values = [tf.identity(v.value) for v in variables]
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        pairs = list(zip(variables, values, strict=True))
+    pairs = [(variable, tf.identity(value)) for variable, value in values]
+    held = [value for _, value in pairs]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(held)
         output, _, losses = call_with(model, pairs, images, training=True)
-        total = [tf.reduce_sum(tf.cast(x, tf.float32)) for x in (output, *losses)]
-    gradients: list[Any] = tape.gradient(total, values)
-    return gradients
+        own = [tf.reduce_sum(tf.cast(x, tf.float32)) for x in losses]
+    of_output = tf.constant(_output_gradient(output.shape))
+    usual, tiny = (
+        tape.gradient(output, held, output_gradients=tf.cast(scale * of_output, output.dtype))
+        for scale in (1.0, _TINY)
+    )
+    of_losses = tape.gradient(own, held) if own else [None] * len(held)
+    return _dense(usual), _dense(tiny), of_losses
 
 
-def _torch_gradients(model: Any, images: Any) -> list[Any]:
+def _dense(gradients: Sequence[Any]) -> list[Any]:
+    """Return tensors for what an Embedding gives, too."""
+    import tensorflow as tf
+
+    return [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+
+
+def _torch_gradients(model: Any, values: Sequence[tuple[Any, Any]], images: Any) -> _Gradients:
     import torch
 
-    output, _, losses = call_with(model, [], images, training=True)
-    total = sum(x.float().sum() for x in (output, *losses))
-    values = [v.value for v in model.trainable_variables]
-    if not isinstance(total, torch.Tensor) or not total.requires_grad:
-        return [None] * len(values)
-    return list(torch.autograd.grad(total, values, allow_unused=True))
+    pairs = [(v, value.detach().clone().requires_grad_()) for v, value in values]
+    held = [value for _, value in pairs]
+    output, _, losses = call_with(model, pairs, images, training=True)
+    of_output = torch.from_numpy(_output_gradient(output.shape)).to(output)
+
+    def gradients(of: Any, start: Any) -> list[Any]:
+        if not of.requires_grad:
+            return [None] * len(held)
+        return list(torch.autograd.grad(of, held, start, retain_graph=True, allow_unused=True))
+
+    own = sum((x.float().sum() for x in losses), torch.zeros(()))
+    return gradients(output, of_output), gradients(output, _TINY * of_output), gradients(own, None)
+
+
+def _output_gradient(shape: Sequence[int]) -> Any:
+    return np.random.default_rng(3).standard_normal(tuple(shape), np.float32)
 
 
 def _numpy(tensor: Any) -> Any:

@@ -125,8 +125,11 @@ class ModelFile:
         """The file's name in tracebacks, and its `__file__`."""
         return self.facts.name if self.path is None else str(self.path)
 
-    def _import(self) -> ModuleType:
-        """Run the file as a module of its own, anew at each call."""
+    def _import(self) -> Any:
+        """Run the file as a module of its own, anew at each call.
+
+        Returns what `sys.modules` has afterwards, as `import` does: a file may replace itself.
+        """
         spec = self.module_spec()
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -136,7 +139,7 @@ class ModelFile:
         except BaseException:
             sys.modules.pop(spec.name, None)
             raise
-        return module
+        return sys.modules.get(spec.name, module)
 
     @contextlib.contextmanager
     def _own_failures(self, *, before: str = "") -> Iterator[None]:
@@ -181,7 +184,9 @@ class ModelFile:
             )
         if trouble is None:
             with self._own_failures(before=f"does not train on images of {images}: "):
-                trouble = model_check.gradient_trouble(built, example_shape)
+                trouble = model_check.gradient_trouble(
+                    built, example_shape
+                ) or model_check.limit_trouble(built, example_shape)
         if trouble is not None:
             raise self._failed(trouble)
 

@@ -289,6 +289,19 @@ class Scaled(layers.Layer):
     def call(self, values):
         return self.scale * values
 """
+# What no weights take out of a range.
+LIMITED = (
+    (
+        ("layers.Dense(c, 'sigmoid')", "layers.Rescaling(2.0, offset=-1.0)"),
+        "expected logits, got outputs from -1 to 1 whatever the weights",
+    ),
+    (("layers.Dense(c, 'sigmoid')", "layers.Rescaling(100.0)"), "got outputs from 0 to 100"),
+    (("layers.Dense(c, 'tanh', dtype='mixed_bfloat16')",), "got outputs from -1 to 1"),
+    (("layers.Dense(c, 'tanh')", "layers.BatchNormalization()"), "got outputs from -1 to 1"),
+    (("layers.Dense(c)", "layers.ReLU(6.0)"), "got outputs from 0 to 6"),
+)
+# float16 between layers of float32.
+HALF = "layers.Lambda(lambda x: tf.cast(tf.cast(x, 'float16'), 'float32'))"
 SOFTMAX = "expected logits, got a softmax as its last layer"
 SIGMOID = "expected logits, got a sigmoid as its last layer"
 TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
@@ -315,6 +328,11 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
         (of_class("{'a': y, 'b': y}"), "got a dict of a, b: return the logits alone"),
         (of_class("(y, y)"), "got a tuple of 2: return the logits alone"),
         (FUNCTIONAL + "    return keras.Model(i, [y])", "got a list of 1: return the logits alone"),
+        (
+            of_class("(y, y) if training else y", ", training=False"),
+            "of nx10, one logit a class, got a tuple of 2 in training: return the logits alone",
+        ),
+        (of_class("None if training else y", ", training=False"), "got NoneType in training"),
         # Images of another shape.
         (
             SOURCE.replace("layers.Flatten()", "layers.Conv1D(1, 99)"),
@@ -344,6 +362,10 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
         (of_class("y if training else ops.softmax(y)", ", training=False"), SOFTMAX),
         (of_layers("layers.Dense(c, activation='softmax', dtype='mixed_bfloat16')"), SOFTMAX),
         (of_layers("layers.Dense(c, activation='sigmoid')"), SIGMOID),
+        (of_layers(DENSE, "layers.Softmax()", "layers.Rescaling(1.0, offset=-0.1)"), SOFTMAX),
+        (of_layers(DENSE, "layers.Softmax()", "layers.BatchNormalization()"), SOFTMAX),
+        (of_layers("layers.Dense(c, 'sigmoid')", "layers.BatchNormalization()"), SIGMOID),
+        *((of_layers(*limited), message) for limited, message in LIMITED),
         # Numbers that are not of float32, or no numbers.
         (of_layers("layers.Dense(c, dtype='float16')"), "weights of float32, got float16"),
         (of_layers("layers.Dense(c, dtype='float64')"), "weights of float32, got float64"),
@@ -352,6 +374,8 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
             of_layers("layers.Dense(4, dtype='mixed_float16')", DENSE),
             "whose gradients vanish without a scaled loss",
         ),
+        (of_class("ops.cast(y, 'float16')"), "expected logits of float32 or bfloat16, got float16"),
+        (of_layers("layers.Dense(4)", HALF, DENSE), "got float16, in which gradients vanish"),
         (of_class("ops.cast(y, 'int32')"), "expected logits of a floating type, got int32"),
         (
             of_layers(
@@ -375,6 +399,12 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
             of_layers("layers.Dense(5)", "layers.Lambda(tf.stop_gradient)", DENSE),
             "expected a gradient for every weight, got none for",
         ),
+        (of_layers(DENSE, "layers.Rescaling(0.0)"), "a gradient of 0 for every weight"),
+        (
+            of_layers("layers.Dense(c, kernel_regularizer='l2')", "layers.Rescaling(0.0)"),
+            "there is nothing to train",
+        ),
+        (of_layers(DENSE, "layers.Lambda(lambda x: 0 * x + 1)"), "a gradient of 0 for every"),
         # The model's own code ends the process, or raises, when it is called.
         (of_class("sys.exit(3)"), "raised SystemExit: 3 (line 14)"),
         (of_class("y if not training else int('x')", ", training=False"), "raised ValueError: "),
@@ -382,6 +412,17 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
 )
 def test_what_a_file_gets_wrong_is_one_line(source: str, message: str) -> None:
     assert message in refusal(source)
+
+
+# `import` takes what is in sys.modules.
+REPLACING = f"""
+{HEAD}
+class Lazy:
+    def build(self, s, c):
+        return keras.Sequential([layers.Input(s), layers.Flatten(), layers.Dense(c)])
+
+sys.modules[__name__] = Lazy()
+"""
 
 
 @pytest.mark.tensorflow
@@ -394,7 +435,14 @@ def test_what_a_file_gets_wrong_is_one_line(source: str, message: str) -> None:
         of_layers("layers.Dense(c, 'relu', kernel_initializer='zeros')"),
         of_layers("layers.Dense(c, kernel_initializer='zeros', bias_initializer='ones')"),
         of_layers("layers.BatchNormalization()", "layers.Dropout(0.3)", DENSE),
-        of_layers("layers.Dense(c, 'tanh', dtype='mixed_bfloat16', kernel_regularizer='l2')"),
+        of_layers("layers.Dense(c, dtype='mixed_bfloat16', kernel_regularizer='l2')"),
+        # Limits within a model, and of logits, are no probabilities.
+        of_layers("layers.Dense(16, 'tanh')", "layers.BatchNormalization()", DENSE),
+        of_layers("layers.Dense(16)", "layers.ReLU(6.0)", "layers.Dense(c, 'relu')"),
+        of_layers(DENSE, "layers.BatchNormalization()"),
+        of_layers(DENSE, "layers.Lambda(lambda y: 30 * tf.tanh(y / 30))"),
+        of_layers(DENSE, "layers.UnitNormalization()", "layers.Rescaling(30.0)"),
+        REPLACING,
         of_layers("layers.Reshape((8, 8))", "layers.LSTM(4)", DENSE),
         of_layers(DENSE, "Scaled()"),
         of_layers(DENSE, "layers.LayerNormalization()"),
