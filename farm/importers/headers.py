@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from farm.importers.hints import MEANINGS, STATISTIC, usual_words
+
 
 class Derivation(enum.Enum):
     """How a value of another kind becomes one of the measurement table's."""
@@ -142,278 +144,6 @@ def column_of(header: str, known: Collection[str]) -> str | Conversion | None:
     return conversion if conversion is not None and conversion.target in known else None
 
 
-# One word for all that mean the same in a name, so that a pattern of a hint needs one alone.
-_SAME_WORDS: Mapping[str, str] = {
-    word: same
-    for same, words in {
-        "": "mean avg average median p50 of the",
-        "example": "example image img sample record frame ex",
-        "thousand_example": "kexample kimage kimg ksample mexample mimage mimg msample",
-        "step": "step iteration iter it update",
-        "epoch": "epoch",
-        "batch": "bs bsz batchsize",
-        "gpu": "gpu device accelerator tpu card chip ngpu",
-        "tokens": "token tok",
-        "node": "node worker machine host vm instance rank process proc peer replica client "
-        "learner nnode nworker nrank nproc",
-        "core": "core",
-        "delay": "delay latency lag",
-    }.items()
-    for one in words.split()
-    for word in (one, f"{one}s")
-} | {
-    word: same
-    for same, words in {
-        "node": "processes",
-        "mini_batch": "minibatch",
-        "batches": "minibatches",
-        "thousand": "k kilo thousand thousands million millions 1000 1k",
-        "accuracy": "acc",
-        "s": "sec secs second seconds",
-        "ms": "msec msecs millisecond milliseconds",
-        "us": "usec usecs microsecond microseconds",
-        "minute": "minute minutes mins",
-        "hour": "hr hrs hour hours",
-    }.items()
-    for word in words.split()
-}
-
-
-def _usual_words(name: str) -> str:
-    """Return a normal form in the words that hints use: avg_img_per_sec is example_per_s."""
-    # "min" of a duration may be the least of several; beside "per" it is a minute.
-    name = re.sub(r"(?<=per_)min(?=_|$)|(?<![a-z0-9])min(?=_per_)", "minute", name)
-    words = name.replace("batch_size", "batch").split("_")
-    return "_".join(filter(None, (_SAME_WORDS.get(word, word) for word in words)))
-
-
-def _with(words: str) -> str:
-    """Return a pattern of names that have one of the words, with `|` between them."""
-    return rf"(.*_)?({words})(_.*)?"
-
-
-def _with_both(some: str, others: str) -> str:
-    return rf"(?={_with(some)}$){_with(others)}"
-
-
-_UNIT = "(s|ms|us|ns|minute|h|hour|days?)"
-_DEVICE = "(gpu|node|core)"
-_COUNT = "(n|nr|num|no|number|count|total)_?"
-_ONE = "(per|each|one|single)"
-_OF_ONE = rf"(?=((.*_)?{_ONE}_)?{_DEVICE}_|local_|.*_{_ONE}_{_DEVICE}(_|$))"
-_BITS = "[kmgt]?i?(bps|b|bits?|bytes?)(_per_s)?"
-_LINK = "((link|network|net|nic|ethernet|interconnect|limit|max)_)*"
-_STATISTIC = (
-    r"p\d+|q\d|\d+th|percentile|quantile|quartile|max|maximum|min|minimum|best|worst|peak|fastest|"
-    "slowest|longest|shortest|highest|lowest|upper|lower|first|last"
-)
-_IN_UNIT = "its unit in the name, such as "
-# By the name in its usual words, the first that fits it whole; None: it has no column here.
-# Nothing here names a column of another unit without saying how to convert into it.
-_HINTS: Sequence[tuple[str, str | None]] = (
-    (r"unnamed(_\d+)*|index|row(_id)?|level_\d+", "a number that a program gave the rows"),
-    (
-        _with(r"log|log2|log10|ln|normali[sz]ed|norm|relative|rel|inverse|inv|speed_?up|x\d+"),
-        None,
-    ),
-    (r".*_per_(thousand|\d+)", None),
-    (_with_both("ratio|fraction|frac|share|cv", "time"), None),
-    (_with("price|cost|usd|memory|mem|vram|ram|sent|received|recv|tx|rx|traffic"), None),
-    (
-        _with(r"to_(.*_)?(accuracy|top_?\d|target|loss|converge\w*|\d+)|tta"),
-        "what a training takes to become so good has no column here",
-    ),
-    (
-        r"(.*_)?(packet|pkt)_?(loss|drop)s?(_.*)?|(loss|drop)_(rate|ratio|percent|pct)",
-        "a packet loss: name it packet_loss_percent, or packet_loss_ratio from 0 to 1",
-    ),
-    (_with("loss"), "a loss of the training has no column here"),
-    (
-        r"(.*_)?(top_?1|accuracy|test|val|validation)_err(or)?(_.*)?|error_(rate|percent|pct|ratio)",
-        "an error: accuracy = 1 - it, as a ratio on the test data at the end",
-    ),
-    (
-        r"((final|test|val|validation|eval|model|top_?1)_)*(accuracy|top_?1)"
-        r"(_(at_)?(1|final|test|val|0_1|0_100|percent|pct|ratio|end))*",
-        "an accuracy: name it accuracy if it is from 0 to 1 at the end, else accuracy_percent",
-    ),
-    (_with(r"accuracy|top_?\d"), None),
-    (
-        _with(r"std|stddev|stdev|sd|variance|var|iqr|ci\d*|sem"),
-        "how much values differ: step_time_spread_s is the interquartile range of the steps",
-    ),
-    (
-        _with("rtt|round_?trip(_?time|_?delay)?|ping"),
-        "a round trip: one_way_delay_ms is half of it, in ms, if both ways are alike",
-    ),
-    (
-        rf"((network|net|link|one_?way|added|injected|emulated|packet)_)*delay"
-        rf"(_({_UNIT}|time|one_way))*",
-        "a delay: name it one_way_delay_ms or one_way_delay_s, if it is of one way (half of a "
-        "round trip)",
-    ),
-    (r"jitter(_.*)?", f"a jitter: {_IN_UNIT}jitter_ms or jitter_s"),
-    (_with_both(_STATISTIC, "delay"), None),
-    (
-        r"(.*_)?step(_.*)?_min",
-        "minutes, or the least of several: name minutes step_time_minutes; step_time_s is the "
-        "median of the timed steps",
-    ),
-    (
-        r"(.*_)?epoch(_.*)?_min",
-        "minutes, or the least of several: name minutes time_per_epoch_minutes",
-    ),
-    (
-        _with_both(_STATISTIC, f"time|duration|throughput|fps|ips|{_UNIT}"),
-        "not the median, which is wanted: step_time_s is the median of the timed steps",
-    ),
-    (
-        rf"(.*_)?tokens?_per_{_UNIT}(_.*)?|throughput_tokens?",
-        "a rate of tokens, not examples: step_time_s = tokens of a step / it, both of all ranks",
-    ),
-    (
-        rf"(.*_)?epoch_per_{_UNIT}(_.*)?",
-        "a rate of epochs: time_per_epoch_s = 1 / it (60 / it per minute, 3600 / it per hour)",
-    ),
-    (
-        rf"(.*_)?(step|batch|batches)_(per_{_UNIT}|rate)(_.*)?",
-        "a rate of steps: step_time_s = 1 / it; name it steps_per_s if these are steps of all "
-        "ranks together, per second",
-    ),
-    (
-        _with_both("throughput", f"{_BITS}|network|link|disk"),
-        "a throughput of bits or bytes, not of examples, has no column here",
-    ),
-    (rf"(.*_)?example_per_{_UNIT}_per_(?!{_DEVICE}).*", None),
-    (
-        _with_both("thousand", f"throughput|example_per_{_UNIT}"),
-        "a throughput in thousands or millions: multiply its values, and name it examples_per_s "
-        "if it is of all ranks together",
-    ),
-    (
-        rf"{_OF_ONE}{_with(f'throughput|speed|rate|fps|ips|per_{_UNIT}')}",
-        "a throughput of one device: step_time_s = global_batch_size / (it x their number)",
-    ),
-    (
-        rf"(.*_)?(time|{_UNIT})_(per|for)_(thousand_|\d+_?)[a-z].*|"
-        rf"\d+_(epoch|step|batch|batches)_(time_)?{_UNIT}",
-        "a time of several: divide it by their number, and name it step_time_s or step_time_ms "
-        "if they are steps",
-    ),
-    (
-        rf"(.*_)?(time|duration|delay|{_UNIT})_per_example(_.*)?",
-        "a time of one example: step_time_s = it x the examples that a rank computes in a step, "
-        "in seconds",
-    ),
-    (
-        rf"{_with(f'throughput|example_(per_)?{_UNIT}')}|fps|ips|speed",
-        "a throughput: name it examples_per_s if it is of all ranks together, in examples per "
-        "second: step_time_s = global_batch_size / it",
-    ),
-    (
-        "(?!.*_per_)"
-        + _with_both(
-            r"forward|fwd|backward|bwd|comput\w*|comm\w*|all_?reduce|sync\w*|wait\w*|io|"
-            r"data|load\w*|eval\w*|val|validation|test|startup|warm_?up|(cpu|gpu)_time",
-            f"time|duration|{_UNIT}",
-        ),
-        "a part of the work, which has no column here: step_time_s is a whole step",
-    ),
-    (
-        rf"(.*_)?epoch_?(time|duration|length|delay|{_UNIT})(_.*)?|"
-        rf"(.*_)?(time|{_UNIT})_per_epoch(_.*)?",
-        f"a time of an epoch: {_IN_UNIT}time_per_epoch_s or time_per_epoch_ms",
-    ),
-    (
-        rf"(.*_)?(step|batch)_?(time|duration|length|delay)(_.*)?|step_{_UNIT}|"
-        rf"(.*_)?(time|{_UNIT})_per_(step|batch)(_.*)?",
-        f"a time of a step: {_IN_UNIT}step_time_s, step_time_ms or step_time_us",
-    ),
-    (
-        rf"(.*_)?({_DEVICE}|local|micro|mini)_?(train_)?batch(_.*)?|(batch|example)_per_{_DEVICE}",
-        "a batch of one device: name it per_replica_batch_size, and it is multiplied by world_size "
-        "and replicas_per_rank; or global_batch_size = it x the number of devices (and x the steps "
-        "of a gradient accumulation)",
-    ),
-    (
-        r"(total|effective|overall|global)_?batch(size)?|gbs|gbsz|batch_(total|effective|global)",
-        "examples of all ranks in one step: name it global_batch_size",
-    ),
-    (
-        r"(n_?)?batch",
-        "a batch of whom it does not say: global_batch_size of all ranks together, or "
-        "per_replica_batch_size of one",
-    ),
-    (
-        rf"{_DEVICE}_per_{_DEVICE}",
-        "replicas_per_rank, if a rank trains on so many devices",
-    ),
-    (
-        rf"({_COUNT})?gpu(_?count|_?num(ber)?|_total|_used)?",
-        "devices: name it world_size where each rank has one device; else world_size counts the "
-        "ranks, and replicas_per_rank the devices of one",
-    ),
-    (
-        rf"({_COUNT})?node(_?count|_?num(ber)?|_total|_used)?|n|np|(cluster|world|gang)_?(size)?|parallelism",
-        "name it world_size if each of them is one rank that trains",
-    ),
-    (
-        rf"({_COUNT})?(ps|servers?|parameter_servers?)(_?count)?",
-        "name it server_count if these are parameter servers beside the ranks",
-    ),
-    (
-        rf"{_LINK}((bandwidth|bw|link_speed|bitrate)(_limit|_{_BITS})*|"
-        r"[kmg]i?(bps|(bits?|bytes?)_per_s))",
-        "a bandwidth: name it bandwidth_mbit_per_s, or bandwidth_mbyte_per_s for bytes (1 Gbit/s "
-        "is 1000 Mbit/s, 1 MB/s is 8 Mbit/s)",
-    ),
-    (
-        rf"(({_COUNT}|max_|train_|training_|trained_))*epoch(_(count|trained|run|total))*",
-        "a number of epochs: name it epochs if so many were trained",
-    ),
-    (
-        r"(data|dataset|training|train|epoch)_?(set)?_?(size|len(gth)?|count)|"
-        rf"({_COUNT})?(data|dataset|train(ing)?)?_?example(_count|_per_epoch)?",
-        "a data set's size: steps_per_epoch = size / global_batch_size, rounded up",
-    ),
-    (r"(step|batch|batches)_per_epoch", "name it steps_per_epoch"),
-    (
-        r"(total|train|training|wall|wall_clock|run|elapsed|overall)_?(time|duration)(_.*)?|"
-        r"runtime(_.*)?|elapsed(_.*)?|walltime(_.*)?",
-        "a time of a whole run: time_per_epoch_s = it / epochs, in seconds",
-    ),
-    (
-        r"((time|duration|t)_)?ms",
-        "milliseconds of what it does not say: name it step_time_ms or time_per_epoch_ms, and it "
-        "is divided by 1000",
-    ),
-    (
-        r"((time|duration|t)_)?us",
-        "microseconds of what it does not say: name it step_time_us, and it is divided by 1000000",
-    ),
-    (
-        rf"(.*_)?(time|duration)(_{_UNIT})?|t_s|s|minute|hour",
-        f"a time of what it does not say: {_IN_UNIT}step_time_s or time_per_epoch_s",
-    ),
-    (
-        rf"({_COUNT})?(steps|step|batches)(_count)?",
-        "a number of steps: name it steps_per_epoch if it is of one epoch",
-    ),
-    (r"arch|architecture|net|network_name|model_name|nn", "name it model"),
-    (r"(gpu|node|hardware|cpu)_?(type|name|model)|hardware|sku|flavou?r", "name it instance_type"),
-    (r"data|dataset_name|task", "name it dataset"),
-    (r"lib|library|backend|engine|software", "name it framework"),
-    (r"algorithm|method|scheme|mode|approach|dist(ribution)?_strategy", "name it strategy"),
-    (
-        r"(run|trial|rep|repeat|replicate)(_?(id|nr|no|number))?",
-        "name it repetition, counted from 0",
-    ),
-    (
-        r"error|failed|failure|outcome|success|state|result",
-        "name it status: ok, or why there is no time",
-    ),
-)
-_COMPILED = tuple((re.compile(pattern), text) for pattern, text in _HINTS)
 _CLOSE_RATIO = 0.8
 
 
@@ -432,8 +162,8 @@ def hint_of(header: str, known: Sequence[str]) -> str | None:
         name = normal_form(least)
     if _SHORT_BANDWIDTH.fullmatch(name):
         return "bits or bytes: name it bandwidth_mbit_per_s, or bandwidth_mbyte_per_s (x 8)"
-    usual = _usual_words(name)
-    for pattern, meaning in _COMPILED:
+    usual = usual_words(name)
+    for pattern, meaning in MEANINGS:
         if pattern.fullmatch(usual):
             return meaning
     candidates = [*known, *(n for n, c in CONVERTED.items() if c.target in known)]
@@ -471,7 +201,7 @@ _NUMBERED: Mapping[str, str] = {
 def _numbers_apart(header: str) -> list[str]:
     """Return the words of a header with # for each number; p99 and top1 are words."""
     words = re.findall(r"(?:p|top_?)\d+|\d+|[a-z]+", normal_form(header))
-    return _usual_words("_".join("#" if w.isdigit() else w for w in words)).split("_")
+    return usual_words("_".join("#" if w.isdigit() else w for w in words)).split("_")
 
 
 def wide_columns(headers: Sequence[str]) -> list[str]:
@@ -513,7 +243,7 @@ def wide_hint(header: str, known: Sequence[str], *, missing: Sequence[str]) -> s
 
 def least_of_several(headers: Sequence[str]) -> list[str]:
     """Return headers whose "(min)" is the least: another one has "(max)" or "(mean)" there."""
-    statistics = re.compile(rf"{_STATISTIC}|mean|avg|average|median|std")
+    statistics = re.compile(rf"{STATISTIC}|mean|avg|average|median|std")
     others = set()
     for header in headers:
         words = normal_form(header).split("_")
