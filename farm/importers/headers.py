@@ -243,6 +243,13 @@ def wide_hint(header: str, known: Sequence[str], *, missing: Sequence[str]) -> s
 
 def least_of_several(headers: Sequence[str]) -> list[str]:
     """Return headers whose "(min)" is the least: another one has "(max)" or "(mean)" there."""
+    in_minutes = {
+        header: normal_form(header[: found.start()] + header[found.end() :]).split("_")
+        for header in headers
+        if (found := _MINUTES.search(header.lower()))
+    }
+    if not in_minutes:
+        return []
     statistics = re.compile(rf"{STATISTIC}|mean|avg|average|median|std")
     others = set()
     for header in headers:
@@ -250,13 +257,7 @@ def least_of_several(headers: Sequence[str]) -> list[str]:
         left = [word for word in words if not statistics.fullmatch(word)]
         if left != words:
             others.add(_without_units(left))
-    return [
-        header
-        for header in headers
-        if (found := _MINUTES.search(header.lower()))
-        and _without_units(normal_form(header[: found.start()] + header[found.end() :]).split("_"))
-        in others
-    ]
+    return [header for header, words in in_minutes.items() if _without_units(words) in others]
 
 
 def _without_units(words: Sequence[str]) -> tuple[str, ...]:
