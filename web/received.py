@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import re
+import sys
 import tomllib
 from http import HTTPStatus
 from typing import NoReturn, TypeVar
@@ -14,6 +15,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from farm.errors import InvalidSpec, NotFound
+from farm.values.fields import whole_of
 from web.errors import RefusedRequest
 
 DEFAULT_PAGE_SIZE = 100
@@ -183,8 +185,8 @@ def whole(args: MultiDict[str, str], name: str, *, high: int, low: int = 1) -> i
     text = args.get(name)
     if text is None:
         return None
-    value = _natural(_without_point(text), low=low)
-    if value is None or value > high:
+    value = _whole(text)
+    if value is None or not low <= value <= high:
         raise InvalidSpec(name, text, f"a whole number from {low} to {high}")
     return value
 
@@ -204,20 +206,19 @@ def wholes(args: MultiDict[str, str], name: str, *, high: int) -> tuple[int, ...
     """Read a list of whole numbers from 1 with commas between them; empty where it is absent."""
     values = []
     for item in texts(args, name):
-        value = _natural(_without_point(item))
-        if value is None or value > high:
+        value = _whole(item)
+        if value is None or not 1 <= value <= high:
             raise InvalidSpec(name, item, f"whole numbers from 1 to {high} with commas between")
         values.append(value)
     return tuple(values)
 
 
-def _without_point(text: str) -> str:
-    """Return 64 for 64.0, which JSON Schema counts as a whole number."""
-    number, point, rest = text.partition(".")
-    return number if point and rest and not rest.strip("0") else text
+def _whole(text: str) -> int | None:
+    has_zero_in_front = text[:1] == "0" and text[1:2].isdigit()
+    return None if has_zero_in_front else whole_of(text)
 
 
-def _natural(text: str, *, low: int = 1) -> int | None:
+def _natural(text: str) -> int | None:
     # int() also takes signs, spaces, underscores and the digits of every script. One number, one
     # text: a zero in front would make two addresses of one row.
     if not (text.isascii() and text.isdigit()) or len(text) > 19:
@@ -225,7 +226,7 @@ def _natural(text: str, *, low: int = 1) -> int | None:
     if text.startswith("0") and text != "0":
         return None
     value = int(text)
-    return value if low <= value <= LARGEST_ID else None
+    return value if 1 <= value <= LARGEST_ID else None
 
 
 def _body_text() -> str:
@@ -242,6 +243,8 @@ def _body_text() -> str:
 
 def _malformed(language: str, error: Exception) -> RefusedRequest:
     reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    if "set_int_max_str_digits" in reason:  # advice to a programmer
+        reason = f"a whole number of more than {sys.get_int_max_str_digits()} digits"
     return RefusedRequest(
         HTTPStatus.BAD_REQUEST, f"body: expected {language}, got this: {reason[:200]}"
     )

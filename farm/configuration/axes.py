@@ -239,6 +239,7 @@ _DELAY = Amount(
     per_base=1000,
     low=0,
     high=MAX_ONE_WAY_DELAY_S * 1000,
+    resolution=1e-6,  # a nanosecond, as netem has it
 )
 
 AXES: tuple[Axis, ...] = (
@@ -436,6 +437,7 @@ AXES: tuple[Axis, ...] = (
             low=0,
             high=100,
             is_below_high=True,
+            resolution=100 / 2**32,  # netem compares a random number of 32 bits
         ),
         title="Packet loss",
         meaning="share of packets dropped",

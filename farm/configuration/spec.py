@@ -17,6 +17,8 @@ MAX_WORLD_SIZE = 4096
 MAX_GLOBAL_BATCH_SIZE = 100_000_000
 MAX_STEPS = 10_000_000
 MAX_ONE_WAY_DELAY_S = 10.0
+# Of weights, dollars and seconds in a question: beyond any meaning, and far from overflow.
+LARGEST = 1e12
 # Below, one full packet takes more than a second, which no connection survives.
 LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
 

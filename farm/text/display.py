@@ -14,6 +14,8 @@ from typing import TypeGuard
 
 MISSING = "–"  # noqa: RUF001 # an en dash, as typeset tables have it
 _THIN_SPACE = "\u202f"
+# Numbers beyond these have a power of ten, not hundreds of digits.
+_LEAST_IN_DIGITS, _MOST_IN_DIGITS = 1e-9, 1e21
 _LEAST_WITH_DECIMALS_S = 1e-8  # 0.01 µs; shorter times have a power of ten
 # Only what this module writes: a name that somebody gave keeps its characters.
 _TYPESET = re.compile(rf"(?<=\d){_THIN_SPACE}(?=\d)|(?<=\d )µ(?=s\b)|(?<!\S){MISSING}(?=[),;\n]|$)")
@@ -94,7 +96,7 @@ def between(low_s: float | None, high_s: float | None, around_s: float | None) -
 
 def plus_minus(ratio: float | None) -> str:
     """Write half of an interval, in percent of the value it stands behind."""
-    return f"± {ratio * 100:.1f} %" if _is_known(ratio) else ""
+    return f"± {_in_digits(ratio * 100, '.1f')} %" if _is_known(ratio) else ""
 
 
 def byte_count(count_bytes: float | None) -> str:
@@ -127,12 +129,12 @@ def bit_rate(bytes_per_s: float | None) -> str:
 
 def percent(ratio: float | None, digits: int = 0) -> str:
     """Write a ratio in percent."""
-    return f"{ratio * 100:z.{digits}f} %" if _is_known(ratio) else MISSING
+    return f"{_in_digits(ratio * 100, f'z.{digits}f')} %" if _is_known(ratio) else MISSING
 
 
 def deviation(ratio: float | None) -> str:
     """Write by how much something is more, or less, than it should be."""
-    return f"{ratio * 100:+z.1f} %" if _is_known(ratio) else MISSING
+    return f"{_in_digits(ratio * 100, '+z.1f')} %" if _is_known(ratio) else MISSING
 
 
 def likely(probability: float) -> str:
@@ -144,7 +146,7 @@ def likely(probability: float) -> str:
 
 def count(value: float | None) -> str:
     """Write a number without a fraction, thousands apart."""
-    return f"{value:z,.0f}".replace(",", _THIN_SPACE) if _is_known(value) else MISSING
+    return _in_digits(value, "z,.0f").replace(",", _THIN_SPACE) if _is_known(value) else MISSING
 
 
 def decimal(value: float | None) -> str:
@@ -159,7 +161,7 @@ def dollars(usd: float | None) -> str:
     if abs(usd) >= 999.5:
         return f"{count(usd)} USD"
     # Three digits, which a format alone would write as 5e-05.
-    return f"{Decimal(f'{usd:.3g}'):f} USD"
+    return f"{_small(usd)} USD"
 
 
 def in_text(title: str) -> str:
@@ -200,9 +202,19 @@ def _scaled(value: float) -> tuple[str, str]:
     raise AssertionError("the last unit takes everything")
 
 
+def _in_digits(value: float, form: str) -> str:
+    return f"{float(value):.2e}" if abs(value) >= _MOST_IN_DIGITS else f"{value:{form}}"
+
+
+def _small(value: float) -> str:
+    if 0 < abs(value) < _LEAST_IN_DIGITS:
+        return f"{value:.2e}"
+    return f"{Decimal(f'{value:.3g}'):f}"
+
+
 def _three_digits(value: float) -> str:
     if abs(value) >= 99.95 or value == 0:
         return count(value)
     if abs(value) < 0.00995:
-        return f"{Decimal(f'{value:.3g}'):f}"  # two decimals would leave nearly nothing
+        return _small(value)  # two decimals would leave nearly nothing
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"

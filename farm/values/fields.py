@@ -11,6 +11,7 @@ import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from farm.errors import InvalidSpec
@@ -84,6 +85,21 @@ def canonical(value: float) -> float:
     return float(f"{value:.12g}")
 
 
+_WHOLE = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,4})?")
+_MOST_WHOLE = 10**18
+
+
+def whole_of(text: str) -> int | None:
+    """Return the whole number that a text is, such as 64, 64.0 or 6.4e1; None: it is none."""
+    if not _WHOLE.fullmatch(text):
+        return None
+    number = Decimal(text)
+    # Before it is a whole number in Python, which 1e9999 would be, too.
+    if number > _MOST_WHOLE or number != number.to_integral_value():
+        return None
+    return int(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """A text of printable characters; `pattern`: of the whole text, `expected` says it in words."""
@@ -137,7 +153,8 @@ class Amount:
     """A number with a unit: people write `unit`, `read` returns base units.
 
     `noun`: what it is, for errors. `per_base`: units in one base unit. `low` and `high`: in
-    `unit`; `is_above_low` and `is_below_high`: whether these themselves are left out.
+    `unit`; `is_above_low` and `is_below_high`: whether these themselves are left out. What is
+    below `resolution`, in `unit`, is 0.
     """
 
     unit: str
@@ -147,6 +164,7 @@ class Amount:
     per_base: float = 1.0
     is_above_low: bool = False
     is_below_high: bool = False
+    resolution: float = 0.0
 
     def read(self, value: object, where: str) -> float:
         """Return the number in base units.
@@ -163,6 +181,8 @@ class Amount:
             high = f"below {self.high:.9g}" if self.is_below_high else f"{self.high:.9g}"
             up_to = "up to" if self.is_above_low else "to"
             raise InvalidSpec(where, value, f"a {self.noun} {low} {up_to} {high}")
+        if value < self.resolution:
+            return 0.0
         number = (value + 0) / self.per_base  # -0.0 becomes 0.0, which has another canonical text
         if self.per_base == 1:
             return number

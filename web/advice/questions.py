@@ -6,6 +6,7 @@ from flask import request
 from werkzeug.datastructures import MultiDict
 
 from farm.configuration.spec import (
+    LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,
@@ -21,7 +22,6 @@ from web.advice.prices import FIELD, PRICES
 from web.backend import now
 from web.parameters import Given
 
-LARGEST = 1e12  # of weights, dollars and seconds: beyond any meaning, and far from overflow
 _MOST_CHARACTERS = 200
 _BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _TICKED = frozenset({"strategy", "instance_types", "network"})  # of which a form may tick several

@@ -12,6 +12,7 @@ from flask import jsonify
 from flask.typing import ResponseReturnValue
 
 from farm.configuration.spec import (
+    LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,
@@ -25,7 +26,7 @@ from web import parameters
 from web.access.scopes import costly
 from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
 from web.advice.prices import PRICES
-from web.advice.questions import LARGEST, read_prices
+from web.advice.questions import read_prices
 from web.api.schema import advice_answers
 from web.api.schema.description import described
 from web.backend import backend

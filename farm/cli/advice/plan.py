@@ -11,9 +11,10 @@ import click
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import prices_of
 from farm.cli.output import json_option, print_json
-from farm.cli.ranges import Real
+from farm.cli.ranges import Real, weight_options
 from farm.cli.session import settings, store
 from farm.configuration.spec import (
+    LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,
@@ -23,6 +24,7 @@ from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
 from farm.text.display import percent
 from farm.text.nouns import counted
+from farm.values.fields import whole_of
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import KnownMeasurements, Planned, Task
@@ -49,7 +51,7 @@ def _grid_options(command: _F) -> _F:
 
 
 def _choice_options(command: _F) -> _F:
-    at_least_0 = Real(min=0)
+    at_least_0 = Real(0, LARGEST)
     options = (
         click.option(
             "--next",
@@ -62,8 +64,7 @@ def _choice_options(command: _F) -> _F:
         ),
         click.option("--budget-usd", type=at_least_0, help="The plan must not cost more."),
         click.option("--budget-machine-hours", type=at_least_0, help="The same without prices."),
-        click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s."),
-        click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD."),
+        weight_options,
         click.option(
             "--steps", default=DEFAULT_STEPS, show_default=True, type=click.IntRange(1, MAX_STEPS)
         ),
@@ -246,10 +247,17 @@ def _write(out: Path, text: str) -> None:
 
 def _counts(choice: Mapping[str, Any], name: str, *, most: int) -> tuple[int, ...]:
     expected = f"whole numbers from 1 to {most}, such as 1,2,4"
-    counts = _numbers(choice, name, int, expected)
+    counts = _numbers(choice, name, _whole, expected)
     if not all(1 <= count <= most for count in counts):
         raise InvalidSpec(f"--{name.replace('_', '-')}", choice[name], expected)
     return counts
+
+
+def _whole(text: str) -> int:
+    number = whole_of(text.strip())
+    if number is None:
+        raise ValueError(text)
+    return number
 
 
 def _numbers(

@@ -10,10 +10,16 @@ import click
 
 from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import Column, json_option, print_json, print_table
-from farm.cli.ranges import Real
+from farm.cli.ranges import Count, Real, weight_options
 from farm.cli.session import settings, store
 from farm.configuration.axes import MAX_BANDWIDTH_MBIT_PER_S, MIN_BANDWIDTH_MBIT_PER_S
-from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS, MAX_WORLD_SIZE, TrainingPass
+from farm.configuration.spec import (
+    LARGEST,
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_STEPS,
+    MAX_WORLD_SIZE,
+    TrainingPass,
+)
 from farm.errors import InvalidSpec
 from farm.recommend.answering.measured import (
     ToldApart,
@@ -28,6 +34,7 @@ from farm.recommend.service import recommend as ask
 from farm.store.engine import reading
 from farm.text import display
 from farm.text.nouns import counted
+from farm.values.fields import whole_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -68,9 +75,7 @@ def _question_options(command: _F) -> _F:
             default=TrainingPass.FORWARD_BACKWARD.value,
             show_default=True,
         ),
-        click.option(
-            "--global-batch-size", required=True, type=click.IntRange(1, MAX_GLOBAL_BATCH_SIZE)
-        ),
+        click.option("--global-batch-size", required=True, type=Count(1, MAX_GLOBAL_BATCH_SIZE)),
         click.option("--one-way-delay-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
         click.option("--jitter-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
         click.option("--bandwidth-mbit-per-s", type=_BANDWIDTH),
@@ -82,21 +87,20 @@ def _question_options(command: _F) -> _F:
         ),
         click.option("--instance-types", help="Only these, with commas between them."),
         click.option("--network", "networks", multiple=True, help="Only it; may be repeated."),
-        click.option("--epochs", type=click.IntRange(1, MAX_STEPS), help="To train; 1 by default."),
+        click.option("--epochs", type=Count(1, MAX_STEPS), help="To train; 1 by default."),
         click.option("--target-accuracy", type=Real(0, 1), help="Train until it is reached."),
     )
     return _with(options, command)
 
 
 def _objective_options(command: _F) -> _F:
-    at_least_0 = Real(min=0)
+    at_least_0 = Real(0, LARGEST)
     options = (
-        click.option("--alpha", default=1.0, show_default=True, help="Weight of time, in 1/s."),
-        click.option("--beta", default=0.0, show_default=True, help="Weight of cost, in 1/USD."),
+        weight_options,
         click.option("--budget-usd", type=at_least_0, help="The training must not cost more."),
         click.option("--deadline-s", type=at_least_0, help="The training must not be longer."),
         click.option("--min-accuracy", type=Real(0, 1), help="From 0 to 1."),
-        click.option("--machines", type=click.IntRange(min=1), help="How many are at hand."),
+        click.option("--machines", type=Count(1, MAX_WORLD_SIZE), help="How many are at hand."),
     )
     return _with(options, command)
 
@@ -324,13 +328,13 @@ def _world_sizes(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     expected = f"whole numbers from 1 to {MAX_WORLD_SIZE}, such as 2,3,4"
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidSpec("--world-sizes", text, expected) from None
-    if not all(1 <= size <= MAX_WORLD_SIZE for size in sizes):
-        raise InvalidSpec("--world-sizes", text, expected)
-    return sizes
+    sizes = []
+    for part in text.split(","):
+        size = whole_of(part.strip())
+        if size is None or not 1 <= size <= MAX_WORLD_SIZE:
+            raise InvalidSpec("--world-sizes", text, expected)
+        sizes.append(size)
+    return tuple(sizes)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -119,3 +119,7 @@ def test_what_does_not_fit_is_refused_by_name(farm: FarmCommand) -> None:
     assert "--seed" in farm.refusal("plan", "--seed", "-5", status=2)
     assert "alpha: expected" in farm.refusal("plan", "--alpha", "0", status=2)
     assert "alpha: expected" in farm.refusal("plan", "--alpha", "-1", status=2)
+    for command in (("plan",), ("recommend", "--global-batch-size", "64")):
+        for option in ("--alpha", "--beta"):
+            refused = farm.refusal(*command, option, "1e308", status=2)
+            assert f"{option}: expected a number from 0 to 1e+12, got 1e+308" in refused

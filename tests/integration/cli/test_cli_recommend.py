@@ -303,3 +303,14 @@ def test_an_origin_that_is_not_there_is_one_line_and_status_1(tmp_path: Path) ->
     result = predict(file, origin="nowhere")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert predict(file, origin="farm").stdout.splitlines()[1].startswith("2,64,,,,,,unknown: ")
+
+
+@pytest.mark.usefixtures("home")
+def test_whole_numbers_are_taken_as_the_api_takes_them() -> None:
+    asked = ("recommend", "--origin", "anwar2021", "--global-batch-size")
+    plain = run(*asked, "64000", "--world-sizes", "2,3", "--json")
+    assert plain.exit_code == 0
+    assert run(*asked, "6.4e4", "--world-sizes", "2.0,3", "--json").stdout == plain.stdout
+    refused = run(*asked, "64.5")
+    assert refused.exit_code == 2
+    assert "expected a whole number from 1 to 100000000, got '64.5'" in refused.stderr

@@ -63,6 +63,18 @@ def test_a_body_that_is_no_sweep_is_refused(client: FlaskClient, body: bytes, st
     _problem(answer, status)
 
 
+@pytest.mark.parametrize(("kind", "body"), [("json", b'{"name": %b}'), ("toml", b"name = %b")])
+def test_a_number_of_thousands_of_digits_is_refused_in_words_for_its_sender(
+    client: FlaskClient, kind: str, body: bytes
+) -> None:
+    answer = client.post(
+        "/api/v1/sweeps", data=body % (b"9" * 5000), content_type=f"application/{kind}"
+    )
+    detail = _problem(answer, 400)["detail"]
+    assert "a whole number of more than 4300 digits" in detail
+    assert "sys." not in detail
+
+
 @pytest.mark.parametrize("text", [b"name =", b"\xff", b"a=" + b"[" * 50_000, b"when = 1979-05-27"])
 def test_toml_that_is_no_sweep_is_refused(client: FlaskClient, text: bytes) -> None:
     answer = client.post("/api/v1/sweeps", data=text, content_type="application/toml")

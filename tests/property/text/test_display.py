@@ -83,6 +83,7 @@ def test_every_value_has_a_text_and_one_that_is_no_number_is_missing(
     for write in (duration, roughly, byte_count, byte_rate, bit_rate, percent, count, decimal):
         text = write(value)
         assert "inf" not in text
+        assert len(text) < 40
         assert (text == MISSING) == (value in NO_VALUES)
     for text in (dollars(value), milliseconds(value), kilobytes(value), megabytes(value)):
         assert (text == MISSING) == (value in NO_VALUES)

@@ -567,3 +567,15 @@ def test_a_time_limit_keeps_all_its_digits() -> None:
     assert expanded({**RING, "time_limit_s": 1234.56789012345}).jobs[0].time_limit_s == (
         1234.56789012345
     )
+
+
+def test_what_no_emulator_can_tell_from_0_is_0() -> None:
+    case = {
+        **RING,
+        "one_way_delay_ms": [0, 1e-320, 1e-9],
+        "packet_loss_percent": [0, 1e-300],
+    }
+    assert [job.network for job in expanded(case).jobs] == [None]
+    shortest = {**case, "one_way_delay_ms": 1e-6, "packet_loss_percent": 1e-6}
+    [job] = expanded(shortest).jobs
+    assert job.network == NetworkProfile(one_way_delay_s=1e-9, packet_loss_ratio=1e-8)

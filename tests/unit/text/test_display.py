@@ -41,6 +41,7 @@ NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
     [
         (None, MISSING),
         (0.0, "0 s"),
+        (9.88e-324, "9.88e-318 µs"),
         (0.000_000_003, "0.003 µs"),
         (0.0000021, "2.10 µs"),
         (0.00099949, "999 µs"),
@@ -56,6 +57,7 @@ NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
         (7500.0, "2 h 5 min"),
         (200_000.0, "2 days"),
         (1e9, "11\u202f574 days"),
+        (1e300, "1.16e+295 days"),
         (-0.0123, "-12.3 ms"),
         (math.nan, MISSING),
         (math.inf, MISSING),

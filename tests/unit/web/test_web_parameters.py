@@ -98,6 +98,18 @@ def test_what_the_schema_takes_is_read(parameter: Parameter[Any], text: str, val
     assert _fits(parameter, text)
 
 
+@pytest.mark.parametrize("text", ["64", "64.0", "6.4e1", "640e-1"])
+def test_a_whole_number_may_have_a_point_and_a_power_of_ten(text: str) -> None:
+    assert _read(SIZE, size=text) == 64
+    assert _read(SIZES, sizes=f"1,{text}") == (1, 64)
+
+
+@pytest.mark.parametrize("text", ["6.45e1", "1e9999", "1e-9999", "064.0", "-64", "6.4e", "0.0"])
+def test_no_other_number_is_a_whole_one(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="a whole number from 1 to 100"):
+        _read(SIZE, size=text)
+
+
 @pytest.mark.parametrize(("parameter", "text"), REFUSED)
 def test_what_is_refused_does_not_fit_the_schema(parameter: Parameter[Any], text: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
