@@ -42,7 +42,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 from farm import registry
 from farm.messages.trainer_lines import (
@@ -72,9 +71,15 @@ _PR_SET_PDEATHSIG = 1
 PARAMETER_COUNT = 1000
 STEPS_PER_EPOCH = 4
 
+RESTING = """
+import os, pathlib, time
+pathlib.Path("stray").write_text(str(os.getpid()))
+time.sleep(600)
+"""
 HOPPING = """
-import os, time
+import os, pathlib, time
 while True:
+    pathlib.Path("stray").write_text(str(os.getpid()))
     time.sleep(0.02)
     if os.fork():
         os._exit(0)
@@ -201,10 +206,9 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
         subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
         )
-    for name, program in (("stray", "import time; time.sleep(600)"), ("hopping", HOPPING)):
+    for name, program in (("stray", RESTING), ("hopping", HOPPING)):
         if name in behaviour:
-            command = [sys.executable, "-c", program, f"of {Path.cwd()}"]
-            subprocess.Popen(command, env={}, start_new_session=True)
+            subprocess.Popen([sys.executable, "-c", program], env={}, start_new_session=True)
     listening = []  # to the end
     if "ports" in behaviour:
         host, _, port = go.cluster[assignment.role][go.task_index].rpartition(":")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Collection
-
-import psutil
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 _PR_SET_CHILD_SUBREAPER = 36
 _is_reaper = False
-_MOST_LOOKS = 100  # each takes some milliseconds
+_MOST_LOOKS = 100  # each takes a millisecond
 
 
 class Child:
@@ -100,24 +100,42 @@ def kill_other_sessions(*, spare: Collection[int]) -> set[int]:
 
 def _kill_descendants(spared: Collection[int]) -> tuple[set[int], set[int]]:
     """Kill what is alive in other sessions than these; return that, and what had ended already."""
-    alive, ended = set(), set()
-    for process in psutil.Process().children(recursive=True):
-        pid = process.pid
+    alive: set[int] = set()
+    ended: set[int] = set()
+    for pid in _descendants(os.getpid()):
         try:
             if os.getsid(pid) in spared:
                 continue
+            # At once, and only then is it looked at: it may be about to start another.
             os.killpg(os.getpgid(pid), signal.SIGKILL)
-            # One whose first thread has ended seems to be a zombie while others are at work.
-            if process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1:
-                ended.add(pid)
-            else:
-                process.kill()  # psutil looks whether it is still the same
-                alive.add(pid)
-        except (psutil.NoSuchProcess, ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            (ended if _has_ended(pid) else alive).add(pid)
+        except (FileNotFoundError, ProcessLookupError):
             ended.add(pid)
-        except (psutil.AccessDenied, PermissionError) as error:  # another user's, such as by sudo
+        except PermissionError as error:  # another user's, such as by sudo
             logger.warning("cannot kill what a trainer left behind: %s", error)
     return alive, ended
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Return its children and theirs, the youngest first: the others may have ended long ago.
+
+    As the kernel lists them: psutil would read all processes of the machine.
+    """
+    children: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (thread / "children").read_text().split())
+    for child in reversed(children):
+        yield child
+        yield from _descendants(child)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether no thread of it runs any more, though nobody has reaped it."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    # One whose first thread has ended seems to be a zombie while others are at work.
+    return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
 
 
 def reap_orphans(*, own: Collection[int]) -> None:

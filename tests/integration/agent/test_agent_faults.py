@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -126,14 +125,13 @@ def test_a_killed_agent_leaves_no_process_and_its_next_life_says_so(farm: AgentF
     assert len(farm.server.generations(agent.agent_id)) == 1
 
 
-def strays_of(agent: AgentProcess) -> list[psutil.Process]:
-    """Find what a trainer has started with an empty environment, by its last argument."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.cmdline()[-1:] == [f"of {agent.state_dir}"]:
-                found.append(process)
-    return found
+def stray_lives(agent: AgentProcess) -> bool:
+    """Whether what a trainer has started with an empty environment lives, by the pid it wrote."""
+    try:
+        stray = psutil.Process(int((agent.state_dir / "stray").read_text()))
+        return stray.status() != psutil.STATUS_ZOMBIE
+    except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
+        return False
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["at the rank's end", "at SIGTERM"])
@@ -144,12 +142,12 @@ def test_a_process_without_any_mark_does_not_outlive_its_rank(
     agent = farm.agent(f"steps_s:0.1,{what}")
     gang = farm.gang(1, agent, steps=600 if is_stopped else 10)
     gang.lead_to_go()
-    wait_until(lambda: strays_of(agent), "the stray")
+    wait_until(lambda: (agent.state_dir / "stray").exists(), "the stray")
     if is_stopped:
         agent.signal(signal.SIGTERM)
         assert agent.wait() == 0
     gang.wait_for(RankEnded)
-    assert strays_of(agent) == []
+    assert not stray_lives(agent)
 
 
 def test_unconfirmed_heartbeats_for_half_a_lease_kill_the_rank(farm: AgentFarm) -> None:
