@@ -78,7 +78,8 @@ time.sleep(600)
 """
 HOPPING = """
 import os, pathlib, time
-while True:
+end = time.monotonic() + 120
+while time.monotonic() < end:
     pathlib.Path("stray").write_text(str(os.getpid()))
     time.sleep(0.02)
     if os.fork():
