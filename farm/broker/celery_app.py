@@ -4,8 +4,8 @@ Celery and redis-py are imported inside functions, so that a process may know th
 their cost.
 
 The broker only carries. A message may be lost, doubled or late, so whoever sends something that
-matters sends it again until it is answered. Therefore nothing is kept in Redis of a message that a
-worker has taken: one that dies loses the message in its hands.
+matters sends it again until it is answered. Therefore Redis keeps nothing of a message that a
+worker has taken: a worker that dies loses the message that it was handling.
 """
 
 from __future__ import annotations

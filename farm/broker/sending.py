@@ -1,7 +1,7 @@
 """Puts messages into the queues of the broker: commands for agents, reports and heartbeats.
 
-Straight into Redis, with redis-py: a message costs a quarter of what it does by Celery's
-`send_task`, and no queue that nobody empties fills the broker.
+It writes into Redis with redis-py. This costs a quarter of the processor time of Celery's
+`send_task`, and queues have a limit, so that they cannot fill a broker that nobody empties.
 """
 
 from __future__ import annotations
@@ -68,10 +68,7 @@ class Sender:
 
         What is meant for an agent without a key that counts is left out; some may be sent twice.
         """
-        texts = [
-            (agent_queue(agent_id), task_text(agent_queue(agent_id), task, envelope))
-            for agent_id, task, envelope in _addressed(commands, signer=signer)
-        ]
+        texts = list(_texts(commands, signer=signer))
 
         def put() -> None:
             pipe = self._client.pipeline(transaction=False)
@@ -161,12 +158,10 @@ class Sender:
                 return put()
 
 
-_Addressed = tuple[str, str, dict[str, object]]  # agent, task and envelope
-
-
-def _addressed(
+def _texts(
     commands: Iterable[tuple[str, Command]], *, signer: Signer | None
-) -> Iterator[_Addressed]:
+) -> Iterator[tuple[str, str]]:
+    """Yield the queue and the text of each message."""
     for agent_id, command in commands:
         task = command_task(COMMAND_NAMES[type(command)])
         envelope = seal(command)
@@ -176,4 +171,5 @@ def _addressed(
             except NotFound as error:  # it was removed meanwhile, or never added
                 logger.warning("command not sent: %s", error, extra={"agent_id": agent_id})
                 continue
-        yield agent_id, task, envelope
+        queue = agent_queue(agent_id)
+        yield queue, task_text(queue, task, envelope)

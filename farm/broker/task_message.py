@@ -13,10 +13,10 @@ import uuid
 
 _TASK_PREFIXES = ("farm.", "agent.")
 _LONGEST_TASK = 100
-# Of a message as it lies in Redis, which takes 512 MB. Parsed, brackets alone need 25 times their
-# bytes: whoever may add to a queue could end its reader by memory. A report is as long as a
-# trainer's line, of 4 MiB, or a few that are short; signed and encoded that is four times as much
-# at most. A heartbeat has some thousand bytes.
+# Limits of a message in Redis, which itself accepts 512 MB. Nested brackets need 25 times their
+# bytes when they are parsed, so a long message could make its reader run out of memory. A report
+# contains at most one long line of a trainer (4 MiB) or a few short ones. Signing and encoding make
+# it up to four times as long. A heartbeat has some thousand bytes.
 LONGEST_BYTES = 32 * 2**20
 _LONGEST_OF = {"farm.heartbeats": 256 * 1024}
 
@@ -65,8 +65,8 @@ def read_task(text: bytes | str, *, queue: str) -> tuple[str, object] | None:
 def rewritten(text: bytes, *, queue: str) -> str | None:
     """Return one of our messages with its body as one text, for `read_carried`; else None.
 
-    Celery parses what it carries itself, deeper in the stack, and ends over a body that is nested
-    just deeply enough. A text it cannot stumble over, and the body is parsed only once.
+    Celery parses each body again, deeper in the stack. A body that is nested as deeply as we can
+    parse would end its worker there. It can always parse a text, and the body is parsed only once.
     """
     outer = _outer(text, queue=queue)
     return None if outer is None else task_text(queue, *outer)

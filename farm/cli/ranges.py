@@ -39,6 +39,17 @@ class Count(click.IntRange):
         return number
 
 
+def whole_numbers(option: str, text: str, *, most: int, example: str) -> tuple[int, ...]:
+    """Read whole numbers from 1 to `most`, with commas between them. Raises InvalidSpec."""
+    numbers = []
+    for part in text.split(","):
+        number = whole_of(part.strip())
+        if number is None or not 1 <= number <= most:
+            raise InvalidSpec(option, text, f"whole numbers from 1 to {most}, such as {example}")
+        numbers.append(number)
+    return tuple(numbers)
+
+
 def _weight(ctx: click.Context, param: click.Parameter, value: float) -> float:
     del ctx
     if not 0 <= value <= LARGEST:

@@ -1,8 +1,8 @@
 """A cache of values that take long to make, for many threads that ask for the same at once.
 
-The first thread that asks makes the value, and others wait for it. The caller says how long a value
-is good: as long as a stamp is the same, for a second, or ten times as long as it took to make.
-Forty viewers of a live page ask again every second or two, and the store has others to serve.
+The first thread that asks for a value makes it, and the other threads wait. The caller decides how
+long a value is valid: while a stamp stays the same, for a second, or for ten times the time that it
+took to make. Forty viewers of a live page ask every second or two, and must not load the store.
 """
 
 from __future__ import annotations

@@ -235,20 +235,33 @@ def environment_of(pid: int, *, owner: int | None = None) -> bytes | None:
     return _of_other_threads(process, owner) if found is None else found
 
 
+def has_ended(stat: bytes) -> bool:
+    """Tell from a process's /proc/PID/stat whether no thread of it runs any more.
+
+    Where the first thread has ended the state is that of a zombie, also while others are at work.
+    """
+    fields = _fields(stat)
+    # None are counted when another thread, to become a program, has just taken its place.
+    return fields[_STATE] in (b"Z", b"X") and int(fields[_THREADS]) == 1
+
+
+def _fields(stat: bytes) -> list[bytes]:
+    """Return what stands behind the name, which may hold any bytes, spaces and parentheses too."""
+    return stat.rpartition(b")")[2].split()
+
+
 def shows_none_yet(stat: bytes, *, is_closed: bool = False) -> bool:
     """Tell whether a process without an environment is one that cannot be told just now.
 
-    `stat`: its /proc/PID/stat, of which the name may hold any bytes, spaces and parentheses too.
-    `is_closed`: its environment could not be opened by us.
+    `stat`: its /proc/PID/stat. `is_closed`: its environment could not be opened by us.
 
     One that becomes another program has none until that is there, and it may have come between
     opening and reading. The kernel notes where a program's code begins after it has noted where
     its environment ends. Of one whose first thread has ended, others may still be at work.
     """
-    fields = stat.rpartition(b")")[2].split()
+    fields = _fields(stat)
     if fields[_STATE] in (b"Z", b"X"):
-        # None are counted when another thread, to become a program, has just taken its place.
-        return int(fields[_THREADS]) != 1
+        return not has_ended(stat)
     flags = int(fields[_FLAGS])
     if flags & _KERNEL_THREAD:
         return False

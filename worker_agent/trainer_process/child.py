@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from farm.processes.marked import has_ended
+
 logger = logging.getLogger(__name__)
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -109,7 +111,8 @@ def _kill_descendants(spared: Collection[int]) -> tuple[set[int], set[int]]:
             # At once, and only then is it looked at: it may be about to start another.
             os.killpg(os.getpgid(pid), signal.SIGKILL)
             os.kill(pid, signal.SIGKILL)
-            (ended if _has_ended(pid) else alive).add(pid)
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
+            (ended if has_ended(stat) else alive).add(pid)
         except (FileNotFoundError, ProcessLookupError):
             ended.add(pid)
         except PermissionError as error:  # another user's, such as by sudo
@@ -129,13 +132,6 @@ def _descendants(pid: int) -> Iterator[int]:
     for child in reversed(children):
         yield child
         yield from _descendants(child)
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether no thread of it runs any more, though nobody has reaped it."""
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    # One whose first thread has ended seems to be a zombie while others are at work.
-    return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
 
 
 def reap_orphans(*, own: Collection[int]) -> None:

@@ -11,7 +11,7 @@ import click
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import prices_of
 from farm.cli.output import json_option, print_json
-from farm.cli.ranges import Real, weight_options
+from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
 from farm.configuration.spec import (
     LARGEST,
@@ -24,13 +24,11 @@ from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
 from farm.text.display import percent
 from farm.text.nouns import counted
-from farm.values.fields import whole_of
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import KnownMeasurements, Planned, Task
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_T = TypeVar("_T")
 
 DEFAULT_COUNT = 5
 
@@ -136,7 +134,7 @@ def _task(
 
     types: str | None = choice["instance_types"]
     most_ms = MAX_ONE_WAY_DELAY_S * 1000
-    delays_ms = _numbers(choice, "one_way_delays_ms", float, "milliseconds such as 0,20,100")
+    delays_ms = _milliseconds("--one-way-delays-ms", choice["one_way_delays_ms"])
     if not all(0 <= delay_ms <= most_ms for delay_ms in delays_ms):
         raise InvalidSpec("--one-way-delays-ms", delays_ms, f"numbers from 0 to {most_ms:g}")
     axes = Axes(
@@ -246,25 +244,13 @@ def _write(out: Path, text: str) -> None:
 
 
 def _counts(choice: Mapping[str, Any], name: str, *, most: int) -> tuple[int, ...]:
-    expected = f"whole numbers from 1 to {most}, such as 1,2,4"
-    counts = _numbers(choice, name, _whole, expected)
-    if not all(1 <= count <= most for count in counts):
-        raise InvalidSpec(f"--{name.replace('_', '-')}", choice[name], expected)
-    return counts
-
-
-def _whole(text: str) -> int:
-    number = whole_of(text.strip())
-    if number is None:
-        raise ValueError(text)
-    return number
-
-
-def _numbers(
-    choice: Mapping[str, Any], name: str, read: Callable[[str], _T], expected: str
-) -> tuple[_T, ...]:
     text: str | None = choice[name]
+    option = f"--{name.replace('_', '-')}"
+    return whole_numbers(option, text, most=most, example="1,2,4") if text else ()
+
+
+def _milliseconds(option: str, text: str | None) -> tuple[float, ...]:
     try:
-        return tuple(read(part) for part in text.split(",")) if text else ()
+        return tuple(map(float, text.split(","))) if text else ()
     except ValueError:
-        raise InvalidSpec(f"--{name.replace('_', '-')}", text, expected) from None
+        raise InvalidSpec(option, text, "milliseconds such as 0,20,100") from None

@@ -10,7 +10,7 @@ import click
 
 from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import Column, json_option, print_json, print_table
-from farm.cli.ranges import Count, Real, weight_options
+from farm.cli.ranges import Count, Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
 from farm.configuration.axes import MAX_BANDWIDTH_MBIT_PER_S, MIN_BANDWIDTH_MBIT_PER_S
 from farm.configuration.spec import (
@@ -34,7 +34,6 @@ from farm.recommend.service import recommend as ask
 from farm.store.engine import reading
 from farm.text import display
 from farm.text.nouns import counted
-from farm.values.fields import whole_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -220,7 +219,9 @@ def _question(
         if bandwidth is None
         else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S,
         packet_loss_ratio=packet_loss_percent / 100,
-        world_sizes=_world_sizes(world_sizes),
+        world_sizes=()
+        if world_sizes is None
+        else whole_numbers("--world-sizes", world_sizes, most=MAX_WORLD_SIZE, example="2,3,4"),
         instance_types=_names(instance_types),
         epochs=epochs or 1,
         target_accuracy_ratio=target_accuracy,
@@ -322,19 +323,6 @@ def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:
         f"({p.source})"
         for p in known
     ]
-
-
-def _world_sizes(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    expected = f"whole numbers from 1 to {MAX_WORLD_SIZE}, such as 2,3,4"
-    sizes = []
-    for part in text.split(","):
-        size = whole_of(part.strip())
-        if size is None or not 1 <= size <= MAX_WORLD_SIZE:
-            raise InvalidSpec("--world-sizes", text, expected)
-        sizes.append(size)
-    return tuple(sizes)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

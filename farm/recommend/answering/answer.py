@@ -60,6 +60,7 @@ def answer_from(
         warnings += _unequal(ranked)
     if all(option.machine_count == 1 for option in ranked):
         warnings.append(_no_gang(question, evidence))
+    not_compared = _not_compared(ranked, question)
     return Recommendation(
         model=question.model,
         dataset=question.dataset,
@@ -75,14 +76,12 @@ def answer_from(
         disturbed_count=len(_disturbed_ids(ranked)),
         cautions=(
             *_cautions(ranked, known, is_accuracy_compared=is_accuracy_compared),
-            *_not_compared(ranked, question),
+            *not_compared,
             *_failing(best, question, evidence),
         )
         if best
         else (),
-        best_probability=best_probability(ranked, best)
-        if best and not _not_compared(ranked, question)
-        else None,
+        best_probability=best_probability(ranked, best) if best and not not_compared else None,
         worth_measuring=tuple(_worth_measuring(ranked)) if best else (),
         predictor=predictor,
         predictor_measurement_count=predictor_measurement_count,

@@ -42,13 +42,8 @@ def epoch_length(
     is ceil(N / B), with a number of examples N that explains every measured length, or a fixed
     number of steps where only that does. `examples_count`: of the data set, if it is known here.
     """
-    own = [
-        e.steps_per_epoch
-        for e in evidence
-        if e.status == OK
-        and e.global_batch_size == global_batch_size
-        and e.steps_per_epoch is not None
-    ]
+    counts = _counts(evidence)
+    own = counts.get(global_batch_size)
     if own and max(own) > min(own) * _MOST_LONGER:
         return EpochLength(
             step_count=None,
@@ -56,7 +51,8 @@ def epoch_length(
             f"of {min(own)} to {max(own)} steps",
             is_contradictory=True,
         )
-    known = _lengths(evidence)
+    # Of equally usual lengths the larger one.
+    known = {b: max(steps, key=lambda s: (steps[s], s)) for b, steps in counts.items()}
     if global_batch_size in known:
         return _known(known[global_batch_size], examples_count, global_batch_size)
     if not known:
@@ -87,16 +83,13 @@ def _known(step_count: int, examples_count: int | None, global_batch_size: int) 
     return EpochLength(step_count=step_count, full_steps=full_steps)
 
 
-def _lengths(evidence: Sequence[Evidence]) -> Mapping[int, int]:
-    """Return the usual number of steps by global batch size; of equally usual ones the larger."""
+def _counts(evidence: Sequence[Evidence]) -> Mapping[int, Counter[int]]:
+    """Return by global batch size how often epochs of so many steps were measured."""
     counts: dict[int, Counter[int]] = {}
     for item in evidence:
         if item.status == OK and item.steps_per_epoch is not None:
             counts.setdefault(item.global_batch_size, Counter())[item.steps_per_epoch] += 1
-    return {
-        batch_size: max(steps, key=lambda count: (steps[count], count))
-        for batch_size, steps in counts.items()
-    }
+    return counts
 
 
 def _unknown(reason: str) -> EpochLength:
