@@ -16,7 +16,9 @@ from typing import Any, TypeAlias, cast
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.spec import (
+    DELAY_RESOLUTION_S,
     EMULATORS,
+    LOSS_RESOLUTION_RATIO,
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
     MAX_REPLICAS_PER_RANK,
@@ -31,7 +33,7 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.text.display import bit_rate, count, duration, percent
-from farm.values.fields import Amount, Name, OneOf, Type, Whole
+from farm.values.fields import Amount, Name, OneOf, Type, Whole, canonical
 
 Value: TypeAlias = str | int | float | None
 
@@ -239,7 +241,7 @@ _DELAY = Amount(
     per_base=1000,
     low=0,
     high=MAX_ONE_WAY_DELAY_S * 1000,
-    resolution=1e-6,  # a nanosecond, as netem has it
+    resolution=canonical(DELAY_RESOLUTION_S * 1000),
 )
 
 AXES: tuple[Axis, ...] = (
@@ -437,7 +439,7 @@ AXES: tuple[Axis, ...] = (
             low=0,
             high=100,
             is_below_high=True,
-            resolution=100 / 2**32,  # netem compares a random number of 32 bits
+            resolution=LOSS_RESOLUTION_RATIO * 100,
         ),
         title="Packet loss",
         meaning="share of packets dropped",

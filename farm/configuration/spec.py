@@ -17,6 +17,9 @@ MAX_WORLD_SIZE = 4096
 MAX_GLOBAL_BATCH_SIZE = 100_000_000
 MAX_STEPS = 10_000_000
 MAX_ONE_WAY_DELAY_S = 10.0
+# What netem tells apart; less is 0.
+DELAY_RESOLUTION_S = 1e-9
+LOSS_RESOLUTION_RATIO = 2.0**-32  # it compares a random number of 32 bits
 # Of weights, dollars and seconds in a question: beyond any meaning, and far from overflow.
 LARGEST = 1e12
 # Below, one full packet takes more than a second, which no connection survives.

@@ -13,7 +13,8 @@ _SAME_WORDS: Mapping[str, str] = {
     word: same
     for same, words in {
         "": "mean avg average median p50 of the",
-        "example": "example image img sample record frame ex",
+        "example": "example image img im sample record frame ex sequence seq sentence document doc "
+        "clip query querie request prompt",
         "thousand_example": "kexample kimage kimg ksample mexample mimage mimg msample",
         "step": "step iteration iter it update",
         "epoch": "epoch",
@@ -86,7 +87,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     (_with_both("ratio|fraction|frac|share|cv", "time"), None),
     (_with("price|cost|usd|memory|mem|vram|ram|sent|received|recv|tx|rx|traffic"), None),
     (
-        _with(r"to_(.*_)?(accuracy|top_?\d|target|loss|converge\w*|\d+)|tta"),
+        _with(r"to_(.*_)?(accuracy|top_?\d|target|loss|converge\w*|\d+)|tta|ttt|convergence"),
         "what a training takes to become so good has no column here",
     ),
     (
@@ -114,7 +115,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     ),
     (
         rf"((network|net|link|one_?way|added|injected|emulated|packet)_)*delay"
-        rf"(_({_UNIT}|time|one_way))*",
+        rf"(_({_UNIT}|time|one_way))*|owd(_{_UNIT})?",
         "a delay: name it one_way_delay_ms or one_way_delay_s, if it is of one way (half of a "
         "round trip)",
     ),
@@ -172,7 +173,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "in seconds",
     ),
     (
-        rf"{_with(f'throughput|example_(per_)?{_UNIT}')}|fps|ips|speed",
+        rf"{_with(f'throughput|tput|example_(per_)?{_UNIT}')}|fps|ips|qps|rps|thr|speed",
         "a throughput: name it examples_per_s if it is of all ranks together, in examples per "
         "second: step_time_s = global_batch_size / it",
     ),
@@ -196,7 +197,8 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         f"a time of a step: {_IN_UNIT}step_time_s, step_time_ms or step_time_us",
     ),
     (
-        rf"(.*_)?({_DEVICE}|local|micro|mini)_?(train_)?batch(_.*)?|(batch|example)_per_{_DEVICE}",
+        rf"(.*_)?({_DEVICE}|local|micro|mini)_?(train_)?batch(_.*)?|(batch|example)_per_{_DEVICE}|"
+        "mbsz?",
         "a batch of one device: name it per_replica_batch_size, and it is multiplied by world_size "
         "and replicas_per_rank; or global_batch_size = it x the number of devices (and x the steps "
         "of a gradient accumulation)",
@@ -204,6 +206,11 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     (
         r"(total|effective|overall|global)_?batch(size)?|gbs|gbsz|batch_(total|effective|global)",
         "examples of all ranks in one step: name it global_batch_size",
+    ),
+    (
+        r"grad(ient)?s?_?acc(um\w*)?(_.*)?|accum\w*(_.*)?|ga(_step)?",
+        "steps of a gradient accumulation: global_batch_size = their number x the examples of "
+        "all ranks in one of them",
     ),
     (
         r"(n_?)?batch",
@@ -245,7 +252,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     (r"(step|batch|batches)_per_epoch", "name it steps_per_epoch"),
     (
         r"(total|train|training|wall|wall_clock|run|elapsed|overall)_?(time|duration)(_.*)?|"
-        r"runtime(_.*)?|elapsed(_.*)?|walltime(_.*)?",
+        rf"(runtime|elapsed|walltime)(_.*)?|(wall|wall_?clock)(_{_UNIT})?|time_to_train(_{_UNIT})?",
         "a time of a whole run: time_per_epoch_s = it / epochs, in seconds",
     ),
     (

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farm.configuration.spec import TrainingPass
+from farm.configuration.spec import (
+    DELAY_RESOLUTION_S,
+    LARGEST,
+    LOSS_RESOLUTION_RATIO,
+    TrainingPass,
+)
 from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
@@ -18,6 +23,12 @@ from farm.values.fields import canonical
 WIDE_RATIO = 2.0
 # A recommended option that is less probably the best is not shown as a sure answer.
 FIRM_PROBABILITY = 0.5
+# What is below is asked for as 0, as sweeps do.
+_RESOLUTIONS = {
+    "one_way_delay_s": DELAY_RESOLUTION_S,
+    "jitter_s": DELAY_RESOLUTION_S,
+    "packet_loss_ratio": LOSS_RESOLUTION_RATIO,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +66,8 @@ class Question:
     def __post_init__(self) -> None:
         for name in ("one_way_delay_s", "packet_loss_ratio", "jitter_s", "bandwidth_bytes_per_s"):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, canonical(value))
+                is_nothing = 0 <= value < _RESOLUTIONS.get(name, 0.0)
+                object.__setattr__(self, name, 0.0 if is_nothing else canonical(value))
         if self.global_batch_size < 1:
             raise InvalidSpec("global_batch_size", self.global_batch_size, "at least 1")
         if not self.one_way_delay_s >= 0:
@@ -86,8 +98,9 @@ class Objective:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidSpec(name, getattr(self, name), "a finite number of at least 0")
+            value = getattr(self, name)
+            if value != 0 and not 1 / LARGEST <= value <= LARGEST:
+                raise InvalidSpec(name, value, f"0, or from {1 / LARGEST:g} to {LARGEST:g}")
         for name in ("budget_usd", "deadline_s", "min_accuracy_ratio"):
             limit = getattr(self, name)
             if limit is not None and not limit >= 0:

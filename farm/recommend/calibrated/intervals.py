@@ -14,6 +14,9 @@ from farm.statistics.student import student_quantile
 MIN_REPETITIONS = 3
 # Two runs of a training never agree like this: one value was copied, or rounded.
 _EQUAL_RATIO = 1e-4
+# A baseline may be printed twice, once as 0.2468 and once as 0.247. Of fewer digits than three it
+# would prove nothing: 0.400 is a float without its zeros, and no copy of 0.401.
+_LEAST_DIGITS, _MOST_DIGITS = 3, 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +28,28 @@ class Interval:
 def distinct(times_s: Sequence[float]) -> list[float]:
     """Return the times without those that repeat another, ascending.
 
-    Benchmark tables print their baseline once for each network, and times of few digits agree by
-    rounding: no spread of 0 says how much a measurement varies.
+    Benchmark tables print their baseline once for each network, perhaps with other digits, and
+    times of few digits agree by rounding: no spread of 0 says how much a measurement varies.
     """
     found: list[float] = []
     for time_s in sorted(times_s):
-        if not found or time_s > found[-1] * (1 + _EQUAL_RATIO):
+        if not found or not _is_copy(found[-1], time_s):
             found.append(time_s)
     return found
+
+
+def _is_copy(less: float, more: float) -> bool:
+    """Whether two times are one value: equal, or one is the other with fewer digits."""
+    if more <= less * (1 + _EQUAL_RATIO):
+        return True
+    digits = min(_digit_count(less), _digit_count(more))
+    return digits >= _LEAST_DIGITS and f"{less:.{digits}g}" == f"{more:.{digits}g}"
+
+
+def _digit_count(value: float) -> int:
+    """Return how many significant digits tell the value."""
+    mantissa = f"{value:.{_MOST_DIGITS - 1}e}".partition("e")[0]
+    return max(1, len(mantissa.replace(".", "").rstrip("0")))
 
 
 def prediction_interval(

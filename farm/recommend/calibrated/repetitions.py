@@ -98,6 +98,14 @@ class Repetitions:
         half *= deviation * math.sqrt(1 + 1 / len(logs))
         return Interval(low_s=math.exp(mean - half), high_s=math.exp(mean + half))
 
+    def least_half_width(self, configuration: Configuration, *, aim_ratio: float) -> float:
+        """Return in ln(time) how far off one more repetition may be, however regular the others.
+
+        Computed tables, and those of few digits, are predicted without an error.
+        """
+        deviation = _LEAST_SHARE * self._noise(configuration).estimate
+        return statistics.NormalDist().inv_cdf((1 + aim_ratio) / 2) * deviation * math.sqrt(2)
+
     def _noise(self, configuration: Configuration) -> Noise:
         if not plain(configuration).is_one_machine:
             return self.of_gangs

@@ -135,7 +135,10 @@ class CalibratedModel:
         value_s = weighted_median_s(group)
         bounds: list[tuple[float, float]] = []
         half_widths = self.calibration.own_half_widths(configuration)
-        for aim_ratio, half_width in zip(AIMS, half_widths, strict=True):
+        for aim_ratio, predicted in zip(AIMS, half_widths, strict=True):
+            half_width = max(
+                predicted, self.repetitions.least_half_width(configuration, aim_ratio=aim_ratio)
+            )
             low_s, high_s = value_s * math.exp(-half_width), value_s * math.exp(half_width)
             spread = self.repetitions.interval(configuration, aim_ratio=aim_ratio)
             if spread is not None:

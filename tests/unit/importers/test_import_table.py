@@ -610,6 +610,18 @@ ERROR = "an error: accuracy = 1 - it"
         ("sec/batch", "a time of a step"),
         ("step_time_min", "the least of several"),
         ("bw_gbps", "a bandwidth"),
+        *(
+            (column, "a throughput: name it examples_per_s")
+            for column in ("sequences/s", "queries per second", "QPS", "requests/s", "tput", "im/s")
+        ),
+        ("sequences/s/GPU", ONE_DEVICE),
+        ("owd_ms", "a delay: name it one_way_delay_ms"),
+        *(
+            (column, "a time of a whole run")
+            for column in ("wall_clock_s", "wall clock [h]", "time_to_train", "wall_s")
+        ),
+        ("convergence time (s)", TARGET),
+        ("gradient_accumulation_steps", "steps of a gradient accumulation"),
         ("link (Gbit/s)", "a bandwidth"),
         ("forward_time_ms", "a part of the work"),
         ("per_device_train_batch_size", "a batch of one device"),
@@ -628,6 +640,7 @@ def test_a_hint_goes_by_quantity_unit_and_of_what_it_is(column: str, meant: str)
         *("accuracy drop (%)", "accuracy gap", "top5_accuracy", "accuracy_std", "accuracy after 5"),
         *("log_step_time_s", "ln(step_time_s)", "normalized step time (s)", "step_time_log10_s"),
         *("step time ratio", "step_time_s/1000", "images/s/watt", "step_time_cv"),
+        *("seq_len", "sequence_length", "request_latency_ms"),
         *("relative throughput", "inverse throughput (s/img)", "H", "p99_latency_ms"),
     ],
 )

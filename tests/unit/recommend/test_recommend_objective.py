@@ -178,7 +178,10 @@ def test_equal_options_do_not_push_each_other_off_the_front() -> None:
 
 @pytest.mark.parametrize(
     "weights",
-    [{"alpha": -1.0}, {"beta": math.nan}, {"alpha": math.inf}, {"alpha": 0.0}, {"budget_usd": -1}],
+    [
+        *({"alpha": -1.0}, {"beta": math.nan}, {"alpha": math.inf}, {"alpha": 0.0}),
+        *({"alpha": 5e-324}, {"beta": 1e-13}, {"alpha": 1e13}, {"budget_usd": -1}),
+    ],
 )
 def test_an_objective_without_sense_is_refused(weights: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec):
@@ -191,6 +194,16 @@ def test_an_objective_without_sense_is_refused(weights: dict[str, Any]) -> None:
 def test_a_question_out_of_range_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec, match=f"^{next(iter(changes))}: "):
         Question(**{"global_batch_size": 32, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("one_way_delay_s", 5e-10), ("jitter_s", 5e-324), ("packet_loss_ratio", 1e-10)],
+)
+def test_a_condition_that_no_network_tells_from_none_is_none(name: str, value: float) -> None:
+    """As in a sweep: otherwise nothing measured without a delay would answer."""
+    asked: dict[str, Any] = {"global_batch_size": 32, name: value}
+    assert Question(**asked) == Question(global_batch_size=32)
 
 
 @pytest.mark.parametrize(

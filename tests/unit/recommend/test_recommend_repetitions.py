@@ -40,6 +40,40 @@ def test_values_that_repeat_another_are_one_repetition() -> None:
     assert prediction_interval([0.4] * 9, coverage_ratio=0.9) is None
 
 
+@pytest.mark.parametrize(
+    ("printed", "distinct_count"),
+    [
+        ([0.2468, 0.247], 1),
+        ([0.247, 0.24681, 0.2468], 1),
+        ([1.235, 1.23456], 1),
+        ([247.0, 246.8], 1),
+        ([0.2468, 0.246], 2),
+        ([0.247, 0.2476], 2),
+        ([0.4, 0.401, 0.402], 3),
+    ],
+)
+def test_a_value_with_other_digits_is_no_repetition(
+    printed: list[float], distinct_count: int
+) -> None:
+    assert len(distinct(printed)) == distinct_count
+    assert len(distinct([value * 1e-3 for value in printed])) == distinct_count
+
+
+def test_one_measurement_is_not_known_better_than_repetitions_ever_agree() -> None:
+    """As of a computed table, which is predicted without an error."""
+    computed = {
+        configuration(size, batch): [0.01 + 1e-3 * batch / size + 0.04 * (size - 1) / size]
+        for size in (1, 2, 4, 8)
+        for batch in (64, 128, 256, 512)
+    }
+    model = fit_step_time_model(observed(computed))
+    for known in computed:
+        prediction = model.predict([known])[0]
+        assert prediction.low_s is not None
+        assert prediction.high_s is not None
+        assert prediction.high_s / prediction.low_s > 1.02
+
+
 @pytest.mark.parametrize("spread", [0.0, 1e-6, 5e-5])
 def test_a_spread_of_nothing_is_no_noise_to_be_borrowed(spread: float) -> None:
     copies = {configuration(1, batch): [0.4, 0.4, 0.4 * (1 + spread)] for batch in (64, 128, 256)}
