@@ -14,7 +14,7 @@ from farm.configuration.spec import (
 from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
-from farm.recommend.configuration import network_of
+from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.layout import machines
 from farm.values.codec import to_json
 from farm.values.fields import canonical
@@ -125,20 +125,9 @@ class Evidence:
     """
 
     measurement_id: int
+    configuration: Configuration
     status: str
-    strategy: str | None
-    framework: str | None
-    placement: str | None
-    network: str | None  # what made the delay
-    instance_type: str | None
     fingerprint: str | None
-    world_size: int
-    server_count: int
-    global_batch_size: int
-    one_way_delay_s: float
-    bandwidth_bytes_per_s: float | None
-    packet_loss_ratio: float
-    jitter_s: float
     step_time_s: float | None
     step_time_spread_s: float | None
     steps_per_epoch: int | None
@@ -147,11 +136,6 @@ class Evidence:
     attempt_id: int | None = None
     disturbance: Disturbance = UNDISTURBED
     agents: tuple[str, ...] = ()
-
-    @property
-    def is_one_machine(self) -> bool:
-        """Whether it needs no network at all."""
-        return self.world_size == 1 and self.server_count == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,8 +152,10 @@ def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
 def _not_working(evidence: Sequence[Evidence], global_batch_size: int) -> list[NotWorking]:
     """Return what failed by itself, that with the batch size that is asked about first."""
     known = [e for e in evidence if e.status != OK and e.status not in MACHINE_STATUSES]
-    by = told_apart_by(known, ("instance_type", "placement", "network"))
-    failed = Counter((name_of(e, by), e.global_batch_size, e.status) for e in known)
+    by = told_apart_by([e.configuration for e in known], ("instance_type", "placement", "network"))
+    failed = Counter(
+        (name_of(e.configuration, by), e.configuration.global_batch_size, e.status) for e in known
+    )
     ordered = sorted(failed, key=lambda key: (abs(key[1] - global_batch_size), key))
     return [
         NotWorking(name=name, global_batch_size=batch, status=status, count=failed[key])

@@ -108,7 +108,7 @@ def nothing_as_asked(question: Question, evidence: Sequence[Evidence]) -> str:
     """Say what of the workload is known instead of what was asked."""
     if name := _unmeasured_name(question, evidence):
         return f"{_workload(question)} is not measured with {name}"
-    batches = sorted({e.global_batch_size for e in evidence if e.status == OK})
+    batches = sorted({e.configuration.global_batch_size for e in evidence if e.status == OK})
     if not batches:
         failed = ", ".join(sorted({e.status for e in evidence}))
         return f"every measurement of {_workload(question)} failed: {failed}"
@@ -250,7 +250,7 @@ def _failing(best: Option, question: Question, evidence: Sequence[Evidence]) -> 
         e
         for e in evidence
         if e.status not in MACHINE_STATUSES
-        and attempted(e) == attempted(best)
+        and attempted(e.configuration) == attempted(best)
         and answers(e, question)
     ]
     failed = [e.status for e in tried if e.status != OK]
@@ -367,9 +367,13 @@ def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | 
         ("network", question.networks),
         ("instance_type", question.instance_types),
     ):
-        known = {getattr(e, field) for e in evidence}
+        known = {
+            getattr(e.configuration, field)
+            for e in evidence
+            if field != "network" or not e.configuration.is_one_machine
+        }
         names_asked = question.known_networks if field == "network" else asked
-        if asked and not known.intersection(names_asked):
+        if asked and known and not known.intersection(names_asked):
             names = ", ".join(sorted(name or "unnamed" for name in known))
             return f"{field} {' or '.join(map(repr, asked))}, but with {names}"
     return None
@@ -379,11 +383,11 @@ def _elsewhere(question: Question, evidence: Sequence[Evidence]) -> str:
     """Say at which delays gangs were measured with the global batch size, if at any."""
     delays_s = sorted(
         {
-            e.one_way_delay_s
+            e.configuration.one_way_delay_s
             for e in evidence
             if e.status == OK
-            and not e.is_one_machine
-            and e.global_batch_size == question.global_batch_size
+            and not e.configuration.is_one_machine
+            and e.configuration.global_batch_size == question.global_batch_size
         }
     )
     if not delays_s:

@@ -41,28 +41,6 @@ class Candidates:
     warnings: tuple[str, ...] = ()
 
 
-def configuration_of(evidence: Evidence, question: Question) -> Configuration:
-    """Return the configuration that a measurement of the question's workload was made of."""
-    found = Configuration(
-        model=question.model,
-        dataset=question.dataset,
-        training_pass=question.training_pass,
-        framework=evidence.framework,
-        strategy=evidence.strategy,
-        placement=evidence.placement,
-        network=evidence.network,
-        instance_type=evidence.instance_type,
-        world_size=evidence.world_size,
-        server_count=evidence.server_count,
-        global_batch_size=evidence.global_batch_size,
-        one_way_delay_s=evidence.one_way_delay_s,
-        bandwidth_bytes_per_s=evidence.bandwidth_bytes_per_s,
-        packet_loss_ratio=evidence.packet_loss_ratio,
-        jitter_s=evidence.jitter_s,
-    )
-    return found.without_network() if found.is_one_machine else found
-
-
 def candidates(
     evidence: Sequence[Evidence],
     question: Question,
@@ -78,10 +56,11 @@ def candidates(
     anything can be said of it.
     """
     facts = strategies or {}
-    usable = [e for e in evidence if e.status == OK]
-    gangs = [*usable, *_assumed_gangs(usable, [e for e in others if e.status == OK])]
+    usable = [e.configuration for e in evidence if e.status == OK]
+    elsewhere = [e.configuration for e in others if e.status == OK]
+    gangs = [*usable, *_assumed_gangs(usable, elsewhere)]
     found = dict.fromkeys([*_one_machine(evidence, question, facts), *_gangs(gangs, question)])
-    measured = {(e.strategy, e.world_size) for e in gangs}
+    measured = {(c.strategy, c.world_size) for c in gangs}
     failed = [e for e in evidence if e.status == _OUT_OF_MEMORY]
     by = told_apart_by(found, ("instance_type", "placement", "network"))
     fitting, warnings = [], []
@@ -118,25 +97,27 @@ def _one_machine(
     evidence: Sequence[Evidence], question: Question, facts: Mapping[str, StrategyFacts]
 ) -> Iterable[Configuration]:
     """Return the ways in which one machine was tried, or else what it would be without a gang."""
-    single = [e for e in evidence if e.is_one_machine]
+    single = [e for e in evidence if e.configuration.is_one_machine]
     # What failed early does not know its framework.
     single = [e for e in single if e.status == OK] or single
     ways: set[_Way] = set()
-    for e in single or evidence:
-        strategy = e.strategy if single or _can_do(e.strategy, 1, facts) else _ALONE
+    for known in (e.configuration for e in single or evidence):
+        strategy = known.strategy if single or _can_do(known.strategy, 1, facts) else _ALONE
         # Of a gang's servers and averages one machine has none.
-        placement = e.placement if single else operators_part(e.placement)
-        way = (strategy, e.framework, placement, None, e.instance_type)
+        placement = known.placement if single else operators_part(known.placement)
+        way = (strategy, known.framework, placement, None, known.instance_type)
         if way not in ways:
             ways.add(way)
             yield _configuration(way, question, world_size=1, server_count=0)
 
 
-def _assumed_gangs(usable: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
+def _assumed_gangs(
+    usable: Sequence[Configuration], others: Sequence[Configuration]
+) -> list[Configuration]:
     """Return the gangs of other instance types for each type of which only one machine is known."""
-    gangs = [e for e in (*usable, *others) if not e.is_one_machine]
-    with_gangs = {e.instance_type for e in usable if not e.is_one_machine}
-    alone = {(e.instance_type, e.framework): None for e in usable if e.is_one_machine}
+    gangs = [c for c in (*usable, *others) if not c.is_one_machine]
+    with_gangs = {c.instance_type for c in usable if not c.is_one_machine}
+    alone = {(c.instance_type, c.framework): None for c in usable if c.is_one_machine}
     return [
         dataclasses.replace(gang, instance_type=instance_type)
         for instance_type, framework in alone
@@ -146,20 +127,20 @@ def _assumed_gangs(usable: Sequence[Evidence], others: Sequence[Evidence]) -> li
     ]
 
 
-def _gangs(usable: Sequence[Evidence], question: Question) -> Iterable[Configuration]:
-    known = [e for e in usable if not e.is_one_machine]
+def _gangs(usable: Sequence[Configuration], question: Question) -> Iterable[Configuration]:
+    known = [c for c in usable if not c.is_one_machine]
     networks = _networks(known, question)
     gangs = [
-        e
-        for e in known
-        if e.network in networks and (not question.strategies or e.strategy in question.strategies)
+        c
+        for c in known
+        if c.network in networks and (not question.strategies or c.strategy in question.strategies)
     ]
     server_counts: dict[_Way, dict[int, None]] = {}
     for item in gangs:
         way = (item.strategy, item.framework, item.placement, item.network, item.instance_type)
         server_counts.setdefault(way, {})[item.server_count] = None
-    paired = {(e.strategy, e.world_size, e.server_count) for e in known}
-    world_sizes = sorted(set(question.world_sizes) or {e.world_size for e in known})
+    paired = {(c.strategy, c.world_size, c.server_count) for c in known}
+    world_sizes = sorted(set(question.world_sizes) or {c.world_size for c in known})
     for world_size in world_sizes:
         for way, counts in server_counts.items():
             measured = [c for c in counts if (way[0], world_size, c) in paired]
@@ -170,19 +151,19 @@ def _gangs(usable: Sequence[Evidence], question: Question) -> Iterable[Configura
                     )
 
 
-def _networks(known: Sequence[Evidence], question: Question) -> set[str | None]:
+def _networks(known: Sequence[Configuration], question: Question) -> set[str | None]:
     """Return the networks on which gangs may be asked about.
 
     A network's name says what made its conditions, such as an emulator. One that was only ever
     measured untouched cannot delay anything, unless no network here was touched at all.
     """
     is_touched = _is_touched(question)
-    alike = {e.network for e in known if _is_touched(e) is is_touched}
-    networks = alike or {e.network for e in known}
+    alike = {c.network for c in known if _is_touched(c) is is_touched}
+    networks = alike or {c.network for c in known}
     return {n for n in networks if not question.networks or n in question.known_networks}
 
 
-def _is_touched(conditions: Evidence | Question) -> bool:
+def _is_touched(conditions: Configuration | Question) -> bool:
     return bool(
         conditions.one_way_delay_s
         or conditions.packet_loss_ratio
@@ -218,7 +199,7 @@ def _configuration(
 def _out_of_memory(
     asked: Configuration,
     failed: Sequence[Evidence],
-    usable: Sequence[Evidence],
+    usable: Sequence[Configuration],
     question: Question,
     by: ToldApart,
 ) -> str | None:
@@ -228,21 +209,17 @@ def _out_of_memory(
     on the network. The text is empty where this very question failed, which is told with the
     failures.
     """
-    smaller = [
-        e for e in failed if e.global_batch_size <= asked.global_batch_size and _is_alike(e, asked)
-    ]
+    alike = [e for e in failed if attempted(e.configuration) == attempted(asked)]
+    batch_size = asked.global_batch_size
+    smaller = [e for e in alike if e.configuration.global_batch_size <= batch_size]
     if not smaller or any(
-        e.global_batch_size >= asked.global_batch_size and _is_alike(e, asked) for e in usable
+        c.global_batch_size >= batch_size and attempted(c) == attempted(asked) for c in usable
     ):
         return None
     if any(answers(e, question) for e in smaller):
         return ""
     return (
         f"{name_of(asked, by)}: ran out of memory with global_batch_size "
-        f"{max(e.global_batch_size for e in smaller)}, so it cannot do with "
-        f"{asked.global_batch_size}"
+        f"{max(e.configuration.global_batch_size for e in smaller)}, so it cannot do with "
+        f"{batch_size}"
     )
-
-
-def _is_alike(evidence: Evidence, asked: Configuration) -> bool:
-    return attempted(evidence) == attempted(asked)

@@ -88,7 +88,9 @@ def _counts(evidence: Sequence[Evidence]) -> Mapping[int, Counter[int]]:
     counts: dict[int, Counter[int]] = {}
     for item in evidence:
         if item.status == OK and item.steps_per_epoch is not None:
-            counts.setdefault(item.global_batch_size, Counter())[item.steps_per_epoch] += 1
+            counts.setdefault(item.configuration.global_batch_size, Counter())[
+                item.steps_per_epoch
+            ] += 1
     return counts
 
 

@@ -16,6 +16,7 @@ from farm.measuring.measurement import OK
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.features import CONDITIONS
 from farm.text.nouns import counted
 
 # Of these a machine failed, which says nothing of the configuration.
@@ -26,7 +27,7 @@ _EQUAL_RATIO = 1e-9
 
 # What is chosen: strategy, framework, placement, network, instance type, world size, server count.
 Choice = tuple[str | None, str | None, str | None, str | None, str | None, int, int]
-Named = Evidence | Configuration | Option
+Named = Configuration | Option
 UNNAMED = "unnamed "  # before a field, of a choice that leaves it unnamed
 ToldApart = Mapping[str, frozenset[str | None]]  # by field, see `told_apart_by`
 # What is known of a choice that failed before it began.
@@ -54,24 +55,25 @@ def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Measu
     asked = [e for e in evidence if answers(e, question)]
     fingerprints, warnings = _one_fingerprint_each(asked)
     kept = sorted(
-        (e for e in asked if fingerprints[e.instance_type] == e.fingerprint),
+        (e for e in asked if fingerprints[e.configuration.instance_type] == e.fingerprint),
         key=lambda e: e.measurement_id,
     )
     warnings += _failures(kept)
     groups: dict[Choice, list[Evidence]] = {}
     for item in kept:
         if item.status == OK:
-            groups.setdefault(choice_of(item), []).append(item)
-    succeeded = {attempted(e) for e in kept if e.status == OK}
+            groups.setdefault(choice_of(item.configuration), []).append(item)
+    succeeded = {attempted(e.configuration) for e in kept if e.status == OK}
     others, _ = _one_fingerprint_each(
         e
         for e in evidence
-        if e.instance_type not in fingerprints
-        and (not question.instance_types or e.instance_type in question.instance_types)
+        if (name := e.configuration.instance_type) not in fingerprints
+        and (not question.instance_types or name in question.instance_types)
     )
     return MeasuredOptions(
         successes={choice: tuple(group) for choice, group in groups.items()},
-        failed=frozenset(attempted(e) for e in kept if e.status not in _OF_MACHINES) - succeeded,
+        failed=frozenset(attempted(e.configuration) for e in kept if e.status not in _OF_MACHINES)
+        - succeeded,
         fingerprints={**fingerprints, **others},
         warnings=tuple(warnings),
     )
@@ -82,20 +84,18 @@ def answers(evidence: Evidence, question: Question) -> bool:
 
     One machine needs no network, so it answers at every delay, bandwidth and loss.
     """
-    if evidence.global_batch_size != question.global_batch_size:
+    measured = evidence.configuration
+    if measured.global_batch_size != question.global_batch_size:
         return False
-    if question.instance_types and evidence.instance_type not in question.instance_types:
+    if question.instance_types and measured.instance_type not in question.instance_types:
         return False
-    if evidence.is_one_machine:
+    if measured.is_one_machine:
         return True
     return (
-        (not question.strategies or evidence.strategy in question.strategies)
-        and (not question.world_sizes or evidence.world_size in question.world_sizes)
-        and (not question.networks or evidence.network in question.known_networks)
-        and _equal(evidence.one_way_delay_s, question.one_way_delay_s)
-        and _equal(evidence.packet_loss_ratio, question.packet_loss_ratio)
-        and _equal(evidence.jitter_s, question.jitter_s)
-        and _equal(evidence.bandwidth_bytes_per_s, question.bandwidth_bytes_per_s)
+        (not question.strategies or measured.strategy in question.strategies)
+        and (not question.world_sizes or measured.world_size in question.world_sizes)
+        and (not question.networks or measured.network in question.known_networks)
+        and all(_equal(getattr(measured, name), getattr(question, name)) for name in CONDITIONS)
     )
 
 
@@ -114,7 +114,9 @@ def _one_fingerprint_each(
     """
     by_type: dict[str | None, dict[str | None, list[Evidence]]] = {}
     for item in asked:
-        by_type.setdefault(item.instance_type, {}).setdefault(item.fingerprint, []).append(item)
+        by_type.setdefault(item.configuration.instance_type, {}).setdefault(
+            item.fingerprint, []
+        ).append(item)
     fingerprints: dict[str | None, str | None] = {}
     warnings: list[str] = []
     for instance_type, kinds in by_type.items():
@@ -131,7 +133,7 @@ def _one_fingerprint_each(
 
 
 def _weight(group: Sequence[Evidence]) -> tuple[int, int]:
-    successes = {choice_of(e) for e in group if e.status == OK}
+    successes = {choice_of(e.configuration) for e in group if e.status == OK}
     return len(successes), max(e.measurement_id for e in group)
 
 
@@ -139,27 +141,21 @@ def _short(fingerprint: str | None) -> str:
     return fingerprint[:_SHOWN_DIGITS] if fingerprint else "hardware without a fingerprint"
 
 
-def attempted(evidence: Named) -> Attempted:
+def attempted(item: Named) -> Attempted:
     """Return what was tried, the instance type last. What failed early knows no framework."""
-    return (
-        evidence.strategy,
-        evidence.placement,
-        evidence.world_size,
-        evidence.server_count,
-        evidence.instance_type,
-    )
+    return (item.strategy, item.placement, item.world_size, item.server_count, item.instance_type)
 
 
-def choice_of(evidence: Evidence | Configuration) -> Choice:
+def choice_of(configuration: Configuration) -> Choice:
     return (
-        evidence.strategy,
-        evidence.framework,
-        evidence.placement,
+        configuration.strategy,
+        configuration.framework,
+        configuration.placement,
         # An emulator's ways show in the times; one machine has none to show.
-        None if evidence.is_one_machine else evidence.network,
-        evidence.instance_type,
-        evidence.world_size,
-        evidence.server_count,
+        None if configuration.is_one_machine else configuration.network,
+        configuration.instance_type,
+        configuration.world_size,
+        configuration.server_count,
     )
 
 
@@ -222,11 +218,12 @@ def distinctions(item: Named, by: ToldApart) -> list[str]:
 
 def _failures(kept: Sequence[Evidence]) -> list[str]:
     """Say which configurations failed. What failed early may not know framework and network."""
-    knows_network = all(e.network is not None or e.is_one_machine for e in kept)
-    by = told_apart_by(kept, (*_KNOWN_EARLY, "network") if knows_network else _KNOWN_EARLY)
+    tried = [e.configuration for e in kept]
+    knows_network = all(c.network is not None or c.is_one_machine for c in tried)
+    by = told_apart_by(tried, (*_KNOWN_EARLY, "network") if knows_network else _KNOWN_EARLY)
     by_name: dict[str, list[Evidence]] = {}
     for item in kept:
-        by_name.setdefault(name_of(item, by), []).append(item)
+        by_name.setdefault(name_of(item.configuration, by), []).append(item)
     warnings = []
     for name, group in by_name.items():
         failed = [e.status for e in group if e.status != OK]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.measurement import OK
-from farm.recommend.answering.candidates import candidates, configuration_of
+from farm.recommend.answering.candidates import candidates
 from farm.recommend.answering.epoch_length import epoch_length
 from farm.recommend.answering.learning import Curves, Learned, learned
 from farm.recommend.answering.measured import (
@@ -71,7 +71,9 @@ def options_for(
     )
     asked = measured_as_asked(evidence, question)
     trained = _TrainedOption(
-        [e for e in evidence if e.global_batch_size == batch_size], curves or {}, terms
+        [e for e in evidence if e.configuration.global_batch_size == batch_size],
+        curves or {},
+        terms,
     )
     options: list[Option] = []
     warnings = list(asked.warnings)
@@ -97,7 +99,7 @@ class _TrainedOption:
 
     def of(self, own: Sequence[Evidence], strategy: str | None) -> Learned:
         """Return what a configuration learns; replicas out of step learn in ways of their own."""
-        others = [e for e in self.evidence if self._is_synchronous(e.strategy)]
+        others = [e for e in self.evidence if self._is_synchronous(e.configuration.strategy)]
         return learned(
             own,
             others if self._is_synchronous(strategy) else [],
@@ -108,7 +110,11 @@ class _TrainedOption:
 
     def alike(self, configuration: Configuration) -> list[Evidence]:
         """Return what was trained like this, over whatever network."""
-        return [e for e in self.evidence if attempted(e)[:-1] == attempted(configuration)[:-1]]
+        return [
+            e
+            for e in self.evidence
+            if attempted(e.configuration)[:-1] == attempted(configuration)[:-1]
+        ]
 
     def _is_synchronous(self, strategy: str | None) -> bool:
         return trains_alike(self.terms.strategies, strategy)
@@ -123,9 +129,8 @@ def _of_kind(
     trained: _TrainedOption,
 ) -> Options:
     """Return the options on one kind of hardware. Without a model only what was measured."""
-    question = terms.question
     groups = [g for g in asked.successes.values() if g[0].fingerprint == kind]
-    measured = [configuration_of(g[0], question) for g in groups]
+    measured = [g[0].configuration for g in groups]
     competing, warnings = _not_measured(evidence, asked, kind, terms) if model else ([], [])
     predictions: list[Prediction] | list[None] = (
         model.predict([*measured, *competing]) if model else [None] * len(measured)
@@ -135,13 +140,13 @@ def _of_kind(
         for group, prediction in zip(groups, predictions, strict=False)
         if (
             option := measured_option(
-                group, prediction, trained.of(group, group[0].strategy), terms
+                group, prediction, trained.of(group, group[0].configuration.strategy), terms
             )
         )
     ]
-    successes = [e for e in evidence if e.status == OK and e.fingerprint == kind]
-    tried = {choice_of(e) for e in successes}
-    with_gangs = {e.instance_type for e in successes if not e.is_one_machine}
+    succeeded = [e.configuration for e in evidence if e.status == OK and e.fingerprint == kind]
+    tried = {choice_of(c) for c in succeeded}
+    with_gangs = {c.instance_type for c in succeeded if not c.is_one_machine}
     by = told_apart_by([*measured, *competing])
     unknown: dict[str, list[str]] = {}
     for configuration, prediction in zip(competing, predictions[len(groups) :], strict=True):
@@ -183,8 +188,8 @@ def _not_measured(
     """Return what competes and was neither measured as asked nor seen to fail."""
     types = {t for t, fingerprint in asked.fingerprints.items() if fingerprint == kind}
     alike = [e for e in evidence if e.fingerprint == kind]
-    own = [e for e in alike if e.instance_type in types]
-    others = [e for e in alike if e.instance_type not in types]
+    own = [e for e in alike if e.configuration.instance_type in types]
+    others = [e for e in alike if e.configuration.instance_type not in types]
     found = candidates(own, terms.question, others=others, strategies=terms.strategies)
     known: Iterable[Choice] = asked.successes.keys()
     return [
@@ -198,9 +203,13 @@ def _without_gangs(
     evidence: Sequence[Evidence], alike: Sequence[Evidence], types: Iterable[str | None]
 ) -> Iterable[str]:
     """Say of which instance types no gang can be predicted. `alike`: on their kind of hardware."""
-    if any(e.status == OK and not e.is_one_machine for e in alike):
+    if any(e.status == OK and not e.configuration.is_one_machine for e in alike):
         return
-    elsewhere = {e.instance_type for e in evidence if e.status == OK and not e.is_one_machine}
+    elsewhere = {
+        e.configuration.instance_type
+        for e in evidence
+        if e.status == OK and not e.configuration.is_one_machine
+    }
     for name in sorted(t for t in types if t is not None and elsewhere - {t}):
         yield (
             f"only one machine of {name} was measured, and other kinds of hardware say nothing of "

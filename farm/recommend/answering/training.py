@@ -77,16 +77,7 @@ def measured_option(
         return None
     times_s = [time_s for time_s, _ in times]
     return _option(
-        Configuration(
-            strategy=first.strategy,
-            framework=first.framework,
-            placement=first.placement,
-            network=None if first.is_one_machine else first.network,
-            instance_type=first.instance_type,
-            world_size=first.world_size,
-            server_count=first.server_count,
-            global_batch_size=first.global_batch_size,
-        ),
+        first.configuration,
         fingerprint=first.fingerprint,
         time_per_epoch_s=weighted_median(times) if times else None,
         step_time_s=weighted_median(steps) if steps else None,

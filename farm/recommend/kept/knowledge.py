@@ -34,7 +34,7 @@ _MOST_KEPT = 32
 _COPIED = [
     f.name
     for f in dataclasses.fields(Evidence)
-    if f.name not in ("measurement_id", "network", "placement", "disturbance", "agents")
+    if f.name not in ("measurement_id", "configuration", "disturbance", "agents")
 ]
 
 
@@ -126,12 +126,9 @@ class KnowledgeCache:
 
 
 def _evidence(row: Row[Any]) -> Evidence:
-    configuration = configuration_of(row)
     return Evidence(
         measurement_id=row.id,
-        # Under the names by which predictors know them.
-        network=configuration.network,
-        placement=configuration.placement,
+        configuration=configuration_of(row),
         disturbance=disturbance_of(row.flags),
         agents=tuple(row.agents or ()),
         **{name: getattr(row, name) for name in _COPIED},

@@ -23,7 +23,7 @@ OPTIONS = st.lists(
 )
 
 
-@given(OPTIONS, st.floats(0.01, 10), st.floats(0, 10))
+@given(OPTIONS, st.floats(0.01, 10), st.just(0.0) | st.floats(0.01, 10))
 def test_no_feasible_option_beats_the_first(
     options: list[Option], alpha: float, beta: float
 ) -> None:

@@ -43,7 +43,7 @@ def measurements(draw: st.DrawFn) -> list[Evidence]:
 OBJECTIVES = st.builds(
     Objective,
     alpha=st.floats(0.01, 10),
-    beta=st.floats(0, 10),
+    beta=st.just(0.0) | st.floats(0.01, 10),
     budget_usd=st.none() | st.floats(0, 0.1),
     deadline_s=st.none() | st.floats(0, 100),
     min_accuracy_ratio=st.none() | st.floats(0, 1),
@@ -105,7 +105,7 @@ def test_without_limits_something_is_recommended_unless_all_of_it_failed(
     known: list[Evidence], objective: Objective
 ) -> None:
     assume(any(e.status == "ok" for e in known))
-    failed = {e.world_size for e in known if e.status != "ok"}
+    failed = {e.configuration.world_size for e in known if e.status != "ok"}
     free = Objective(alpha=objective.alpha, beta=objective.beta)
     found = answer(known, free)
     assert found.recommended is not None or failed

@@ -1,4 +1,3 @@
-import dataclasses
 from typing import Any
 
 from farm.configuration.catalogue import StrategyFacts
@@ -37,12 +36,12 @@ def test_one_machine_competes_even_if_none_was_measured() -> None:
 def test_one_machine_has_no_servers_and_no_averages_of_a_gang() -> None:
     """Else one machine of each way to set up a gang would compete, which nobody can measure."""
     gangs = [
-        dataclasses.replace(TWO, server_count=1, placement=f"hard, server_placement={where}")
+        evidence(2, world_size=2, server_count=1, placement=f"hard, server_placement={where}")
         for where in ("apart", "collocated")
     ]
     ones = [c for c in competing(*gangs) if c.is_one_machine]
     assert [c.placement for c in ones] == ["hard"]
-    measured = dataclasses.replace(ONE, placement="replicas_per_rank=2")
+    measured = evidence(1, placement="replicas_per_rank=2")
     assert [c.placement for c in competing(measured, *gangs) if c.is_one_machine] == [
         "replicas_per_rank=2"
     ]

@@ -1,8 +1,10 @@
+import dataclasses
 from typing import Any
 
 import pytest
 
 from farm.recommend.answering.options import Options, options_for
+from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
 
 QUESTION = Question(model="mlp", dataset="digits", global_batch_size=64, one_way_delay_s=0.02)
@@ -11,29 +13,31 @@ QUESTION = Question(model="mlp", dataset="digits", global_batch_size=64, one_way
 def evidence(measurement_id: int, **changes: Any) -> Evidence:
     """One machine, 2 s an epoch; with `world_size` a gang at the delay asked about."""
     is_gang = changes.get("world_size", 1) > 1
-    fields: dict[str, Any] = {
-        "measurement_id": measurement_id,
-        "status": "ok",
+    configured: dict[str, Any] = {
+        "model": "mlp",
+        "dataset": "digits",
         "strategy": "mwms_ring" if is_gang else "single",
         "framework": "tensorflow 2.21.0",
-        "placement": None,
-        "network": "netem" if is_gang else "none",
-        "instance_type": None,
-        "fingerprint": "f" * 64,
+        "network": "netem" if is_gang else None,
         "world_size": 1,
-        "server_count": 0,
         "global_batch_size": 64,
         "one_way_delay_s": 0.02 if is_gang else 0.0,
-        "bandwidth_bytes_per_s": None,
-        "packet_loss_ratio": 0.0,
-        "jitter_s": 0.0,
+    }
+    measured: dict[str, Any] = {
+        "status": "ok",
+        "fingerprint": "f" * 64,
         "step_time_s": 0.1,
         "step_time_spread_s": 0.01,
         "steps_per_epoch": 20,
         "time_per_epoch_s": 2.0,
         "accuracy": None,
     }
-    return Evidence(**{**fields, **changes})
+    names = {field.name for field in dataclasses.fields(Configuration)}
+    for name, value in changes.items():
+        (configured if name in names else measured)[name] = value
+    return Evidence(
+        measurement_id=measurement_id, configuration=Configuration(**configured), **measured
+    )
 
 
 def found(
