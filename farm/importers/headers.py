@@ -125,8 +125,8 @@ def normal_form(header: str) -> str:
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower()
     text = _MINUTES.sub(" minutes ", text)
     text = text.replace("%", " percent ").replace("/", " per ")
-    text = re.sub(r"\bin\b(?=[ \w]*$)", " ", text)
-    return re.sub(r"[^0-9a-z]+", "_", text).strip("_")
+    # "in" precedes a unit, and says nothing more.
+    return "_".join(w for w in re.split(r"[^0-9a-z]+", text) if w not in ("", "in"))
 
 
 def column_of(header: str, known: Collection[str]) -> str | Conversion | None:

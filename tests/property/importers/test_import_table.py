@@ -208,6 +208,8 @@ def test_a_converted_column_is_known_however_it_is_written(name: str, write: Any
 
 
 @given(st.text(max_size=30) | st.sampled_from(sorted({*CONVERTED, *COLUMNS})).map(lambda n: n[1:]))
+@example(header="in:")
+@example(header="in (s)")
 def test_any_header_is_a_column_or_gets_a_hint_of_one_line_or_none(header: str) -> None:
     found = column_of(header, COLUMNS)
     if isinstance(found, Conversion):
