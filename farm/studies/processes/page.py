@@ -1,25 +1,84 @@
-"""The processes study's page: every number in it comes from the runs."""
+"""The processes study's page: its sentences, tables, figures and claims, made from its runs.
+
+No measurements of this study were published with their numbers, so the claims are theory alone.
+"""
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from string import Template
 
+from farm.charts.bars import Bars, BarSeries
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
 from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, Page
-from farm.studies.orderings import Placed, claims_table
-from farm.studies.processes.claims import CLAIMS, claimed_values
-from farm.studies.processes.figures import learning_bars, time_figures
-from farm.studies.processes.findings import findings
-from farm.studies.processes.set_ups import SetUps, set_ups
-from farm.studies.processes.tables import learning_table, times_table
-from farm.studies.text import MISSING, kb, listing, span, whole
+from farm.studies.orderings import Ordering, Place, Placed, claims_table
+from farm.studies.pairs import differences
+from farm.studies.processes.set_ups import SetUp, SetUps, set_ups
+from farm.studies.run_groups import RunGroup, mark_of, placed_of, study_interval
+from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span, table, whole
+from farm.text import display
+
+CLAIMS = (
+    Ordering(
+        says="a larger batch makes an epoch shorter",
+        of="time_per_epoch_s",
+        along="batch",
+        is_rising=False,
+        because="An epoch has the same examples at any batch. A larger one saves steps, and with "
+        "them what a step costs beside its examples; once that is little, or the examples no "
+        "longer fit the processor's caches, nothing is left to save.",
+    ),
+    Ordering(
+        says="processes on a core each make an epoch shorter than one does",
+        of="time_by_processes_s",
+        along="processes",
+        is_rising=False,
+        because="Each computes on its share of the batch, but every step ends with an exchange of "
+        "all gradients, which costs the same however short the computing was. Here it takes part "
+        "of the very cores that compute.",
+    ),
+    Ordering(
+        says="the larger the batch, the more several processes gain",
+        of="speed_up",
+        along="batch",
+        is_rising=True,
+        because="The exchange weighs less beside more computing; where the gain is close to its "
+        "limit already, or both are disturbed, there is no more of it.",
+    ),
+    Ordering(
+        says="two replicas in a process of one core gain nothing",
+        of="time_by_replicas_s",
+        along="replicas",
+        is_rising=True,
+        because="They take turns on the core. Two halves of a large batch may fit its caches where "
+        "the whole does not.",
+    ),
+    Ordering(
+        says="after the same epochs, a larger batch leaves a larger loss",
+        of="test_loss",
+        along="batch",
+        is_rising=True,
+        because="It makes fewer updates of the same size. Once a training is over, or where many "
+        "small updates overshoot, the number of updates no longer decides.",
+    ),
+    Ordering(
+        says="after the same epochs, a larger batch is less accurate",
+        of="accuracy",
+        along="batch",
+        is_rising=False,
+        because="It makes fewer updates of the same size. Once a training is over, or where many "
+        "small updates overshoot, the number of updates no longer decides.",
+    ),
+)
 
 
 def processes_page(runs: Sequence[StudyRun]) -> Page:
@@ -33,10 +92,10 @@ def processes_page(runs: Sequence[StudyRun]) -> Page:
     text = template.substitute(
         **_set_up(found),
         **_method(runs, found),
-        findings=conditions.findings(found.runs, lambda some: findings(set_ups(some))),
+        findings=conditions.findings(found.runs, lambda some: _findings(set_ups(some))),
         verdicts_rest_on=conditions.verdicts_rest_on(found.runs),
-        times=times_table(found),
-        learning=learning_table(found),
+        times=_times_table(found),
+        learning=_learning_table(found),
         claims=claims_table(CLAIMS, own=_claimed(found.runs)),
     )
     return Page(
@@ -92,3 +151,341 @@ def _cores(found: SetUps) -> str:
         cores = span(map(str, counts))
         parts.append(f"{one.name} had {cores} {'core' if cores == '1' else 'cores'}")
     return listing(parts)
+
+
+def _findings(found: SetUps) -> list[str]:
+    """Return one line for each that the runs tell."""
+    return [
+        *(line for one in found.others for line in _speed_ups(found, one)),
+        *_batches(found),
+        *(line for one in found.others for line in _same_losses(found, one)),
+        *_same_shares(found),
+        *_accuracies(found),
+    ]
+
+
+def _speed_ups(found: SetUps, one: SetUp) -> list[str]:
+    """Which batches are faster than with one process, slower, or neither for sure."""
+    by_verdict: dict[str, list[str]] = {}
+    for batch in found.batches:
+        values = found.speed_ups(one, batch)
+        if not values:
+            continue
+        interval = study_interval(values)
+        middle = statistics.median(values)
+        if interval is None or interval.low_s <= 1 <= interval.high_s:
+            verdict = "as fast as 1 process within what repetitions differ by"
+        else:
+            verdict = "faster than 1 process" if middle > 1 else "slower than 1 process"
+        by_verdict.setdefault(verdict, []).append(f"{middle:.2f} times with a batch of {batch}")
+    if not by_verdict:
+        return []
+    parts = [f"{verdict}: {listing(batches)}" for verdict, batches in by_verdict.items()]
+    return [f"**{one.name}** goes through an epoch {'; '.join(parts)}."]
+
+
+def _batches(found: SetUps) -> list[str]:
+    parts = []
+    for one in found.all:
+        near, far = one.points[0], one.points[-1]
+        small_s, large_s = near.median_of("time_per_epoch_s"), far.median_of("time_per_epoch_s")
+        if near is far or not small_s or not large_s:
+            continue
+        parts.append(f"{significant(small_s / large_s)} times with {one.name}")
+    if not parts:
+        return []
+    first, last = found.batches[0], found.batches[-1]
+    return [
+        f"An epoch of batch {first} takes so many times as long as one of batch {last}: "
+        f"{listing(parts)}."
+    ]
+
+
+def _same_losses(found: SetUps, one: SetUp) -> list[str]:
+    """Whether the same seeds give the same loss as one process does, by batch."""
+    if found.alone is None:
+        return []
+    apart = _apart(found, one, found.alone)
+    if not apart:
+        return []
+    parts = [f"{small(most)} with a batch of {batch}" for batch, most in apart.items()]
+    return [
+        f"Of the same seed the test loss of {one.name} is away from that of {found.alone.name} by"
+        f" at most {listing(parts)}."
+    ]
+
+
+def _same_shares(found: SetUps) -> list[str]:
+    """Whether it matters who computes the same shares of a batch: one process or several."""
+    text = []
+    for one, other in itertools.combinations(found.others, 2):
+        apart = _apart(found, one, other)
+        if one.replica_count != other.replica_count or not apart:
+            continue
+        most = max(apart.values())
+        text.append(
+            f"{one.name} and {other.name} cut a batch into the same {one.replica_count} shares."
+            " Of the same seed and batch their test losses "
+            + ("are equal to the last digit." if most == 0 else f"differ by at most {small(most)}.")
+        )
+    return text
+
+
+def _apart(found: SetUps, one: SetUp, other: SetUp) -> dict[int, float]:
+    """Return by batch how far two set-ups' losses of the same seed are apart, at most."""
+    by_batch = {batch: _losses_apart(one, other, batch) for batch in found.batches}
+    return {batch: max(values) for batch, values in by_batch.items() if values}
+
+
+def _accuracies(found: SetUps) -> list[str]:
+    shown = found.alone or found.all[0]
+    parts = [
+        f"{percent(accuracy)} with a batch of {point.first.global_batch_size}"
+        for point in shown.points
+        if (accuracy := point.median_of("accuracy")) is not None
+    ]
+    return [f"After the same epochs the accuracy is {listing(parts)}."] if parts else []
+
+
+def _times_table(found: SetUps) -> str:
+    """Step and epoch of each set-up, and how many times as fast it is as one process."""
+    rows = []
+    for one, point in _points(found):
+        batch = point.first.global_batch_size
+        rows.append(
+            [
+                one.name,
+                str(batch),
+                ms(point.median_of("step_time_s")),
+                significant(point.median_of("time_per_epoch_s")),
+                _interval(point.values_of("time_per_epoch_s")),
+                _speed_up(found, one, batch),
+                percent(point.median_of("cpu_ratio")),
+                str(len(point.runs)),
+                str(sum(bool(run.flags) for run in point.runs)),
+            ]
+        )
+    titles = (
+        *("step (ms)", "epoch (s)", "95 % interval", "times as fast", "core"),
+        *("runs", "flagged"),
+    )
+    return table(["set-up", "batch", *titles], rows)
+
+
+def _learning_table(found: SetUps) -> str:
+    """Loss and accuracy of each set-up, and how far from one process with the same seed."""
+    rows = []
+    for one, point in _points(found):
+        ends = point.span_of("accuracy")
+        rows.append(
+            [
+                one.name,
+                str(point.first.global_batch_size),
+                str(_updates(point) or MISSING),
+                significant(point.median_of("training_loss")),
+                significant(point.median_of("test_loss")),
+                percent(point.median_of("accuracy")),
+                span(map(percent, ends)) if ends else MISSING,
+                _apart_from_alone(found, one, point),
+            ]
+        )
+    titles = (
+        *("updates", "training loss", "test loss", "accuracy", "least to most"),
+        "test loss apart",
+    )
+    return table(["set-up", "batch", *titles], rows)
+
+
+def _losses_apart(one: SetUp, other: SetUp, batch: int) -> list[float]:
+    """Return, of each seed, by how much the test losses of two set-ups differ, as a ratio.
+
+    Over the other's smallest loss, so that no seed is more apart than is said.
+    """
+    point, reference = one.at(batch), other.at(batch)
+    losses = reference.values_of("test_loss") if reference else []
+    if point is None or reference is None or not losses or losses[0] <= 0:
+        return []
+    return [difference / losses[0] for difference in differences(point, reference, "test_loss")]
+
+
+def small(ratio: float) -> str:
+    """Write a ratio that may be tiny in percent, with two digits that tell something."""
+    if ratio == 0:
+        return "0"
+    if ratio < 1e-5:
+        return "less than 0.001 %"
+    return percent(ratio) if ratio >= 0.001 else f"{ratio * 100:.2g} %"
+
+
+def _points(found: SetUps) -> list[tuple[SetUp, RunGroup]]:
+    return [(one, point) for one in found.all for point in one.points]
+
+
+def _interval(values: list[float]) -> str:
+    interval = study_interval(values)
+    if interval is None:
+        return MISSING
+    return f"{significant(interval.low_s)} to {significant(interval.high_s)}"
+
+
+def _speed_up(found: SetUps, one: SetUp, batch: int) -> str:
+    values = found.speed_ups(one, batch)
+    if not values or one is found.alone:
+        return MISSING
+    return significant(statistics.median(values))
+
+
+def _apart_from_alone(found: SetUps, one: SetUp, point: RunGroup) -> str:
+    if found.alone is None or one is found.alone:
+        return MISSING
+    values = _losses_apart(one, found.alone, point.first.global_batch_size)
+    return small(max(values)) if values else MISSING
+
+
+def _updates(point: RunGroup) -> int | None:
+    """All of these set-ups are synchronous: an update in every step."""
+    steps, epochs = point.first.steps_per_epoch, point.first.epochs
+    return None if steps is None or epochs is None else steps * epochs
+
+
+def time_figures(found: SetUps) -> list[Figure]:
+    """Time per epoch, and the speed-up over one process, against batch size."""
+    first, last = found.batches[0], found.batches[-1]
+    alone = found.alone
+    level = [
+        ChartSeries(
+            name=one.name,
+            marks=[Mark(x=first, y=1.0), Mark(x=last, y=1.0)],
+            has_dots=False,
+            style=0,
+        )
+        for one in ([alone] if alone else [])
+    ]
+    ratios = [
+        ChartSeries(
+            name=one.name,
+            marks=[
+                mark
+                for batch in found.batches
+                if (mark := mark_of(found.speed_ups(one, batch), x=batch))
+            ],
+            style=_style(found, one),
+        )
+        for one in found.others
+    ]
+    return [
+        Figure(
+            title="time per epoch",
+            summary="Time per epoch against batch size, a line for each set-up.",
+            x=_batch_axis(),
+            y=ChartAxis(title="time per epoch", write=display.duration, is_log=True),
+            series=[
+                ChartSeries(name=one.name, marks=_time_marks(one), style=_style(found, one))
+                for one in found.all
+            ],
+        ),
+        Figure(
+            title="speed-up over 1 process",
+            summary="Epoch time of one process over that of each set-up, against batch size.",
+            x=_batch_axis(),
+            y=ChartAxis(title="times as fast"),
+            series=[*level, *ratios],
+        ),
+    ]
+
+
+def learning_bars(found: SetUps) -> list[Bars]:
+    """Loss and accuracy on the test split by batch size: equal bars are equal trainings."""
+    return [
+        _bars(found, "test_loss", ChartAxis(title="test loss", write=display.decimal)),
+        _bars(found, "accuracy", ChartAxis(title="test accuracy", write=display.percent)),
+    ]
+
+
+def _bars(found: SetUps, column: str, y: ChartAxis) -> Bars:
+    return Bars(
+        title=y.title,
+        summary=f"The {y.title} after the last epoch by batch size, a bar for each set-up.",
+        x="global batch",
+        y=y,
+        groups=[str(batch) for batch in found.batches],
+        series=[
+            BarSeries(
+                name=one.name,
+                marks=[
+                    point.mark(column, x=place) if (point := one.at(batch)) else None
+                    for place, batch in enumerate(found.batches)
+                ],
+            )
+            for one in found.all
+        ],
+    )
+
+
+def _batch_axis() -> ChartAxis:
+    return ChartAxis(title="global batch", write=_whole, is_log=True, is_counted=True)
+
+
+def _time_marks(one: SetUp) -> list[Mark]:
+    return [
+        mark
+        for point in one.points
+        if (mark := point.mark("time_per_epoch_s", x=point.first.global_batch_size))
+    ]
+
+
+def _style(found: SetUps, one: SetUp) -> int:
+    """One process looks the same in every panel, whether it is there or not."""
+    return found.all.index(one) + (found.alone is None)
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
+def claimed_values(found: SetUps) -> dict[str, list[Placed]]:
+    """Return the medians that the claims are about, by the name of the value."""
+    one_replica_each = [one for one in found.all if one.process_count == one.replica_count]
+    one_process = [one for one in found.all if one.process_count == 1]
+    return {
+        "time_per_epoch_s": _placed(found, "time_per_epoch_s", found.all),
+        "time_by_processes_s": [
+            _at(placed, processes=one.process_count)
+            for one in one_replica_each
+            for placed in _placed(found, "time_per_epoch_s", [one])
+        ],
+        "time_by_replicas_s": [
+            _at(placed, replicas=one.replica_count)
+            for one in one_process
+            for placed in _placed(found, "time_per_epoch_s", [one])
+        ],
+        "speed_up": [
+            placed
+            for one in found.others
+            if one.process_count > 1
+            for batch in found.batches
+            if (placed := placed_of(found.speed_ups(one, batch), _place(one, batch)))
+        ],
+        "test_loss": _placed(found, "test_loss", found.all),
+        "accuracy": _placed(found, "accuracy", found.all),
+    }
+
+
+def _placed(found: SetUps, column: str, of: tuple[SetUp, ...] | list[SetUp]) -> list[Placed]:
+    return [
+        placed
+        for one in of
+        for batch in found.batches
+        if (point := one.at(batch))
+        and (placed := placed_of([v for v in point.values_of(column) if v > 0], _place(one, batch)))
+    ]
+
+
+def _place(one: SetUp, batch: int) -> Place:
+    return {"set_up": one.name, "batch": batch}
+
+
+def _at(placed: Placed, **where: int) -> Placed:
+    """Place a value by a number instead of by the name of its set-up."""
+    at: Place = {"batch": placed.at["batch"], **where}
+    return Placed(at=at, value=placed.value, low=placed.low, high=placed.high)

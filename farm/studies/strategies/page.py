@@ -1,4 +1,4 @@
-"""The strategies study's page: every number in it comes from the runs."""
+"""The strategies study's page: its sentences, tables and figure, made from its runs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,32 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.resources import files
 from string import Template
+from typing import TYPE_CHECKING
 
+from farm.charts.bars import Bars, BarSeries
+from farm.charts.chart import ChartAxis, Mark
+from farm.charts.files.bars import draw_bars
+from farm.configuration.catalogue import GangShape
 from farm.errors import FarmError
+from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
+from farm.registry import catalogue, strategy
 from farm.studies import conditions
 from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.contracts import Drawing, Page
-from farm.studies.strategies.figure import draw_strategies
-from farm.studies.strategies.rows import StrategyRow, strategy_rows
+from farm.studies.run_groups import RunGroup
 from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span, table
+from farm.text import display
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# By role, as the table beside it.
+_PANELS = {
+    "step_time_s": ChartAxis(title="step time", write=display.duration),
+    "idle_ratio": ChartAxis(title="idle, of a step", write=display.percent),
+    "accuracy": ChartAxis(title="accuracy after an epoch", write=display.percent),
+}
 
 
 def strategies_page(runs: Sequence[StudyRun]) -> Page:
@@ -35,7 +52,7 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
         traffic=_traffic_table(rows),
         failures=_failures(runs),
     )
-    return Page(text=text, drawings=(Drawing("strategies", partial(draw_strategies, rows)),))
+    return Page(text=text, drawings=(Drawing("strategies", partial(_draw_strategies, rows)),))
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
@@ -150,3 +167,108 @@ def _names(row: StrategyRow) -> list[str]:
 def _failures(runs: Sequence[StudyRun]) -> str:
     failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != "ok"})
     return f"Without a time: {listing(failed)}." if failed else ""
+
+
+def _draw_strategies(rows: Sequence[StrategyRow]) -> Figure:
+    """Draw a bar for each configuration, with the least and the most of its runs."""
+    shown = [_panel(rows, column, axis) for column, axis in _PANELS.items()]
+    return draw_bars(shown, columns=len(shown), is_lying=True)
+
+
+def _panel(rows: Sequence[StrategyRow], column: str, axis: ChartAxis) -> Bars:
+    kinds = {"one machine": False, "several machines": True}
+    return Bars(
+        title=axis.title,
+        summary="the median of the runs, from their least to their most",
+        x="strategy",
+        y=axis,
+        groups=[f"{row.strategy}, {row.setting}" for row in rows],
+        series=[
+            BarSeries(
+                name=name,
+                marks=[
+                    _mark(row, column, place) if (row.gang.world_size > 1) is is_gang else None
+                    for place, row in enumerate(rows)
+                ],
+            )
+            for name, is_gang in kinds.items()
+        ],
+    )
+
+
+def _mark(row: StrategyRow, column: str, place: int) -> Mark | None:
+    middle, ends = row.median_of(column), row.span_of(column)
+    if middle is None or ends is None:
+        return None
+    return Mark(x=float(place), y=middle, low=ends[0], high=ends[1])
+
+
+class StrategyRow(RunGroup):
+    """The successful runs of one configuration, and what theory says of it."""
+
+    __slots__ = ()
+
+    @property
+    def strategy(self) -> str:
+        return self.first.strategy or "?"
+
+    @property
+    def gang(self) -> GangShape:
+        first = self.first
+        return GangShape(
+            world_size=first.world_size,
+            server_count=first.server_count or 0,
+            steps_between_averages=first.steps_between_averages or 1,
+        )
+
+    @property
+    def setting(self) -> str:
+        """What tells this configuration from others of its strategy, in words."""
+        first = self.first
+        words = ["1 rank" if first.world_size == 1 else f"{first.world_size} ranks"]
+        if first.server_count:
+            servers = "1 server" if first.server_count == 1 else f"{first.server_count} servers"
+            words.append(f"{servers} {first.server_placement or ''}".rstrip())
+        if (first.replicas_per_rank or 1) > 1:
+            words.append(f"{first.replicas_per_rank} replicas")
+        if (first.steps_between_averages or 1) > 1:
+            words.append(f"average every {first.steps_between_averages} steps")
+        return ", ".join(words)
+
+    @property
+    def expected_bytes_per_step(self) -> float | None:
+        """What the strategy's theory says that one rank sends; None where nothing is sent."""
+        gradients = [run.gradient_bytes for run in self.runs if run.gradient_bytes]
+        if not gradients:
+            return None
+        return strategy(self.strategy).traffic(self.gang, gradients[0]).bytes or None
+
+    @property
+    def sent_over_expected(self) -> float | None:
+        """How much more than the theory a rank sent, as a ratio; below 0: less."""
+        sent, expected = self.mean_of("sent_bytes_per_step"), self.expected_bytes_per_step
+        return None if sent is None or expected is None else sent / expected - 1
+
+
+def strategy_rows(runs: Sequence[StudyRun]) -> list[StrategyRow]:
+    """Return the measured configurations in the order in which they were first asked for."""
+    groups: dict[object, list[StudyRun]] = {}
+    for run in sorted(runs, key=_order):
+        groups.setdefault(_order(run), [])
+        if run.status == OK:
+            groups[_order(run)].append(run)
+    return [StrategyRow(runs=tuple(group)) for group in groups.values() if group]
+
+
+# One machine first, then what exchanges without servers, then what has some; else as registered.
+def _order(run: StudyRun) -> tuple[int, bool, int, int, str, int, int]:
+    names = list(catalogue().strategies)
+    return (
+        run.world_size,
+        (run.server_count or 0) > 0,
+        names.index(run.strategy) if run.strategy in names else len(names),
+        run.server_count or 0,
+        run.server_placement or "",
+        run.replicas_per_rank or 1,
+        run.steps_between_averages or 1,
+    )

@@ -1,9 +1,9 @@
-"""The page on strategies of update: every number in it comes from the runs."""
+"""The page on strategies of update: its sentences and tables, every number from the runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from string import Template
@@ -16,19 +16,28 @@ from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, Page
-from farm.studies.orderings import Placed, orderings_table
+from farm.studies.orderings import Placed, judge, orderings_table
 from farm.studies.run_groups import one_kind, run_groups
-from farm.studies.text import MISSING, kb, listing, significant, span
+from farm.studies.text import MISSING, kb, listing, mb, ms, percent, significant, span, table
 from farm.studies.updates import charts
+from farm.studies.updates.charts import PUBLISHED_BATCH, busiest_bytes_per_step
 from farm.studies.updates.claims import EFFICIENCY, ORDERINGS, THROUGHPUT
-from farm.studies.updates.findings import (
-    agreement,
-    apart_finding,
-    byte_findings,
-    memory_finding,
-    throughput_findings,
+from farm.studies.updates.kinds import (
+    APART,
+    ASYNCHRONOUS,
+    ASYNCHRONOUS_APART,
+    CENTRAL,
+    COPIES,
+    COUNTERPARTS,
+    GLOO,
+    KINDS,
+    ONE_SERVER,
+    RING,
+    SERVERS,
 )
 from farm.studies.updates.points import (
+    ETHERNET,
+    INFINIBAND,
     TRAINED,
     Row,
     ThroughputPoint,
@@ -36,12 +45,6 @@ from farm.studies.updates.points import (
     own_points,
     placed,
     published_points,
-)
-from farm.studies.updates.tables import (
-    configurations_table,
-    counterparts_table,
-    memory_table,
-    traffic_table,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +54,11 @@ _AXES = (
     *("training_pass", "strategy", "server_placement", "server_count", "world_size"),
     *("global_batch_size", "replicas_per_rank", "steps_between_averages"),
 )
+# Up to here no link of a server limits the study's InfiniBand.
+_FEW_NODES = 8
+_Values = Mapping[str, Sequence[Placed]]
+_SHARED_OUT = (RING, GLOO, SERVERS, COPIES, ASYNCHRONOUS)
+_OVER_ONE_NODE = (CENTRAL, ONE_SERVER)
 
 
 def updates_page(runs: Sequence[StudyRun]) -> Page:
@@ -80,16 +88,16 @@ def updates_page(runs: Sequence[StudyRun]) -> Page:
         citation=GRAUR2019.citation,
         what=GRAUR2019.what,
         main=str(main),
-        apart=apart_finding(published),
-        counterparts=counterparts_table(),
-        traffic=traffic_table(shown),
-        memory=memory_table(shown),
+        apart=_apart_finding(published),
+        counterparts=_counterparts_table(),
+        traffic=_traffic_table(shown),
+        memory=_memory_table(shown),
         orderings=orderings_table(
             ORDERINGS,
             published=_placed(published),
             own=_placed(as_soft(own_points(_rows(conditions.undisturbed(kept))))),
         ),
-        configurations=configurations_table(
+        configurations=_configurations_table(
             rows, {(p.kind, p.training_pass, p.batch, p.nodes): p for p in own}
         ),
     )
@@ -106,10 +114,10 @@ def _findings(rows: Sequence[Row], published: Sequence[ThroughputPoint]) -> list
     shown = [row for row in rows if row.batch == main and row.training_pass == TRAINED]
     there, here = _placed(published), _placed(as_soft(own))
     found = [
-        agreement(there, here),
-        *throughput_findings(shown, own, published),
-        *byte_findings(shown),
-        memory_finding(shown),
+        _agreement(there, here),
+        *_throughput_findings(shown, own, published),
+        *_byte_findings(shown),
+        _memory_finding(shown),
     ]
     return [line for line in found if line]
 
@@ -178,39 +186,292 @@ def _drawings(
     rows: Sequence[Row], own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
 ) -> tuple[Drawing, ...]:
     return (
-        Drawing("updates-throughput", partial(_throughput, own, published)),
-        Drawing("updates-efficiency", partial(_efficiency, own, published)),
-        Drawing("updates-batch", partial(_batches, own, published)),
-        Drawing("updates-traffic", partial(_traffic, rows)),
-        Drawing("updates-memory", partial(_memory, rows)),
+        Drawing("updates-throughput", partial(_draw_throughput, own, published)),
+        Drawing("updates-efficiency", partial(_draw_efficiency, own, published)),
+        Drawing("updates-batch", partial(_draw_batches, own, published)),
+        Drawing("updates-traffic", partial(_draw_traffic, rows)),
+        Drawing("updates-memory", partial(_draw_memory, rows)),
     )
 
 
-def _throughput(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
+def _draw_throughput(
+    own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
+) -> Figure:
     from farm.charts.files.charts import draw_charts
 
     return draw_charts(charts.throughput_figures(published, own))
 
 
-def _efficiency(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
+def _draw_efficiency(
+    own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
+) -> Figure:
     from farm.charts.files.charts import draw_charts
 
     return draw_charts(charts.efficiency_figures(published, own))
 
 
-def _batches(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
+def _draw_batches(own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]) -> Figure:
     from farm.charts.files.charts import draw_charts
 
     return draw_charts(charts.batch_figures(published, own))
 
 
-def _traffic(rows: Sequence[Row]) -> Figure:
+def _draw_traffic(rows: Sequence[Row]) -> Figure:
     from farm.charts.files.bars import draw_bars
 
     return draw_bars(charts.traffic_bars(rows), columns=2)
 
 
-def _memory(rows: Sequence[Row]) -> Figure:
+def _draw_memory(rows: Sequence[Row]) -> Figure:
     from farm.charts.files.bars import draw_bars
 
     return draw_bars([charts.memory_bars(rows)])
+
+
+def _agreement(published: _Values, own: _Values) -> str:
+    """Say of how many orderings of the study the same can be said here."""
+    same = other = open_ = 0
+    for ordering in ORDERINGS:
+        there = judge(ordering, published[ordering.of]).holds
+        here = judge(ordering, own[ordering.of]).holds
+        if there is None:
+            continue
+        same += here is there
+        other += here is not None and here is not there
+        open_ += here is None
+    total = same + other + open_
+    return (
+        f"Of {total} [orderings](#which-orderings-agree) that the study's tables show, {same} hold"
+        f" here too, {other} are the other way round, and {open_} cannot be told."
+    )
+
+
+def _throughput_findings(
+    rows: Sequence[Row], own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
+) -> list[str]:
+    """Say which gang is the fastest, and what nodes are worth; `rows` are of the main batch."""
+    gangs = [row for row in rows if row.nodes > 1 and row.training_pass == TRAINED]
+    found = []
+    for nodes in sorted({row.nodes for row in gangs}):
+        there = [row for row in gangs if row.nodes == nodes and _examples_per_s(row)]
+        if len(there) < 2:
+            continue
+        fastest, slowest = max(there, key=_examples_per_s), min(there, key=_examples_per_s)
+        found.append(
+            f"On {nodes} nodes *{fastest.kind}* trains most,"
+            f" {significant(_examples_per_s(fastest))} examples a second, and"
+            f" *{slowest.kind}* least, {significant(_examples_per_s(slowest))}."
+        )
+    batch = rows[0].batch if rows else 0
+    for kind in (RING, SERVERS):
+        ours = _efficiency_of_two(own, kind=kind, batch=batch)
+        theirs = _efficiency_of_two(published, kind=kind, batch=PUBLISHED_BATCH, network=ETHERNET)
+        if ours is not None and theirs is not None:
+            larger = _of_larger_batches(own, kind=kind, above=batch)
+            found.append(
+                f"Of two nodes with *{kind}* each does {percent(ours)} of what one does alone,"
+                f" {percent(theirs)} in the study on Ethernet{larger}."
+            )
+    return found
+
+
+def _byte_findings(rows: Sequence[Row]) -> list[str]:
+    """Say how what a node sends grows with the nodes."""
+    found = []
+    for kind, who in (
+        (RING, "a rank of the ring"),
+        (CENTRAL, "the place of the central sum"),
+        (ONE_SERVER, "the node of a single server"),
+    ):
+        line = sorted((r for r in rows if r.kind == kind), key=lambda row: row.nodes)
+        sent = [(row, busiest_bytes_per_step(row), _node_bytes(row)) for row in line]
+        known = [(row.nodes, most, theory) for row, most, theory in sent if most and theory]
+        if len(known) < 2:
+            continue
+        (few, first, expected_first), (many, last, expected_last) = known[0], known[-1]
+        found.append(
+            f"From {few} to {many} nodes what {who} sends for a step goes from"
+            f" {kb(first)} kB to {kb(last)} kB, by a factor of"
+            f" {last / first:.2f}; theory says {expected_last[1] / expected_first[1]:.2f}."
+        )
+    for row in rows:
+        most, mine = busiest_bytes_per_step(row), row.median_of("wire_bytes_per_step")
+        if row.kind == APART and most and mine and row.median_of("server_tx_bytes_per_s"):
+            found.append(
+                f"A server on a node of its own sends {kb(most)} kB for a step of"
+                f" {row.first.world_size} nodes that train, {most / mine:.1f} times as much as"
+                " each of them."
+            )
+    return found
+
+
+def _memory_finding(rows: Iterable[Row]) -> str:
+    """Say what a process that serves takes beside one that trains."""
+    ratios = [
+        serves / trains
+        for row in rows
+        if (serves := row.median_of("server_resident_bytes"))
+        and (trains := row.median_of("worker_resident_bytes"))
+    ]
+    if not ratios:
+        return ""
+    low, high = percent(min(ratios)), percent(max(ratios))
+    spread = low if low == high else f"{low} to {high}"
+    return (
+        f"A process that only serves takes {spread} of the memory of one that trains: what either"
+        " takes is the framework far more than a small model's weights."
+    )
+
+
+def _apart_finding(published: Sequence[ThroughputPoint]) -> str:
+    """Say what the study's own table lets guess of the nodes that only serve."""
+    shares = [
+        (p.nodes, p.efficiency * p.nodes / (p.nodes - 1))
+        for p in sorted(published, key=lambda one: one.nodes)
+        if p.kind == APART
+        and p.network == INFINIBAND
+        and p.training_pass == TRAINED
+        and p.efficiency is not None
+        and 1 < p.nodes <= _FEW_NODES
+    ]
+    texts = [f"{percent(share)} at {nodes}" for nodes, share in shares]
+    return (
+        "Of its servers apart the table does not say how many there are; on InfiniBand *n* nodes"
+        f" reach {listing(texts)} nodes of what *n - 1* would alone, as if one of them only served."
+    )
+
+
+def _examples_per_s(row: Row) -> float:
+    return row.median_of("throughput_examples_per_s") or 0.0
+
+
+def _efficiency_of_two(
+    points: Sequence[ThroughputPoint], *, kind: str, batch: int, network: str | None = None
+) -> float | None:
+    return next(
+        (
+            p.efficiency
+            for p in points
+            if (p.kind, p.batch, p.nodes, p.training_pass) == (kind, batch, 2, TRAINED)
+            and network in (None, p.network)
+        ),
+        None,
+    )
+
+
+def _of_larger_batches(points: Sequence[ThroughputPoint], *, kind: str, above: int) -> str:
+    batches = sorted({p.batch for p in points if p.kind == kind and p.batch > above})
+    parts = [
+        f"{percent(ratio)} with {batch}"
+        for batch in batches
+        if (ratio := _efficiency_of_two(points, kind=kind, batch=batch)) is not None
+    ]
+    return f"; here {listing(parts)} examples a node" if parts else ""
+
+
+def _counterparts_table() -> str:
+    """Say which strategy of the study is which of ours."""
+    text = table(
+        ["here called", "the study", "ours", "how well they correspond"],
+        [[c.kind, c.published or MISSING, c.ours or MISSING, c.how_well] for c in COUNTERPARTS],
+    )
+    return text.replace("---:", ":---")  # words, not numbers
+
+
+def _node_bytes(row: Row) -> tuple[float, float] | None:
+    """Return what theory says that leaves a node for a step: of one that trains on average, and
+    of the one that sends most. None where there is no theory, or nothing is exchanged.
+
+    What a process sends to another one of its own node does not leave it.
+    """
+    gradient_bytes, n = row.median_of("gradient_bytes"), row.first.world_size
+    if gradient_bytes is None or n < 2:
+        return None
+    ring = 2 * (n - 1) / n * gradient_bytes
+    if row.kind in _SHARED_OUT:
+        return ring, ring
+    if row.kind in _OVER_ONE_NODE:
+        return ring, (n - 1) * gradient_bytes
+    if row.kind in (APART, ASYNCHRONOUS_APART):
+        return gradient_bytes, n * gradient_bytes
+    return None
+
+
+def _traffic_table(rows: Sequence[Row]) -> str:
+    """Write what leaves a node for a step, beside what has to."""
+    shown = []
+    for row in _ordered(rows):
+        theory = _node_bytes(row)
+        measured = row.median_of("wire_bytes_per_step"), busiest_bytes_per_step(row)
+        if theory is None:
+            continue
+        cells = [row.kind, str(row.nodes)]
+        for expected, found in zip(theory, measured, strict=True):
+            over = None if found is None else found / expected - 1
+            cells += [kb(expected), kb(found), percent(over, is_signed=True)]
+        shown.append(cells)
+    titles = ["a node: theory (kB)", "measured (kB)", "", "the most: theory (kB)", "measured (kB)"]
+    return table(["strategy", "nodes", *titles, ""], shown)
+
+
+def _memory_table(rows: Sequence[Row]) -> str:
+    """Write the memory of a process by its role."""
+    shown = []
+    for row in _ordered(rows):
+        cells = [row.kind, str(row.nodes)]
+        for column in ("worker_resident_bytes", "server_resident_bytes"):
+            ends = row.span_of(column)
+            cells += [mb(row.median_of(column)), span(map(mb, ends)) if ends else MISSING]
+        shown.append(cells)
+    spread = "least to most"
+    return table(
+        ["strategy", "nodes", "trains (MB)", spread, "serves (MB)", spread],
+        shown,
+    )
+
+
+def _configurations_table(
+    rows: Sequence[Row], efficiencies: Mapping[tuple[str, str, int, int], ThroughputPoint]
+) -> str:
+    """Write every configuration with its medians."""
+    shown = []
+    for row in _ordered(rows):
+        ends = row.span_of("throughput_examples_per_s")
+        point = efficiencies.get(_place_of(row))
+        shown.append(
+            [
+                row.kind,
+                f"`{row.first.strategy or MISSING}`",
+                str(row.nodes),
+                str(row.batch),
+                row.training_pass.replace("_", " and "),
+                str(len(row.runs)),
+                significant(row.median_of("throughput_examples_per_s")),
+                span(map(significant, ends)) if ends else MISSING,
+                percent(point.efficiency if point else None),
+                ms(row.median_of("step_time_s")),
+                percent(row.median_of("idle_ratio")),
+            ]
+        )
+    titles = ["", "nodes", "batch of a node", "pass", "runs", "examples/s", "least to most"]
+    return table(["strategy", *titles, "of as many alone", "step (ms)", "idle"], shown)
+
+
+def _place_of(row: Row) -> tuple[str, str, int, int]:
+    """Return where a row's point stands."""
+    return row.kind, row.training_pass, row.batch, row.nodes
+
+
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    """Return rows by pass, batch, strategy and nodes."""
+    places = {kind: place for place, kind in enumerate(KINDS)}
+    return sorted(
+        rows,
+        key=lambda r: (
+            r.training_pass != "forward_backward",
+            r.batch,
+            places.get(r.kind, len(places)),
+            r.kind,
+            r.nodes,
+        ),
+    )

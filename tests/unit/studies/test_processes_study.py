@@ -16,11 +16,15 @@ from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LoopbackAgents
 from farm.studies.orderings import judge
 from farm.studies.processes import PROCESSES
-from farm.studies.processes.claims import CLAIMS, claimed_values
-from farm.studies.processes.figures import learning_bars, time_figures
-from farm.studies.processes.page import processes_page
+from farm.studies.processes.page import (
+    CLAIMS,
+    claimed_values,
+    learning_bars,
+    processes_page,
+    small,
+    time_figures,
+)
 from farm.studies.processes.set_ups import set_ups
-from farm.studies.processes.tables import small
 from farm.submission import plan, read_sweep_file
 from tests.study_runs import study_run
 

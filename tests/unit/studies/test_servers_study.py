@@ -16,10 +16,15 @@ from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts
 from farm.studies.orderings import judge
 from farm.studies.servers import SERVERS
-from farm.studies.servers.claims import CLAIMS, claimed_values
-from farm.studies.servers.figures import accuracy_figure, time_figures, waiting_figure
 from farm.studies.servers.lines import ASYNC, SYNC, server_lines
-from farm.studies.servers.page import servers_page
+from farm.studies.servers.page import (
+    CLAIMS,
+    accuracy_figure,
+    claimed_values,
+    servers_page,
+    time_figures,
+    waiting_figure,
+)
 from farm.submission import plan, read_sweep_file
 from tests.study_runs import study_run
 
