@@ -45,7 +45,7 @@ from farm.values.codec import from_json
 from tests import document_tables, factories
 from tests.added import look
 from tests.web_client import client_of
-from web.job.comparison import compare
+from web.job.view import compare
 
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:

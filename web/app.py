@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import sqlalchemy as sa
 from apiflask import APIFlask
-from flask import Flask, request
+from flask import Flask, Response, g, request
 from flask.sessions import SecureCookieSessionInterface
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
 from farm.configuration.axes import spec_values
+from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.settings.server import Settings
 from farm.store.engine import make_engine
-from web import backend, errors, filters, timing
+from farm.text import display, nouns
+from web import backend, errors
 from web.access import admission
 from web.api import RESOURCES, idempotency
 from web.api.schema import openapi
@@ -24,6 +28,9 @@ from web.drawing import plotly
 from web.live import shared_looks
 from web.pages import PAGES
 from web.setup_words import configuration_words, network_words, setup_words
+
+# Browsers show it among their developers' tools (W3C, "Server Timing").
+_TIMING_HEADER = "Server-Timing"
 
 
 def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFlask:
@@ -67,11 +74,11 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     backend.install(app, behind)
     errors.install(app)
     openapi.install(app)
-    timing.install(app)
+    _time_requests(app)
     admission.install(app)
     idempotency.install(app)
     shared_looks.install(app)
-    filters.install(app)
+    _add_filters(app)
     for words in (setup_words, network_words, configuration_words, spec_values):
         app.add_template_filter(words)
     # A global, since imported macros do not see what a context processor gives.
@@ -96,3 +103,63 @@ def _of_every_page() -> dict[str, object]:
         "version": farm.__version__,
         "step_time_note": STEP_TIME_NOTE,
     }
+
+
+def _time_requests(app: Flask) -> None:
+    """Time every request from here to its answer; what is installed later is timed, too."""
+    app.before_request(_begin_timing)
+    app.after_request(_tell_time)
+
+
+def _begin_timing() -> None:
+    g.begun_s = time.perf_counter()
+
+
+def _tell_time(response: Response) -> Response:
+    # Of a stream it is the time until it begins.
+    begun_s: float | None = g.get("begun_s")
+    if begun_s is not None:  # None: refused before any hook
+        response.headers[_TIMING_HEADER] = f"total;dur={(time.perf_counter() - begun_s) * 1000:.1f}"
+    return response
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Write "1 agent", "2 agents"; see `farm.text.nouns.counted`."""
+    return nouns.counted(number, noun, plural, write=display.count)
+
+
+def shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
+    """Return what a progress bar shows: the share of each state, in percent, waiting left out."""
+    total = sum(counts.values()) or 1
+    active = counts[JobState.LEASED] + counts[JobState.RUNNING]
+    parts = {
+        "succeeded": counts[JobState.SUCCEEDED],
+        "failed": counts[JobState.FAILED],
+        "cancelled": counts[JobState.CANCELLED],
+        "active": active,
+    }
+    return [(name, 100 * jobs / total) for name, jobs in parts.items() if jobs]
+
+
+def _add_filters(app: Flask) -> None:
+    """Make these functions filters of the templates."""
+    for function in (
+        display.duration,
+        display.in_text,
+        display.roughly,
+        display.between,
+        display.plus_minus,
+        display.byte_count,
+        display.byte_rate,
+        display.bit_rate,
+        display.percent,
+        display.likely,
+        display.count,
+        counted,
+        display.decimal,
+        display.dollars,
+        display.clock,
+        display.ago,
+        shares,
+    ):
+        app.add_template_filter(function)

@@ -1,6 +1,6 @@
 """A metric of a sweep's cells over two of its axes: fields with numbers, shaded by size.
 
-Values only; `web.drawing.plotly_map` draws them. Pure.
+Values only; `web.drawing.drawn` draws them. Pure.
 Legible without colour: every field has its number, or says why it has none.
 """
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from farm.charts.job.reading import ChartSelection, timed_window
+from farm.configuration.axes import AXES, BY_NAME, STRATEGY, Axis, AxisKind, Value, spec_values
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.trainer_lines import Epoch
 from farm.processes.cache import Cache
-from farm.store.measurements.neighbours import neighbours_of, repetitions_of
+from farm.statistics.means import mean, quantile
+from farm.store.measurements.neighbours import Neighbour, neighbours_of, repetitions_of
 from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs
 from farm.store.sweeps.stories import Story, ranks_of
 from farm.store.tables import AttemptRow, RankRow
+from farm.text.nouns import counted
 from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts
-from web.job.comparison import Compared, compare
 from web.job.network import Network, network_of
 from web.job.ranks import RankCard, card, chosen_ranks
 from web.job.shares import Shares, rank_shares, shares
+from web.setup_words import setup_words
 
 _RANKS_READ = 256
 _RANKS_LISTED = 64
@@ -33,6 +36,12 @@ _EPOCHS_LISTED = 50
 _REPETITIONS_LISTED = 50
 # The last reports of ranks come after the end; whose agent is gone by then sends none.
 _LAST_REPORTS = dt.timedelta(minutes=2)
+_MOST_OF_AN_AXIS = 12
+# In the order in which a page has them.
+_COMPARED_AXES = (
+    *(BY_NAME[name] for name in ("world_size", "global_batch_size", "pass", "strategy")),
+    *(axis for axis in AXES if axis.kind in (AxisKind.SETUP, AxisKind.LINK, AxisKind.PROFILE)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +78,25 @@ class ShownAttempt:
     def rank_shares(self) -> list[Shares]:
         """Return where the time of a step goes on each rank."""
         return rank_shares(self.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The measurements of one configuration that differs in `axis` alone; times are medians.
+
+    The ratios are its value over the job's; None where either was not measured. `job_id` is the
+    latest of them.
+    """
+
+    axis: str
+    value: str
+    job_id: int
+    repetition_count: int
+    step_time_s: float
+    step_ratio: float | None
+    throughput_examples_per_s: float | None
+    throughput_ratio: float | None
+    is_disturbed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,3 +219,81 @@ def _span_s(session: Session, attempt: AttemptRow, asked: Selection) -> float:
     if asked.to_s is not None:
         end_s = min(end_s, asked.to_s)
     return float(max(1, end_s - begin_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _ComparedCell:
+    axis: Axis
+    key: Value
+    value: str
+    rows: list[Neighbour]
+
+
+def compare(
+    spec: JobSpec,
+    neighbours: Sequence[Neighbour],
+    *,
+    step_time_s: float | None,
+    throughput_examples_per_s: float | None,
+) -> list[Compared]:
+    """Group neighbours, the latest first, into configurations, and hold them against the job."""
+    own = spec_values(spec)
+    cells: dict[object, _ComparedCell] = {}
+    for row in neighbours:
+        axis, key, value = _difference(own, row)
+        # Kinds of hardware and of emulators stay apart, as everywhere.
+        setup = tuple(setup_words(row.values))
+        identity = (axis, key, row.values["strategy"], setup, row.network, row.fingerprint)
+        cells.setdefault(identity, _ComparedCell(axis, key, value, [])).rows.append(row)
+    found: list[Compared] = []
+    for axis in _COMPARED_AXES:
+        of_axis = [cell for cell in cells.values() if cell.axis == axis]
+        latest = of_axis[:_MOST_OF_AN_AXIS]
+        latest.sort(key=_order)
+        found += [_compared(cell, step_time_s, throughput_examples_per_s) for cell in latest]
+    return found
+
+
+def _order(cell: _ComparedCell) -> tuple[bool, bool, Any]:
+    # Not limited is more than any limit.
+    return isinstance(cell.key, str), cell.key is None, cell.key or 0
+
+
+def _compared(
+    cell: _ComparedCell, step_time_s: float | None, throughput_examples_per_s: float | None
+) -> Compared:
+    times_s = sorted(row.step_time_s for row in cell.rows)
+    median_s = quantile(times_s, 0.5)
+    throughput = mean(row.throughput_examples_per_s for row in cell.rows)
+    return Compared(
+        axis=cell.axis.title.lower(),
+        value=cell.value,
+        job_id=cell.rows[0].job_id,
+        repetition_count=len(cell.rows),
+        step_time_s=median_s,
+        step_ratio=median_s / step_time_s if step_time_s else None,
+        throughput_examples_per_s=throughput,
+        throughput_ratio=throughput / throughput_examples_per_s
+        if throughput is not None and throughput_examples_per_s
+        else None,
+        is_disturbed=any(row.is_disturbed for row in cell.rows),
+    )
+
+
+def _difference(own: Mapping[str, Value], row: Neighbour) -> tuple[Axis, Value, str]:
+    """Return the axis in which a neighbour differs, its value there, and as it is written."""
+    axis = next(
+        (one for one in _COMPARED_AXES if row.values[one.field] != own[one.field]),
+        _COMPARED_AXES[0],
+    )
+    value = row.values[axis.field]
+    strategy = str(row.values["strategy"] or "unnamed")
+    if axis is STRATEGY:
+        text = ", ".join([strategy, *setup_words(row.values)])
+        return axis, text, text
+    if axis.name != "world_size":
+        is_said = axis.is_number and value is not None
+        return axis, value, axis.said(value) if is_said else axis.text(value)
+    machines = counted(cast(int, value), "machine")
+    is_other = row.values["strategy"] != own["strategy"]
+    return axis, value, f"{machines}, {strategy}" if is_other else machines

@@ -9,8 +9,7 @@ import pytest
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark, ends, ticks
 from farm.charts.figure_table import MOST_ROWS, table_of
 from farm.text.display import MISSING, count, duration
-from web.drawing.drawn import drawn
-from web.drawing.plotly_figure import to_plotly
+from web.drawing.drawn import drawn, to_plotly
 
 SIZES = ChartAxis(title="World size", write=count, is_counted=True)
 TIME = ChartAxis(title="Time", write=duration)

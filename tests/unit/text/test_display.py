@@ -30,7 +30,7 @@ from farm.text.display import (
     plus_minus,
     roughly,
 )
-from web.filters import shares
+from web.app import shares
 
 ROOT = Path(__file__).parents[3]
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -171,7 +171,7 @@ EXCEPTIONS = {
     "farm/store/engine.py": "a setting of PostgreSQL",
     "farm/store/maintenance/partitions.py": "a setting of PostgreSQL",
     "web/errors.py": "the limit of a body, which is a whole number of MiB",
-    "web/timing.py": "the header Server-Timing",
+    "web/app.py": "the header Server-Timing",
     "benchmarks/recommend.py": "a parameter of an address",
 }
 # Of farm.text.display and farm.studies.text: a value whose unit stands beside it.

@@ -6,7 +6,7 @@ from farm.charts.bars import Bars, BarSeries
 from farm.charts.chart import ChartAxis, Mark
 from farm.charts.figure_table import table_of
 from farm.text.display import MISSING
-from web.drawing.plotly_bars import bars_to_plotly
+from web.drawing.drawn import bars_to_plotly
 
 
 def mark(place: int, y: float, *, low: float | None = None, high: float | None = None) -> Mark:

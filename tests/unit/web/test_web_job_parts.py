@@ -18,12 +18,12 @@ from farm.store.measurements.neighbours import Neighbour
 from farm.store.sweeps.stories import Story
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from tests.factories import NOW, job_spec, seconds
-from web.drawing.plotly_histogram import histogram_to_plotly
-from web.job.comparison import compare
+from web.drawing.drawn import histogram_to_plotly
 from web.job.network import NetworkVerdict, network_of
 from web.job.ranks import RankCard, card, chosen_ranks, written
 from web.job.shares import shares
 from web.job.story import told
+from web.job.view import compare
 
 DELAYED = NetworkProfile(one_way_delay_s=0.02)
 
