@@ -15,8 +15,8 @@ import socket
 import sys
 from typing import NoReturn
 
-from farm.trainers.processes.forking import READY, serve
 from farm.trainers.processes.process import end_with_parent
+from farm.trainers.processes.template import READY, serve
 from tests.fakes import trainer
 
 

@@ -1,7 +1,7 @@
 """The template of this agent's warm trainers: start it, let it fork, see it end.
 
 A trainer that is forked from it begins in milliseconds, where importing its framework takes
-seconds. `farm.trainers.processes.forking` is the other end.
+seconds. `farm.trainers.processes.template` is the other end.
 """
 
 from __future__ import annotations

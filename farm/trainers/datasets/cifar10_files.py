@@ -1,4 +1,9 @@
-"""Read CIFAR-10's pickles, from a folder or from the tar file, without running what they say."""
+"""Read CIFAR-10's pickles, from a folder or from the tar file, without running what they say.
+
+A pickle is a program, and NumPy's own classes do not withstand it: a forged state of `dtype`
+makes an array of bytes one of objects, and its bytes pointers. So nothing of NumPy is within its
+reach; what it says of an array is written down here, checked, and made into one.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from farm.trainers.contracts import Examples
 from farm.trainers.datasets.arrays import split
 from farm.trainers.datasets.found import Found
-from farm.trainers.datasets.pickled_arrays import STAND_INS, bytes_of
 
 FOLDER_NAME = "cifar-10-batches-py"
 BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
@@ -65,13 +70,13 @@ def read_batch(file: IO[bytes]) -> Examples:
     # A list of lists that hold each other could be written short and be endless.
     if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
         raise ValueError("expected labels to be a list of whole numbers")
-    planes = bytes_of(data).reshape(-1, 3, 32, 32)
+    planes = _bytes_of(data).reshape(-1, 3, 32, 32)
     return split(planes.transpose(0, 2, 3, 1), np.asarray(labels, dtype=np.int64))
 
 
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str) -> Any:
-        stand_in = STAND_INS.get((module_name, global_name))
+        stand_in = _STAND_INS.get((module_name, global_name))
         if stand_in is None:
             raise pickle.UnpicklingError(f"{module_name}.{global_name} is not allowed here")
         return stand_in
@@ -104,3 +109,53 @@ def _found(batches: list[Examples], paths: tuple[Path, ...]) -> Found:
         labels=np.concatenate([batch.labels for batch in batches[:-1]]),
     )
     return Found(train=train, test=batches[-1], paths=paths)
+
+
+class _PickledType:
+    """In the place of `numpy.dtype`, of which images need one."""
+
+    def __init__(self, name: object, *_: object) -> None:
+        if name not in ("u1", b"u1"):
+            raise pickle.UnpicklingError(f"expected an array of bytes, got one of {name!r}")
+
+    def __setstate__(self, state: object) -> None:
+        """Pass over the state, which for bytes says nothing."""
+
+
+class _PickledArray:
+    """In the place of `numpy.ndarray`, whose state brings the content."""
+
+    def __init__(self, *_: object) -> None:
+        self.content: NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+    def __setstate__(self, state: object) -> None:
+        match state:
+            case (int(), tuple(shape), _PickledType(), bool() | int() as is_fortran, bytes(data)):
+                flat = np.frombuffer(data, np.uint8)
+                self.content = flat.reshape(shape, order="F" if is_fortran else "C")
+            case _:
+                raise pickle.UnpicklingError("expected the state of an array of bytes")
+
+
+def _bytes_of(value: object) -> NDArray[np.uint8]:
+    """Return what a pickled array held. Raises ValueError: it is none."""
+    match value:
+        case _PickledArray(content=content):
+            return content
+    raise ValueError(f"expected an array of bytes, got a {type(value).__name__}")
+
+
+def _encode(text: object, encoding: object) -> bytes:
+    """In the place of `_codecs.encode`, by which Python 3 writes bytes in an old pickle."""
+    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+        raise pickle.UnpicklingError(f"expected a text in latin1, got {encoding!r}")
+    return text.encode("latin1")
+
+
+_STAND_INS: dict[tuple[str, str], object] = {
+    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy", "ndarray"): _PickledArray,
+    ("numpy", "dtype"): _PickledType,
+    ("_codecs", "encode"): _encode,
+}

@@ -12,7 +12,7 @@ import pytest
 
 from farm.messages.reports import Prepared, RankEnded
 from farm.messages.trainer_lines import TrainerResult
-from farm.trainers.processes.forking import thread_count
+from farm.trainers.processes.template import thread_count
 from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
 
@@ -67,12 +67,12 @@ def test_jobs_from_one_template_train_as_cold_ones_to_the_last_bit(farm: AgentFa
 
 def test_a_template_holds_neither_a_context_nor_a_device_nor_a_second_thread() -> None:
     script = (
-        "import json, os; from farm.trainers.processes import template, forking;"
-        "template.load(); forking.settle();"
+        "import json, os; from farm.trainers.processes import template;"
+        "template.load(); template.settle();"
         "from tensorflow.python.eager import context;"
         "links = [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3, 50)"
         "         if os.path.lexists(f'/proc/self/fd/{fd}')];"
-        "print(json.dumps([forking.thread_count(), context._context is None, links]))"
+        "print(json.dumps([template.thread_count(), context._context is None, links]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=90, check=True
@@ -85,7 +85,7 @@ def test_a_template_holds_neither_a_context_nor_a_device_nor_a_second_thread() -
 
 def test_a_library_with_threads_of_its_own_keeps_trainers_cold() -> None:
     script = (
-        "import threading; from farm.trainers.processes.forking import settle;"
+        "import threading; from farm.trainers.processes.template import settle;"
         "threading.Thread(target=threading.Event().wait, daemon=True).start(); settle()"
     )
     done = subprocess.run(

@@ -29,7 +29,7 @@ PRODUCERS = {
     FailureKind.MODEL_MISSING: {"farm.trainers.models.model_file"},
     FailureKind.PEER_LOST: {
         "farm.trainers.failures",
-        "farm.trainers.tensorflow.sessions.caller",
+        "farm.trainers.tensorflow.sessions.gang",
         "farm.trainers.tensorflow.sessions.runtime",
         "farm.trainers.tensorflow.sessions.serving",
         "farm.trainers.tensorflow.gang",

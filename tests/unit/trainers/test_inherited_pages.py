@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from farm.trainers.processes.forking import own_inherited_pages
+from farm.trainers.processes.template import own_inherited_pages
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, platform.release().split(".")[:2])) < (5, 14),
@@ -28,7 +28,7 @@ def in_a_fork() -> dict[str, Any]:
     script = f"""
         import json, mmap, os
         from pathlib import Path
-        from farm.trainers.processes.forking import own_inherited_pages
+        from farm.trainers.processes.template import own_inherited_pages
 
         def sizes():
             lines = [l.split() for l in Path("/proc/self/smaps_rollup").read_text().splitlines()]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import queue
+import re
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import tensorflow as tf
+
 from farm.configuration.spec import OperatorPlacement
+from farm.messages.trainer_lines import FailureKind
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.tensorflow.gang import EXIT_BARRIER_TIMEOUT_S
 from farm.trainers.tensorflow.sessions.beats import Beats, Counters
-from farm.trainers.tensorflow.sessions.caller import BoundedCaller
 from farm.trainers.tensorflow.sessions.liveness import GAVE_UP, LEFT
 from farm.trainers.tensorflow.sessions.runtime import (
     await_listening,
@@ -28,6 +33,14 @@ T = TypeVar("T")
 _POLL_S = 0.05
 # Where somebody is lost: the others find out anyway, by silence.
 _LAST_WORD_LIMIT_S = 1.0
+_CALL_POLL_S = 0.5
+_ERROR_WRAPPING = re.compile(r"Graph execution error:|={3,}|\[\[\{\{node .*?\}\}\]\]")
+_CONNECTION_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
 
 
 class SessionGang:
@@ -55,7 +68,7 @@ class SessionGang:
         await_listening(addresses[:keeper_count], timeout_s=seat.peer_timeout_s)
         self._beats = Beats(self._counters, seat, self.keeper_devices)
         self._beats.start()
-        self._caller = BoundedCaller(self._beats.problem)
+        self._caller = _BoundedCaller(self._beats.problem)
         self._session: Any = None
         self._barrier: Any = None
 
@@ -111,3 +124,56 @@ class SessionGang:
 
     def _counters(self, keeper_device: str) -> Counters:
         return Counters(self._target, self._seat, keeper_device)
+
+
+class _BoundedCaller:
+    """Makes calls that may never return in a thread of its own, so that they can be given up.
+
+    One call at a time; `problem` says why a call that has not returned never will.
+
+    Handing a call over and back costs some 20 us a step. A call that was given up keeps its thread
+    for good, which is why the process leaves without waiting for threads.
+    """
+
+    def __init__(self, problem: Callable[[], str | None]) -> None:
+        self._problem = problem
+        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="session calls", daemon=True).start()
+
+    def call(self, work: Callable[[], T], *, timeout_s: float | None = None) -> T:
+        """Return what `work` returns, or raise what it raises.
+
+        Raises:
+            RankFailed: PEER_LOST, a process that it needs is gone, or `timeout_s` is over.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._calls.put(work)
+        while True:
+            try:
+                value, error = self._outcomes.get(timeout=_CALL_POLL_S)
+                break
+            except queue.Empty:
+                problem = self._problem()
+            if problem is None and deadline is not None and time.monotonic() > deadline:
+                problem = f"the peers were not there within {timeout_s:g} s"
+            if problem is not None:
+                raise RankFailed(FailureKind.PEER_LOST, problem)
+        if isinstance(error, _CONNECTION_ERRORS):
+            said = " ".join(_ERROR_WRAPPING.sub(" ", str(error)).split())[:300]
+            problem = self._problem() or f"a connection broke: {said}"
+            raise RankFailed(FailureKind.PEER_LOST, problem) from error
+        if error is not None:
+            raise error
+        found: T = value
+        return found
+
+    def _serve(self) -> None:
+        while True:
+            work = self._calls.get()
+            outcome: tuple[Any, Exception | None]
+            try:
+                outcome = work(), None
+            except Exception as error:
+                outcome = None, error
+            self._outcomes.put(outcome)
