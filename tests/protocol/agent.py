@@ -21,8 +21,7 @@ from tests.protocol_values import Service
 from worker_agent.config import AgentConfig
 from worker_agent.settings import AgentSettings
 from worker_agent.supervisor.events import Post
-from worker_agent.supervisor.former_life import clean_up
-from worker_agent.supervisor.supervisor import Supervisor
+from worker_agent.supervisor.supervisor import Supervisor, clean_up_after_crash
 
 HEARTBEAT_S = 1.0
 PROGRESS_TIMEOUT_S = 30.0
@@ -102,7 +101,9 @@ class SimulatedAgent:
         supervisor = Supervisor(self._config, self._facts)
         self._supervisor = supervisor
         self._watch_disk(supervisor)
-        clean_up(self._config, supervisor._served, supervisor._journal)  # as `run` begins
+        clean_up_after_crash(
+            self._config, supervisor._served, supervisor._journal
+        )  # as `run` begins
         self.turn()
 
     def die(self) -> None:

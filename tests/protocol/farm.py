@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import patch
 
 import worker_agent.broker.keeper
-import worker_agent.supervisor.former_life
 import worker_agent.supervisor.supervisor
 from farm.messages.commands import COMMAND_NAMES, Command, StartRank
 from farm.messages.envelope import seal
@@ -79,8 +78,8 @@ class ProtocolFarm:
             (worker_agent.supervisor.supervisor, "time", self.clock),
             # There are no processes and no networks to clean up after.
             (worker_agent.supervisor.supervisor, "reap_orphans", nothing),
-            (worker_agent.supervisor.former_life, "kill_leftovers", nothing),
-            (worker_agent.supervisor.former_life, "undo_former", nothing),
+            (worker_agent.supervisor.supervisor, "kill_leftovers", nothing),
+            (worker_agent.supervisor.supervisor, "undo_former", nothing),
         )
         with ExitStack() as stack:
             for module, name, simulated in replaced:

@@ -7,25 +7,37 @@ the server sends again whatever it misses.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import logging
 from collections.abc import Callable
 
 from farm.errors import InvalidSpec, TrainerFailed
 from farm.messages.commands import Go, Peers, RankAddress, Shape, StartRank
-from farm.messages.reports import PeersMeasured, Prepared, ReportBody, Samples, Shaped
+from farm.messages.reports import (
+    PeerRtt,
+    PeersMeasured,
+    Prepared,
+    RankEnded,
+    RankStarted,
+    ReportBody,
+    Samples,
+    Shaped,
+    StepTimes,
+)
 from farm.messages.trainer_lines import (
+    Epoch,
     Event,
     Failure,
     FailureKind,
     Ready,
     Started,
+    Steps,
     TrainerResult,
     UserCode,
 )
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.resources import RankResources
-from worker_agent.rank.translation import end_of, report_of
 from worker_agent.rank.verdict import explain_exit
 from worker_agent.spool.delivery import GATHER_S
 from worker_agent.supervisor.events import (
@@ -46,6 +58,8 @@ BARRIER_GRACE_S = 60.0
 # How long a trainer may take to leave after its last word: members leave together.
 LEAVE_AFTER_RESULT_S = 30.0
 LEAVE_AFTER_FAILURE_S = 5.0
+# Of a failure's message, which is shown with its job in every list. The log has the rest.
+_SHOWN_CHARACTERS = 2000
 
 
 class Phase(enum.Enum):
@@ -335,3 +349,49 @@ class Deadlines:
             return None
         _, kind, message = min(passed, key=lambda limit: limit[0])
         return Failure(kind=kind, message=message)
+
+
+def report_of(event: Event, *, go_s: float) -> ReportBody | None:
+    """Return what the server is told of an event on the way; None: nothing.
+
+    `go_s` is the receipt of *go* by the same monotonic clock as the event's instants.
+    """
+    if isinstance(event, Started):
+        return RankStarted(
+            parameter_count=event.parameter_count,
+            gradient_bytes=event.gradient_bytes,
+            connect_s=event.connect_s,
+            first_step_s=event.first_step_s,
+        )
+    if isinstance(event, Steps):
+        return StepTimes(
+            kind=event.kind,
+            first_step=event.first_step,
+            begun_s=event.begun_monotonic_s - go_s,
+            times_s=event.times_s,
+        )
+    return event if isinstance(event, Epoch) else None
+
+
+def end_of(
+    outcome: TrainerResult | Failure,
+    *,
+    go_s: float,
+    log_tail: str,
+    rtts: tuple[PeerRtt, ...] = (),
+) -> RankEnded:
+    """Return a rank's last report. The log is of interest only where something went wrong."""
+    if isinstance(outcome, Failure):
+        outcome = dataclasses.replace(outcome, message=_shortened(outcome.message))
+        return RankEnded(result=None, failure=outcome, timed_begun_s=None, log_tail=log_tail)
+    return RankEnded(
+        result=outcome,
+        failure=None,
+        timed_begun_s=outcome.timed_begun_monotonic_s - go_s,
+        log_tail="",
+        rtts=rtts,
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

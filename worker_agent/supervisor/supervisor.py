@@ -33,6 +33,7 @@ from farm.processes.service_manager import ServiceManager
 from worker_agent.broker.keeper import Keeper
 from worker_agent.config import AgentConfig
 from worker_agent.network.remains import Remains
+from worker_agent.network.shaping import undo_former
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank
 from worker_agent.rank.resources import RankResources
@@ -54,7 +55,6 @@ from worker_agent.supervisor.events import (
     UndoTried,
 )
 from worker_agent.supervisor.fencing import Admission, TokenFile, admit
-from worker_agent.supervisor.former_life import clean_up
 from worker_agent.supervisor.heartbeat import Pulse
 from worker_agent.trainer_process.child import become_reaper, reap_orphans
 from worker_agent.trainer_process.leftovers import kill_leftovers
@@ -114,7 +114,7 @@ class Supervisor:
             logger.info("agent begins")
             if not become_reaper():
                 self._warmth.stop()  # a fork would be adopted by another process
-            clean_up(self._config, self._served, self._journal)
+            clean_up_after_crash(self._config, self._served, self._journal)
             self._tick(time.monotonic())
             while not self._may_leave(time.monotonic()):
                 manager.turned()
@@ -358,3 +358,24 @@ def post_stop_signals(post: Post) -> None:
     """Let SIGTERM and SIGINT be posted from now on, instead of ending the process."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: post(StopAsked(signal_name=signal.Signals(n).name)))
+
+
+def clean_up_after_crash(config: AgentConfig, served: ServedRank, journal: Journal) -> None:
+    """Do what an earlier life of this agent has not done, which ended without doing so.
+
+    Kill its processes, undo its network profile, report the end of the rank it served.
+    """
+    unfinished = served.read()
+    ids = dict(zip(("attempt_id", "rank", "job_id"), unfinished or (), strict=False))
+    killed = kill_leftovers(config)
+    if killed:
+        logger.warning("processes of an earlier life were killed: %d", killed, extra=ids)
+    undo_former(config.site)
+    if unfinished is None:
+        return
+    token, rank, _ = unfinished
+    message = "the agent ended while it served this rank, and was started again"
+    logger.warning("rank was lost: %s", message, extra=ids)
+    failure = Failure(kind=FailureKind.AGENT_LOST, message=message)
+    journal.add_lost(token, rank=rank, failure=failure)
+    served.forget()

@@ -15,8 +15,7 @@ from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
 from tests.redis_server import RedisServer
 from worker_agent.broker import keeper as keeper_module
-from worker_agent.broker.keeper import Keeper
-from worker_agent.broker.link import CourierProcess
+from worker_agent.broker.keeper import CourierProcess, Keeper
 from worker_agent.config import AgentConfig, load_config
 from worker_agent.supervisor.events import (
     AgentEvent,

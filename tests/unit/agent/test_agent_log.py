@@ -21,7 +21,7 @@ from farm.log import (
 )
 from worker_agent.spool.journal import Journal, ServedRank
 from worker_agent.spool.spool import Spool
-from worker_agent.supervisor.former_life import clean_up
+from worker_agent.supervisor.supervisor import clean_up_after_crash
 
 
 @pytest.fixture(autouse=True)
@@ -141,12 +141,12 @@ def test_a_rank_that_an_earlier_life_has_left_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("kill_leftovers", "undo_former"):
-        monkeypatch.setattr(f"worker_agent.supervisor.former_life.{name}", lambda *_: 1)
+        monkeypatch.setattr(f"worker_agent.supervisor.supervisor.{name}", lambda *_: 1)
     served = ServedRank(tmp_path / "served_rank")
     served.remember(7, rank=1, job_id=3)
     config = SimpleNamespace(state_dir=tmp_path, site=None)
     spool = Spool(tmp_path / "spool", max_bytes=1_000_000)
-    clean_up(config, served, Journal(spool))  # type: ignore[arg-type] # all that it looks at
+    clean_up_after_crash(config, served, Journal(spool))  # type: ignore[arg-type] # all that it looks at
     spool.close()
     found = [vars(record) for record in caplog.records]
     assert [(r["job_id"], r["attempt_id"], r["rank"]) for r in found] == [(3, 7, 1)] * 2

@@ -19,8 +19,7 @@ from worker_agent.network.emulators.contracts import NetworkEmulator
 from worker_agent.network.emulators.site import Site
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.ports import PortRange, port_of
-from worker_agent.rank.rank import Deadlines
-from worker_agent.rank.translation import end_of, report_of
+from worker_agent.rank.rank import Deadlines, end_of, report_of
 from worker_agent.trainer_process.environment import MARK, parse_names, trainer_environment
 
 # Ports of its own for each process of a parallel test run.

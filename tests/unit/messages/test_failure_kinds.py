@@ -45,7 +45,6 @@ PRODUCERS = {
         "farm.gang.rendezvous",
     },
     FailureKind.AGENT_LOST: {
-        "worker_agent.supervisor.former_life",
         "worker_agent.supervisor.supervisor",
         "farm.gang.rendezvous",
     },
