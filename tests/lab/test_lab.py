@@ -101,7 +101,7 @@ def test_a_lab_leaves_nothing_after_an_error_within() -> None:
 
 def test_a_lab_that_cannot_begin_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Lab(hosts=2)
-    monkeypatch.setattr("farm.lab.wires.LINKS", Path("/nowhere"))
+    monkeypatch.setattr("farm.lab.lab.LINKS", Path("/nowhere"))
 
     with pytest.raises(FarmError, match=r"the lab's bfl.* did not start: .*No such file"):
         broken.__enter__()
