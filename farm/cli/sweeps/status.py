@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 from sqlalchemy.orm import Session
 
-from farm.cells.accurate_cells import accurate_cells
+from farm.cells.accurate_cells import AccurateCell, accurate_cells
 from farm.cells.json_forms import SweepCells
 from farm.cells.reading import first_cells, read_sweep
+from farm.cells.table import CellLine
 from farm.cli.advice.price_options import prices_option, prices_or_none, region_option
 from farm.cli.operating.agents import is_alive, troubles
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
-from farm.cli.sweeps.accuracy import accurate_json, print_accurate_cells
-from farm.cli.sweeps.results import line_json, print_cells
+from farm.cli.sweeps.results import distinctions, line_json, print_cells
 from farm.cli.sweeps.rows import sweep_json
 from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
 from farm.cli.sweeps.waits import waits_of
@@ -112,7 +112,9 @@ def status(
                 "measured": [line_json(line) for line in lines],
                 "recommended": [found.to_json() for found in answers],
                 **(
-                    {} if target_accuracy is None else {"accurate": accurate_json(accurate, by_job)}
+                    {}
+                    if target_accuracy is None
+                    else {"accurate": _accurate_json(accurate, by_job)}
                 ),
                 **found.to_json(),
             }
@@ -125,7 +127,7 @@ def status(
         print_cells(lines)
     print_answers(answers)
     if target_accuracy is not None:
-        print_accurate_cells(accurate, by_job, target_accuracy)
+        _print_accurate_cells(accurate, by_job, target_accuracy)
     if found.machine_s:
         click.echo(_machine_time(found))
 
@@ -222,3 +224,51 @@ def _print_reasons(reasons: Mapping[int, Waits]) -> None:
         click.echo(
             f"and {counted(rest, 'more job waits', 'more jobs wait')}; `farm status SWEEP` says why"
         )
+
+
+def _accurate_json(found: Sequence[AccurateCell], by_job: Mapping[int, CellLine]) -> list[object]:
+    """Return the cells for programs. `by_job`: the lines of their jobs."""
+    return [
+        {
+            "cell": line_json(by_job[one.job_ids[0]]),
+            "run_count": one.reached.run_count,
+            "reached_count": one.reached.reached_count,
+            "time_to_accuracy_s": one.reached.time_s,
+            "epoch_count": one.reached.epoch_count,
+            "cost_usd": one.cost_usd,
+        }
+        for one in found
+        if one.reached is not None
+    ]
+
+
+def _print_accurate_cells(
+    found: Sequence[AccurateCell], by_job: Mapping[int, CellLine], target_accuracy_ratio: float
+) -> None:
+    """Print a line for each, with a column in front for whatever else tells them apart."""
+    if not found:
+        click.echo("no cell was trained by epochs, with its accuracy after each")
+        return
+    reached = [one.reached for one in found if one.reached is not None]
+    columns = [
+        *distinctions([by_job[one.job_ids[0]] for one in found]),
+        (
+            Column("batch", is_right=True),
+            [display.count(one.configuration["global_batch_size"]) for one in found],
+        ),
+        (Column("strategy"), [str(one.configuration["strategy"]) for one in found]),
+        (
+            Column("world size", is_right=True),
+            [display.count(one.configuration["world_size"]) for one in found],
+        ),
+        (
+            Column("reached", is_right=True),
+            [f"{one.reached_count} of {one.run_count}" for one in reached],
+        ),
+        (Column("epochs", is_right=True), [display.decimal(one.epoch_count) for one in reached]),
+        (Column("time", is_right=True), [display.duration(one.time_s) for one in reached]),
+        (Column("cost", is_right=True), [display.dollars(one.cost_usd) for one in found]),
+    ]
+    rows = [list(row) for row in zip(*(texts for _, texts in columns), strict=True)]
+    title = f"to an accuracy of {display.percent(target_accuracy_ratio)}"
+    print_table([column for column, _ in columns], rows, title=title)

@@ -5,7 +5,7 @@ import datetime as dt
 import click
 import pytest
 
-from farm.cli.operating.prune import Age
+from farm.cli.operating.db import Age
 
 
 @pytest.mark.parametrize(
