@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections import Counter
-from collections.abc import Sequence
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
@@ -29,6 +30,8 @@ _MOST_LIVES = 8
 # Of a batch of several reports. Agents send 256 KiB and 500 reports at most.
 _MOST_BYTES = 2**20
 _MOST_ROWS = 4_000
+# Whose time under way is remembered.
+_MOST_ATTEMPTS = 20_000
 
 TakenReports = tuple[str, Confirm, Stored]
 TakenBeat = tuple[str, BeatConfirmed, BeatEffect]
@@ -141,3 +144,27 @@ def take_beats(
 def _is_old(beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta) -> bool:
     age_s = beat_age_s(beat.echo, now_s=now.timestamp())
     return age_s is not None and age_s > lease.total_seconds() / 2
+
+
+class ElapsedTimes:
+    """Remembers of each attempt how long it had been under way, and when that was.
+
+    When the wall clock is set back, it says that an attempt has had less time than it had, and the
+    samples of an honest rank would be refused. So the time that this process has seen pass by its
+    monotonic clock counts where it is more.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: OrderedDict[int, tuple[float, float]] = OrderedDict()
+
+    def __call__(self, token: int, by_wall_s: float) -> float:
+        """Return the time since an attempt was leased; `by_wall_s`: what the wall clock says."""
+        now_s, elapsed_s = self._clock(), by_wall_s
+        if token in self._seen:
+            before_s, at_s = self._seen.pop(token)
+            elapsed_s = max(elapsed_s, before_s + (now_s - at_s))
+        self._seen[token] = elapsed_s, now_s
+        if len(self._seen) > _MOST_ATTEMPTS:
+            self._seen.popitem(last=False)
+        return elapsed_s

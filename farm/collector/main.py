@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from celery.bootsteps import StartStopStep
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
@@ -31,12 +32,17 @@ from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
 from farm.broker.wake import Wake
 from farm.collector.door import Door
-from farm.collector.elapsed import ElapsedTimes
 from farm.collector.gathering import Arrivals, Gathering
-from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
+from farm.collector.intake import (
+    ElapsedTimes,
+    read_batch,
+    read_beat,
+    row_count,
+    take_batches,
+    take_beats,
+)
 from farm.collector.own_queues import OwnQueues
 from farm.collector.quotas import CLAIMED_NAMES, HEARTBEATS, REPORTS, Quotas
-from farm.collector.worker_turns import WorkerTurns
 from farm.errors import Unreachable
 from farm.keys.keyring import Keyring
 from farm.keys.signing_key import signing_key
@@ -52,11 +58,13 @@ from farm.store.schema import await_schema
 logger = logging.getLogger(__name__)
 
 _Message = TypeVar("_Message", ReportBatch, Heartbeat)
-
 # A store that is locked by another makes each message wait for seconds; the rest comes again.
 _PATIENCE_S = 10.0
 # Taken at once while most of what comes is held back.
 _MORE_PORTIONS = 50
+_TURN_S = 5.0
+# A worker that is well turns every few seconds, unless it waits for a lock of the database.
+_TURNS_WITHIN_S = 60.0
 
 
 def run(settings: Settings) -> None:
@@ -189,6 +197,48 @@ def register_tasks(
 
     register(REPORTS_TASK, REPORTS_QUEUE, read_batch, reports, row_count)
     register(HEARTBEAT_TASK, HEARTBEATS_QUEUE, read_beat, heartbeats)
+
+
+class WorkerTurns:
+    """Tells the service manager of a worker that turns, or that waits for an absent broker.
+
+    Celery's worker does nothing else while it connects, for minutes if need be, and starting it
+    again would not bring the broker back.
+    """
+
+    def __init__(self, manager: ServiceManager, *, within_s: float = _TURNS_WITHIN_S) -> None:
+        self._manager = manager
+        self._within_s = within_s
+        self._excused_s = time.monotonic()
+
+    def watch(self, app: Any) -> None:
+        """Let the worker of a Celery app tell of its turns, between messages."""
+        told = self
+
+        class Step(StartStopStep):  # type: ignore[misc] # Celery has no types
+            """A part of Celery's consumer, which starts it anew with each connection."""
+
+            requires = ("celery.worker.consumer:Tasks",)
+
+            def start(self, parent: Any) -> None:
+                parent.timer.call_repeatedly(_TURN_S, told.turned)
+
+            def stop(self, parent: Any) -> None:
+                """Leave the timer, which Celery clears with the connection."""
+
+        app.steps["consumer"].add(Step)
+
+    def turned(self) -> None:
+        """Take notice of a turn."""
+        self._excused_s = time.monotonic()
+
+    def shown(self, is_seen: bool) -> None:
+        """Take notice of whether the broker is there. Called by the sign of life's thread."""
+        now = time.monotonic()
+        if not is_seen:
+            self._excused_s = now
+        if now - self._excused_s <= self._within_s:
+            self._manager.turned()
 
 
 def _answer(

@@ -1,6 +1,8 @@
 """A whole farm on this machine: Redis, store, scheduler, collector, web server and agents.
 
-The processes are the same as in production; only who starts them differs.
+The processes are the same as in production; only who starts them differs. Each inherits a mark in
+its environment, and so do its children, whatever session or parent they move to: so what a farm has
+left behind is found, however its processes were orphaned.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import os
+import signal
 import socket
 import sys
 import time
@@ -20,7 +23,6 @@ from urllib.parse import urlsplit
 from farm.broker.url import stays_here
 from farm.embedded.cores import share_cores
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
-from farm.embedded.leftovers import MARK, end_marked
 from farm.embedded.processes import LoggedProcess, Nursery, Program
 from farm.embedded.redis import LOOPBACK, is_free, start_redis
 from farm.embedded.signals import StopSignals
@@ -29,6 +31,7 @@ from farm.errors import FarmError, InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.measuring.noise import NoisePolicy
 from farm.messages.agent_keys import derive_key, key_text
+from farm.processes.marked import MarkedProcesses, processes_marked
 from farm.settings.server import Settings, environment_of
 from farm.settings.web_listening import check_web_listening, web_url
 
@@ -49,6 +52,9 @@ _SECRETS = (
     "FARM_API_TOKEN",
     "FARM_SIGNING_KEY_FILE",
 )
+MARK = "BENCHFARM_EMBEDDED"
+_END_POLL_S = 0.05
+_KILLED_WITHIN_S = 5.0
 
 
 class EmbeddedFarm:
@@ -311,3 +317,29 @@ def agent_keys(settings: Settings, agent_ids: Sequence[str]) -> dict[str, str]:
     finally:
         engine.dispose()
     return {r.agent_id: key_text(derive_key(farm_key, r.agent_id, r.number)) for r in records}
+
+
+def find_marked(home: str) -> list[int]:
+    """Return the pids of living processes that were started for a farm of this folder."""
+    return processes_marked(MARK, home)
+
+
+def end_marked(home: str, *, grace_s: float) -> int:
+    """End all processes of a farm's folder: SIGTERM, then SIGKILL. Return how many there were.
+
+    Raises:
+        FarmError: one survived even that.
+    """
+    found: set[int] = set()
+    with MarkedProcesses(MARK, home) as marked:
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILLED_WITHIN_S)):
+            deadline = time.monotonic() + wait_s
+            while marked.look(number):
+                found.update(marked.pids)
+                if time.monotonic() >= deadline:
+                    break
+                marked.wait(_END_POLL_S)
+        if left := marked.pids:
+            pids = ", ".join(map(str, left))
+            raise FarmError(f"processes {pids} cannot be ended; restart the machine")
+    return len(found)

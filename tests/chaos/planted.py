@@ -36,7 +36,7 @@ def forget_on_publish() -> None:
 
 def never_free_lease() -> None:
     """End attempts, and let their gangs' first agents stay leased to them."""
-    from farm.scheduler import ends
+    from farm.scheduler import leading
     from farm.store.gangs.moves import end_attempts
     from farm.store.tables import AgentRow, RankRow
 
@@ -47,7 +47,7 @@ def never_free_lease() -> None:
             agent.attempt_id, agent.lease_expires_at = ending.token, kwargs["now"]
         return ended
 
-    ends.end_attempts = end  # type: ignore[attr-defined]
+    leading.end_attempts = end  # type: ignore[attr-defined]
 
 
 def slow_clients_keep_threads() -> None:

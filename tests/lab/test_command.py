@@ -13,7 +13,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from farm.embedded.leftovers import find_marked
+from farm.embedded.farm import find_marked
 from farm.embedded.redis import free_port
 from farm.lab.system import namespaces
 from farm.store.engine import make_engine, reading

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from farm.embedded.leftovers import find_marked
+from farm.embedded.farm import find_marked
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AttemptRow, SweepRow

@@ -18,7 +18,7 @@ _FOR_ANOTHER = {"CAP_SETUID": 7, "CAP_SETGID": 6, "CAP_KILL": 5, "CAP_SYS_PTRACE
 _STATUS = Path("/proc/self/status")
 _PR_SET_DUMPABLE = 4
 # A farm on one machine, of one user and with a broker on loopback, finds what an earlier one has
-# left by this variable (`farm.embedded.leftovers`), and so must be able to read it.
+# left by this variable (`farm.embedded.farm`), and so must be able to read it.
 EMBEDDED_MARK = "BENCHFARM_EMBEDDED"
 _PR_CAP_AMBIENT = 47
 _RAISE, _LOWER, _CLEAR_ALL = 2, 3, 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.embedded.leftovers import find_marked
+from farm.embedded.farm import find_marked
 from farm.embedded.redis import free_port
 from farm.studies.runs_file import read_runs
 from tests.e2e.live_farm import FAKE_TRAINER

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from farm.embedded.farm import end_marked, find_marked
 from farm.embedded.home import read_endpoints
-from farm.embedded.leftovers import end_marked, find_marked
 from farm.embedded.redis import free_port
 from farm.store.engine import make_engine, reading
 from farm.store.tables import AgentRow

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from farm.embedded.farm import MARK, end_marked, find_marked
 from farm.embedded.home import is_held, locked
-from farm.embedded.leftovers import MARK, end_marked, find_marked
 from farm.embedded.processes import LoggedProcess, Nursery, Program, stop_all
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
@@ -36,7 +36,7 @@ time.sleep(600)
 _PARENT = """
 import os, signal, sys
 from pathlib import Path
-from farm.embedded.leftovers import MARK, end_marked
+from farm.embedded.farm import MARK, end_marked
 from farm.embedded.processes import LoggedProcess, Nursery, Program
 from farm.embedded.signals import Stopped, StopSignals
 

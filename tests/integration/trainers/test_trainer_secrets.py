@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.embedded import leftovers
+from farm.embedded.farm import MARK
 from tests.agents import AgentFarm, is_template
 from worker_agent.trainer_process import privilege
 from worker_agent.trainer_process.environment import PASSED, PASSED_PREFIXES
@@ -61,7 +61,7 @@ print(done.stdout, done.stderr)
 
 
 def test_an_embedded_farm_finds_its_agents() -> None:
-    assert privilege.EMBEDDED_MARK == leftovers.MARK
+    assert privilege.EMBEDDED_MARK == MARK
 
 
 @pytest.mark.root

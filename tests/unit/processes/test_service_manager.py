@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.collector.worker_turns import WorkerTurns
+from farm.collector.main import WorkerTurns
 from farm.processes.service_manager import ServiceManager
 
 
