@@ -108,7 +108,7 @@ pins:
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
-	find farm worker_agent web tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find farm worker_agent web benchfarm tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than pyproject.toml only if that installation went through to its end.
 $(VENV)/installed-run: EXTRAS := server,agent,embedded

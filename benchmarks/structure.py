@@ -2,7 +2,7 @@
 
     python -m benchmarks.structure [--json]
 
-- lines and modules of the product (`farm`, `worker_agent`, `web`), blank lines included
+- lines and modules of the product (`farm`, `worker_agent`, `web`, `benchfarm`), with blank lines
 - modules in the folder that has most of them
 - own names imported per 100 lines, and modules that exactly one other module imports
 - classes that declare `global_batch_size`: each lists a configuration's fields once more
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from benchmarks.figures import root
 
-PACKAGES = ("farm", "worker_agent", "web")
+PACKAGES = ("farm", "worker_agent", "web", "benchfarm")
 _GENERATED_PART = re.compile(r"<!-- (\S+): begin -->.*?<!-- \1: end -->", re.DOTALL)
 _GENERATED_PAGE = re.compile(r"Written by `farm ")
 

@@ -223,7 +223,7 @@ fingerprint() {
             cat "$WHEELS"/benchfarm-*.whl
         else
             cd "$SOURCE"
-            find pyproject.toml farm worker_agent web -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
+            find pyproject.toml farm worker_agent web benchfarm -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
         fi
     } | sha256sum | cut -c1-12
 }

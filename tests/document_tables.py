@@ -148,7 +148,7 @@ def map_of_the_code() -> list[str]:
 
 
 def _packages() -> Iterator[tuple[str, ...]]:
-    for top in ("farm", "worker_agent", "web"):
+    for top in ("farm", "worker_agent", "web", "benchfarm"):
         for file in sorted((root() / top).glob("**/__init__.py")):
             folder = file.parent.relative_to(root())
             if len(folder.parts) <= 2 and str(folder) != "farm":

@@ -27,7 +27,16 @@ pyroute2>=0.9.7,<0.10
 rich>=14,<16
 """
 _FAKE_AGENT_ALONE = "pyroute2>=0.9.7,<0.10"
-_RELEASED = ("pyproject.toml", "README.md", "LICENSE", "farm", "worker_agent", "web", "deploy")
+_RELEASED = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "farm",
+    "worker_agent",
+    "web",
+    "benchfarm",
+    "deploy",
+)
 
 
 def trains_for_real() -> bool:

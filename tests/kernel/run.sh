@@ -139,7 +139,7 @@ step kernel; prepare_kernel
 prepare_initramfs
 # Compiled here, since every process of the guest would do it anew, slowly.
 step bytecode
-PYTHONPYCACHEPREFIX=$CACHE/bytecode env -u PYTHONDONTWRITEBYTECODE "$PYTHON" -m compileall -q "$PROJECT"/{farm,worker_agent,tests} || true
+PYTHONPYCACHEPREFIX=$CACHE/bytecode env -u PYTHONDONTWRITEBYTECODE "$PYTHON" -m compileall -q "$PROJECT"/{farm,worker_agent,benchfarm,tests} || true
 # What the tests import comes from more than one folder.
 mapfile -t imported < <("$PYTHON" -c '
 import importlib.util as u

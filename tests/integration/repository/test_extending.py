@@ -164,7 +164,7 @@ def _found_in_a_copy(folder: Path, file: str, after: str, declaration: str, name
 
     `after`: what comes after the list.
     """
-    for package in ("farm", "web", "worker_agent", "tests", "benchmarks"):
+    for package in ("farm", "web", "worker_agent", "benchfarm", "tests", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(DOCS.parent / package, folder / package, ignore=ignored)
     declarations = folder / file

@@ -26,6 +26,8 @@ PURE = {"farm.errors", *PURE_ROOMS}
 # The longest prefix of a module's name decides. Only what is written here may be imported; a name
 # stands for everything below it, and a package may always import itself.
 RULES: dict[str, set[str]] = {
+    # It runs in the interpreter of a user's script, which has nothing of ours.
+    "benchfarm": set(),
     "farm.errors": set(),
     **{room: {"farm.errors", *PURE_ROOMS[:place]} for place, room in enumerate(PURE_ROOMS)},
     "farm.log": {"farm.text", "farm.processes.token_bucket"},
@@ -107,7 +109,7 @@ FRAMEWORK_SIDE = ("farm.trainers.tensorflow", "farm.trainers.torch")
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    for package in ("farm", "worker_agent", "web"):
+    for package in ("farm", "worker_agent", "web", "benchfarm"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             yield ".".join(p for p in parts if p != "__init__"), path

@@ -1,0 +1,196 @@
+"""Watches the frameworks that a script imports, so that each of its training steps is marked.
+
+Nothing is imported here on the script's behalf: a module is changed as soon as the script itself
+has imported it. A script without these frameworks pays a look into a dictionary for each import.
+
+- PyTorch: a step is a step of the optimizer that counts (see `Stepper`). What an AMP scaler skips
+  is no step. Optimizers that do not derive from torch.optim.Optimizer are not seen.
+- Keras 2 and 3: a step is the end of a training batch in `fit`. With `steps_per_execution` it is
+  one of these executions. A loop over `train_on_batch` or a GradientTape is not seen.
+
+Scripts with steps of another kind call `benchfarm.step`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Callable
+
+from benchfarm.marks import Marks, number
+
+# As often as another one may step that has been seen before until it counts instead.
+_PATIENCE_STEPS = 100
+# Where each generation of Keras has its CallbackList.
+_KERAS_MODULES = (
+    "keras.src.callbacks.callback_list",  # 3
+    "keras.src.callbacks",  # 2.13 to 2.15
+    "keras.callbacks",  # before 2.13
+    "tf_keras.src.callbacks",
+    "tf_keras.callbacks",
+)
+_ACCURACIES = (
+    *("accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy"),
+    "binary_accuracy",
+)
+# Reading a value may wait for the device. No more than this share of the time goes into it.
+_READING_SHARE = 0.01
+
+
+def install(marks: Marks) -> None:
+    """Mark the steps of PyTorch and Keras as soon as they are imported."""
+    stepper = Stepper()
+    keras = KerasHook(marks, stepper)
+    then: dict[str, Callable[[ModuleType], None]] = {
+        "torch.optim.optimizer": TorchHook(marks, stepper).install,
+        **dict.fromkeys(_KERAS_MODULES, keras.install),
+    }
+    for name, hook in then.items():
+        # A .pth file may have imported it.
+        if name in sys.modules:
+            hook(sys.modules[name])
+    sys.meta_path.insert(0, ImportWatch(then))
+    marks.before_end = finish_device_work
+
+
+def finish_device_work() -> None:
+    """Wait for what this process has given to its GPU.
+
+    Peers may need it for the same step: an exit in the middle of a collective would leave them
+    waiting.
+    """
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        cuda.synchronize()
+
+
+class Stepper:
+    """Chooses whose steps are those of the training, where several objects step.
+
+    The first that steps counts, so the two optimizers of a GAN give one mark a turn. A newcomer,
+    which did not step before the latest step of the one that counts, replaces it with its second
+    step in a row: an optimizer that was made anew costs one mark. One that was there before
+    replaces it after 100 steps in a row. So of a critic with five steps a turn and its generator
+    the critic counts.
+
+    Whether an object still exists does not matter: that depends on the garbage collector, and
+    all ranks must count alike to end at the same step.
+    """
+
+    def __init__(self) -> None:
+        # Weak, since optimizers hold memory of the device.
+        self._counted: weakref.ref[Any] | None = None
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._others: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def counts(self, stepped: object) -> bool:
+        """Return whether a step of this object is a step of the training."""
+        counted = None if self._counted is None else self._counted()
+        if self._counted is not None and counted is not stepped:
+            step_count = self._others[stepped] = self._others.get(stepped, 0) + 1
+            if step_count <= (_PATIENCE_STEPS if stepped in self._known else 1):
+                return False
+            if counted is not None:
+                self._known.add(counted)
+        if counted is not stepped:
+            self._counted = weakref.ref(stepped)
+        if self._others:
+            self._known.update(self._others)
+            self._others.clear()
+        return True
+
+
+class TorchHook:
+    """Marks each step of the optimizer that counts."""
+
+    def __init__(self, marks: Marks, stepper: Stepper) -> None:
+        self._marks = marks
+        self._stepper = stepper
+
+    def install(self, module: ModuleType) -> None:
+        # PyTorch 1 has none.
+        register = getattr(module, "register_optimizer_step_post_hook", None)
+        if register is not None:
+            register(self._after_step)
+
+    def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._stepper.counts(optimizer):
+            self._marks.hooked_step()
+
+
+class KerasHook:
+    """Marks the end of each training batch, with the loss and accuracy that Keras reports."""
+
+    def __init__(self, marks: Marks, stepper: Stepper) -> None:
+        self._marks = marks
+        self._stepper = stepper
+        self._next_reading_s = 0.0
+        self._changed: set[Any] = set()
+
+    def install(self, module: ModuleType) -> None:
+        callback_list = getattr(module, "CallbackList", None)
+        # A package and its module have the same class.
+        if callback_list is None or callback_list in self._changed:
+            return
+        self._changed.add(callback_list)
+        original = callback_list.on_train_batch_end
+
+        @functools.wraps(original)
+        def on_train_batch_end(callbacks: Any, batch: Any, logs: Any = None) -> None:
+            original(callbacks, batch, logs)
+            self._after_batch(logs)
+
+        callback_list.on_train_batch_end = on_train_batch_end
+
+    def _after_batch(self, logs: Any) -> None:
+        # All of Keras is one: `fit` makes a new CallbackList each time.
+        if not self._stepper.counts(self):
+            return
+        loss = accuracy = None
+        begun_s = time.monotonic()
+        is_due = begun_s >= self._next_reading_s or self._marks.next_is_last
+        if is_due and isinstance(logs, Mapping):
+            loss = number(logs.get("loss"))
+            accuracy = number(next((logs[name] for name in _ACCURACIES if name in logs), None))
+            ended_s = time.monotonic()
+            self._next_reading_s = ended_s + (ended_s - begun_s) / _READING_SHARE
+        self._marks.hooked_step(loss, accuracy)
+
+
+class ImportWatch(MetaPathFinder):
+    """Calls a function as soon as a module of a certain name has been executed."""
+
+    def __init__(self, then: Mapping[str, Callable[[ModuleType], None]]) -> None:
+        self._then = then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        then = self._then.get(name)
+        if then is None:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    _call_after(spec.loader, then)
+                return spec
+        return None
+
+
+def _call_after(loader: Any, then: Callable[[ModuleType], None]) -> None:
+    # The loader of a file is of this file alone, and stays what it is for those who ask for it.
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        then(module)
+
+    loader.exec_module = exec_module

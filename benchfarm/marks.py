@@ -1,0 +1,177 @@
+"""Marks: a line on the farm's pipe for each training step of this process.
+
+A mark must never break a training. If the pipe is closed or its reader is gone, the script runs on
+as if there were no farm. A mark costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import stat
+import threading
+import time
+from typing import Any, Callable, SupportsFloat, SupportsInt
+
+FD_VARIABLE = "FARM_MARKS_FD"
+LAST_MARK_VARIABLE = "FARM_LAST_MARK"
+# JSON numbers beyond this are not the same in every reader.
+_LARGEST_COUNT = 2**53
+
+
+class TrainingOver(SystemExit):
+    """Ends the script with status 0: the farm has seen as many marks as it wants."""
+
+
+class Marks:
+    """Writes the marks of this process, and ends its script after the last one.
+
+    Forked children never write: they close their copy of the pipe, so that the reader sees its end
+    when this process ends.
+    """
+
+    def __init__(self, fd: int, *, last_mark: int = 0) -> None:
+        """Take over a pipe's write end. `last_mark`: 0 if the script decides when it ends."""
+        os.set_inheritable(fd, False)
+        self._fd: int | None = fd
+        self._file = _identity(fd)
+        self._last_mark = last_mark
+        self._count = 0
+        self._is_explicit = False
+        # Reentrant, since a signal's handler may call `benchfarm.step`.
+        self._lock = threading.RLock()
+        self.before_end: Callable[[], None] = lambda: None
+        os.register_at_fork(after_in_child=self._close)
+
+    @property
+    def next_is_last(self) -> bool:
+        return self._count + 1 == self._last_mark
+
+    def step(
+        self,
+        *,
+        examples: SupportsInt | None = None,
+        loss: SupportsFloat | None = None,
+        accuracy: SupportsFloat | None = None,
+    ) -> None:
+        """Mark a step that the script itself told of.
+
+        Raises:
+            TrainingOver: this was the last mark, or that is past.
+        """
+        self._is_explicit = True
+        if self._fd is not None:
+            self._mark(_whole(examples), number(loss), number(accuracy))
+
+    def hooked_step(self, loss: float | None = None, accuracy: float | None = None) -> None:
+        """Mark a step that a framework's hook saw, unless the script tells of its steps itself.
+
+        Raises:
+            TrainingOver: this was the last mark, or that is past.
+        """
+        if not self._is_explicit and self._fd is not None:
+            self._mark(None, loss, accuracy)
+
+    def _mark(self, examples: int | None, loss: float | None, accuracy: float | None) -> None:
+        with self._lock:
+            is_past = 0 < self._last_mark <= self._count
+            if not is_past:
+                self._count += 1
+                self._write(
+                    {
+                        "mark": self._count,
+                        "monotonic_s": time.monotonic(),
+                        "examples": examples,
+                        "loss": _json_number(loss),
+                        "accuracy": _json_number(accuracy),
+                    }
+                )
+            is_over = self._fd is not None and self._count == self._last_mark
+        if is_over and not is_past:
+            self.before_end()
+        if is_over:
+            raise TrainingOver(0)
+
+    def _write(self, mark: dict[str, Any]) -> None:
+        """Write one line; if that fails, write nothing more.
+
+        The script may have closed the pipe and opened a file of its own under the same number,
+        and it may have given SIGPIPE back its default, which ends the process.
+        """
+        if self._fd is None:
+            return
+        line = (json.dumps(mark) + "\n").encode()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGPIPE,))
+        try:
+            if _identity(self._fd) != self._file:
+                self._fd = None
+            else:
+                os.write(self._fd, line)
+        except BrokenPipeError:
+            signal.sigtimedwait((signal.SIGPIPE,), 0)
+            self._close()
+        except OSError:
+            self._fd = None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            try:
+                if _identity(fd) == self._file:
+                    os.close(fd)
+            except OSError:
+                pass  # The script has closed it.
+
+
+# None outside the farm.
+of_this_process: Marks | None = None
+
+
+def take_from_environment() -> Marks | None:
+    """Take the farm's pipe, and its variables out of the environment. None: there is no farm."""
+    fd = _whole(os.environ.pop(FD_VARIABLE, None))
+    last_mark = _whole(os.environ.pop(LAST_MARK_VARIABLE, None))
+    if fd is None:
+        return None
+    try:
+        return Marks(fd, last_mark=last_mark or 0) if stat.S_ISFIFO(os.fstat(fd).st_mode) else None
+    except (OSError, OverflowError):
+        return None
+
+
+def number(value: Any) -> float | None:
+    """Return a number, or the one value of a tensor. None: it is neither."""
+    if value is None:
+        return None
+    # PyTorch warns if a tensor that has a gradient is converted without `item`.
+    item = getattr(value, "item", None)
+    try:
+        return float(item() if callable(item) else value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+
+
+def _whole(value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        whole = int(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+    return whole if abs(whole) <= _LARGEST_COUNT else None
+
+
+def _json_number(value: float | None) -> float | str | None:
+    """JSON has no infinities, and nothing that is not a number."""
+    if value is None or math.isfinite(value):
+        return value
+    return repr(value)
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
