@@ -49,7 +49,8 @@ def main() -> int:
         raise
     except BaseException as error:
         # Only the script's own frames, as Python itself would show them.
-        sys.excepthook(type(error), error, _without_own_frames(error.__traceback__))
+        shown = error.with_traceback(_without_own_frames(error.__traceback__))
+        sys.excepthook(type(shown), shown, shown.__traceback__)
         return 1
     return 0
 

@@ -1,0 +1,334 @@
+"""A script that a rank runs behaves as plain Python would run it, and its steps are marked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.benchfarm.script_run import run_script, started, write_script
+
+LOOP = """
+import benchfarm
+for _ in range(10):
+    benchfarm.step()
+print("done")
+"""
+NEIGHBOUR = "def double(number):\n    return 2 * number\n"
+
+# What plain Python would do with each is what is expected.
+AS_PLAIN = {
+    "what a script knows of itself": """
+        import __main__, os, sys, neighbour
+        print(sys.argv, sys.path, __name__, __file__, __doc__, __package__, __spec__, __cached__)
+        print(__annotations__, type(__loader__).__name__, __builtins__, __main__.os is os)
+        print(sorted(globals()), neighbour.double(2))
+        print(__loader__.get_source("__main__") == open(__file__).read())
+        print(sorted(name for name in os.environ if name.startswith("FARM_")))
+        """,
+    "sys.exit": "import sys; sys.exit(3)",
+    "sys.exit with a text": "import sys; sys.exit('no data')",
+    "an exception": """
+        def train():
+            try:
+                {}["loss"]
+            except KeyError as error:
+                raise ValueError("diverged") from error
+        train()
+        """,
+    "an excepthook": """
+        import sys
+        sys.excepthook = lambda kind, error, traceback: print("hooked", kind, error)
+        raise ValueError("diverged")
+        """,
+    "a syntax error": "x = (\n",
+    "a future import is of its module alone": """
+        def f(x: int): ...
+        print(f.__annotations__)
+        """,
+    "argparse": """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--size", type=int)
+        parser.parse_args(["--size", "many"])
+        """,
+    "much on stderr": """
+        import sys
+        for line in range(20_000):
+            print("step", line, file=sys.stderr)
+        """,
+    "an exit handler and a thread that outlive the last line": """
+        import atexit, pickle, threading
+        class Weights: pass
+        def save():
+            print(type(pickle.loads(pickle.dumps(Weights()))))
+        atexit.register(save)
+        main_is_over = threading.main_thread().join
+        threading.Thread(target=lambda: (main_is_over(), save())).start()
+        """,
+    "processes": """
+        import multiprocessing, neighbour
+        class Batch:
+            def __init__(self, size): self.size = size
+        def load(batch):
+            return Batch(neighbour.double(batch.size))
+        if __name__ == "__main__":
+            for method in ("fork", "spawn", "forkserver"):
+                with multiprocessing.get_context(method).Pool(2) as pool:
+                    print([type(b).__name__ + str(b.size) for b in pool.map(load, [Batch(1)])])
+        """,
+    "an interrupt": """
+        import os, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("interrupted", flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", AS_PLAIN.values(), ids=AS_PLAIN)
+def test_a_script_runs_as_plain_python_runs_it(text: str, tmp_path: Path) -> None:
+    script = write_script(tmp_path, text)
+    write_script(tmp_path, NEIGHBOUR, "neighbour.py")
+    plain = subprocess.run(
+        [sys.executable, script, "--lr", "0.1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    ended = run_script(script, "--lr", "0.1")
+
+    assert (ended.status, ended.output) == (plain.returncode, plain.stdout)
+    if "interrupt" not in text:  # whose traceback goes through all that runs
+        assert ended.error == plain.stderr
+
+
+@pytest.mark.parametrize("name", ["main.py", "__main__.py"])
+def test_a_folder_runs_by_its_main_file(name: str, tmp_path: Path) -> None:
+    write_script(tmp_path, "import neighbour, sys; print(neighbour.double(2), sys.argv[1:])", name)
+    write_script(tmp_path, NEIGHBOUR, "neighbour.py")
+    with started(tmp_path, "a", output=tmp_path) as running:
+        ended = running.end()
+
+    assert (ended.status, ended.output) == (0, "4 ['a']\n")
+
+
+def test_a_script_that_is_missing_is_plain_pythons_status(tmp_path: Path) -> None:
+    ended = run_script(tmp_path / "absent.py")
+
+    assert ended.status == 2
+    assert "absent.py': No such file or directory" in ended.error
+
+
+def test_every_step_that_a_script_tells_of_is_a_mark(tmp_path: Path) -> None:
+    script = write_script(
+        tmp_path,
+        """
+        import sys, benchfarm
+        for step in range(3):
+            benchfarm.step(examples=32, loss=1 / (step + 1), accuracy=float("nan"))
+        print(sorted({"torch", "keras", "tensorflow", "numpy"} & set(sys.modules)))
+        """,
+    )
+    ended = run_script(script)
+    times_s = [mark.pop("monotonic_s") for mark in ended.marks]
+
+    assert times_s == sorted(times_s)
+    assert ended.marks == [
+        {"mark": n, "examples": 32, "loss": 1 / n, "accuracy": "nan"} for n in (1, 2, 3)
+    ]
+    assert (ended.status, ended.output) == (0, "[]\n")
+
+
+def test_the_last_mark_ends_a_script_in_order(tmp_path: Path) -> None:
+    script = write_script(
+        tmp_path,
+        """
+        import atexit, benchfarm
+        atexit.register(print, "exit handler")
+        try:
+            while True:
+                benchfarm.step()
+        finally:
+            print("finally")
+        print("not reached")
+        """,
+    )
+    ended = run_script(script, last_mark=4)
+
+    assert ended.numbers() == [1, 2, 3, 4]
+    assert (ended.status, ended.output, ended.error) == (0, "finally\nexit handler\n", "")
+
+
+def test_a_script_that_catches_everything_is_asked_to_end_at_each_later_mark(
+    tmp_path: Path,
+) -> None:
+    script = write_script(
+        tmp_path,
+        """
+        import benchfarm
+        caught = 0
+        for _ in range(10):
+            try:
+                benchfarm.step()
+            except:
+                caught += 1
+        print(caught)
+        """,
+    )
+    ended = run_script(script, last_mark=4)
+
+    assert ended.numbers() == [1, 2, 3, 4]
+    assert (ended.status, ended.output) == (0, "7\n")
+
+
+def test_only_the_process_that_was_started_writes(tmp_path: Path) -> None:
+    """The pipe ends with it too, though a child goes on."""
+    script = write_script(
+        tmp_path,
+        """
+        import multiprocessing, os, subprocess, sys, benchfarm
+        def child():
+            for _ in range(20):
+                benchfarm.step()
+        if __name__ == "__main__":
+            benchfarm.step()
+            for method in ("fork", "spawn"):
+                process = multiprocessing.get_context(method).Process(target=child)
+                process.start()
+                process.join()
+                print(process.exitcode)
+            loop = "import benchfarm\\nfor _ in range(20): benchfarm.step()"
+            print(subprocess.run([sys.executable, "-c", loop]).returncode, flush=True)
+            benchfarm.step()
+            if os.fork() == 0:
+                sys.stdin.read()
+        """,
+    )
+    with started(script, last_mark=3) as running:
+        ended = running.end()
+
+    assert ended.numbers() == [1, 2]
+    assert (ended.status, ended.output) == (0, "0\n0\n0\n")
+
+
+@pytest.mark.parametrize("action", ["SIG_DFL", "SIG_IGN"])
+def test_a_reader_that_goes_away_ends_nothing(action: str, tmp_path: Path) -> None:
+    script = write_script(
+        tmp_path,
+        f"""
+        import signal, sys, benchfarm
+        signal.signal(signal.SIGPIPE, signal.{action})
+        benchfarm.step()
+        sys.stdin.read()
+        for _ in range(10):
+            benchfarm.step()
+        print("done", signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        """,
+    )
+    with started(script, last_mark=5) as running:
+        os.read(running.read_end, 4096)
+        os.close(running.read_end)
+        running.process.communicate(timeout=60)
+        assert (running.process.returncode, running.error()) == (0, "")
+    assert (tmp_path / "stdout").read_text() == "done set()\n"
+
+
+def test_a_file_of_the_scripts_own_never_gets_a_mark(tmp_path: Path) -> None:
+    """Such as that of a daemon, which closes all that it has inherited."""
+    script = write_script(
+        tmp_path,
+        """
+        import os, benchfarm
+        benchfarm.step()
+        os.closerange(3, 100)
+        files = [open("own%d" % n, "w") for n in range(20)]
+        for _ in range(10):
+            benchfarm.step()
+        print("done")
+        """.replace('"own%d"', f'"{tmp_path}/own%d"'),
+    )
+    ended = run_script(script, last_mark=5)
+
+    assert ended.numbers() == [1]
+    assert (ended.status, ended.output) == (0, "done\n")
+    assert {file.stat().st_size for file in tmp_path.glob("own*")} == {0}
+
+
+@pytest.mark.parametrize("runner", [[], ["-m", "benchfarm.run"]], ids=["python", "benchfarm.run"])
+@pytest.mark.parametrize("variables", [{}, {"FARM_MARKS_FD": "99", "FARM_LAST_MARK": "2"}])
+def test_outside_the_farm_a_step_does_nothing(
+    runner: list[str], variables: dict[str, str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, *runner, write_script(tmp_path, LOOP)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_sigusr2_writes_the_stacks_of_all_threads(tmp_path: Path) -> None:
+    script = write_script(
+        tmp_path,
+        """
+        import sys, threading, benchfarm
+        def load_batches():
+            sys.stdin.read()
+        threading.Thread(target=load_batches).start()
+        benchfarm.step()
+        """,
+    )
+    with started(script) as running:
+        os.read(running.read_end, 4096)
+        running.process.send_signal(signal.SIGUSR2)
+        deadline = time.monotonic() + 60
+        while not ("load_batches" in running.error() and "MainThread" not in running.error()):
+            assert time.monotonic() < deadline, running.error()
+            assert running.process.poll() is None
+        running.process.communicate(timeout=60)
+        os.close(running.read_end)
+        assert running.process.returncode == 0
+        assert running.error().count("most recent call first") == 2
+
+
+def test_keras_of_former_generations_is_watched_once(tmp_path: Path) -> None:
+    """Keras 2, in the layout of its package `tf_keras`, with values that are not plain numbers."""
+    package = tmp_path / "tf_keras"
+    write_script(package, "from .src.callbacks import CallbackList", "callbacks.py")
+    write_script(package, "", "__init__.py")
+    write_script(package / "src", "", "__init__.py")
+    write_script(
+        package / "src",
+        """
+        class CallbackList:
+            def on_train_batch_end(self, batch, logs=None):
+                assert logs is not None
+        """,
+        "callbacks.py",
+    )
+    script = write_script(
+        tmp_path,
+        """
+        import tf_keras.callbacks
+        for epoch in range(2):
+            callbacks = tf_keras.callbacks.CallbackList()
+            for batch in range(3):
+                callbacks.on_train_batch_end(batch, {"loss": 0.5, "acc": 0.75})
+        """,
+    )
+    ended = run_script(script, last_mark=6)
+
+    assert ended.numbers() == [1, 2, 3, 4, 5, 6]
+    for mark in (ended.marks[0], ended.marks[-1]):
+        assert (mark["loss"], mark["accuracy"]) == (0.5, 0.75)
