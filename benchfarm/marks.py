@@ -6,6 +6,7 @@ as if there were no farm. A mark costs a few microseconds.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any, Callable, SupportsFloat, SupportsInt
 
 FD_VARIABLE = "FARM_MARKS_FD"
 LAST_MARK_VARIABLE = "FARM_LAST_MARK"
+GO_ON_VARIABLE = "FARM_GO_ON_FD"
 # JSON numbers beyond this are not the same in every reader.
 _LARGEST_COUNT = 2**53
 
@@ -32,9 +34,16 @@ class Marks:
     when this process ends.
     """
 
-    def __init__(self, fd: int, *, last_mark: int = 0) -> None:
-        """Take over a pipe's write end. `last_mark`: 0 if the script decides when it ends."""
+    def __init__(self, fd: int, *, last_mark: int = 0, go_on_fd: int | None = None) -> None:
+        """Take over a pipe's write end.
+
+        `last_mark`: 0 if the script decides when it ends. `go_on_fd`: the read end of another pipe;
+        after the last mark the script waits for its end.
+        """
         os.set_inheritable(fd, False)
+        if go_on_fd is not None:
+            os.set_inheritable(go_on_fd, False)
+        self._go_on_fd = go_on_fd
         self._fd: int | None = fd
         self._file = _identity(fd)
         self._last_mark = last_mark
@@ -91,8 +100,18 @@ class Marks:
             is_over = self._fd is not None and self._count == self._last_mark
         if is_over and not is_past:
             self.before_end()
+            self._wait_until_counted()
         if is_over:
             raise TrainingOver(0)
+
+    def _wait_until_counted(self) -> None:
+        """Wait until the farm has read what this process has sent, which is lost with its sockets.
+
+        The farm closes its end of the other pipe then; so does its death.
+        """
+        if self._go_on_fd is not None:
+            with contextlib.suppress(OSError):
+                os.read(self._go_on_fd, 1)
 
     def _write(self, mark: dict[str, Any]) -> None:
         """Write one line; if that fails, write nothing more.
@@ -135,10 +154,13 @@ def take_from_environment() -> Marks | None:
     """Take the farm's pipe, and its variables out of the environment. None: there is no farm."""
     fd = _whole(os.environ.pop(FD_VARIABLE, None))
     last_mark = _whole(os.environ.pop(LAST_MARK_VARIABLE, None))
+    go_on_fd = _whole(os.environ.pop(GO_ON_VARIABLE, None))
     if fd is None:
         return None
     try:
-        return Marks(fd, last_mark=last_mark or 0) if stat.S_ISFIFO(os.fstat(fd).st_mode) else None
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return None
+        return Marks(fd, last_mark=last_mark or 0, go_on_fd=go_on_fd)
     except (OSError, OverflowError):
         return None
 

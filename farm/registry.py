@@ -12,11 +12,13 @@ from typing import TypeVar
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.model_files import file_of
 from farm.configuration.model_size import ModelSize
+from farm.configuration.scripts import LAUNCHERS
 from farm.errors import InvalidSpec
-from farm.trainers.contracts import Dataset, Model, Strategy
+from farm.trainers.contracts import Dataset, Described, Model, Strategy
 from farm.trainers.datasets import DATASETS
 from farm.trainers.models import MODELS
 from farm.trainers.models.model_file import read_model_file
+from farm.trainers.script.launchers import SCRIPT_LAUNCHERS, ScriptLauncher
 from farm.trainers.strategies import STRATEGIES
 
 _Entry = TypeVar("_Entry", Model, Dataset, Strategy)
@@ -28,6 +30,7 @@ def catalogue() -> Catalogue:
         models={entry.facts.name: entry.facts for entry in MODELS},
         datasets={entry.facts.name: entry.facts for entry in DATASETS},
         strategies={entry.facts.name: entry.facts for entry in STRATEGIES},
+        launchers={facts.name: facts for facts in LAUNCHERS.values()},
     )
 
 
@@ -61,6 +64,20 @@ def model_size(name: str, dataset_name: str) -> ModelSize | None:
 def dataset(name: str) -> Dataset:
     """Return the data set of that name. Raises InvalidSpec, which names the known ones."""
     return _find("dataset", name, DATASETS)
+
+
+def described(name: str) -> Described:
+    """Return the strategy or the launcher of that name.
+
+    Raises:
+        InvalidSpec: there is none; it names the known strategies.
+    """
+    return launcher(name) or strategy(name)
+
+
+def launcher(name: str) -> ScriptLauncher | None:
+    """Return what starts scripts under that strategy; None where it trains the farm's models."""
+    return next((entry for entry in SCRIPT_LAUNCHERS if entry.facts.name == name), None)
 
 
 def strategy(name: str) -> Strategy:

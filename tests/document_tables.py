@@ -21,6 +21,7 @@ from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
 from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.configuration.scripts import CASE_KEYS
 from farm.configuration.sweep import CASE_OPTIONS, SweepOption
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
 from farm.settings.declaration import settings_of
@@ -33,6 +34,7 @@ from worker_agent.settings import AgentSettings
 
 # Where a document says more of a command.
 _MORE = {
+    "measure": "scripts.md",
     "submit": "#a-sweep-of-your-own",
     "recommend": "#which-configuration-to-train-on",
     "predict": "#predictions-for-a-file",
@@ -113,6 +115,11 @@ def case_options() -> list[str]:
             for one in CASE_OPTIONS
         ),
     )
+
+
+def script_keys() -> list[str]:
+    """Return the keys of a case that names a script."""
+    return _table(("key", "meaning"), ((f"`{key}`", what) for key, what in CASE_KEYS.items()))
 
 
 def _unset(option: SweepOption) -> str:
@@ -267,6 +274,7 @@ def _table(
 
 TABLES = (
     DocumentTable("guide.md", MarkedPart("axes"), axes),
+    DocumentTable("guide.md", MarkedPart("script-keys"), script_keys),
     DocumentTable("guide.md", MarkedPart("case-options"), case_options),
     DocumentTable("guide.md", MarkedPart("strategies"), strategies),
     DocumentTable("guide.md", MarkedPart("models"), models),

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from farm.broker.url import check_broker_url, redact, stays_here
+from farm.configuration.model_files import ANY
 from farm.errors import InvalidSpec, Unreachable
 from farm.messages.agent_keys import AgentKey, read_key
 from farm.messages.trainer_lines import TrainerLimits
@@ -45,6 +46,7 @@ class AgentConfig:
     trainer_limits: TrainerLimits = field(default_factory=TrainerLimits)
     template: tuple[str, ...] | None  # its command; None: every trainer starts cold
     models: ModelFolder = field(default_factory=ModelFolder)
+    scripts: ModelFolder = field(default_factory=ModelFolder)
     # Why strangers reach a gang's ports; None: they do not.
     open_ports_reason: str | None = "it was not asked for"
     key: AgentKey | None = None  # None: the broker is on this machine, and nothing is signed
@@ -116,6 +118,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         if is_warm
         else None,
         models=_models(settings),
+        scripts=_scripts(settings),
         key=_key(settings),
     )
 
@@ -225,10 +228,17 @@ def _trainer_limits(settings: AgentSettings, *, is_alone: bool) -> TrainerLimits
 
 def _models(settings: AgentSettings) -> ModelFolder:
     """Return the folder of models, if there is one, with the names that are allowed."""
-    if settings.model_dir is None:
-        return ModelFolder(allowed=settings.models)
-    folder = Path(settings.model_dir).expanduser().resolve()
-    return ModelFolder(path=folder, allowed=settings.models)
+    return ModelFolder(path=_resolved(settings.model_dir), allowed=settings.models)
+
+
+def _scripts(settings: AgentSettings) -> ModelFolder:
+    """Return the folder of scripts, if there is one and its scripts may be run."""
+    allowed = frozenset({ANY} if settings.scripts == "INSTALLED" else ())
+    return ModelFolder(path=_resolved(settings.script_dir), allowed=allowed)
+
+
+def _resolved(folder: str | None) -> Path | None:
+    return None if folder is None else Path(folder).expanduser().resolve()
 
 
 def _read_file(path: Path) -> dict[str, object]:

@@ -221,6 +221,19 @@ class AgentSettings:
         "all that exist when the agent starts.",
         parse=parse_models,
     )
+    scripts: str = setting(
+        "AGENT_SCRIPTS",
+        default="installed",
+        meaning="Which [scripts of your own](scripts.md) jobs may name: `installed`, those in "
+        "`AGENT_SCRIPT_DIR`; `none`.",
+        parse=one_of("NONE", "INSTALLED"),
+    )
+    script_dir: str | None = setting(
+        "AGENT_SCRIPT_DIR",
+        meaning="Folder of training scripts, Python files. Only root and the agent's user may be "
+        "able to write it.",
+        parse=str,
+    )
     state_dir: Path = setting(
         "AGENT_STATE_DIR",
         default="~/.local/state/benchfarm-agent",

@@ -37,7 +37,7 @@ from farm.measuring.quantities import QUANTITIES, medians
 from farm.measuring.saving import CellCost, Saving, saving
 from farm.measuring.scaling import Baselines, workload
 from farm.recommend.prices import Prices
-from farm.registry import strategy
+from farm.registry import described
 from farm.store.measurements.cell_rows import CellTotals
 from farm.store.measurements.repetitions import repetition_of
 
@@ -330,7 +330,7 @@ def _expected_bytes_per_step(configuration: CellConfiguration, first: Any) -> fl
     if first is None or first.gradient_bytes is None or not is_training:
         return None
     try:
-        described = strategy(configuration["strategy"])
+        way = described(configuration["strategy"])
     except InvalidSpec:
         return None
     shape = GangShape(
@@ -338,7 +338,7 @@ def _expected_bytes_per_step(configuration: CellConfiguration, first: Any) -> fl
         server_count=configuration["server_count"],
         steps_between_averages=configuration["steps_between_averages"],
     )
-    return described.traffic(shape, first.gradient_bytes).bytes
+    return way.traffic(shape, first.gradient_bytes).bytes
 
 
 def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:

@@ -24,6 +24,10 @@ _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Start a farm": {
         "demo": ("farm.cli.start.demo:demo", "Run a farm and a small sweep on this machine."),
+        "measure": (
+            "farm.cli.start.measure:measure",
+            "Measure a training script of your own on this machine.",
+        ),
         "up": ("farm.cli.start.up:up", "Run a farm on this machine until Ctrl-C."),
         "lab": (
             "farm.cli.start.lab:lab",

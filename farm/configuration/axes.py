@@ -24,6 +24,7 @@ from farm.configuration.spec import (
     MAX_REPLICAS_PER_RANK,
     MAX_STEPS,
     MAX_WORLD_SIZE,
+    MOST_MODEL_CHARACTERS,
     NETWORK_NAME,
     UNTOUCHED,
     BatchSplit,
@@ -248,7 +249,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="model",
         kind=AxisKind.WORKLOAD,
-        type=Name(),
+        type=Name(most=MOST_MODEL_CHARACTERS),
         title="Model",
         meaning="name of a model",
         is_required=True,

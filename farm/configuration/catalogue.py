@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,13 @@ class StrategyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """Everything that a sweep may name."""
+    """Everything that a sweep may name. `launchers`: of scripts, by the strategy they count as."""
 
     models: Mapping[str, ModelFacts]
     datasets: Mapping[str, DatasetFacts]
     strategies: Mapping[str, StrategyFacts]
+    launchers: Mapping[str, StrategyFacts] = field(default_factory=dict)
+
+    def strategy(self, name: str | None) -> StrategyFacts | None:
+        """Return what is known of a strategy or a launcher; None: there is none of that name."""
+        return self.strategies.get(name or "") or self.launchers.get(name or "")

@@ -160,7 +160,7 @@ def _cell(
 
     To an unknown strategy, which is refused later, no such axis applies.
     """
-    facts, world_size = catalogue.strategies.get(values["strategy"]), values["world_size"]
+    facts, world_size = catalogue.strategy(values["strategy"]), values["world_size"]
     for axis in JOB_AXES:
         if axis.applies is not None and (facts is None or not axis.applies(facts, world_size)):
             values[axis.field] = axis.unused
@@ -186,7 +186,7 @@ def _jobs(
 
 def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) -> JobSpec:
     case = sweep.cases[cell.case]
-    examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
+    data = catalogue.datasets.get(cell["dataset"])
     return JobSpec(
         **job_fields(cell.values),
         network=cell.network,
@@ -197,7 +197,7 @@ def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) ->
         seed=case.seed + repetition,
         repetition=repetition,
         # Kept only where it matters: it must not part equal cells of two sweeps.
-        repeat=cell["global_batch_size"] > examples_count,
+        repeat=data is not None and cell["global_batch_size"] > data.train_examples_count,
         labels=case.labels,
         time_limit_s=case.time_limit_s,
     )

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
+from farm.configuration.scripts import capability_of, script_of
 from farm.errors import InvalidSpec
 from farm.values.codec import content_hash
 
@@ -26,6 +27,7 @@ LARGEST = 1e12
 LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
 
 MAX_REPLICAS_PER_RANK = 64
+MOST_MODEL_CHARACTERS = 1000  # of a name; that of a script has its command line in it
 
 # Before the name of a network that an agent is in, such as "network:infiniband".
 NETWORK_CAPABILITY = "network:"
@@ -201,6 +203,8 @@ class JobSpec:
             found.add(TORCH)
         if (file := file_of(self.model)) is not None:
             found.add(f"{MODEL_CAPABILITY}{file}")
+        if (script := script_of(self.model)) is not None:
+            found.add(capability_of(script))
         return frozenset(found)
 
     @property

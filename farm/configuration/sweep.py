@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.configuration.axes import AXES
+from farm.configuration.scripts import CASE_KEYS as SCRIPT_KEYS
+from farm.configuration.scripts import as_axes
 from farm.configuration.spec import EMULATORS, MAX_STEPS
 from farm.errors import InvalidSpec
 from farm.values.fields import (
@@ -244,6 +246,10 @@ def _parse_case(case: object, where: str) -> CaseSpec:
     if not isinstance(case, Mapping):
         raise InvalidSpec(where, case, "a table")
     refuse_unknown(case, _CASE_FIELDS, where=f"{where}.")
+    if "script" in case:
+        case = as_axes(case, [one.name for one in AXES], where=f"{where}.")
+    elif key := next((key for key in SCRIPT_KEYS if key in case), None):
+        raise InvalidSpec(f"{where}.{key}", case[key], "nothing without script")
     if "steps" in case and "epochs" in case:
         raise InvalidSpec(f"{where}.epochs", case["epochs"], "either steps or epochs, not both")
     at = f"{where}."
@@ -278,4 +284,8 @@ _SWEEP_FIELDS = (
     *(option.name for option in (*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
     "case",
 )
-_CASE_FIELDS = (*(one.name for one in AXES), *(option.name for option in CASE_OPTIONS))
+_CASE_FIELDS = (
+    *(one.name for one in AXES),
+    *SCRIPT_KEYS,
+    *(option.name for option in CASE_OPTIONS),
+)

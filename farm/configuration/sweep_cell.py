@@ -10,6 +10,7 @@ from typing import Any
 from farm.configuration.axes import AXES, BY_FIELD, AxisKind, Value, job_fields, values_of
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.model_files import file_of
+from farm.configuration.scripts import PER_RANK, names_per_rank_batch, script_of
 from farm.configuration.spec import (
     LEAST_BANDWIDTH_BYTES_PER_S,
     MAX_LAB_BANDWIDTH_BYTES_PER_S,
@@ -79,6 +80,15 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     problem = _problem_of_model(cell, catalogue)
     if problem is not None:
         return problem
+    launcher = catalogue.launchers.get(cell["strategy"])
+    if (launcher is None) is not (script_of(cell["model"]) is None):
+        return InvalidSpec("strategy", cell["strategy"], "a launcher for a script, and no other")
+    if launcher is not None:
+        return (
+            _problem_of_width(cell, launcher)
+            or _problem_of_network(cell, launcher)
+            or _problem_of_script(cell)
+        )
     known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
         ("dataset", cell["dataset"], catalogue.datasets),
         ("strategy", cell["strategy"], catalogue.strategies),
@@ -111,7 +121,21 @@ def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpe
     return InvalidSpec(field, name, f"one of {', '.join(entries)}{did_you_mean(name, entries)}")
 
 
+def _problem_of_script(cell: Cell) -> InvalidSpec | None:
+    """Say that the examples of a step cannot be shared evenly, as the command line has it."""
+    batch_size, world_size = cell["global_batch_size"], cell["world_size"]
+    if batch_size < world_size:
+        expected = f"at least {world_size}, one example for each rank"
+        return InvalidSpec("global_batch_size", batch_size, expected)
+    if names_per_rank_batch(cell["model"]) and batch_size % world_size:
+        expected = f"a multiple of world_size {world_size}, since args have {{{PER_RANK}}}"
+        return InvalidSpec("global_batch_size", batch_size, expected)
+    return None
+
+
 def _problem_of_model(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+    if script_of(cell["model"]) is not None:
+        return None
     try:
         is_file = file_of(cell["model"]) is not None
     except InvalidSpec as error:

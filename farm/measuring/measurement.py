@@ -29,7 +29,7 @@ _ROUNDING = 1e-9
 # Shown wherever step times are compared.
 STEP_TIME_NOTE = (
     "step times leave out an input pipeline: examples are in memory; parameter servers and"
-    " central_reduce include feeding them"
+    " central_reduce include feeding them, and scripts of your own all that they do"
 )
 
 OK = "ok"  # the status of a measurement with a time; any other names why there is none
@@ -110,7 +110,8 @@ class AttemptFigures:
     """What the ranks of a successful attempt reported, and what several quantities are made of.
 
     `timed_steps_s` is by rank; partial and profiled steps are not among them. `traffic`: what the
-    strategy says that a rank sends for a step, which no count may undercut.
+    strategy says that a rank sends for a step, which no count may undercut. `train_examples_count`:
+    0 where nobody knows it.
     """
 
     spec: JobSpec
@@ -158,15 +159,15 @@ class AttemptFigures:
         return None if self.steps is None else sum(map(len, self.pace.values()))
 
     @property
-    def steps_per_epoch(self) -> int:
+    def steps_per_epoch(self) -> int | None:
         """Return how many steps an epoch takes, a partial one among them."""
-        return math.ceil(self.train_examples_count / self.spec.global_batch_size)
+        return math.ceil(self.train_examples_count / self.spec.global_batch_size) or None
 
     @property
     def time_per_epoch_s(self) -> float | None:
         """Return the time of an epoch, which is over with the slowest rank."""
         medians_s = [found.median_s for one in self._averaged if (found := step_statistics(one))]
-        if not medians_s:
+        if not (medians_s and self.train_examples_count):
             return None
         length = steps_in_epoch(self.train_examples_count, self.spec.global_batch_size)
         return max(medians_s) * length

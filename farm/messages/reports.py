@@ -94,8 +94,8 @@ class Shaped:
 class RankStarted:
     """Barrier 4: connected, first step done."""
 
-    parameter_count: ByteSize  # as large as its bytes may be
-    gradient_bytes: ByteSize
+    parameter_count: ByteSize | None  # as large as its bytes may be
+    gradient_bytes: ByteSize | None
     connect_s: Span
     first_step_s: Span
 

@@ -95,6 +95,7 @@ class Assignment:
     cpus: tuple[int, ...]  # the trainer pins itself to these before importing anything heavy
     data_dir: str | None = None  # FARM_DATA_DIR; None searches the usual places
     model_file: str | None = None  # where this agent has the file that the job's model names
+    script: str | None = None  # likewise, of a script
     interface: str = LOOPBACK  # whose byte counters are read around the timed steps
     peer_timeout_s: float = 60.0
     limits: TrainerLimits = TrainerLimits()
@@ -145,10 +146,10 @@ class UserCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The gang is connected and its first step is done."""
+    """The gang is connected and its first step is done. None: a script's is not known."""
 
-    parameter_count: ByteSize
-    gradient_bytes: ByteSize
+    parameter_count: ByteSize | None
+    gradient_bytes: ByteSize | None
     connect_s: Span
     first_step_s: Span
 

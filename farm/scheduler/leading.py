@@ -26,7 +26,7 @@ from farm.gang.views import AttemptView
 from farm.messages.commands import StopAttempt
 from farm.messages.rank_limits import excess_of_attempt
 from farm.messages.trainer_lines import Failure, FailureKind
-from farm.registry import strategy
+from farm.registry import described
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import active_attempts, locked_attempts
@@ -268,7 +268,7 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
             evidence=evidence,
             failure=end.failure,
             now=now,
-            traffic=strategy(attempt.spec.strategy).traffic,
+            traffic=described(attempt.spec.strategy).traffic,
         )
     return Ending(
         token=attempt.token,
@@ -284,7 +284,7 @@ def _clocks(attempt: AttemptView) -> Sequence[int]:
 
 
 def _is_synchronous(attempt: AttemptView) -> bool:
-    return strategy(attempt.spec.strategy).facts.is_synchronous
+    return described(attempt.spec.strategy).facts.is_synchronous
 
 
 def _write_together(

@@ -11,7 +11,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.gang.retries import RetryPolicy
 from farm.gang.views import AttemptView
 from farm.messages.commands import Command, StartRank
-from farm.registry import strategy
+from farm.registry import described
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def outgoing_of(
     Raises:
         InvalidSpec: its strategy is none of this version's.
     """
-    strategy(attempt.spec.strategy)  # or its ranks would find out, one after the other
+    described(attempt.spec.strategy)  # or its ranks would find out, one after the other
     return [
         Outgoing(attempt.ranks[rank].agent_id, command)
         for rank, command in commands_for(attempt, state, ranks, limits=limits).items()

@@ -178,8 +178,8 @@ class Engine(Protocol):
         ...
 
 
-class Strategy(Protocol):
-    """A way to distribute the training over ranks."""
+class Described(Protocol):
+    """What is known of a way to distribute a training without running it."""
 
     @property
     def facts(self) -> StrategyFacts: ...
@@ -190,6 +190,10 @@ class Strategy(Protocol):
         What servers send is theirs and not counted here.
         """
         ...
+
+
+class Strategy(Described, Protocol):
+    """A way to distribute the training of the farm's own models over ranks."""
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
         """Import the framework and set up its threads and devices, before anything is connected.

@@ -17,7 +17,7 @@ _CONNECTION = frozenset(
         *("DistNetworkError", "DistStoreError", "DistBackendError"),
     }
 )
-_MEMORY = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})
+_MEMORY = frozenset({"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"})
 # For what gloo says of a connection, and for a failed allocation, PyTorch raises RuntimeErrors.
 _GLOO = re.compile(r"\bgloo/|Connection (?:closed|reset) by peer|Timed out waiting \d+ms for ")
 _NOT_ALLOCATED = "DefaultCPUAllocator: can't allocate memory"
@@ -62,22 +62,23 @@ def failure_of(error: BaseException, *, world_size: int) -> Failure:
     """
     if isinstance(error, RankFailed):
         return Failure(kind=error.kind, message=str(error))
-    name = type(error).__name__
-    text = text_of(error)
-    if isinstance(error, MemoryError) or name in _MEMORY or _NOT_ALLOCATED in text:
-        kind = FailureKind.OUT_OF_MEMORY
-    elif (name == "UnknownError" and "Could not start gRPC server" in text) or (
+    name = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
+    kind = kind_of(name, text_of(error), world_size=world_size)
+    return Failure(kind=kind, message=_one_line(error, type(error).__name__))
+
+
+def kind_of(name: str, text: str, *, world_size: int) -> FailureKind:
+    """Return what an exception stands for, by the name of its class and what it says."""
+    if name in _MEMORY or _NOT_ALLOCATED in text:
+        return FailureKind.OUT_OF_MEMORY
+    if (name == "UnknownError" and "Could not start gRPC server" in text) or (
         name == "DistNetworkError" and "EADDRINUSE" in text
     ):
         # The first: between the check of the port and TensorFlow's own bind somebody was quicker.
-        kind = FailureKind.PORT_TAKEN
-    elif world_size > 1 and (
-        name in _CONNECTION or _COORDINATION in text or _is_of_gloo(name, text)
-    ):
-        kind = FailureKind.PEER_LOST
-    else:
-        kind = FailureKind.TRAINER_RAISED
-    return Failure(kind=kind, message=_one_line(error, name))
+        return FailureKind.PORT_TAKEN
+    if world_size > 1 and (name in _CONNECTION or _COORDINATION in text or _is_of_gloo(name, text)):
+        return FailureKind.PEER_LOST
+    return FailureKind.TRAINER_RAISED
 
 
 def text_of(error: BaseException) -> str:

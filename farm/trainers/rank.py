@@ -30,6 +30,7 @@ from farm.trainers.models.model_file import ModelFile
 from farm.trainers.models.spawned import serve_spawned
 from farm.trainers.processes.line import EventWriter
 from farm.trainers.processes.process import Orders, report_own_kills
+from farm.trainers.script.rank import run_script
 from farm.values.codec import from_text
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,10 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
         FarmError: a reason with a name. Whatever the framework raises passes through.
     """
     job = assignment.job
+    launcher = registry.launcher(job.strategy)
+    if launcher is not None:
+        run_script(assignment, launcher, line=line, orders=orders)
+        return
     file = None if assignment.model_file is None else Path(assignment.model_file)
     model, dataset = registry.model(job.model, file=file), registry.dataset(job.dataset)
     if isinstance(model, ModelFile):

@@ -106,6 +106,7 @@ class Name:
 
     pattern: str = ""
     expected: str = ""
+    most: int = MAX_NAME_CHARACTERS
 
     def read(self, value: object, where: str) -> str:
         """Return the text.
@@ -118,8 +119,8 @@ class Name:
             raise InvalidSpec(where, value, self.expected or "a text of printable characters")
         if self.pattern and not re.fullmatch(self.pattern, value):
             raise InvalidSpec(where, value, self.expected)
-        if len(value) > MAX_NAME_CHARACTERS:
-            raise InvalidSpec(where, value, f"at most {MAX_NAME_CHARACTERS} characters")
+        if len(value) > self.most:
+            raise InvalidSpec(where, value, f"at most {self.most} characters")
         return value
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from farm.configuration.model_files import file_of
+from farm.configuration.scripts import script_of
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
@@ -311,6 +312,8 @@ def assignment_of(command: StartRank, role: str, config: AgentConfig) -> Assignm
     """Return the first line for a process of that role."""
     name = file_of(command.spec.model)
     path = None if name is None else config.models.path_of(name)
+    script_name = script_of(command.spec.model)
+    script = None if script_name is None else config.scripts.path_of(script_name)
     # The agent ends a rank whose time is over; this ends one whose agent cannot.
     cpu_s = math.ceil((command.spec.time_limit_s + _CPU_GRACE_S) * len(config.cpus))
     return Assignment(
@@ -320,6 +323,7 @@ def assignment_of(command: StartRank, role: str, config: AgentConfig) -> Assignm
         cpus=config.cpus,
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
+        script=None if script is None else str(script),
         interface=config.interface,
         limits=dataclasses.replace(config.trainer_limits, cpu_s=cpu_s),
     )

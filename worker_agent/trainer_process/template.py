@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from farm.configuration.scripts import LAUNCHED
 from farm.configuration.spec import PYTORCH_NAMES
 from worker_agent.supervisor.events import Post, TemplateGone, TemplateReady
 from worker_agent.trainer_process.child import Child
@@ -101,7 +102,7 @@ class TemplateProcess:
 
     def serves(self, strategy: str) -> bool:
         """Whether it has imported what trainers of this strategy need: TensorFlow, not PyTorch."""
-        return not strategy.startswith(PYTORCH_NAMES)
+        return not (strategy.startswith(PYTORCH_NAMES) or strategy in LAUNCHED)
 
     def fork(self, descriptors: Sequence[int]) -> int | None:
         """Have a trainer forked with these as its standard descriptors; return its pid.

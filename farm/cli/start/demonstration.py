@@ -18,16 +18,19 @@ from farm.cli.start.own_farm import engine_of, finish
 from farm.cli.start.up import stay_up
 from farm.cli.sweeps.results import print_cells
 from farm.cli.sweeps.sweep_answers import print_answers
+from farm.configuration.spec import EMULATORS, EXACT_EMULATION
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
+from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState, SweepState
 from farm.measuring.noise import disturbed_by
 from farm.recommend.sweep_answers import answers_for
+from farm.store.agents.agents import list_agents
 from farm.store.engine import reading, writing
 from farm.store.sweeps.jobs import list_jobs, request_cancel_sweep
 from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
-from farm.submission import plan, submit
+from farm.submission import SubmissionPlan, plan, submit
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
@@ -41,19 +44,22 @@ def demonstrate(
     *,
     sweep: dict[str, Any],
     and_exit: bool,
+    show: Callable[[sa.Engine, int], None] | None = None,
 ) -> bool:
     """Measure a sweep on the farm that `start` makes; return whether every job succeeded.
 
-    Unless `and_exit`, the farm then stays up with its dashboard until Ctrl-C.
+    `show` tells of its results in the place of the usual table and advice. Unless `and_exit`, the
+    farm then stays up with its dashboard until Ctrl-C.
 
     Raises:
+        InvalidSpec: no agent of the farm could serve some of its jobs.
         click.Abort: stopped before the sweep was over.
     """
     succeeded = None
     with StopSignals() as signals:
         try:
             with start(signals) as farm:
-                succeeded = _measure(farm, signals, sweep=sweep)
+                succeeded = _measure(farm, signals, sweep=sweep, show=show or print_results)
                 if not and_exit:
                     click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
                     if (hint := command_hint()) is not None:
@@ -71,31 +77,52 @@ def gang_widths(agents: int) -> list[int]:
     return sorted({2**k for k in range(1, agents.bit_length()) if 2**k <= agents} | {agents})
 
 
-def _measure(farm: EmbeddedFarm, signals: StopSignals, *, sweep: dict[str, Any]) -> bool:
-    """Run the sweep and print what it measured; return whether every job succeeded."""
+def _measure(
+    farm: EmbeddedFarm,
+    signals: StopSignals,
+    *,
+    sweep: dict[str, Any],
+    show: Callable[[sa.Engine, int], None],
+) -> bool:
+    """Run the sweep and show what it measured; return whether every job succeeded."""
+    planned = plan(sweep)
     with engine_of(farm) as engine:
-        sweep_id = _submit(engine, sweep)
+        _check_abilities(engine, planned)
+        sweep_id = _submit(engine, planned)
         try:
             summary = finish(farm, signals, engine=engine, sweep_id=sweep_id)
         except BaseException:
             # The next farm in this folder shall not begin with what this one left.
             _cancel(engine, sweep_id)
             raise
-        _print_results(engine, sweep_id)
+        show(engine, sweep_id)
     return summary.counts[JobState.SUCCEEDED] == summary.job_count
 
 
-def _submit(engine: sa.Engine, sweep: dict[str, Any]) -> int:
+def _check_abilities(engine: sa.Engine, planned: SubmissionPlan) -> None:
+    """Refuse jobs that would wait for ever, since this farm gets no other agents."""
+    with reading(engine) as session:
+        offered = [set(agent.facts.get("capabilities", ())) for agent in list_agents(session)]
+    for job in planned.expansion.jobs:
+        for ability in sorted(job.required_capabilities):
+            if sum(ability in own for own in offered) >= job.rank_count:
+                continue
+            if ability in (EXACT_EMULATION, *EMULATORS):
+                expected = "a network that this machine can emulate; see `farm lab` (it needs root)"
+                raise InvalidSpec("network", ability, expected)
+            raise InvalidSpec("agents", ability, f"{job.rank_count} agents that can do this")
+
+
+def _submit(engine: sa.Engine, planned: SubmissionPlan) -> int:
     """Enqueue the sweep, after cancelling what a killed demo has left unfinished."""
     with reading(engine) as session:
         unfinished = [
             found.sweep_id
             for found in list_sweeps(session)
-            if found.name == sweep["name"] and found.state is not SweepState.FINISHED
+            if found.name == planned.sweep.name and found.state is not SweepState.FINISHED
         ]
     for sweep_id in unfinished:
         _cancel(engine, sweep_id)
-    planned = plan(sweep)
     with writing(engine) as session:
         return submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
 
@@ -105,7 +132,7 @@ def _cancel(engine: sa.Engine, sweep_id: int) -> None:
         request_cancel_sweep(session, sweep_id, now=dt.datetime.now(dt.UTC))
 
 
-def _print_results(engine: sa.Engine, sweep_id: int) -> None:
+def print_results(engine: sa.Engine, sweep_id: int) -> None:
     """Print this sweep's cells and what follows from them."""
     prices = prices_or_none(settings())
     with reading(engine) as session:

@@ -244,13 +244,14 @@ def _figures(
         steps_between_averages=spec.steps_between_averages,
     )
     is_training = spec.training_pass is TrainingPass.FORWARD_BACKWARD
+    gradient_bytes = started.gradient_bytes if is_training else None
     return AttemptFigures(
         spec=spec,
         ranks=evidence.outcomes,
         timed_steps_s=evidence.timed_steps_s,
         train_examples_count=prepared.dataset.train_examples_count,
         is_synchronous=evidence.is_synchronous,
-        traffic=traffic(shape, started.gradient_bytes) if traffic and is_training else None,
+        traffic=traffic(shape, gradient_bytes) if traffic and gradient_bytes is not None else None,
     )
 
 

@@ -22,10 +22,6 @@ from dataclasses import dataclass
 
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import (
-    INTERFACE,
-    TIMED_PARTS,
-    WINDOW_CPU_RATIO,
-    WINDOW_TRAINING_S,
     Assignment,
     Epoch,
     FailureKind,
@@ -33,7 +29,6 @@ from farm.messages.trainer_lines import (
     StepProfile,
     TrainerResult,
 )
-from farm.sampling.ticks import TICK_S
 from farm.trainers.contracts import Engine, Evaluation
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.batches import StepBatch, endless_steps, epoch_steps
@@ -42,8 +37,6 @@ from farm.trainers.loop.runner import Passed, StepRunner
 from farm.trainers.loop.step_profile import step_profile
 from farm.trainers.loop.window import TimedWindow
 from farm.trainers.processes.line import EventWriter
-from farm.values.codec import to_json
-from farm.values.ranges import MOST_COUNTED_SHARE
 
 # Enough for a median. Every rank must run as many, so the number may not depend on the clock.
 PROFILED_STEP_COUNT = 10
@@ -78,7 +71,6 @@ class Training:
         self._examples_count = examples_count
         self._batch_weights = batch_weights
         self._runner = StepRunner(engine, line, connect_s=connect_s)
-        self._interface = assignment.interface
         self._core_count = len(assignment.cpus)
         self._window = TimedWindow(assignment.interface)
         self._barrier_count = 0
@@ -119,10 +111,7 @@ class Training:
             details={
                 **self._engine.settings,
                 "batch_weights": self._batch_weights,
-                INTERFACE: self._interface,
-                TIMED_PARTS: to_json([p for p in window.parts if p.end_s - p.begin_s >= TICK_S]),
-                WINDOW_TRAINING_S: window.duration_s,
-                WINDOW_CPU_RATIO: _share(window.cpu_s / window.duration_s / self._core_count),
+                **window.details(self._core_count),
                 "val_loss": evaluation.val_loss if evaluation else None,
                 "weights_sum": weights.total,
                 "weights_square_sum": weights.total_of_squares,
@@ -262,11 +251,6 @@ def _until_full(stream: Iterator[StepBatch], full_step_count: int) -> Iterator[S
         step = next(stream)
         yield step
         full_step_count -= not step.is_partial
-
-
-def _share(ratio: float) -> float | None:
-    """Return the share; None where the time was too short beside reading two clocks."""
-    return ratio if ratio <= MOST_COUNTED_SHARE else None
 
 
 def _epoch(epoch: int, passed: Passed, evaluation: Evaluation | None) -> Epoch:

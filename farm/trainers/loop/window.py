@@ -6,11 +6,20 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from farm.messages.trainer_lines import TimedPart
+from farm.messages.trainer_lines import (
+    INTERFACE,
+    TIMED_PARTS,
+    WINDOW_CPU_RATIO,
+    WINDOW_TRAINING_S,
+    TimedPart,
+)
 from farm.sampling.byte_count import TCP_INFO_BYTES, ByteCount, tcp_byte_count
+from farm.sampling.ticks import TICK_S
+from farm.values.codec import to_json
+from farm.values.ranges import MOST_COUNTED_SHARE
 
 # Of this process's own network namespace. /sys/class/net has the interfaces of the namespace in
 # which it was mounted, and none of a lab's host.
@@ -44,7 +53,17 @@ class TimedWindow:
     to the last end.
     """
 
-    def __init__(self, interface: str, *, statistics: Path = STATISTICS) -> None:
+    def __init__(
+        self,
+        interface: str,
+        *,
+        statistics: Path = STATISTICS,
+        connections: Callable[[], Connections | None] | None = None,
+        cpu_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        """Count this process, or what `connections` and `cpu_s` read of others."""
+        self._read_connections = connections or read_connections
+        self._read_cpu_s = cpu_s
         self._interface = interface
         self._statistics = statistics
         self._interface_at_open: ByteCount | None = None
@@ -67,18 +86,20 @@ class TimedWindow:
     def duration_s(self) -> float:
         return math.fsum(part.end_s - part.begin_s for part in self.parts)
 
-    def open(self) -> None:
-        self._connections_at_open = read_connections()
+    def open(self, at_s: float | None = None) -> None:
+        """Begin a part, now or at an instant that has just passed."""
+        self._connections_at_open = self._read_connections()
         self._interface_at_open = read_interface(self._interface, statistics=self._statistics)
         self._ended_s = None
-        self._cpu_at_open_s = time.process_time()
-        self._opened_at_s = time.monotonic()
+        self._cpu_at_open_s = self._read_cpu_s()
+        self._opened_at_s = time.monotonic() if at_s is None else at_s
         if self.begun_s is None:
             self.begun_s = self._opened_at_s
 
-    def stop(self) -> None:
-        self._ended_s = time.monotonic()
-        self.cpu_s += time.process_time() - self._cpu_at_open_s
+    def stop(self, at_s: float | None = None) -> None:
+        """End the time of a part, now or at an instant that has just passed."""
+        self._ended_s = time.monotonic() if at_s is None else at_s
+        self.cpu_s += self._read_cpu_s() - self._cpu_at_open_s
 
     def close(self) -> None:
         if self._ended_s is None:
@@ -89,13 +110,27 @@ class TimedWindow:
             TimedPart(begin_s=self._opened_at_s - self.begun_s, end_s=self._ended_s - self.begun_s)
         )
         interface = read_interface(self._interface, statistics=self._statistics)
-        connections = read_connections()
+        connections = self._read_connections()
         self.interface_bytes = _add(
             self.interface_bytes, _difference(self._interface_at_open, interface)
         )
         self.payload_bytes = _add(
             self.payload_bytes, growth(self._connections_at_open, connections)
         )
+
+    def details(self, core_count: int) -> dict[str, object]:
+        """Return what a result tells of the window beside its bytes and its length."""
+        return {
+            INTERFACE: self._interface,
+            TIMED_PARTS: to_json([p for p in self.parts if p.end_s - p.begin_s >= TICK_S]),
+            WINDOW_TRAINING_S: self.duration_s,
+            WINDOW_CPU_RATIO: _share(self.cpu_s / self.duration_s / core_count),
+        }
+
+
+def _share(ratio: float) -> float | None:
+    """Return the share; None where the time was too short beside reading two clocks."""
+    return ratio if ratio <= MOST_COUNTED_SHARE else None
 
 
 def _difference(before: ByteCount | None, after: ByteCount | None) -> ByteCount | None:

@@ -72,6 +72,7 @@ def test_a_strategy_trains_and_sends_what_its_theory_says(
     # The last steps may be fewer than it takes until the next average.
     every = job.steps_between_averages
     step_count = ended[0].window_step_count // every * every
+    assert told.gradient_bytes is not None
     expected = strategy.traffic(shape, told.gradient_bytes).bytes * step_count
     assert expected <= sent <= 1.1 * expected
     for result in ended:

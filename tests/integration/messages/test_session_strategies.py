@@ -76,6 +76,7 @@ def test_synchronous_ranks_train_as_one_machine_does(
         assert result.profile is not None
         assert 0.0 < result.profile.communication_s < result.profile.step_time_s
     gradient_bytes = trainers[0].seen(Started)[0].gradient_bytes
+    assert gradient_bytes is not None
     # Rank 0 of a central reduction sends to all others and receives from each.
     is_central = job.strategy == "central_reduce"
     times = (job.world_size - 1, 1, 1) if is_central else (1, 1)
@@ -99,6 +100,7 @@ def test_asynchronous_ranks_say_how_stale_their_updates_were(tmp_path: Path) -> 
     with gang(replace(PS_ASYNC, steps=60, warmup_step_count=1), tmp_path) as trainers:
         ended = results(trainers)[:2]
     gradient_bytes = trainers[0].seen(Started)[0].gradient_bytes
+    assert gradient_bytes is not None
     for result in ended:
         assert_each_gradient_passed_once(result, gradient_bytes)
         assert result.exchange is not None
@@ -134,6 +136,7 @@ def test_a_forward_pass_pulls_and_pushes_nothing(tmp_path: Path) -> None:
     with gang(job, tmp_path) as trainers:
         ended = results(trainers)[:2]
     gradient_bytes = trainers[0].seen(Started)[0].gradient_bytes
+    assert gradient_bytes is not None
     for result in ended:
         assert result.exchange is not None
         assert result.exchange.update_count == 0

@@ -47,6 +47,7 @@ def train(job: JobSpec, folder: Path) -> list[TrainerResult]:
         [started] = trainers[0].seen(Started)
     every = job.steps_between_averages
     shape = GangShape(world_size=job.world_size, steps_between_averages=every)
+    assert started.gradient_bytes is not None
     theory = registry.strategy(job.strategy).traffic(shape, started.gradient_bytes)
     # The last steps may be fewer than it takes until the next average.
     step_count = found[0].window_step_count // every * every

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from farm.configuration.axes import AXES
+from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
 from farm.configuration.sweep import (
     AUTO,
     CASE_OPTIONS,
@@ -80,12 +81,16 @@ def _object(name: str, meaning: str, fields: dict[str, Any]) -> Any:
 
 SweepCase = _object(
     "SweepCase",
-    "The cross product of its lists. Either `steps` or `epochs`.",
+    "The cross product of its lists. Either `steps` or `epochs`; either `script`, or `model`, "
+    "`dataset` and `strategy`.",
     {
         **{
-            axis.name: _axis(axis.type) if axis.is_required else _not_required[_axis(axis.type)]
+            axis.name: _axis(axis.type)
+            if axis.is_required and axis.name not in TOLD_BY_SCRIPT
+            else _not_required[_axis(axis.type)]
             for axis in AXES
         },
+        **{key: _not_required[Any] for key in CASE_KEYS},
         **_optional(CASE_OPTIONS),
     },
 )

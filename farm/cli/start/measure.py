@@ -1,0 +1,224 @@
+"""`farm measure`: a training script of your own, unchanged, on a farm of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from farm.cli.output import json_option, print_json
+from farm.cli.ranges import whole_numbers
+from farm.cli.session import settings
+from farm.cli.start.bundle import ScriptBundle, bundle
+from farm.cli.start.demonstration import demonstrate, print_results
+from farm.cli.start.up import to_stderr
+from farm.configuration.scripts import LAUNCHERS
+from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE, JobSpec
+from farm.configuration.sweep import AUTO, DEFAULT_STEPS
+from farm.embedded.cores import share_cores
+from farm.embedded.farm import EmbeddedFarm
+from farm.embedded.signals import StopSignals
+from farm.embedded.sites import local_site
+from farm.errors import InvalidSpec
+from farm.gang.lifecycle import JobState
+from farm.recommend.sweep_answers import answers_for
+from farm.settings.server import Settings
+from farm.store.engine import reading
+from farm.store.measurements.measurements import MeasurementFilter, list_measurements
+from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps.jobs import list_jobs
+from farm.store.tables import JobRow
+from farm.submission import plan
+from farm.text.nouns import counted
+from farm.values.codec import from_json
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_INTERPRETERS = ("python", "python3")
+_MOST_JOBS = 100_000
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.option("--world-size", "world_sizes", default="1,2", show_default=True, metavar="N,...")
+@click.option(
+    "--global-batch-size",
+    "batch_sizes",
+    required=True,
+    metavar="N,...",
+    help="Examples in one step of all ranks together.",
+)
+@click.option("--one-way-delay-ms", "delays_ms", metavar="MS,...", help="Needs an emulator.")
+@click.option("--launcher", default="torch", show_default=True, type=click.Choice(list(LAUNCHERS)))
+@click.option("--steps", default=DEFAULT_STEPS, show_default=True, type=click.IntRange(min=1))
+@click.option("--warmup-steps", default=5, show_default=True, type=click.IntRange(min=0))
+@click.option("--repetitions", default="1", show_default=True, metavar="R|auto")
+@click.option(
+    "--parameter",
+    "parameters",
+    multiple=True,
+    metavar="NAME=V1,V2",
+    help="Values of {NAME} in COMMAND; repeat for others.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the script's files and the jobs only.")
+@json_option
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.pass_context
+def measure(
+    ctx: click.Context,
+    *,
+    world_sizes: str,
+    batch_sizes: str,
+    delays_ms: str | None,
+    launcher: str,
+    steps: int,
+    warmup_steps: int,
+    repetitions: str,
+    parameters: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Measure a training script of your own on each number of ranks, and say what is worth it.
+
+    COMMAND is `python SCRIPT ARGS...`. Words in braces are filled in: {per_rank_batch_size},
+    {global_batch_size}, {world_size}, {rank}, {seed}, {data_dir} and your own --parameter. The
+    steps of PyTorch optimizers and of Keras' fit are noticed; other scripts call benchfarm.step()
+    after each. After the warm-up and the timed steps each rank is ended.
+
+    A farm of its own runs on this machine meanwhile, one agent a rank, with all results in
+    FARM_HOME. Exit status: 0 every job succeeded, 1 one failed, 2 wrong usage.
+    """
+    loaded = settings()
+    script, args = _script_of(command)
+    made = bundle(script, into=loaded.home / "scripts")
+    case: dict[str, Any] = {
+        "script": made.script.name,
+        "script_sha256": made.sha256,
+        "launcher": launcher,
+        "args": args,
+        "parameters": dict(_parameter(text) for text in parameters),
+        "world_size": _numbers("--world-size", world_sizes, most=MAX_WORLD_SIZE),
+        "global_batch_size": _numbers(
+            "--global-batch-size", batch_sizes, most=MAX_GLOBAL_BATCH_SIZE
+        ),
+        "steps": steps,
+        "warmup_steps": warmup_steps,
+    }
+    if delays_ms is not None:
+        case["one_way_delay_ms"] = _delays(delays_ms)
+    sweep = {
+        "name": f"measure {made.script.name}",
+        "repetitions": _repetitions(repetitions),
+        "case": [case],
+    }
+    planned = plan(sweep)  # refused before a farm is started
+    if dry_run:
+        _print_plan(made, [job.model for job in planned.expansion.jobs])
+        return
+    agents = max(case["world_size"])
+    cores = share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
+
+    def start(signals: StopSignals) -> EmbeddedFarm:
+        to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
+        return _farm(loaded, made, cores, signals=signals)
+
+    show = _print_json if as_json else print_results
+    ctx.exit(0 if demonstrate(start, sweep=sweep, and_exit=True, show=show) else 1)
+
+
+def _farm(
+    loaded: Settings, made: ScriptBundle, cores: list[tuple[int, ...]], *, signals: StopSignals
+) -> EmbeddedFarm:
+    sites = [
+        local_site(number, cpus=cpus, home=loaded.home.absolute())
+        for number, cpus in enumerate(cores)
+    ]
+    own = {"AGENT_SCRIPTS": "installed", "AGENT_SCRIPT_DIR": str(made.script.parent.absolute())}
+    sites = [dataclasses.replace(site, settings={**site.settings, **own}) for site in sites]
+    return EmbeddedFarm(loaded, sites=sites, signals=signals, report=to_stderr)
+
+
+def _script_of(command: tuple[str, ...]) -> tuple[Path, list[str]]:
+    """Return the script and its arguments; `python` means this farm's interpreter."""
+    words = list(command)
+    if words[0] in _INTERPRETERS:
+        words = words[1:]
+    if not words or words[0].startswith("-") or not words[0].endswith(".py"):
+        raise InvalidSpec("COMMAND", " ".join(command), "python SCRIPT.py ARGS...")
+    return Path(words[0]), words[1:]
+
+
+def _numbers(option: str, text: str, *, most: int) -> list[int]:
+    return list(whole_numbers(option, text, most=most, example="1,2,4"))
+
+
+def _delays(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidSpec("--one-way-delay-ms", text, "numbers such as 0,20") from None
+
+
+def _repetitions(text: str) -> int | str:
+    if text == AUTO:
+        return AUTO
+    if not text.isdecimal() or not int(text):
+        raise InvalidSpec("--repetitions", text, f"a number from 1, or {AUTO}")
+    return int(text)
+
+
+def _parameter(text: str) -> tuple[str, list[str]]:
+    name, sign, values = text.partition("=")
+    if not (name and sign and values):
+        raise InvalidSpec("--parameter", text, "NAME=V1,V2")
+    return name, values.split(",")
+
+
+def _print_plan(made: ScriptBundle, jobs: list[str]) -> None:
+    click.echo(f"{counted(len(made.names), 'file')} of the script:")
+    for name in made.names:
+        click.echo(f"  {name}")
+    click.echo(f"{counted(len(jobs), 'job')}")
+
+
+def _print_json(engine: sa.Engine, sweep_id: int) -> None:
+    """Print the one object of the command: its jobs, what is recommended, and what is doubtful."""
+    with reading(engine) as session:
+        jobs = list_jobs(session, sweep_id=sweep_id, limit=_MOST_JOBS)
+        which = MeasurementFilter(sweep_id=sweep_id)
+        measured = {m.job_id: m for m in list_measurements(session, which, limit=_MOST_JOBS)}
+        answers = answers_for(session, sweep_id)
+    best = next((a for a in answers if a.answer.recommended is not None), None)
+    doubts = [w for a in answers for w in (*a.answer.cautions, *a.answer.warnings)]
+    print_json(
+        {
+            "sweep_id": sweep_id,
+            "jobs": [_job_json(job, measured.get(job.id)) for job in jobs],
+            "recommended": None if best is None else best.to_json()["recommended"],
+            "warnings": list(dict.fromkeys(doubts)),
+        }
+    )
+
+
+def _job_json(job: JobRow, measured: MeasurementRow | None) -> dict[str, object]:
+    spec = from_json(JobSpec, job.spec)
+    succeeded = job.state is JobState.SUCCEEDED
+    return {
+        "job_id": job.id,
+        "state": job.state.value,
+        "world_size": job.world_size,
+        "global_batch_size": job.global_batch_size,
+        "one_way_delay_s": 0.0 if spec.network is None else spec.network.one_way_delay_s,
+        "command": job.model,
+        "repetition": job.repetition,
+        "step_time_s": measured.step_time_s if measured else None,
+        "step_count": spec.steps if succeeded else None,
+        "throughput_examples_per_s": measured.throughput_examples_per_s if measured else None,
+        "failure_kind": job.failure_kind,
+        "failure_reason": None if succeeded else job.reason,
+        "flags": [] if measured is None else measured.flags,
+    }

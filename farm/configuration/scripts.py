@@ -1,0 +1,236 @@
+"""Training scripts of a user's own: how a sweep names one, and its command line. Pure.
+
+A case says `script = "train.py"`, its `launcher`, its `args` and its `[case.parameters]`. A job has
+them where it has a model and a strategy of the farm's own: the launcher is its strategy, and its
+model is the command, with the values of the parameters in it. So whatever tells models apart tells
+apart what a script computes. What each rank fills in stays in braces:
+
+    script:train.py@b005a2175131 --batch-size '{per_rank_batch_size}' --hidden 256
+
+Only this travels; an agent that has the file, and whose operator allows it, says so by a
+capability. Behind the @ are the first digits of `script_sha256`, if the sweep has it: another
+content is another model.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.model_files import is_file_name
+from farm.errors import InvalidSpec
+from farm.values.fields import Whole, did_you_mean
+
+PREFIX = "script:"
+OWN_DATA = "script"  # the data set of a script, which loads its own
+# By the launcher's name in a sweep: what starts the ranks of a script, as a strategy.
+LAUNCHERS: Mapping[str, StrategyFacts] = {
+    "torch": StrategyFacts(
+        name="torch_script",
+        summary="a script of your own, started as `torchrun` would",
+        framework="torch",
+        chooses_ports=True,
+    ),
+    "tensorflow": StrategyFacts(
+        name="tensorflow_script",
+        summary="a script of your own, with the gang in `TF_CONFIG`",
+        framework="tensorflow",
+    ),
+    "none": StrategyFacts(
+        name="plain_script",
+        summary="a script of your own, with the gang in `FARM_RANK_ADDRESSES`",
+        framework="script",
+        chooses_ports=True,
+    ),
+}
+LAUNCHED = frozenset(facts.name for facts in LAUNCHERS.values())
+
+# Keys of a case that stand for axes, and what they mean.
+CASE_KEYS: Mapping[str, str] = {
+    "script": "Python file that the agents have, instead of `model`, `dataset` and `strategy`",
+    "script_sha256": "of its content, by which versions are told apart",
+    "launcher": "what the script expects: `torch` (the default), `tensorflow` or `none`",
+    "args": "its arguments, a list or one text, with placeholders such as `{per_rank_batch_size}`",
+    "parameters": "a table `[case.parameters]` of further placeholders, each a value or a list",
+    "examples_per_epoch": "how many examples an epoch has, for its time",
+}
+TOLD_BY_SCRIPT = ("model", "dataset", "strategy")
+_NOT_BESIDE_SCRIPT = (*TOLD_BY_SCRIPT, "epochs")
+PER_RANK = "per_rank_batch_size"
+# What the ranks of a job fill in beside the values of axes.
+_OF_RANKS = (PER_RANK, "rank", "seed", "data_dir")
+MOST_PARAMETERS = 20
+MOST_EXAMPLES = 10**12
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_VERSION_DIGITS = 12
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def script_of(model: str) -> str | None:
+    """Return the file's name that a job's model stands for; None: it is no script."""
+    if not model.startswith(PREFIX):
+        return None
+    return model.removeprefix(PREFIX).partition(" ")[0].partition("@")[0]
+
+
+def capability_of(name: str) -> str:
+    """Return what an agent says that has the script, such as "script:train.py"."""
+    return f"{PREFIX}{name}"
+
+
+def files_of(capabilities: Iterable[str]) -> set[str]:
+    """Return the scripts that these capabilities speak of."""
+    return {name for one in capabilities if (name := script_of(one)) is not None}
+
+
+def words_of(model: str, values: Mapping[str, object]) -> list[str]:
+    """Return the arguments of the command, with the `values` in the place of their names.
+
+    A word in braces that is not among them stays: it may be JSON, or a format of the script's own.
+    """
+    return [_filled(word, values) for word in shlex.split(model.partition(" ")[2])]
+
+
+def names_per_rank_batch(model: str) -> bool:
+    """Whether the command has the examples of one rank in it."""
+    return f"{{{PER_RANK}}}" in model
+
+
+def examples_per_epoch(dataset: str) -> int | None:
+    """Return how many examples an epoch of the script has, if the sweep has said so."""
+    count = dataset.removeprefix(f"{OWN_DATA}:")
+    return int(count) if count != dataset and count.isdecimal() else None
+
+
+def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) -> dict[str, object]:
+    """Return a case that names a script with the values of axes in its place.
+
+    `axes`: the names of all axes. Each combination of the parameters' values is one model.
+
+    Raises:
+        InvalidSpec: a key is of another type or contradicts another, a placeholder is not known, or
+            values reach no placeholder.
+    """
+    for name in _NOT_BESIDE_SCRIPT:
+        if name in case:
+            raise InvalidSpec(f"{where}{name}", case[name], "nothing beside script")
+    launcher = case.get("launcher", "torch")
+    if not isinstance(launcher, str) or launcher not in LAUNCHERS:
+        raise InvalidSpec(f"{where}launcher", launcher, f"one of {', '.join(LAUNCHERS)}")
+    parameters = _read_parameters(case.get("parameters", {}), axes, where=f"{where}parameters")
+    words = _read_args(case.get("args", []), where=f"{where}args")
+    used = {name for word in words for name in _PLACEHOLDER.findall(word)}
+    known = (*(name for name in axes if name not in TOLD_BY_SCRIPT), *_OF_RANKS, *parameters)
+    for name in sorted(used):
+        if name not in known:
+            expected = f"a placeholder of {', '.join(known)}{did_you_mean(name, known)}"
+            raise InvalidSpec(f"{where}args", f"{{{name}}}", expected)
+    _refuse_unused(case, parameters, used, where=where)
+    name = _read_name(case, where=where)
+    data = OWN_DATA
+    if (count := case.get("examples_per_epoch")) is not None:
+        data += f":{Whole(1, MOST_EXAMPLES).read(count, f'{where}examples_per_epoch')}"
+    return {
+        **{key: value for key, value in case.items() if key not in CASE_KEYS},
+        "model": [
+            _command(name, words, dict(zip(parameters, values, strict=True)))
+            for values in itertools.product(*parameters.values())
+        ],
+        "dataset": data,
+        "strategy": LAUNCHERS[launcher].name,
+    }
+
+
+def _read_name(case: Mapping[str, object], *, where: str) -> str:
+    script, sha256 = case["script"], case.get("script_sha256")
+    if not isinstance(script, str) or not is_file_name(script):
+        expected = "a file's name of letters, digits, '_' and '-' that ends in .py"
+        raise InvalidSpec(f"{where}script", script, expected)
+    if sha256 is None:
+        return script
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise InvalidSpec(f"{where}script_sha256", sha256, "64 hexadecimal digits")
+    return f"{script}@{sha256[:_VERSION_DIGITS]}"
+
+
+def _read_args(given: object, *, where: str) -> list[str]:
+    if isinstance(given, str):
+        try:
+            given = shlex.split(given)
+        except ValueError as error:
+            raise InvalidSpec(where, given, f"words as in a shell ({error})") from None
+    if not isinstance(given, list) or not all(_is_word(word) for word in given):
+        raise InvalidSpec(where, given, "a list of texts")
+    return given
+
+
+def _is_word(word: object) -> bool:
+    return isinstance(word, str) and word.isprintable()
+
+
+def _read_parameters(
+    given: object, axes: Collection[str], *, where: str
+) -> dict[str, tuple[str, ...]]:
+    """Return the values of each parameter as texts, as they were written."""
+    if not isinstance(given, Mapping):
+        raise InvalidSpec(where, given, "a table of values by name")
+    if len(given) > MOST_PARAMETERS:
+        raise InvalidSpec(where, len(given), f"at most {MOST_PARAMETERS} parameters")
+    found: dict[str, tuple[str, ...]] = {}
+    for name, values in given.items():
+        at = f"{where}.{name}"
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidSpec(at, name, "a name of small letters, digits and '_'")
+        if name in (*axes, *_OF_RANKS, *CASE_KEYS):
+            raise InvalidSpec(at, name, "another name: this one has a meaning already")
+        listed = values if isinstance(values, list) else [values]
+        if not listed:
+            raise InvalidSpec(at, values, "at least one value")
+        found[name] = tuple(dict.fromkeys(_text_of(value, at) for value in listed))
+    return found
+
+
+def _text_of(value: object, where: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if not _is_word(value):
+        raise InvalidSpec(where, value, "a text, a number, true or false")
+    return str(value)
+
+
+def _refuse_unused(
+    case: Mapping[str, object],
+    parameters: Mapping[str, Sequence[str]],
+    used: Collection[str],
+    *,
+    where: str,
+) -> None:
+    """Refuse values that would be told apart and make no difference to the script."""
+    for name, values in parameters.items():
+        if name not in used:
+            expected = f"{{{name}}} in args, or the script never learns of it"
+            raise InvalidSpec(f"{where}parameters.{name}", list(values), expected)
+    batches = case.get("global_batch_size")
+    is_told = not {PER_RANK, "global_batch_size"}.isdisjoint(used)
+    if isinstance(batches, list) and len(batches) > 1 and not is_told:
+        expected = (
+            f"{{{PER_RANK}}} or {{global_batch_size}} in args, or the script never learns of it"
+        )
+        raise InvalidSpec(f"{where}global_batch_size", batches, expected)
+
+
+def _command(name: str, words: Sequence[str], parameters: Mapping[str, str]) -> str:
+    filled = [_filled(word, parameters) for word in words]
+    return " ".join([f"{PREFIX}{name}", *([shlex.join(filled)] if filled else ())])
+
+
+def _filled(word: str, values: Mapping[str, object]) -> str:
+    return _PLACEHOLDER.sub(
+        lambda found: str(values[found[1]]) if found[1] in values else found[0], word
+    )

@@ -1,0 +1,1 @@
+"""Ranks that run a training script of a user's own, unchanged."""

@@ -1,0 +1,92 @@
+"""What starts a script as a rank: the environment in which its framework finds the others.
+
+Of each framework the variables that its own launcher sets: torchrun's for PyTorch, which Hugging
+Face, Lightning, Accelerate and DeepSpeed read as well, TF_CONFIG for TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.scripts import LAUNCHERS
+from farm.messages.trainer_lines import Assignment, GoLine
+
+_WORKER = "worker"
+_TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptLauncher:
+    """`packages`: of which the first that is installed tells the version of the framework."""
+
+    facts: StrategyFacts
+    packages: tuple[str, ...]
+    own_environment: Callable[[Assignment, GoLine], dict[str, str]]
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        """Return nothing as the least that is sent: how a script exchanges is its own affair."""
+        del gang, gradient_bytes
+        return Traffic(messages=0.0, bytes=0.0)
+
+    def framework(self) -> str:
+        """Return the framework and its version, without importing it."""
+        for package in self.packages:
+            try:
+                return f"{self.facts.framework} {importlib.metadata.version(package)}"
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        return self.facts.framework
+
+    def environment(self, assignment: Assignment, go: GoLine) -> Mapping[str, str]:
+        """Return the variables of the gang, for every framework and for this one."""
+        addresses = go.cluster[_WORKER]
+        threads = str(len(assignment.cpus))
+        return {
+            "FARM_RANK": str(assignment.rank),
+            "FARM_WORLD_SIZE": str(len(addresses)),
+            "FARM_RANK_ADDRESSES": ",".join(addresses),
+            # Libraries would start a thread for each core of the machine, not of this rank.
+            "OMP_NUM_THREADS": threads,
+            **self.own_environment(assignment, go),
+        }
+
+
+def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:
+    host, _, port = go.cluster[_WORKER][0].rpartition(":")
+    rank = str(assignment.rank)
+    return {
+        "MASTER_ADDR": host.strip("[]"),
+        "MASTER_PORT": port,
+        "RANK": rank,
+        "WORLD_SIZE": str(len(go.cluster[_WORKER])),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": rank,
+        "NODE_RANK": rank,
+        # Else gloo takes what the host's name stands for, which often is 127.0.1.1.
+        "GLOO_SOCKET_IFNAME": assignment.interface,
+        "NCCL_SOCKET_IFNAME": assignment.interface,
+    }
+
+
+def _tensorflow(assignment: Assignment, go: GoLine) -> dict[str, str]:
+    addresses = go.cluster[_WORKER]
+    if len(addresses) == 1:
+        return {}
+    task = {"type": _WORKER, "index": assignment.rank}
+    return {"TF_CONFIG": json.dumps({"cluster": {_WORKER: list(addresses)}, "task": task})}
+
+
+SCRIPT_LAUNCHERS = (
+    ScriptLauncher(facts=LAUNCHERS["torch"], packages=("torch",), own_environment=_torch),
+    ScriptLauncher(
+        facts=LAUNCHERS["tensorflow"],
+        packages=_TENSORFLOW_PACKAGES,
+        own_environment=_tensorflow,
+    ),
+    ScriptLauncher(facts=LAUNCHERS["none"], packages=(), own_environment=lambda _, __: {}),
+)

@@ -1,0 +1,376 @@
+"""One rank that runs a script of a user's own: from its assignment to its result.
+
+The script runs in a process of its own, by `benchfarm.run`, which marks every step on a pipe. This
+process waits for the marks and tells the agent of the steps between them, as the farm's own loop
+does. The first mark only starts the clock: what came before it is start-up. After the last one the
+script waits until the counters are read, and ends.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+import logging
+import os
+import re
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from farm.configuration.axes import AXES, spec_values
+from farm.configuration.scripts import (
+    PER_RANK,
+    examples_per_epoch,
+    script_of,
+    words_of,
+)
+from farm.messages.trainer_lines import (
+    Assignment,
+    DatasetSource,
+    FailureKind,
+    GoLine,
+    Progress,
+    Ready,
+    Started,
+    StepKind,
+    TrainerResult,
+)
+from farm.processes.tcp_connections import socket_inodes, tcp_connections
+from farm.sampling.byte_count import ByteCount
+from farm.trainers.failures import RankFailed, kind_of
+from farm.trainers.loop.recorder import SEND_INTERVAL_S, StepRecorder
+from farm.trainers.loop.window import TimedWindow
+from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import Orders
+from farm.trainers.script.launchers import ScriptLauncher
+from farm.values.codec import from_text
+
+logger = logging.getLogger(__name__)
+
+MARKS_FD, LAST_MARK, GO_ON_FD = "FARM_MARKS_FD", "FARM_LAST_MARK", "FARM_GO_ON_FD"
+# Importing a framework, loading data and compiling may take so long without a mark.
+_MOST_START_UP_S = 900.0
+# A script that makes no step for so long tells where its threads are, once.
+_SILENT_S = 60.0
+# After its last mark a script may clean up for so long.
+_GRACE_S = 10.0
+_EXCEPTION = 1  # Python's status after one that nobody caught, and of sys.exit("text")
+_TAIL_LINES = 40
+_SHOWN_CHARACTERS = 500
+_RAISED = re.compile(r"(?P<name>[A-Za-z_][\w.]*): (?P<text>.*)|(?P<bare>[A-Z]\w*(Error|Exception))")
+_LOSS_WORDS = ("nan", "inf", "-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """The end of a step, in seconds of CLOCK_MONOTONIC, with what the script has said of it."""
+
+    number: int
+    at_s: float
+    loss: float | None
+
+
+def run_script(
+    assignment: Assignment, launcher: ScriptLauncher, *, line: EventWriter, orders: Orders
+) -> None:
+    """Report ready, wait for go, run the script, and report the result.
+
+    Raises:
+        RankFailed: the script is not here, ended too early, failed, or said that its loss is no
+            number.
+    """
+    job = assignment.job
+    script, sha256 = _read(assignment)
+    source = DatasetSource(
+        name=job.dataset,
+        origin="the script's own",
+        sha256=sha256,
+        is_synthetic=False,
+        train_examples_count=examples_per_epoch(job.dataset) or 0,
+        test_examples_count=0,
+    )
+    line.emit(
+        Ready(import_s=0.0, framework=launcher.framework(), dataset=source, model_sha256=sha256)
+    )
+    go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
+    with tempfile.TemporaryDirectory(prefix="benchfarm-script-") as folder:
+        running = RunningScript(assignment, launcher, go, script=script, folder=Path(folder))
+        try:
+            line.emit(_watch(assignment, running, line))
+        finally:
+            running.end()
+
+
+def _read(assignment: Assignment) -> tuple[Path, str]:
+    name = f"script {script_of(assignment.job.model)}"
+    if assignment.script is None:
+        problem = f"{name}: it is not among this agent's; see AGENT_SCRIPT_DIR"
+        raise RankFailed(FailureKind.MODEL_MISSING, problem)
+    path = Path(assignment.script)
+    try:
+        return path, hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        problem = f"{name}: {path} cannot be read ({error.strerror or error})"
+        raise RankFailed(FailureKind.MODEL_MISSING, problem) from None
+
+
+def arguments_of(assignment: Assignment) -> list[str]:
+    """Return the script's arguments, with every placeholder filled in."""
+    job = assignment.job
+    values = spec_values(job)
+    filled: dict[str, object] = {axis.name: axis.address(values[axis.field]) for axis in AXES}
+    filled |= {
+        PER_RANK: job.global_batch_size // job.world_size,
+        "rank": assignment.rank,
+        "seed": job.seed,
+        "data_dir": assignment.data_dir or "",
+    }
+    return words_of(job.model, filled)
+
+
+class RunningScript:
+    """The script's process, its marks and its output. It owns the process; `end` kills it."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        launcher: ScriptLauncher,
+        go: GoLine,
+        *,
+        script: Path,
+        folder: Path,
+    ) -> None:
+        """Start it in the folder, which is empty."""
+        assert assignment.job.steps is not None
+        self.name = f"script {script_of(assignment.job.model)}"
+        # The first starts the clock.
+        self.mark_count = 1 + assignment.job.warmup_step_count + assignment.job.steps
+        self._marks, its_marks = os.pipe()
+        its_go_on, self._go_on = os.pipe()
+        environment = {
+            **os.environ,
+            **launcher.environment(assignment, go),
+            MARKS_FD: str(its_marks),
+            GO_ON_FD: str(its_go_on),
+            LAST_MARK: str(self.mark_count),
+        }
+        self.started_s = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchfarm.run", str(script), *arguments_of(assignment)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(its_marks, its_go_on),
+        )
+        os.close(its_marks)
+        os.close(its_go_on)
+        self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+        self._reader = threading.Thread(target=self._read_output, name="output", daemon=True)
+        self._reader.start()
+
+    def marks(self, *, wait_s: float) -> Iterator[StepMark | None]:
+        """Yield marks as they come, None after each pause of `wait_s`, until the script ends."""
+        buffer = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._marks, selectors.EVENT_READ)
+            while True:
+                if not selector.select(wait_s):
+                    yield None
+                    continue
+                chunk = os.read(self._marks, 1 << 16)
+                if not chunk:
+                    return
+                *lines, buffer = (buffer + chunk).split(b"\n")
+                for text in lines:
+                    yield _mark(text)
+
+    def connections(self) -> Mapping[int, ByteCount] | None:
+        """Return what the connections of its processes have carried, by socket."""
+        try:
+            known = tcp_connections()
+        except OSError:
+            return None
+        own = {inode for process in self._tree() for inode in socket_inodes(process.pid)}
+        return {inode: count for inode, count in known.items() if inode in own}
+
+    def cpu_s(self) -> float:
+        """Return the processor time of its processes that live."""
+        total_s = 0.0
+        for process in self._tree():
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue
+            total_s += times.user + times.system
+        return total_s
+
+    def tell_stacks(self) -> None:
+        """Have it write where its threads are into its output."""
+        self._process.send_signal(signal.SIGUSR2)
+
+    def let_go(self) -> None:
+        """Let it end after its last mark."""
+        self._go_on = _closed(self._go_on)
+
+    def wait(self, *, timeout_s: float) -> int | None:
+        """Return its status as `subprocess` has it; None: it goes on."""
+        try:
+            return self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """Kill it if it lives, and release its pipes; its children are the agent's to find."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(timeout=2)
+        self.let_go()
+        self._marks = _closed(self._marks)
+
+    def failure(self, mark_count: int, *, status: int, world_size: int) -> RankFailed:
+        """Say why it ended before its last step."""
+        self._reader.join(timeout=2)
+        said = [text for text in (one.strip() for one in self._tail) if text]
+        last = said[-1][:_SHOWN_CHARACTERS] if said else "it wrote nothing"
+        raised = _RAISED.fullmatch(last) if status == _EXCEPTION else None
+        if status == 0 and mark_count == 0:
+            problem = "ended without a step: call benchfarm.step() once after each"
+        elif status == 0:
+            wanted = self.mark_count
+            problem = f"ended after {mark_count} of {wanted} steps; ask for fewer, or let it go on"
+        elif raised is not None:
+            name = (raised["name"] or raised["bare"]).rpartition(".")[2]
+            kind = kind_of(name, raised["text"] or "", world_size=world_size)
+            return RankFailed(kind, f"{self.name}: {last}")
+        else:
+            problem = f"ended with status {status}: {last}"
+        return RankFailed(FailureKind.TRAINER_RAISED, f"{self.name}: {problem}")
+
+    def _tree(self) -> list[psutil.Process]:
+        try:
+            root = psutil.Process(self._process.pid)
+            return [root, *root.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    def _read_output(self) -> None:
+        assert self._process.stdout is not None
+        for text in self._process.stdout:
+            sys.stderr.buffer.write(text)
+            sys.stderr.buffer.flush()
+            self._tail.append(text.decode(errors="replace"))
+
+
+def _closed(descriptor: int) -> int:
+    if descriptor >= 0:
+        os.close(descriptor)
+    return -1
+
+
+def _mark(text: bytes) -> StepMark:
+    told = json.loads(text)
+    loss = told.get("loss")
+    return StepMark(
+        number=int(told["mark"]),
+        at_s=float(told["monotonic_s"]),
+        loss=None if loss is None else float(loss),
+    )
+
+
+def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) -> TrainerResult:
+    """Follow the script to its last mark and return the result, unsent."""
+    job = assignment.job
+    window = TimedWindow(assignment.interface, connections=running.connections, cpu_s=running.cpu_s)
+    recorder = StepRecorder(line)
+    previous_s, silent_since_s, is_told = 0.0, time.monotonic(), False
+    mark_count, loss = 0, None
+    for mark in running.marks(wait_s=SEND_INTERVAL_S):
+        if mark is None:
+            silent_s = time.monotonic() - silent_since_s
+            if mark_count == 0 and silent_s < _MOST_START_UP_S:
+                line.emit(Progress(step_count=0))
+            if silent_s > _SILENT_S and not is_told:
+                is_told = True
+                running.tell_stacks()
+            continue
+        mark_count, silent_since_s, is_told = mark.number, time.monotonic(), False
+        loss = loss if mark.loss is None else mark.loss
+        if mark.loss is not None and str(mark.loss) in _LOSS_WORDS:
+            problem = f"{running.name}: loss: expected a finite number, got {mark.loss}"
+            raise RankFailed(FailureKind.NOT_A_NUMBER, problem)
+        if mark_count == 1:
+            line.emit(
+                Started(
+                    parameter_count=None,
+                    gradient_bytes=None,
+                    connect_s=0.0,
+                    first_step_s=mark.at_s - running.started_s,
+                )
+            )
+        else:
+            is_warm_up = mark_count <= 1 + job.warmup_step_count
+            kind = StepKind.WARMUP if is_warm_up else StepKind.TIMED
+            recorder.add(kind, begun_s=previous_s, time_s=mark.at_s - previous_s)
+        previous_s = mark.at_s
+        if mark_count == 1 + job.warmup_step_count:
+            recorder.flush()
+            window.open(mark.at_s)
+        if mark_count == running.mark_count:
+            window.stop(mark.at_s)
+            window.close()
+            running.let_go()
+            break
+    else:
+        _raise_early_end(running, mark_count, world_size=job.world_size)
+    recorder.flush()
+    if running.wait(timeout_s=_GRACE_S) is None:
+        logger.warning("%s went on after its last step, and is killed", running.name)
+        running.end()
+    return _result(assignment, window, loss=loss)
+
+
+def _raise_early_end(running: RunningScript, mark_count: int, *, world_size: int) -> None:
+    status = running.wait(timeout_s=_GRACE_S)
+    if status is None:
+        problem = f"{running.name}: closed the pipe of its steps and went on"
+        raise RankFailed(FailureKind.TRAINER_RAISED, problem)
+    if status < 0:
+        # What kills a script is told as what kills a trainer: the agent knows of memory and limits.
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    raise running.failure(mark_count, status=status, world_size=world_size)
+
+
+def _result(assignment: Assignment, window: TimedWindow, *, loss: float | None) -> TrainerResult:
+    job = assignment.job
+    assert job.steps is not None
+    assert window.begun_s is not None
+    interface, payload = window.interface_bytes, window.payload_bytes
+    return TrainerResult(
+        timed_step_count=job.steps,
+        window_step_count=job.steps,
+        timed_window_s=window.span_s,
+        timed_begun_monotonic_s=window.begun_s,
+        interface_rx_bytes=interface.rx_bytes if interface else None,
+        interface_tx_bytes=interface.tx_bytes if interface else None,
+        payload_rx_bytes=payload.rx_bytes if payload else None,
+        payload_tx_bytes=payload.tx_bytes if payload else None,
+        train_loss=loss,
+        val_accuracy_ratio=None,
+        peak_resident_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        seed=job.seed,
+        details=window.details(len(assignment.cpus)),
+    )

@@ -1,0 +1,176 @@
+"""Ranks that run a user's own script, as their agents see them: real processes, real scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farm.configuration.spec import JobSpec
+from farm.messages.trainer_lines import (
+    Assignment,
+    Failure,
+    FailureKind,
+    Ready,
+    Started,
+    StepKind,
+    TrainerResult,
+)
+from farm.submission import plan
+from farm.trainers.all_reduce import ring_all_reduce
+from tests.integration.trainer_process import TrainerProcess, go, results
+
+STEPS, WARMUP_STEPS = 12, 3
+
+PLAIN = """
+import sys, time
+import benchfarm
+words = sys.argv[1:]
+print("words", words, flush=True)
+for i in range(1_000_000):
+    begun = time.monotonic()
+    while time.monotonic() < begun + 0.005:
+        pass
+    benchfarm.step(examples=4, loss=1 / (i + 1))
+"""
+DDP = """
+import argparse, os, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, required=True)
+parser.add_argument("--hidden", type=int, default=256)
+given = parser.parse_args()
+dist.init_process_group("gloo")
+hidden = given.hidden
+model = DistributedDataParallel(
+    torch.nn.Sequential(torch.nn.Linear(256, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 10))
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+while True:
+    x, y = torch.randn(given.batch_size, 256), torch.randint(0, 10, (given.batch_size,))
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def job_of(script: str = "train.py", **case: Any) -> JobSpec:
+    """Return the only job of a sweep of that case."""
+    given = {
+        **{"script": script, "launcher": "none", "world_size": 1, "global_batch_size": 8},
+        **{"steps": STEPS, "warmup_steps": WARMUP_STEPS, **case},
+    }
+    [job] = plan({"name": "scripts", "case": [given]}).expansion.jobs
+    return job
+
+
+@contextlib.contextmanager
+def ranks(job: JobSpec, source: str, folder: Path) -> Iterator[list[TrainerProcess]]:
+    """Start every rank of a script, which may begin."""
+    script = folder / "train.py"
+    script.write_text(source)
+    cpus = sorted(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as stack:
+        trainers = []
+        for rank in range(job.world_size):
+            trainer = stack.enter_context(TrainerProcess(folder / f"rank{rank}.log"))
+            cpu = (cpus[rank % len(cpus)],)
+            trainer.write(Assignment(job=job, rank=rank, cpus=cpu, script=str(script)))
+            trainers.append(trainer)
+        for trainer in trainers:
+            trainer.wait_for(Ready)
+        go(trainers)
+        yield trainers
+
+
+def failure(source: str, folder: Path, **case: Any) -> Failure:
+    with ranks(job_of(**case), source, folder) as [trainer]:
+        assert trainer.exit_code() != 0
+        [found] = [event for event in trainer.arrived() if isinstance(event, Failure)]
+    return found
+
+
+def test_a_script_without_a_framework_is_timed_between_its_marks(tmp_path: Path) -> None:
+    job = job_of(args=["--batch", "{per_rank_batch_size}", "{seed}", '{"a": 1}'])
+    with ranks(job, PLAIN, tmp_path) as trainers:
+        [result] = results(trainers)
+        [trainer] = trainers
+        assert len(trainer.step_times_s(StepKind.WARMUP)) == WARMUP_STEPS
+        times_s = trainer.step_times_s(StepKind.TIMED)
+        assert len(times_s) == STEPS == result.timed_step_count
+        assert min(times_s) >= 0.005
+        assert result.timed_window_s == pytest.approx(sum(times_s), rel=1e-6)
+        assert result.train_loss == pytest.approx(1 / (1 + WARMUP_STEPS + STEPS))
+        assert trainer.seen(Started)[0].gradient_bytes is None
+        assert trainer.exit_code() == 0
+        assert "words ['--batch', '8', '0', '{\"a\": 1}']" in trainer.log.read_text()
+
+
+@pytest.mark.torch
+def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Path) -> None:
+    job = job_of(
+        launcher="torch",
+        args="--batch-size {per_rank_batch_size} --hidden {hidden}",
+        parameters={"hidden": 512},
+        world_size=2,
+        global_batch_size=32,
+        steps=60,
+    )
+    with ranks(job, DDP, tmp_path) as trainers:
+        both = results(trainers)
+        assert trainers[0].seen(Ready)[0].framework.startswith("torch 2.")
+        assert [trainer.exit_code() for trainer in trainers] == [0, 0]
+    gradient_bytes = 4 * (256 * 512 + 512 + 512 * 10 + 10)
+    theory = ring_all_reduce(2, gradient_bytes)
+    for result in both:
+        assert result.payload_tx_bytes is not None
+        assert result.payload_tx_bytes / 60 == pytest.approx(theory.bytes, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "said"),
+    [
+        ("import no_such_module", FailureKind.TRAINER_RAISED, "No module named 'no_such_module'"),
+        ("raise MemoryError('no room')", FailureKind.OUT_OF_MEMORY, "no room"),
+        ("print('done')", FailureKind.TRAINER_RAISED, "ended without a step: call benchfarm.step"),
+        (
+            "import benchfarm\nfor i in range(5): benchfarm.step()",
+            FailureKind.TRAINER_RAISED,
+            "ended after 5 of 16 steps",
+        ),
+        (
+            "import benchfarm\nbenchfarm.step()\nbenchfarm.step(loss=float('nan'))",
+            FailureKind.NOT_A_NUMBER,
+            "loss: expected a finite number, got nan",
+        ),
+        (
+            "import argparse\nargparse.ArgumentParser().parse_args(['--nope'])",
+            FailureKind.TRAINER_RAISED,
+            "ended with status 2: train.py: error: unrecognized arguments: --nope",
+        ),
+        ("import sys; sys.exit('told so')", FailureKind.TRAINER_RAISED, "status 1: told so"),
+    ],
+)
+def test_a_script_that_fails_says_why_in_one_line(
+    source: str, kind: FailureKind, said: str, tmp_path: Path
+) -> None:
+    found = failure(source, tmp_path)
+    assert found.kind is kind
+    assert found.message.startswith("script train.py: ")
+    assert said in found.message
+
+
+def test_a_script_that_ignores_its_end_is_measured_all_the_same(tmp_path: Path) -> None:
+    stubborn = PLAIN.replace(
+        "    benchfarm.step(examples=4, loss=1 / (i + 1))",
+        "    try:\n        benchfarm.step()\n    except BaseException:\n        break\n"
+        "import os, signal\nsignal.pause()",
+    )
+    with ranks(job_of(), stubborn, tmp_path) as trainers:
+        [result] = results(trainers)
+    assert isinstance(result, TrainerResult)

@@ -1,0 +1,88 @@
+"""Which files beside a script are copied with it, and how their content names the copy."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from farm.cli.start import bundle as bundles
+from farm.cli.start.bundle import bundle
+from farm.errors import InvalidSpec
+
+
+def written(folder: Path, *names: str) -> Path:
+    """Write files that hold their names; return the script."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder / "train.py"
+
+
+def test_keys_hidden_files_environments_and_what_is_ignored_stay_behind(tmp_path: Path) -> None:
+    script = written(
+        tmp_path / "own",
+        *("train.py", "data/labels.csv", "nets/small.py", "big/model.bin", "notes.log"),
+        *(".env", ".git/config", "server.pem", "id_rsa", "nets/__pycache__/small.pyc"),
+        *("env/pyvenv.cfg", "env/lib/x.py", "node_modules/x.js"),
+    )
+    (tmp_path / "own/.farmignore").write_text("# large\nbig/\n*.log\n")
+    made = bundle(script, into=tmp_path / "home")
+    assert made.names == ("data/labels.csv", "nets/small.py", "train.py")
+    assert made.script.read_text() == "train.py"
+    assert (made.script.parent / "nets/small.py").read_text() == "nets/small.py"
+
+
+def test_of_a_repository_what_git_tracks_is_copied_and_always_the_script(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    script = written(own, "train.py", "tracked.py", "scratch.py", "sub/tracked.py")
+    subprocess.run(["git", "init", "-q", str(own)], check=True)
+    subprocess.run(["git", "-C", str(own), "add", "tracked.py", "sub"], check=True)
+    made = bundle(script, into=tmp_path / "home")
+    assert made.names == ("sub/tracked.py", "tracked.py", "train.py")
+
+
+def test_another_content_is_another_copy_and_the_same_content_the_same(tmp_path: Path) -> None:
+    script = written(tmp_path / "own", "train.py", "net.py")
+    first = bundle(script, into=tmp_path / "home")
+    assert bundle(script, into=tmp_path / "home") == first
+    (tmp_path / "own/net.py").write_text("changed")
+    second = bundle(script, into=tmp_path / "home")
+    assert second.sha256 != first.sha256
+    assert (first.script.parent / "net.py").read_text() == "net.py"
+
+
+def test_a_copy_can_be_written_by_its_owner_alone(tmp_path: Path) -> None:
+    script = written(tmp_path / "own", "train.py", "sub/net.py")
+    script.chmod(0o666)
+    copy = bundle(script, into=tmp_path / "home").script
+    for path in (copy, copy.parent, copy.parent / "sub", copy.parent / "sub/net.py"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    script = written(tmp_path / "own", "train.py")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "own/link").symlink_to(tmp_path / "secret")
+    assert bundle(script, into=tmp_path / "home").names == ("train.py",)
+
+
+def test_too_much_is_refused_and_the_largest_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "MAX_BYTES", 20)
+    script = written(tmp_path / "own", "train.py")
+    (tmp_path / "own/large.bin").write_bytes(b"x" * 100)
+    with pytest.raises(InvalidSpec, match=r"largest: large\.bin") as refused:
+        bundle(script, into=tmp_path / "home")
+    assert ".farmignore" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["absent.py", "train.txt", "a b.py", "."])
+def test_what_is_no_script_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("")
+    (tmp_path / "a b.py").write_text("")
+    with pytest.raises(InvalidSpec, match="COMMAND"):
+        bundle(tmp_path / name, into=tmp_path / "home")

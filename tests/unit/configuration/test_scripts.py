@@ -1,0 +1,124 @@
+"""What a sweep says of a training script, and what becomes of its command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farm.configuration.scripts import examples_per_epoch, files_of, script_of, words_of
+from farm.configuration.spec import JobSpec
+from farm.errors import InvalidSpec
+from farm.submission import plan
+
+SHA256 = "0123456789abcdef" * 4
+
+
+def jobs(**case: Any) -> tuple[JobSpec, ...]:
+    given = {"script": "train.py", "world_size": 1, "global_batch_size": 64, **case}
+    return plan({"name": "scripts", "case": [given]}).expansion.jobs
+
+
+def refusal(**case: Any) -> str:
+    with pytest.raises(InvalidSpec) as refused:
+        jobs(**case)
+    return str(refused.value)
+
+
+def test_a_script_is_a_model_and_its_launcher_a_strategy() -> None:
+    [job] = jobs(script_sha256=SHA256, args=["--batch", "{per_rank_batch_size}", "--note", "a b"])
+    assert job.model == (
+        "script:train.py@0123456789ab --batch '{per_rank_batch_size}' --note 'a b'"
+    )
+    assert (job.dataset, job.strategy) == ("script", "torch_script")
+    assert job.required_capabilities == {"script:train.py", "torch"}
+    assert script_of(job.model) == "train.py"
+    filled = words_of(job.model, {"per_rank_batch_size": 32})
+    assert filled == ["--batch", "32", "--note", "a b"]
+
+
+def test_each_combination_of_parameters_is_a_model_of_its_own() -> None:
+    found = jobs(
+        args="--hidden {hidden} --lr={lr} --json '{\"a\": 1}'",
+        parameters={"hidden": [256, 1024, 256], "lr": ["1e-3", 0.5]},
+    )
+    assert sorted(words_of(job.model, {}) for job in found) == [
+        ["--hidden", hidden, f"--lr={lr}", "--json", '{"a": 1}']
+        for hidden in ("1024", "256")
+        for lr in ("0.5", "1e-3")
+    ]
+
+
+def test_the_examples_of_an_epoch_are_those_that_the_sweep_says() -> None:
+    [job] = jobs(examples_per_epoch=50_000)
+    assert examples_per_epoch(job.dataset) == 50_000
+    [job] = jobs()
+    assert examples_per_epoch(job.dataset) is None
+
+
+@pytest.mark.parametrize(
+    ("launcher", "capabilities"),
+    [("torch", {"torch"}), ("tensorflow", set()), ("none", set())],
+)
+def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -> None:
+    [job] = jobs(launcher=launcher)
+    assert job.required_capabilities == {"script:train.py", *capabilities}
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ({"args": ["{hiden}"], "parameters": {"hidden": 1}}, "did you mean 'hidden'"),
+        ({"args": ["{model}"]}, "case[0].args: expected a placeholder of world_size"),
+        ({"parameters": {"hidden": [1]}}, "case[0].parameters.hidden: expected {hidden} in args"),
+        ({"args": ["{hidden}"], "parameters": {"hidden": []}}, "at least one value"),
+        ({"args": ["{x}"], "parameters": {"x": [None]}}, "a text, a number, true or false"),
+        ({"args": ["{X}"], "parameters": {"X": 1}}, "a name of small letters"),
+        ({"parameters": {"rank": 1}}, "another name: this one has a meaning already"),
+        ({"parameters": {"world_size": 1}}, "another name: this one has a meaning already"),
+        ({"parameters": [1]}, "case[0].parameters: expected a table"),
+        ({"args": "--a 'b"}, "case[0].args: expected words as in a shell"),
+        ({"args": 3}, "case[0].args: expected a list of texts"),
+        ({"args": ["a\nb"]}, "case[0].args: expected a list of texts"),
+        ({"args": ["x" * 2000]}, "at most 1000 characters"),
+        ({"launcher": "mpi"}, "case[0].launcher: expected one of torch, tensorflow, none"),
+        ({"script": "../train.py"}, "case[0].script: expected a file's name"),
+        ({"script": 3}, "case[0].script: expected a file's name"),
+        ({"script_sha256": "abc"}, "case[0].script_sha256: expected 64 hexadecimal digits"),
+        ({"examples_per_epoch": 0}, "case[0].examples_per_epoch: expected a whole number from 1"),
+        ({"model": "mlp"}, "case[0].model: expected nothing beside script"),
+        ({"strategy": "single"}, "case[0].strategy: expected nothing beside script"),
+        ({"epochs": 1}, "case[0].epochs: expected nothing beside script"),
+        ({"global_batch_size": [64, 128]}, "in args, or the script never learns of it"),
+        (
+            {"args": "{per_rank_batch_size}", "world_size": 3},
+            "case[0].global_batch_size: expected a multiple of world_size 3",
+        ),
+        (
+            {"one_way_delay_ms": 5, "emulator": "tcp_proxy", "world_size": 2},
+            "case[0].emulator: expected one that shapes every port, for strategy 'torch_script'",
+        ),
+    ],
+)
+def test_what_a_script_would_not_get_is_refused(case: dict[str, Any], said: str) -> None:
+    assert said in refusal(**case)
+
+
+@pytest.mark.parametrize("key", ["launcher", "args", "parameters", "examples_per_epoch"])
+def test_what_belongs_to_a_script_is_refused_without_one(key: str) -> None:
+    case = {"model": "mlp", "dataset": "digits", "strategy": "single", key: "x"}
+    with pytest.raises(InvalidSpec, match=f"case\\[0\\].{key}: expected nothing without script"):
+        plan({"name": "x", "case": [{"world_size": 1, "global_batch_size": 64, **case}]})
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"), [("script:train.py", "single"), ("mlp", "torch_script")]
+)
+def test_a_script_needs_a_launcher_and_a_model_none(model: str, strategy: str) -> None:
+    case = {"model": model, "dataset": "digits", "strategy": strategy}
+    with pytest.raises(InvalidSpec, match="a launcher for a script, and no other"):
+        plan({"name": "x", "case": [{"world_size": 1, "global_batch_size": 64, **case}]})
+
+
+def test_an_agent_says_which_scripts_it_has() -> None:
+    assert files_of(["torch", "script:train.py", "model:mine.py"]) == {"train.py"}
