@@ -28,10 +28,11 @@ from types import ModuleType
 from typing import Any
 
 from farm.configuration.catalogue import ModelFacts
-from farm.configuration.model_files import PREFIX, trouble_of
+from farm.configuration.model_files import PREFIX
 from farm.configuration.model_size import ModelSize
 from farm.messages.trainer_lines import FailureKind
 from farm.trainers.failures import RankFailed, failure_of, text_of
+from farm.trainers.processes.installed_file import NotInstalled, read_installed
 from farm.trainers.processes.process import end_fork
 
 logger = logging.getLogger(__name__)
@@ -307,18 +308,9 @@ def read_model_file(name: str, path: Path | None) -> ModelFile:
     if path is None:
         raise _missing(name, "it is not among this agent's; see AGENT_MODELS")
     try:
-        # Not through a link, and not waiting for a pipe; what is checked is what is read.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            held = os.fstat(descriptor)
-            trouble = trouble_of(mode=held.st_mode, owner=held.st_uid, own_uid=os.geteuid())
-            if trouble is not None:
-                raise _missing(name, f"{path} {trouble}")
-            source = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise _missing(name, f"{path}: {error.strerror or error}") from None
-    if len(source) > _MAX_FILE_BYTES:
-        raise _missing(name, f"{path} is longer than {_MAX_FILE_BYTES} bytes")
+        source = read_installed(path, most_bytes=_MAX_FILE_BYTES)
+    except NotInstalled as error:
+        raise _missing(name, str(error)) from None
     facts = ModelFacts(name=PREFIX + name, summary="a file")
     return ModelFile(facts=facts, source=source, path=path)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -50,7 +51,7 @@ class ScriptLauncher:
             "FARM_WORLD_SIZE": str(len(addresses)),
             "FARM_RANK_ADDRESSES": ",".join(addresses),
             # Libraries would start a thread for each core of the machine, not of this rank.
-            "OMP_NUM_THREADS": threads,
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
             **self.own_environment(assignment, go),
         }
 

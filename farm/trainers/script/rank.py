@@ -8,10 +8,10 @@ script waits until the counters are read, and ends.
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import resource
@@ -19,7 +19,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -51,9 +50,11 @@ from farm.sampling.byte_count import ByteCount
 from farm.trainers.failures import RankFailed, kind_of
 from farm.trainers.loop.recorder import SEND_INTERVAL_S, StepRecorder
 from farm.trainers.loop.window import TimedWindow
+from farm.trainers.processes.installed_file import NotInstalled, read_installed
 from farm.trainers.processes.line import EventWriter
 from farm.trainers.processes.process import Orders
 from farm.trainers.script.launchers import ScriptLauncher
+from farm.trainers.script.scratch import scratch_folder
 from farm.values.codec import from_text
 
 logger = logging.getLogger(__name__)
@@ -66,10 +67,11 @@ _SILENT_S = 60.0
 # After its last mark a script may clean up for so long.
 _GRACE_S = 10.0
 _EXCEPTION = 1  # Python's status after one that nobody caught, and of sys.exit("text")
-_TAIL_LINES = 40
+_MOST_BYTES = 2**20  # of the script itself
+_TAIL_BYTES = 1 << 16
+_MOST_LINE_BYTES = 1 << 16  # of a mark, which has 150
 _SHOWN_CHARACTERS = 500
 _RAISED = re.compile(r"(?P<name>[A-Za-z_][\w.]*): (?P<text>.*)|(?P<bare>[A-Z]\w*(Error|Exception))")
-_LOSS_WORDS = ("nan", "inf", "-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,8 @@ def run_script(
         Ready(import_s=0.0, framework=launcher.framework(), dataset=source, model_sha256=sha256)
     )
     go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
-    with tempfile.TemporaryDirectory(prefix="benchfarm-script-") as folder:
-        running = RunningScript(assignment, launcher, go, script=script, folder=Path(folder))
+    with scratch_folder() as folder:
+        running = RunningScript(assignment, launcher, go, script=script, folder=folder)
         try:
             line.emit(_watch(assignment, running, line))
         finally:
@@ -119,10 +121,10 @@ def _read(assignment: Assignment) -> tuple[Path, str]:
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
     path = Path(assignment.script)
     try:
-        return path, hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        problem = f"{name}: {path} cannot be read ({error.strerror or error})"
-        raise RankFailed(FailureKind.MODEL_MISSING, problem) from None
+        content = read_installed(path, most_bytes=_MOST_BYTES)
+    except NotInstalled as error:
+        raise RankFailed(FailureKind.MODEL_MISSING, f"{name}: {error}") from None
+    return path, hashlib.sha256(content).hexdigest()
 
 
 def arguments_of(assignment: Assignment) -> list[str]:
@@ -177,7 +179,7 @@ class RunningScript:
         )
         os.close(its_marks)
         os.close(its_go_on)
-        self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+        self._tail = b""
         self._reader = threading.Thread(target=self._read_output, name="output", daemon=True)
         self._reader.start()
 
@@ -191,9 +193,9 @@ class RunningScript:
                     yield None
                     continue
                 chunk = os.read(self._marks, 1 << 16)
-                if not chunk:
-                    return
                 *lines, buffer = (buffer + chunk).split(b"\n")
+                if not chunk or len(buffer) > _MOST_LINE_BYTES:
+                    return
                 for text in lines:
                     yield _mark(text)
 
@@ -243,7 +245,8 @@ class RunningScript:
     def failure(self, mark_count: int, *, status: int, world_size: int) -> RankFailed:
         """Say why it ended before its last step."""
         self._reader.join(timeout=2)
-        said = [text for text in (one.strip() for one in self._tail) if text]
+        lines = self._tail.decode(errors="replace").splitlines()
+        said = [text for text in (line.strip() for line in lines) if text]
         last = said[-1][:_SHOWN_CHARACTERS] if said else "it wrote nothing"
         raised = _RAISED.fullmatch(last) if status == _EXCEPTION else None
         if status == 0 and mark_count == 0:
@@ -268,10 +271,10 @@ class RunningScript:
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None
-        for text in self._process.stdout:
-            sys.stderr.buffer.write(text)
+        while chunk := os.read(self._process.stdout.fileno(), 1 << 16):
+            sys.stderr.buffer.write(chunk)
             sys.stderr.buffer.flush()
-            self._tail.append(text.decode(errors="replace"))
+            self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
 
 
 def _closed(descriptor: int) -> int:
@@ -281,13 +284,16 @@ def _closed(descriptor: int) -> int:
 
 
 def _mark(text: bytes) -> StepMark:
-    told = json.loads(text)
-    loss = told.get("loss")
-    return StepMark(
-        number=int(told["mark"]),
-        at_s=float(told["monotonic_s"]),
-        loss=None if loss is None else float(loss),
-    )
+    try:
+        told = json.loads(text)
+        loss = told["loss"]
+        return StepMark(
+            number=int(told["mark"]),
+            at_s=float(told["monotonic_s"]),
+            loss=None if loss is None else float(loss),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return StepMark(number=0, at_s=0.0, loss=None)  # in no order
 
 
 def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) -> TrainerResult:
@@ -306,11 +312,14 @@ def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) ->
                 is_told = True
                 running.tell_stacks()
             continue
+        if mark.number != mark_count + 1 or not previous_s < mark.at_s <= time.monotonic():
+            problem = f"{running.name}: its steps are not in order; only benchfarm may mark them"
+            raise RankFailed(FailureKind.TRAINER_RAISED, problem)
         mark_count, silent_since_s, is_told = mark.number, time.monotonic(), False
-        loss = loss if mark.loss is None else mark.loss
-        if mark.loss is not None and str(mark.loss) in _LOSS_WORDS:
+        if mark.loss is not None and not math.isfinite(mark.loss):
             problem = f"{running.name}: loss: expected a finite number, got {mark.loss}"
             raise RankFailed(FailureKind.NOT_A_NUMBER, problem)
+        loss = loss if mark.loss is None else mark.loss
         if mark_count == 1:
             line.emit(
                 Started(

@@ -174,3 +174,48 @@ def test_a_script_that_ignores_its_end_is_measured_all_the_same(tmp_path: Path) 
     with ranks(job_of(), stubborn, tmp_path) as trainers:
         [result] = results(trainers)
     assert isinstance(result, TrainerResult)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense\n",
+        b'{"mark": 1, "monotonic_s": 1e300, "loss": null}\n',
+        b'{"mark": 7, "monotonic_s": 1.0, "loss": null}\n',
+        b'{"mark": "x", "monotonic_s": [], "loss": null}\n',
+        b"[" * 5000 + b"\n",
+    ],
+)
+def test_marks_that_a_script_makes_up_are_no_steps(line: bytes, tmp_path: Path) -> None:
+    forged = (
+        "import os\nfrom benchfarm import marks\n"
+        f"os.write(marks.of_this_process._fd, {line!r})\nimport signal; signal.pause()"
+    )
+    found = failure(forged, tmp_path)
+    assert found.kind is FailureKind.TRAINER_RAISED
+    assert "its steps are not in order" in found.message
+
+
+def test_a_script_that_others_can_write_is_not_run(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN)
+    script.chmod(0o666)
+    with TrainerProcess(tmp_path / "log") as trainer:
+        trainer.write(Assignment(job=job_of(), rank=0, cpus=(0,), script=str(script)))
+        [found] = [event for event in trainer.arrived() if isinstance(event, Failure)]
+    assert found.kind is FailureKind.MODEL_MISSING
+    assert "can be written by others than its owner" in found.message
+
+
+def test_a_folder_that_a_killed_trainer_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    left, young = tmp_path / "benchfarm-script-left", tmp_path / "benchfarm-script-young"
+    for folder in (left, young):
+        folder.mkdir()
+        (folder / "checkpoint").write_text("")
+    os.utime(left, (0, 0))
+    with ranks(job_of(), PLAIN, tmp_path) as trainers:
+        results(trainers)
+    assert [path.name for path in tmp_path.glob("benchfarm-script-*")] == [young.name]

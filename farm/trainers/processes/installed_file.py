@@ -1,0 +1,35 @@
+"""Code that an operator has installed here, read only if nobody else can have written it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from farm.configuration.model_files import trouble_of
+
+
+class NotInstalled(Exception):
+    """Why a file must not be run, in words that follow its name."""
+
+
+def read_installed(path: Path, *, most_bytes: int) -> bytes:
+    """Return the content; it is not run.
+
+    Raises:
+        NotInstalled: it is not there, not readable, too long, or others than its operator could
+            have written it.
+    """
+    try:
+        # Not through a link, and not waiting for a pipe; what is checked is what is read.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            held = os.fstat(descriptor)
+            trouble = trouble_of(mode=held.st_mode, owner=held.st_uid, own_uid=os.geteuid())
+            if trouble is not None:
+                raise NotInstalled(f"{path} {trouble}")
+            content = file.read(most_bytes + 1)
+    except OSError as error:
+        raise NotInstalled(f"{path}: {error.strerror or error}") from None
+    if len(content) > most_bytes:
+        raise NotInstalled(f"{path} is longer than {most_bytes} bytes")
+    return content
