@@ -19,6 +19,7 @@ from pathlib import Path
 from farm.configuration.model_files import is_file_name
 from farm.errors import InvalidSpec
 from farm.processes.private_files import make_private_folder
+from farm.text.display import byte_count
 
 MAX_BYTES = 20 * 10**6
 _MOST_FILES = 5000
@@ -89,9 +90,9 @@ def files_of(script: Path) -> list[Path]:
     total = sum(sizes.values())
     if total > MAX_BYTES:
         largest = sorted(sizes, key=lambda file: -sizes[file])[:_NAMED]
-        named = ", ".join(f"{f.relative_to(folder)} ({sizes[f] / 1e6:.1f} MB)" for f in largest)
-        expected = f"at most {MAX_BYTES / 1e6:g} MB with the files beside it; largest: {named}"
-        raise InvalidSpec("COMMAND", f"{total / 1e6:.1f} MB", f"{expected}; see {_IGNORE_FILE}")
+        named = ", ".join(f"{f.relative_to(folder)} ({byte_count(sizes[f])})" for f in largest)
+        expected = f"at most {byte_count(MAX_BYTES)} with the files beside it; largest: {named}"
+        raise InvalidSpec("COMMAND", byte_count(total), f"{expected}; see {_IGNORE_FILE}")
     return sorted(found)
 
 

@@ -20,6 +20,7 @@ from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE, JobSp
 from farm.configuration.sweep import AUTO, DEFAULT_STEPS
 from farm.embedded.cores import share_cores
 from farm.embedded.farm import EmbeddedFarm
+from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import local_site
 from farm.errors import InvalidSpec
@@ -139,6 +140,8 @@ def _farm(
     ]
     own = {"AGENT_SCRIPTS": "installed", "AGENT_SCRIPT_DIR": str(made.script.parent.absolute())}
     sites = [dataclasses.replace(site, settings={**site.settings, **own}) for site in sites]
+    # Nobody is told of its dashboard, so that any port will do beside another farm's.
+    loaded = dataclasses.replace(loaded, web_port=free_port())
     return EmbeddedFarm(loaded, sites=sites, signals=signals, report=to_stderr)
 
 

@@ -18,15 +18,20 @@ PRODUCERS = {
         "worker_agent.rank.verdict",
         "farm.importers.anwar2021",  # says it of the study's one cell without a time
     },
-    FailureKind.NOT_A_NUMBER: {"farm.trainers.loop.runner", "farm.trainers.loop.training"},
+    FailureKind.NOT_A_NUMBER: {
+        *("farm.trainers.loop.runner", "farm.trainers.loop.training", "farm.trainers.script.rank"),
+    },
     FailureKind.DIVERGED: {"farm.trainers.loop.runner"},
     FailureKind.TRAINER_RAISED: {
         *("farm.trainers.failures", "worker_agent.rank.verdict", "farm.trainers.models.model_file"),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
+        "farm.trainers.script.rank",
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},
-    FailureKind.MODEL_MISSING: {"farm.trainers.models.model_file"},
+    FailureKind.MODEL_MISSING: {
+        *("farm.trainers.models.model_file", "farm.trainers.script.rank"),
+    },
     FailureKind.PEER_LOST: {
         "farm.trainers.failures",
         "farm.trainers.tensorflow.sessions.gang",
