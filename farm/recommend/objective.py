@@ -22,10 +22,11 @@ def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
     """Return the options with their scores, best first, those outside the limits last.
 
     An option whose cost is not known cannot be compared with others once `beta` counts it, so it
-    comes after those that can; among themselves such options are in order of time. Where of none
-    it is known how long the training takes, the score is that of one step, which ranks alike.
+    comes after those that can; among themselves such options are in order of time. Where of some
+    it is not known how long the training takes, and of all how long a step does, the score is that
+    of one step.
     """
-    by_step = all(option.time_s is None for option in options)
+    by_step = is_compared_by_step(options)
     scored = [
         dataclasses.replace(
             option,
@@ -36,6 +37,15 @@ def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
         for option in options
     ]
     return sorted(scored, key=_precedence)
+
+
+def is_compared_by_step(options: Sequence[Option]) -> bool:
+    """Whether steps are compared, since how long a training takes is not known of all."""
+    known = [option for option in options if option.time_s is not None]
+    compared = [o for o in options if o.time_s is not None or o.epoch_count is not None]
+    return not known or (
+        len(known) < len(compared) and all(o.step_time_s is not None for o in compared)
+    )
 
 
 def choose(ranked: Sequence[Option], *, is_accuracy_compared: bool = False) -> Option | None:
@@ -139,7 +149,7 @@ def pareto_front(options: Sequence[Option]) -> list[Option]:
     What is not known of every option is left out of the comparison: an unknown cost is neither
     high nor low. An option whose time is not known, where that of others is, cannot be on it.
     """
-    by_step = all(option.time_s is None for option in options)
+    by_step = is_compared_by_step(options)
     timed = [option for option in options if _length_s(option, by_step=by_step) is not None]
     compares_cost = all(option.cost_usd is not None for option in timed)
     compares_accuracy = all(option.accuracy is not None for option in timed)
@@ -168,11 +178,11 @@ def _score(option: Option, objective: Objective, *, by_step: bool) -> float | No
         return None
     if objective.beta == 0:
         return objective.alpha * length_s
-    if option.price_usd_per_hour is None and option.cost_usd is None:
-        return None
-    cost_usd = option.cost_usd
+    cost_usd = None if by_step else option.cost_usd
     if cost_usd is None:
-        cost_usd = option.machine_count * length_s * (option.price_usd_per_hour or 0.0) / 3600
+        if option.price_usd_per_hour is None:
+            return None
+        cost_usd = option.machine_count * length_s * option.price_usd_per_hour / 3600
     return objective.alpha * length_s + objective.beta * cost_usd
 
 

@@ -24,7 +24,13 @@ from farm.recommend.contracts import (
     Question,
     Recommendation,
 )
-from farm.recommend.objective import best_probability, choose, pareto_front, rank
+from farm.recommend.objective import (
+    best_probability,
+    choose,
+    is_compared_by_step,
+    pareto_front,
+    rank,
+)
 from farm.recommend.prediction import Basis
 from farm.text.display import decimal, duration, percent
 from farm.text.nouns import counted
@@ -77,6 +83,7 @@ def answer_from(
         cautions=(
             *_cautions(ranked, known, is_accuracy_compared=is_accuracy_compared),
             *not_compared,
+            *found.cautions,
             *_failing(best, question, evidence),
         )
         if best
@@ -322,8 +329,9 @@ def _overlap(
     ends, runner_up_ends = best.interval_ratios, runner_up.interval_ratios
     if ends is None or runner_up_ends is None:
         return
-    recommended = _shown(best, ends, objective, by)
-    other = _shown(runner_up, runner_up_ends, objective, by)
+    by_step = is_compared_by_step([best, runner_up])
+    recommended = _shown(best, ends, objective, by, by_step=by_step)
+    other = _shown(runner_up, runner_up_ends, objective, by, by_step=by_step)
     if runner_up.score * runner_up_ends[1] < best.score * ends[0]:
         if best.is_synchronous and not runner_up.is_synchronous:
             yield (
@@ -337,12 +345,19 @@ def _overlap(
         )
 
 
-def _shown(option: Option, ends: tuple[float, float], objective: Objective, by: ToldApart) -> str:
+def _shown(
+    option: Option,
+    ends: tuple[float, float],
+    objective: Objective,
+    by: ToldApart,
+    *,
+    by_step: bool,
+) -> str:
     """Show what was compared: times, or sums where cost counts, which times need not go with."""
     value, what = option.time_per_epoch_s, "an epoch"
     if objective.beta > 0:
         value, what = option.score, "as alpha x time + beta x cost"
-    elif value is None:
+    elif by_step:
         value, what = option.step_time_s, "a step"
     write = decimal if objective.beta > 0 else duration
     low, high = (write((value or 0.0) * end) for end in ends)

@@ -6,16 +6,21 @@ Studies count epochs in their own way: one of the published ones runs 70 steps a
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.measuring.measurement import OK, steps_in_epoch
+from farm.measuring.noise import undisturbed_first
 from farm.recommend.contracts import Evidence
 
 # Beyond this factor epochs are not of the same data. One of the published studies has 50 steps in
 # an epoch of some rows and 70 in that of others, and compares their times.
 _MOST_LONGER = 1.5
+# Up to this factor a measured epoch is its steps. Beyond it there is more in it, such as
+# evaluation, or less.
+_ALIKE = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,39 @@ def epoch_length(
     if shortest != longest:
         return _unknown(f"by the measurements an epoch has {shortest} to {longest} steps")
     return _known(shortest, least if least == most else None, global_batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRatio:
+    """How many times as long as all its steps a measured epoch takes, from `least` to `most`.
+
+    `factor`: of an epoch that is made from its steps; None where the ratio is not one and the same.
+    """
+
+    least: float = 1.0
+    most: float = 1.0
+    factor: float | None = 1.0
+
+
+def epoch_ratio(evidence: Sequence[Evidence], *, examples_count: int | None) -> EpochRatio:
+    """Compare the measured epochs of a workload with their steps, of which the last is partial."""
+    timed = [e for e in evidence if e.status == OK and e.step_time_s and e.time_per_epoch_s]
+    batches = {e.configuration.global_batch_size for e in timed}
+    usual = {
+        b: epoch_length(evidence, global_batch_size=b, examples_count=examples_count).step_count
+        for b in batches
+    }
+    ratios = []
+    for e in undisturbed_first(timed, lambda e: e.disturbance):
+        step_count = e.steps_per_epoch or usual[e.configuration.global_batch_size]
+        if e.step_time_s and e.time_per_epoch_s and step_count:
+            steps = e.time_per_epoch_s / e.step_time_s
+            ratios.append(steps / min(max(steps, step_count - 1), step_count))
+    if not ratios or all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios):
+        return EpochRatio()
+    middle = statistics.median(ratios)
+    is_consistent = all(middle / _ALIKE <= ratio <= middle * _ALIKE for ratio in ratios)
+    return EpochRatio(least=min(ratios), most=max(ratios), factor=middle if is_consistent else None)
 
 
 def _known(step_count: int, examples_count: int | None, global_batch_size: int) -> EpochLength:

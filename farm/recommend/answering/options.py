@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.measurement import OK
 from farm.recommend.answering.candidates import candidates
-from farm.recommend.answering.epoch_length import epoch_length
+from farm.recommend.answering.epoch_length import EpochRatio, epoch_length, epoch_ratio
 from farm.recommend.answering.learning import Curves, Learned, learned
 from farm.recommend.answering.measured import (
     Choice,
@@ -45,6 +45,7 @@ _MAX_NAMED = 3  # of those of which the same is said
 class Options:
     options: tuple[Option, ...]
     warnings: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
 
 def options_for(
@@ -66,6 +67,7 @@ def options_for(
     terms = TrainingTerms(
         question=question,
         length=epoch_length(evidence, global_batch_size=batch_size, examples_count=examples_count),
+        ratio=epoch_ratio(evidence, examples_count=examples_count),
         prices_usd_per_hour=prices_usd_per_hour,
         strategies=strategies or {},
     )
@@ -81,12 +83,46 @@ def options_for(
         found = _of_kind(evidence, asked, kind, models(kind), terms, trained)
         options += found.options
         warnings += found.warnings
-    if any(option.time_per_epoch_s is None for option in options):
-        warnings.append(
-            f"how long an epoch takes is not known, since {terms.length.unknown_because}: "
+    lacking_count = sum(option.time_per_epoch_s is None for option in options)
+    if lacking_count:
+        compared = (
             "options are compared by the time of one step"
+            if lacking_count == len(options) or all(o.step_time_s is not None for o in options)
+            else "options of which only steps were measured cannot be compared with the others"
         )
-    return Options(options=tuple(options), warnings=tuple(warnings))
+        why = terms.length.unknown_because or _unlike_steps(terms)
+        warnings.append(f"how long an epoch takes is not known, since {why}: {compared}")
+    return Options(
+        options=tuple(options),
+        warnings=tuple(warnings),
+        cautions=tuple(_epochs_of_steps(options, evidence, terms)),
+    )
+
+
+def _epochs_of_steps(
+    options: Sequence[Option], evidence: Sequence[Evidence], terms: TrainingTerms
+) -> Iterable[str]:
+    """Say what is done where steps were measured or predicted, and epochs take another time."""
+    with_epochs = {e.measurement_id for e in evidence if e.time_per_epoch_s is not None}
+    is_made = any(
+        o.basis != Basis.MEASURED.value or not with_epochs.issuperset(o.measurement_ids)
+        for o in options
+    )
+    if terms.ratio == EpochRatio() or terms.length.full_steps is None or not is_made:
+        return
+    if terms.ratio.factor is None:
+        yield f"{_unlike_steps(terms)}, so those that were not measured are not known"
+    else:
+        yield f"{_unlike_steps(terms)}: those that were not measured are scaled by that"
+
+
+def _unlike_steps(terms: TrainingTerms) -> str:
+    if terms.ratio.factor is not None:
+        return f"measured epochs take {terms.ratio.factor:.3g} times as long as their steps"
+    return (
+        f"measured epochs take {terms.ratio.least:.3g} to {terms.ratio.most:.3g} times as long as "
+        "their steps"
+    )
 
 
 @dataclass(frozen=True, slots=True)

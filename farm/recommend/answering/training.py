@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.noise import UNDISTURBED, undisturbed_first
-from farm.recommend.answering.epoch_length import EpochLength
+from farm.recommend.answering.epoch_length import EpochLength, EpochRatio
 from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.configuration import Configuration
@@ -40,6 +40,7 @@ class TrainingTerms:
 
     question: Question
     length: EpochLength
+    ratio: EpochRatio
     prices_usd_per_hour: Mapping[str, float]
     strategies: Mapping[str, StrategyFacts] = field(default_factory=dict)
 
@@ -111,7 +112,7 @@ def predicted_option(
     return _option(
         configuration,
         fingerprint=fingerprint,
-        time_per_epoch_s=_product(step_time_s, terms.length.full_steps),
+        time_per_epoch_s=_epoch_of_steps_s(step_time_s, terms.length.full_steps, terms),
         step_time_s=step_time_s,
         ends=_predicted_ends(prediction),
         basis=prediction.basis,
@@ -201,7 +202,16 @@ def _time_per_epoch_s(evidence: Evidence, terms: TrainingTerms) -> float | None:
         return evidence.time_per_epoch_s
     own = evidence.steps_per_epoch
     is_usual = own is None or own == terms.length.step_count
-    return _product(evidence.step_time_s, terms.length.full_steps if is_usual else own)
+    return _epoch_of_steps_s(
+        evidence.step_time_s, terms.length.full_steps if is_usual else own, terms
+    )
+
+
+def _epoch_of_steps_s(
+    step_time_s: float | None, step_count: float | None, terms: TrainingTerms
+) -> float | None:
+    """Return an epoch that stands beside measured ones, which may be longer than their steps."""
+    return _product(_product(step_time_s, step_count), terms.ratio.factor)
 
 
 def _predicted_ends(prediction: Prediction | None) -> _Ends | None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import Options, options_for
 from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind
-from farm.recommend.contracts import Evidence, Objective, Option, Question
+from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
 from farm.recommend.prediction import StepTimeModel
 from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
 from tests.unit.recommend.test_recommend_measured import QUESTION, evidence
@@ -159,7 +159,8 @@ def test_without_the_length_of_an_epoch_the_time_of_a_step_is_still_told() -> No
 
 
 def test_an_epoch_is_as_long_as_the_measurements_say_not_the_data_set() -> None:
-    known = [evidence(n, global_batch_size=b, steps_per_epoch=70) for n, b in ((1, 32), (2, 128))]
+    of_steps = {"steps_per_epoch": 70, "time_per_epoch_s": 7.0}
+    known = [evidence(n, global_batch_size=b, **of_steps) for n, b in ((1, 32), (2, 128))]
     [option] = predicted(*known, examples_count=60_000).options
     assert option.steps_per_epoch == 70
     assert option.time_per_epoch_s == pytest.approx(0.64 * 70)
@@ -229,3 +230,62 @@ def test_gangs_of_another_kind_of_hardware_are_not_guessed() -> None:
         "only one machine of x was measured, and other kinds of hardware say nothing of its gangs:"
         " measure one to compare them",
     )
+
+
+def answer_of(found: Options) -> Recommendation:
+    return answer_from(found, QUESTION, Objective(), [ONE, TWO])
+
+
+def test_an_epoch_of_steps_is_scaled_as_the_measured_ones_are() -> None:
+    """Measured epochs take twice their steps; else what has none would seem twice as fast."""
+    single = evidence(1, step_time_s=0.64, time_per_epoch_s=25.6)
+    only_steps = evidence(2, world_size=2, step_time_s=0.7, time_per_epoch_s=None)
+    far = evidence(3, world_size=4, one_way_delay_s=0.1, time_per_epoch_s=4.0)
+    found = predicted(single, only_steps, far)
+    options = by_width(found)
+    assert options[2].time_per_epoch_s == pytest.approx(28.0)
+    assert options[4].time_per_epoch_s == pytest.approx(2 * 0.321 * 20)
+    assert options[4].high_s == pytest.approx(2 * 0.321 * 20 * (1 + HALF_WIDTH))
+    answer = answer_of(found)
+    assert answer.cautions == (
+        "measured epochs take 2 times as long as their steps: those that were not measured are "
+        "scaled by that",
+    )
+    assert not answer.is_firm
+
+
+def test_where_epochs_take_now_more_and_now_their_steps_the_step_is_compared() -> None:
+    single = evidence(1, step_time_s=0.64, time_per_epoch_s=25.6)
+    gang = evidence(2, world_size=2, step_time_s=0.5, time_per_epoch_s=10.0)
+    found = predicted(single, gang, FAR)
+    options = by_width(found)
+    assert [options[n].time_per_epoch_s for n in (1, 2, 4)] == [25.6, 10.0, None]
+    assert found.warnings == (
+        "how long an epoch takes is not known, since measured epochs take 1 to 2 times as long as "
+        "their steps: options are compared by the time of one step",
+    )
+    answer = answer_of(found)
+    assert [o.score for o in answer.options] == pytest.approx([0.321, 0.5, 0.64])
+    assert answer.cautions == (
+        "measured epochs take 1 to 2 times as long as their steps, so those that were not measured "
+        "are not known",
+    )
+
+
+@pytest.mark.parametrize("epoch_s", [12.0, 12.8, 13.5])
+def test_epochs_that_take_their_steps_are_no_reason_for_caution(epoch_s: float) -> None:
+    single = evidence(1, step_time_s=0.64, time_per_epoch_s=epoch_s)
+    found = predicted(single, TWO, FAR)
+    assert found.cautions == ()
+    assert by_width(found)[4].time_per_epoch_s == pytest.approx(0.321 * 20)
+
+
+def test_where_all_epochs_were_measured_they_are_compared_as_they_are() -> None:
+    long = evidence(2, world_size=2, step_time_s=0.5, time_per_epoch_s=20.0)
+    assert predicted(ONE, long).cautions == ()
+
+
+def test_a_partial_last_step_is_no_longer_epoch() -> None:
+    """Two steps at most, of which the second may have a single example."""
+    partial = evidence(1, step_time_s=0.64, steps_per_epoch=2, time_per_epoch_s=0.65)
+    assert predicted(partial, FAR).cautions == ()
