@@ -155,8 +155,9 @@ class Option:
     of them that something disturbed, see `farm.measuring.noise`. `set_aside_ids`: disturbed
     measurements of the same configuration that do not count, since undisturbed ones do.
     `disturbed_by`: the kinds of what disturbed either. `speculative_because`: why the time is a
-    guess, see `farm.recommend.prediction.Prediction`; None: it is none. `is_synchronous` False: it
-    computes other updates than synchronous training, so that equal epochs need not give equal
+    guess, see `farm.recommend.prediction.Prediction`; None: it is none. `unjudged_because`: what is
+    not known of it, so that it could not be ranked or held against a limit. `is_synchronous` False:
+    it computes other updates than synchronous training, so that equal epochs need not give equal
     accuracy.
     """
 
@@ -193,6 +194,7 @@ class Option:
     price_usd_per_hour: float | None = None
     score: float | None = None  # alpha x time_s + beta x cost_usd; None: it cannot be told
     excluded_because: str | None = None
+    unjudged_because: str | None = None
     disturbed_ids: tuple[int, ...] = ()
     set_aside_ids: tuple[int, ...] = ()
     disturbed_by: tuple[str, ...] = ()
@@ -230,7 +232,8 @@ class Recommendation:
 
     `recommended` None goes with a `reason`. It is the best that was measured or interpolated;
     `cautions` say why it may not be relied on, and `best_probability` how likely no other option
-    within the limits is better, None where the interval of one is not known. `worth_measuring`:
+    within the limits is better, None where the interval of one is not known, or something else of
+    one that may be better. `worth_measuring`:
     guesses that may be better.
 
     `measurement_count`: how many measurements of the workload were looked at. `disturbed_count`:
@@ -261,10 +264,10 @@ class Recommendation:
     def is_firm(self) -> bool:
         """Whether the recommended option may be shown as a sure answer.
 
-        It may not where some other option is as likely as not to be better.
+        It may not where some other option is as likely as not to be better, or nobody knows.
         """
-        best = self.recommended
-        is_likely = self.best_probability is None or self.best_probability >= FIRM_PROBABILITY
+        best, probability = self.recommended, self.best_probability
+        is_likely = probability is not None and probability >= FIRM_PROBABILITY
         known = best is not None and best.interval_ratios is not None
         return known and is_likely and not self.cautions
 

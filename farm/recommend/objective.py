@@ -17,6 +17,9 @@ from farm.text.nouns import counted
 _Z90 = 1.6449  # standard deviations from the middle of a normal distribution to its 95 % quantile
 _GRID = 200  # points of the integral, over 6 standard deviations on both sides
 
+# What is not known of an option.
+_TIME, _COST = "the time is not known", "the cost is not known"
+
 
 def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
     """Return the options with their scores, best first, those outside the limits last.
@@ -27,16 +30,18 @@ def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
     of one step.
     """
     by_step = is_compared_by_step(options)
-    scored = [
-        dataclasses.replace(
-            option,
-            score=_score(option, objective, by_step=by_step),
-            excluded_because=option.excluded_because
-            or _excluded_because(option, objective, by_step=by_step),
-        )
-        for option in options
-    ]
-    return sorted(scored, key=_precedence)
+    return sorted((_judged(o, objective, by_step=by_step) for o in options), key=_precedence)
+
+
+def _judged(option: Option, objective: Objective, *, by_step: bool) -> Option:
+    beyond = option.excluded_because or _beyond_a_limit(option, objective)
+    unknown, why = (None, None) if beyond else _unknown(option, objective, by_step=by_step)
+    return dataclasses.replace(
+        option,
+        score=_score(option, objective, by_step=by_step),
+        excluded_because=beyond or why,
+        unjudged_because=option.unjudged_because or unknown,
+    )
 
 
 def is_compared_by_step(options: Sequence[Option]) -> bool:
@@ -74,6 +79,19 @@ def choose(ranked: Sequence[Option], *, is_accuracy_compared: bool = False) -> O
         if best is not None and option not in known and _is_surely_better(option, best)
     ]
     return _least(beyond) or best
+
+
+def may_be_better(option: Option, chosen: Option, objective: Objective, *, by_step: bool) -> bool:
+    """Whether an option of which something is not known may be better by what is known: its time.
+
+    Its score is at least that of the low end of its time, for nothing.
+    """
+    length_s = _length_s(option, by_step=by_step)
+    if length_s is None or chosen.score is None:
+        return True
+    low, _ = option.interval_ratios or (1.0, 1.0)
+    _, high = chosen.interval_ratios or (1.0, 1.0)
+    return objective.alpha * length_s * low < chosen.score * high
 
 
 def best_probability(options: Sequence[Option], chosen: Option) -> float | None:
@@ -186,45 +204,49 @@ def _score(option: Option, objective: Objective, *, by_step: bool) -> float | No
     return objective.alpha * length_s + objective.beta * cost_usd
 
 
-def _excluded_because(option: Option, objective: Objective, *, by_step: bool) -> str | None:
-    if _length_s(option, by_step=by_step) is None:
-        return "how long it takes is not known"
-    machines = objective.max_machine_count
+def _beyond_a_limit(option: Option, objective: Objective) -> str | None:
+    """Say which limit an option is known not to keep."""
+    machines, deadline_s = objective.max_machine_count, objective.deadline_s
     if machines is not None and option.machine_count > machines:
         return (
             f"needs {counted(option.machine_count, 'machine')}, "
             f"and {counted(machines, 'is', 'are')} at hand"
         )
-    if objective.deadline_s is not None:
-        if option.time_s is None:
-            return "how long it takes is not known, so it cannot be held against deadline_s"
-        if option.time_s > objective.deadline_s:
-            return f"takes {option.time_s:.6g} s, longer than deadline_s = {objective.deadline_s:g}"
-    return _over_budget(option, objective) or _too_inaccurate(option, objective)
-
-
-def _over_budget(option: Option, objective: Objective) -> str | None:
-    if objective.budget_usd is None:
-        return None
-    limit = f"budget_usd = {objective.budget_usd:g}"
-    if option.cost_usd is None:
-        return "its cost is not known, so it cannot be held against budget_usd"
-    if option.cost_usd > objective.budget_usd:
-        return f"costs {option.cost_usd:.6g} USD, more than {limit}"
-    if option.cost_high_usd is not None and option.cost_high_usd > objective.budget_usd:
-        return f"may cost up to {option.cost_high_usd:.6g} USD, more than {limit}"
-    return None
-
-
-def _too_inaccurate(option: Option, objective: Objective) -> str | None:
-    if objective.min_accuracy_ratio is None:
-        return None
-    if option.accuracy is None:
-        return "its accuracy was not measured"
-    if option.accuracy < objective.min_accuracy_ratio:
-        limit = f"min_accuracy_ratio = {objective.min_accuracy_ratio:g}"
+    if deadline_s is not None and option.time_s is not None and option.time_s > deadline_s:
+        return f"takes {option.time_s:.6g} s, longer than deadline_s = {deadline_s:g}"
+    budget_usd, least = objective.budget_usd, objective.min_accuracy_ratio
+    if budget_usd is not None and option.cost_usd is not None and option.cost_usd > budget_usd:
+        return f"costs {option.cost_usd:.6g} USD, more than budget_usd = {budget_usd:g}"
+    if least is not None and option.accuracy is not None and option.accuracy < least:
+        limit = f"min_accuracy_ratio = {least:g}"
         return f"reaches an accuracy of {option.accuracy:.4g}, less than {limit}"
     return None
+
+
+def _unknown(
+    option: Option, objective: Objective, *, by_step: bool
+) -> tuple[str | None, str | None]:
+    """Say what is not known of an option, and why that excludes it; None: it does not.
+
+    The ends of the intervals of time and cost are held against the limits, too.
+    """
+    length_s, budget_usd = _length_s(option, by_step=by_step), objective.budget_usd
+    if length_s is None:
+        return _TIME, "how long it takes is not known"
+    if objective.deadline_s is not None and option.time_s is None:
+        return _TIME, "how long it takes is not known, so it cannot be held against deadline_s"
+    if budget_usd is not None:
+        limit, high_usd = f"budget_usd = {budget_usd:g}", option.cost_high_usd
+        if option.cost_usd is None:
+            return _COST, "its cost is not known, so it cannot be held against budget_usd"
+        if high_usd is not None and high_usd > budget_usd:
+            why = f"may cost up to {high_usd:.6g} USD, more than {limit}"
+            return "whether the cost is within budget_usd is not sure", why
+    if objective.min_accuracy_ratio is not None and option.accuracy is None:
+        return "the accuracy is not known", "its accuracy was not measured"
+    if _score(option, objective, by_step=by_step) is None:
+        return _COST, None
+    return None, None
 
 
 def _precedence(option: Option) -> tuple[object, ...]:

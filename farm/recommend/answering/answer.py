@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from farm.measuring.measurement import OK
@@ -28,6 +29,7 @@ from farm.recommend.objective import (
     best_probability,
     choose,
     is_compared_by_step,
+    may_be_better,
     pareto_front,
     rank,
 )
@@ -66,7 +68,10 @@ def answer_from(
         warnings += _unequal(ranked)
     if all(option.machine_count == 1 for option in ranked):
         warnings.append(_no_gang(question, evidence))
-    not_compared = _not_compared(ranked, question)
+    not_compared = [
+        *_not_compared(ranked, question),
+        *(_not_judged(ranked, best, objective) if best else ()),
+    ]
     return Recommendation(
         model=question.model,
         dataset=question.dataset,
@@ -190,6 +195,10 @@ def _cautions(
     if not is_accuracy_compared:
         yield from _less_accurate(best, others, by=told_apart_by(ranked))
     yield from _too_fast(best, others)
+    bare_count = sum(option.interval_ratios is None for option in others)
+    if bare_count and best.interval_ratios is not None:
+        of = counted(bare_count, "option")
+        yield f"how much {of} {'varies' if bare_count == 1 else 'vary'} is not known"
     rivals = [option for option in others if option.basis == Basis.MEASURED.value]
     disturbed = [o for o in rivals if o.disturbed_ids and o.disturbed_ids == o.measurement_ids]
     if disturbed and not best.disturbed_ids:
@@ -249,6 +258,21 @@ def _not_compared(ranked: Sequence[Option], question: Question) -> list[str]:
         if unknown:
             said.append(f"nothing is known of {what} {' and '.join(unknown)}, which was asked for")
     return said
+
+
+def _not_judged(ranked: Sequence[Option], best: Option, objective: Objective) -> Iterable[str]:
+    """Say how many options may be better, for all that is known, and were not compared."""
+    by_step = is_compared_by_step(ranked)
+    whys = Counter(
+        option.unjudged_because
+        for option in ranked
+        if option.unjudged_because is not None
+        and option is not best
+        and may_be_better(option, best, objective, by_step=by_step)
+    )
+    for why, count in whys.items():
+        was = "was" if count == 1 else "were"
+        yield f"{counted(count, 'option')} that may be better {was} not compared, since {why}"
 
 
 def _failing(best: Option, question: Question, evidence: Sequence[Evidence]) -> Iterable[str]:

@@ -186,6 +186,9 @@ def _option(
         measurement_ids=measurement_ids,
         set_aside_ids=set_aside_ids,
         excluded_because=training.unknown_because,
+        unjudged_because="the accuracy is not known"
+        if training.unknown_because is not None and training.accuracy is None
+        else None,
         speculative_because=speculative_because,
     )
 

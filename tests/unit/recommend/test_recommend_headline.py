@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from typing import Any
@@ -314,3 +315,65 @@ def test_with_a_target_accuracy_all_strategies_compete_by_the_time_to_it() -> No
     assert answer.recommended.strategy == "local_sgd"
     assert answer.is_firm
     assert not any("--target-accuracy" in warning for warning in answer.warnings)
+
+
+def untimed(option: Option) -> Option:
+    return dataclasses.replace(option, time_s=None, time_per_epoch_s=None)
+
+
+def answered_within(objective: Objective, *options: Option) -> Recommendation:
+    return answer_from(Options(options=options, warnings=()), QUESTION, objective, [evidence(1)])
+
+
+@pytest.mark.parametrize(
+    ("objective", "rival", "why"),
+    [
+        (Objective(), {"epoch_count": 1}, "time"),
+        (Objective(beta=1.0), {"cost_usd": None}, "cost"),
+        (Objective(budget_usd=10.0), {"cost_usd": None}, "cost"),
+        (Objective(min_accuracy_ratio=0.5), {"accuracy": None}, "accuracy"),
+    ],
+)
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_may_be_better_and_cannot_be_judged_is_said(
+    objective: Objective, rival: dict[str, Any], why: str, is_known: bool
+) -> None:
+    every: dict[str, Any] = {"cost_usd": 1.0, "price_usd_per_hour": 1.0, "accuracy": 0.9}
+    own = known(1.0, **every, world_size=1, epoch_count=1)
+    own = dataclasses.replace(own, step_time_s=None, low_s=0.95, high_s=1.05)
+    unpriced = {"price_usd_per_hour": None} if why == "cost" else {}
+    changes = {**every, **({} if is_known else {**unpriced, **rival}), "world_size": 2}
+    other = known(0.5 if not is_known else 2.0, **changes)
+    if why == "time" and not is_known:
+        other = untimed(other)
+    third = known(3.0, **every, world_size=4)
+    answer = answered_within(objective, own, other, third)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 1
+    assert answer.is_firm is is_known
+    assert (answer.best_probability is None) is not is_known
+    expected = f"1 option that may be better was not compared, since the {why} is not known"
+    assert answer.cautions == (() if is_known else (expected,))
+
+
+def test_what_is_surely_slower_is_no_loss_where_its_price_is_not_known() -> None:
+    priced = {"cost_usd": 1.0, "price_usd_per_hour": 1.0}
+    options = known(1.0, **priced, world_size=1), known(0.9, **priced, world_size=2)
+    slow = known(5.0, world_size=4)
+    assert answered_within(Objective(beta=1.0), *options, slow).cautions == ()
+
+
+def test_a_rival_without_an_interval_is_no_firm_answer() -> None:
+    bare = option("ring", 2.0, step_time_s=2.0, world_size=2)
+    answer = answered(known(1.0), bare)
+    assert answer.best_probability is None
+    assert answer.cautions == ("how much 1 option varies is not known",)
+    assert not answer.is_firm
+
+
+def test_steps_are_compared_where_only_some_epochs_are_known() -> None:
+    with_epochs = known(1.0, world_size=1, epoch_count=1)
+    steps = untimed(known(0.5, world_size=2, epoch_count=1))
+    answer = answered(with_epochs, steps)
+    assert [o.score for o in answer.options] == [0.5, 1.0]
+    assert answer.is_firm
