@@ -14,6 +14,13 @@ from farm.configuration.spec import OperatorPlacement, TrainingPass
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.kept.memory import Memory
 from farm.recommend.layout import layout_name
+from farm.recommend.memory_limits import (
+    OUT_OF_MEMORY,
+    MemoryLimits,
+    Workload,
+    limits_by_workload,
+    workload,
+)
 from farm.recommend.observations import Loaded, load
 from farm.recommend.prediction import Prediction
 from farm.recommend.service import Models, check_origin
@@ -51,13 +58,13 @@ def predict_queries(
     loaded = load(session, origin=origin)
     if not loaded:
         check_origin(session, origin)
-    kinds = {fingerprint: _Known.of(kind) for fingerprint, kind in loaded.items()}
+    kinds = {fingerprint: KnownConfigurations.of(kind) for fingerprint, kind in loaded.items()}
     answered: dict[int, Answered] = {}
     asked: dict[_Kind, list[tuple[int, Configuration]]] = {}
     for index, query in enumerate(queries):
         given = dict(query)
         fingerprint = given.pop(FINGERPRINT, next(iter(kinds), None))
-        found = kinds.get(fingerprint, _Known()).meant(given)
+        found = kinds.get(fingerprint, KnownConfigurations()).meant(given)
         configuration, why = found.configuration, found.unknown_because
         if configuration is None or why is not None:
             answered[index] = Answered(
@@ -76,23 +83,38 @@ def predict_queries(
             may_wait=may_wait,
         )
         for (index, configuration), prediction in zip(of_kind, found_all, strict=True):
+            doubt = kinds[kind[0]].memory_doubt(configuration)
+            if doubt and prediction.step_time_s is not None and not prediction.speculative_because:
+                prediction = dataclasses.replace(prediction, speculative_because=doubt)
             answered[index] = Answered(configuration=configuration, prediction=prediction)
     return [answered[index] for index in range(len(queries))]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class KnownConfigurations:
     """What was measured on one kind of hardware, and how those ended that never succeeded."""
 
     configurations: Sequence[Configuration] = ()
     failed: Mapping[Configuration, str] = field(default_factory=dict)
+    limits: Mapping[Workload, MemoryLimits] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kind: Loaded) -> _Known:
-        measured = list(dict.fromkeys(o.configuration for o in kind.observations))
+    def of(cls, kind: Loaded) -> KnownConfigurations:
+        measured = dict.fromkeys(o.configuration for o in kind.observations)
+        return cls.of_all(list(measured), [(f.configuration, f.status) for f in kind.failures])
+
+    @classmethod
+    def of_all(
+        cls, measured: Sequence[Configuration], failures: Sequence[tuple[Configuration, str]]
+    ) -> KnownConfigurations:
+        """`failures`: configurations with their status."""
         succeeded = {_early(c) for c in measured}
-        ended = {_early(f.configuration): f.status for f in kind.failures}
-        return cls(measured, {c: status for c, status in ended.items() if c not in succeeded})
+        ended = {_early(c): status for c, status in failures}
+        return cls(
+            measured,
+            {c: status for c, status in ended.items() if c not in succeeded},
+            limits_by_workload(failures, measured),
+        )
 
     def meant(self, given: Mapping[str, Any]) -> Meant:
         if not self.configurations:
@@ -105,8 +127,16 @@ class _Known:
         early = _early(found.configuration)
         status = self.failed.get(early) or self.failed.get(dataclasses.replace(early, network=None))
         if status is None:
-            return found
+            limits = self.limits.get(workload(found.configuration))
+            full = limits.exceeded_by(found.configuration) if limits else None
+            if full is None:
+                return found
+            status = f"{OUT_OF_MEMORY} with global_batch_size {full}"
         return dataclasses.replace(found, unknown_because=f"it does not work: {status}")
+
+    def memory_doubt(self, configuration: Configuration) -> str | None:
+        limits = self.limits.get(workload(configuration))
+        return limits.doubt(configuration) if limits else None
 
 
 def _early(configuration: Configuration) -> Configuration:

@@ -17,6 +17,7 @@ from farm.recommend.answering.measured import (
 )
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
+from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import (
     MACHINE_STATUSES,
     Evidence,
@@ -25,6 +26,7 @@ from farm.recommend.contracts import (
     Question,
     Recommendation,
 )
+from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 from farm.recommend.objective import (
     best_probability,
     choose,
@@ -90,6 +92,7 @@ def answer_from(
             *not_compared,
             *found.cautions,
             *_failing(best, question, evidence),
+            *_out_of_memory(best, question, evidence),
         )
         if best
         else (),
@@ -288,6 +291,26 @@ def _failing(best: Option, question: Question, evidence: Sequence[Evidence]) -> 
     if len(failed) > _MOST_FAILING * len(tried):
         reasons = ", ".join(sorted(set(failed)))
         yield f"it failed in {len(failed)} of {counted(len(tried), 'measurement')}: {reasons}"
+
+
+def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence]) -> Iterable[str]:
+    """Say that others ran out of memory with no more examples for each replica."""
+    if best.basis == Basis.MEASURED.value:
+        return
+    asked = Configuration(
+        strategy=best.strategy,
+        placement=best.placement,
+        instance_type=best.instance_type,
+        world_size=best.world_size,
+        server_count=best.server_count,
+        global_batch_size=question.global_batch_size,
+    )
+    limits = MemoryLimits.of(
+        [e.configuration for e in evidence if e.status == OUT_OF_MEMORY],
+        [e.configuration for e in evidence if e.status == OK],
+    )
+    if doubt := limits.doubt(asked):
+        yield doubt
 
 
 def _unequal(ranked: Sequence[Option]) -> Iterable[str]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.measurement import OK
-from farm.messages.trainer_lines import FailureKind
 from farm.recommend.answering.measured import (
     ToldApart,
     answers,
@@ -25,8 +24,8 @@ from farm.recommend.answering.measured import (
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
 from farm.recommend.layout import operators_part
+from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 
-_OUT_OF_MEMORY = FailureKind.OUT_OF_MEMORY.value
 # Far more than anybody compares; each costs a prediction.
 MAX_CANDIDATES = 500
 
@@ -61,7 +60,8 @@ def candidates(
     gangs = [*usable, *_assumed_gangs(usable, elsewhere)]
     found = dict.fromkeys([*_one_machine(evidence, question, facts), *_gangs(gangs, question)])
     measured = {(c.strategy, c.world_size) for c in gangs}
-    failed = [e for e in evidence if e.status == _OUT_OF_MEMORY]
+    failed = [e for e in evidence if e.status == OUT_OF_MEMORY]
+    limits = MemoryLimits.of([e.configuration for e in failed], usable)
     by = told_apart_by(found, ("instance_type", "placement", "network"))
     fitting, warnings = [], []
     for configuration in found:
@@ -70,7 +70,7 @@ def candidates(
             chosen in measured or _can_do(*chosen, facts)
         ):
             continue
-        why = _out_of_memory(configuration, failed, usable, question, by)
+        why = _out_of_memory(configuration, limits, failed, question, by)
         if why is None:
             fitting.append(configuration)
         elif why:
@@ -198,28 +198,22 @@ def _configuration(
 
 def _out_of_memory(
     asked: Configuration,
+    limits: MemoryLimits,
     failed: Sequence[Evidence],
-    usable: Sequence[Configuration],
     question: Question,
     by: ToldApart,
 ) -> str | None:
     """Say why a configuration cannot fit into memory; None where nothing speaks against it.
 
-    `failed`: what ran out of memory. Memory grows with the batch of a replica and does not depend
-    on the network. The text is empty where this very question failed, which is told with the
-    failures.
+    `failed`: what ran out of memory. The text is empty where this very question failed, which is
+    told with the failures.
     """
-    alike = [e for e in failed if attempted(e.configuration) == attempted(asked)]
-    batch_size = asked.global_batch_size
-    smaller = [e for e in alike if e.configuration.global_batch_size <= batch_size]
-    if not smaller or any(
-        c.global_batch_size >= batch_size and attempted(c) == attempted(asked) for c in usable
-    ):
+    batch_size = limits.exceeded_by(asked)
+    if batch_size is None:
         return None
-    if any(answers(e, question) for e in smaller):
+    if any(answers(e, question) and attempted(e.configuration) == attempted(asked) for e in failed):
         return ""
     return (
-        f"{name_of(asked, by)}: ran out of memory with global_batch_size "
-        f"{max(e.configuration.global_batch_size for e in smaller)}, so it cannot do with "
-        f"{batch_size}"
+        f"{name_of(asked, by)}: ran out of memory with global_batch_size {batch_size}, "
+        f"so it cannot do with {asked.global_batch_size}"
     )

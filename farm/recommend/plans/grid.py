@@ -10,11 +10,11 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.messages.trainer_lines import FailureKind
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
 from farm.recommend.layout import operators_part
+from farm.recommend.memory_limits import limits_by_workload, workload
 
 # Five proposals then take some seconds; the time grows with the square of the number.
 MAX_CONFIGURATIONS = 400
@@ -68,19 +68,16 @@ def works(
 ) -> list[Configuration]:
     """Leave out what failed, and what needs more memory than what ran out of it.
 
-    `failures`: configurations with their status. Memory grows with the batch of a replica and does
-    not depend on the network; what was measured all the same works.
+    `failures`: configurations with their status; what was measured all the same works.
     """
-    failed = {plain(c) for c, _ in failures} - {plain(c) for c in measured}
-    full: dict[tuple[object, ...], float] = {}
-    for c, status in failures:
-        if status == FailureKind.OUT_OF_MEMORY.value and plain(c) in failed:
-            key = _memory(c)
-            full[key] = min(full.get(key, float("inf")), c.per_replica_batch_size)
+    measured = [plain(c) for c in measured]
+    failed = {plain(c) for c, _ in failures}.difference(measured)
+    limits = limits_by_workload(failures, measured)
     return [
         c
         for c in configurations
-        if plain(c) not in failed and c.per_replica_batch_size < full.get(_memory(c), float("inf"))
+        if plain(c) not in failed
+        and (workload(c) not in limits or limits[workload(c)].exceeded_by(c) is None)
     ]
 
 
@@ -185,18 +182,4 @@ def _gang(way: Configuration, network: _Network, world_size: int, batch: int) ->
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         packet_loss_ratio=loss_ratio,
         jitter_s=jitter_s,
-    )
-
-
-def _memory(c: Configuration) -> tuple[object, ...]:
-    """Return what two configurations that need comparable memory agree in."""
-    return (
-        c.model,
-        c.dataset,
-        c.training_pass,
-        c.framework,
-        c.strategy,
-        c.placement,
-        c.instance_type,
-        c.is_one_machine,
     )

@@ -1,0 +1,101 @@
+"""What runs out of memory, by what did: one rule for answers, predictions and plans. Pure.
+
+What ran out of memory with a batch size does so with larger ones. Memory does not depend on the
+network, nor on the framework's name, which what failed early does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farm.configuration.spec import TrainingPass
+from farm.messages.trainer_lines import FailureKind
+from farm.recommend.configuration import Configuration
+
+OUT_OF_MEMORY = FailureKind.OUT_OF_MEMORY.value
+
+_Setup = tuple[str | None, str | None, str | None, int, int]
+Workload = tuple[str | None, str | None, TrainingPass]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """Of one workload. `least_full`: the batch sizes from which on a setup runs out of memory."""
+
+    least_full: Mapping[_Setup, int]
+    full: Sequence[Configuration]
+    worked: Sequence[Configuration]
+
+    @classmethod
+    def of(cls, full: Iterable[Configuration], worked: Iterable[Configuration]) -> MemoryLimits:
+        """`full`: what ran out of memory. What did with more after all contradicts it."""
+        worked = list(worked)
+        largest: dict[_Setup, int] = {}
+        for c in worked:
+            largest[_setup(c)] = max(c.global_batch_size, largest.get(_setup(c), 0))
+        full = [c for c in full if c.global_batch_size > largest.get(_setup(c), 0)]
+        least: dict[_Setup, int] = {}
+        for c in full:
+            least[_setup(c)] = min(c.global_batch_size, least.get(_setup(c), c.global_batch_size))
+        return cls(least, full, worked)
+
+    def exceeded_by(self, asked: Configuration) -> int | None:
+        """Return the batch size with which it ran out of memory; None: nothing speaks against."""
+        limit = self.least_full.get(_setup(asked))
+        return limit if limit is not None and asked.global_batch_size >= limit else None
+
+    def doubt(self, asked: Configuration) -> str | None:
+        """Say which other gang, or one machine, ran out of memory with no more for each replica.
+
+        None where as much was done on any number of machines.
+        """
+        examples = asked.per_replica_batch_size
+        if any(
+            _way(c) == _way(asked) and c.per_replica_batch_size >= examples for c in self.worked
+        ):
+            return None
+        full = [
+            c
+            for c in self.full
+            if c.per_replica_batch_size <= examples
+            and c.instance_type == asked.instance_type
+            and (c.is_one_machine or _way(c) == _way(asked))
+        ]
+        if not full:
+            return None
+        nearest = max(full, key=lambda c: c.per_replica_batch_size)
+        return (
+            f"it may run out of memory, as world size {nearest.world_size} did with "
+            f"{nearest.per_replica_batch_size:g} examples for each replica"
+        )
+
+
+def limits_by_workload(
+    failures: Iterable[tuple[Configuration, str]], worked: Iterable[Configuration]
+) -> Mapping[Workload, MemoryLimits]:
+    """Return the limits of each workload of which something ran out of memory.
+
+    `failures`: configurations with their status.
+    """
+    full: dict[Workload, list[Configuration]] = {}
+    for c, status in failures:
+        if status == OUT_OF_MEMORY:
+            full.setdefault(workload(c), []).append(c)
+    done: dict[Workload, list[Configuration]] = {name: [] for name in full}
+    for c in worked:
+        if workload(c) in done:
+            done[workload(c)].append(c)
+    return {name: MemoryLimits.of(full[name], done[name]) for name in full}
+
+
+def workload(c: Configuration) -> Workload:
+    return (c.model, c.dataset, c.training_pass)
+
+
+def _setup(c: Configuration) -> _Setup:
+    return (*_way(c), c.world_size, c.server_count)
+
+
+def _way(c: Configuration) -> tuple[str | None, str | None, str | None]:
+    return (c.strategy, c.placement, c.instance_type)
