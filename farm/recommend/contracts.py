@@ -121,7 +121,8 @@ MACHINE_STATUSES = frozenset(kind.value for kind in FailureKind) - {
 class Evidence:
     """One measurement of the workload. `status` other than "ok": it failed, and has no time.
 
-    `agents`: of its ranks, none where it was imported.
+    `accuracy`: after `epochs`; None: nobody says how many. `agents`: of its ranks, none where it
+    was imported.
     """
 
     measurement_id: int
@@ -133,6 +134,7 @@ class Evidence:
     steps_per_epoch: int | None
     time_per_epoch_s: float | None
     accuracy: float | None
+    epochs: int | None = None
     attempt_id: int | None = None
     disturbance: Disturbance = UNDISTURBED
     agents: tuple[str, ...] = ()
@@ -147,6 +149,9 @@ class Option:
     the repetitions, and `step_time_spread_s` the median interquartile range of the steps within
     one. `low_s` to `high_s` (90 %) and `low80_s` to `high80_s` are prediction intervals of
     `time_per_epoch_s`, `step_low_s` and so on of `step_time_s`; None where nothing tells them.
+
+    `accuracy` was measured after `accuracy_epochs`, at most those asked for; None: nobody says.
+    Where it was measured after more epochs only, it is None, and these are told.
 
     `time_s` and `cost_usd` are those of the whole training asked for, `epoch_count` its length, and
     `time_high_s` and `cost_high_usd` the upper ends of their 90 % intervals. Where the length of an
@@ -189,6 +194,7 @@ class Option:
     step_high80_s: float | None = None
     steps_per_epoch: int | None = None
     epoch_count: int | None = None
+    accuracy_epochs: int | None = None
     time_high_s: float | None = None
     cost_high_usd: float | None = None
     price_usd_per_hour: float | None = None
@@ -210,6 +216,13 @@ class Option:
     def is_one_machine(self) -> bool:
         """Whether it needs no network at all."""
         return self.world_size == 1 and self.server_count == 0
+
+    @property
+    def missing_epochs(self) -> int | None:
+        """How many epochs less than asked for the accuracy was measured after, if that is known."""
+        if self.accuracy_epochs is None or self.epoch_count is None:
+            return None
+        return self.epoch_count - self.accuracy_epochs
 
     @property
     def interval_ratios(self) -> tuple[float, float] | None:

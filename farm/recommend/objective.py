@@ -19,6 +19,7 @@ _GRID = 200  # points of the integral, over 6 standard deviations on both sides
 
 # What is not known of an option.
 _TIME, _COST = "the time is not known", "the cost is not known"
+_ACCURACY = "the accuracy is not known"
 
 
 def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
@@ -170,7 +171,10 @@ def pareto_front(options: Sequence[Option]) -> list[Option]:
     by_step = is_compared_by_step(options)
     timed = [option for option in options if _length_s(option, by_step=by_step) is not None]
     compares_cost = all(option.cost_usd is not None for option in timed)
-    compares_accuracy = all(option.accuracy is not None for option in timed)
+    compares_accuracy = (
+        all(option.accuracy is not None for option in timed)
+        and len({option.missing_epochs for option in timed}) == 1
+    )
 
     def losses(option: Option) -> tuple[float, ...]:
         cost = (option.cost_usd or 0.0,) if compares_cost else ()
@@ -217,7 +221,8 @@ def _beyond_a_limit(option: Option, objective: Objective) -> str | None:
     budget_usd, least = objective.budget_usd, objective.min_accuracy_ratio
     if budget_usd is not None and option.cost_usd is not None and option.cost_usd > budget_usd:
         return f"costs {option.cost_usd:.6g} USD, more than budget_usd = {budget_usd:g}"
-    if least is not None and option.accuracy is not None and option.accuracy < least:
+    is_final = not option.missing_epochs  # else it is a lower bound
+    if least is not None and option.accuracy is not None and option.accuracy < least and is_final:
         limit = f"min_accuracy_ratio = {least:g}"
         return f"reaches an accuracy of {option.accuracy:.4g}, less than {limit}"
     return None
@@ -242,8 +247,18 @@ def _unknown(
         if high_usd is not None and high_usd > budget_usd:
             why = f"may cost up to {high_usd:.6g} USD, more than {limit}"
             return "whether the cost is within budget_usd is not sure", why
-    if objective.min_accuracy_ratio is not None and option.accuracy is None:
-        return "the accuracy is not known", "its accuracy was not measured"
+    least = objective.min_accuracy_ratio
+    if least is not None and option.accuracy is None:
+        why = "its accuracy was not measured"
+        if option.accuracy_epochs is not None:
+            after = counted(option.accuracy_epochs, "epoch")
+            why = f"its accuracy was measured after {after}, not after {option.epoch_count}"
+        return _ACCURACY, why
+    if least is not None and (option.accuracy or 0.0) < least:
+        return _ACCURACY, (
+            f"reaches an accuracy of {option.accuracy:.4g} in "
+            f"{counted(option.accuracy_epochs or 1, 'epoch')}, and in more nobody knows"
+        )
     if _score(option, objective, by_step=by_step) is None:
         return _COST, None
     return None, None

@@ -215,7 +215,11 @@ def _cautions(
 
 def _less_accurate(best: Option, others: Sequence[Option], *, by: ToldApart) -> Iterable[str]:
     """Say that the first option reaches clearly less in as many epochs as another one."""
-    known = [option for option in others if option.accuracy is not None]
+    known = [
+        option
+        for option in others
+        if option.accuracy is not None and option.missing_epochs == best.missing_epochs
+    ]
     other = max(known, key=lambda option: option.accuracy or 0.0, default=None)
     if best.accuracy is None or other is None or other.accuracy is None:
         return
@@ -352,6 +356,12 @@ def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
     if not feasible:
         return
     best, *others = feasible
+    if best.accuracy is not None and best.missing_epochs and objective.min_accuracy_ratio:
+        yield (
+            f"the accuracy of the recommended configuration was measured after "
+            f"{counted(best.accuracy_epochs or 0, 'epoch')}: it is taken for a lower bound of that "
+            f"after {best.epoch_count}"
+        )
     if best.basis != Basis.MEASURED.value:
         yield f"the recommended configuration was not measured: its time is {best.basis}"
     if (

@@ -24,11 +24,14 @@ Curves = Mapping[int, tuple[float, ...]]
 class Learned:
     """`epoch_count`: of the training; None where it would never reach its target.
 
+    `accuracy` was measured after `accuracy_epochs`, which are no more; None: nobody says. With more
+    of these the accuracy is None.
     `is_own`: measured with this very strategy and world size.
     """
 
     epoch_count: int | None
     accuracy: float | None
+    accuracy_epochs: int | None = None
     is_own: bool = True
     unknown_because: str | None = None
 
@@ -56,7 +59,8 @@ def learned(
         if found is not None:
             return found
     if target_accuracy_ratio is None:
-        return Learned(epoch_count=epochs, accuracy=None)
+        after = [e.epochs for e in own if e.accuracy is not None and e.epochs is not None]
+        return Learned(epoch_count=epochs, accuracy=None, accuracy_epochs=min(after, default=None))
     return Learned(
         epoch_count=None,
         accuracy=None,
@@ -67,17 +71,28 @@ def learned(
 def _after(
     group: Sequence[Evidence], curves: Curves, *, epochs: int, is_own: bool
 ) -> Learned | None:
-    """Take the accuracy after so many epochs, or at the end of a shorter training."""
-    reached = [
-        curve[min(epochs, len(curve)) - 1] if (curve := curves.get(e.measurement_id)) else value
-        for e in group
-        if (value := e.accuracy) is not None or curves.get(e.measurement_id)
-    ]
-    known = [value for value in reached if value is not None]
+    """Take the accuracy after so many epochs, or else at the end of the longest shorter training.
+
+    What was measured after more epochs says nothing. Where nobody says after how many it was, it
+    counts where nothing else does.
+    """
+    reached: dict[int, list[float]] = {}
+    for e in group:
+        if curve := curves.get(e.measurement_id):
+            after = min(epochs, len(curve))
+            reached.setdefault(after, []).append(curve[after - 1])
+        elif e.accuracy is not None and (e.epochs or 0) <= epochs:
+            reached.setdefault(e.epochs or 0, []).append(e.accuracy)
     # Of others a curve is needed: a single accuracy does not say after how many epochs it was.
-    if not known or not (is_own or any(e.measurement_id in curves for e in group)):
+    if not reached or not (is_own or any(e.measurement_id in curves for e in group)):
         return None
-    return Learned(epoch_count=epochs, accuracy=statistics.median(known), is_own=is_own)
+    longest = max(reached)
+    return Learned(
+        epoch_count=epochs,
+        accuracy=statistics.median(reached[longest]),
+        accuracy_epochs=longest or None,
+        is_own=is_own,
+    )
 
 
 def _until(
@@ -103,5 +118,8 @@ def _until(
     epoch_count = needed[len(needed) // 2]
     reached = [curve[min(epoch_count, len(curve)) - 1] for curve in known]
     return Learned(
-        epoch_count=epoch_count, accuracy=max(target, statistics.median(reached)), is_own=is_own
+        epoch_count=epoch_count,
+        accuracy=max(target, statistics.median(reached)),
+        accuracy_epochs=epoch_count,
+        is_own=is_own,
     )

@@ -175,6 +175,7 @@ def _option(
         step_high80_s=_product(step_time_s, high80),
         steps_per_epoch=steps_per_epoch,
         epoch_count=training.epoch_count,
+        accuracy_epochs=training.accuracy_epochs,
         time_s=time_s,
         time_high_s=_product(time_s, high),
         cost_usd=_product(time_s, usd_per_s),

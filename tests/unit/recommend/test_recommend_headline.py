@@ -377,3 +377,56 @@ def test_steps_are_compared_where_only_some_epochs_are_known() -> None:
     answer = answered(with_epochs, steps)
     assert [o.score for o in answer.options] == [0.5, 1.0]
     assert answer.is_firm
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"accuracy": None, "accuracy_epochs": 100},
+            "its accuracy was measured after 100 epochs, not after 10",
+        ),
+        (
+            {"accuracy": 0.4, "accuracy_epochs": 1},
+            "reaches an accuracy of 0.4 in 1 epoch, and in more nobody knows",
+        ),
+    ],
+)
+def test_an_accuracy_after_other_epochs_than_asked_for_is_not_known(
+    fields: dict[str, Any], said: str
+) -> None:
+    single = known(1.0, world_size=1, epoch_count=10, accuracy=0.95, accuracy_epochs=10)
+    gang = known(0.5, world_size=2, epoch_count=10, **fields)
+    answer = answered_within(Objective(min_accuracy_ratio=0.9), single, gang)
+    assert answer.options[1].excluded_because == said
+    assert answer.cautions == (
+        "1 option that may be better was not compared, since the accuracy is not known",
+    )
+
+
+def test_an_accuracy_after_fewer_epochs_is_taken_for_a_lower_bound_and_that_is_said() -> None:
+    single = known(1.0, world_size=1, epoch_count=10, accuracy=0.95, accuracy_epochs=10)
+    gang = known(0.5, world_size=2, epoch_count=10, accuracy=0.92, accuracy_epochs=5)
+    answer = answered_within(Objective(min_accuracy_ratio=0.9), single, gang)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 2
+    assert (
+        "the accuracy of the recommended configuration was measured after 5 epochs: it is taken "
+        "for a lower bound of that after 10" in answer.warnings
+    )
+
+
+def test_accuracies_after_unequal_epochs_are_not_compared() -> None:
+    single = known(1.0, world_size=1, epoch_count=10, accuracy=0.95, accuracy_epochs=10)
+    gang = known(0.5, world_size=2, epoch_count=10, accuracy=0.4, accuracy_epochs=1)
+    answer = answered(single, gang)
+    assert answer.cautions == ()
+    assert answer.pareto == (gang_of(answer),)
+    equal = dataclasses.replace(gang, accuracy_epochs=10)
+    assert len(answered(single, equal).cautions) == 1
+    assert len(answered(single, equal).pareto) == 2
+
+
+def gang_of(answer: Recommendation) -> Option:
+    [gang] = [option for option in answer.options if option.world_size == 2]
+    return gang

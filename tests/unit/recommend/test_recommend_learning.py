@@ -1,4 +1,5 @@
 from farm.recommend.answering.learning import Curves, Learned, learned
+from farm.recommend.contracts import Evidence
 from tests.unit.recommend.test_recommend_measured import evidence
 
 OWN = [evidence(1, accuracy=0.8), evidence(2, accuracy=0.9)]
@@ -21,7 +22,9 @@ def ask(
 def test_the_accuracy_is_that_after_the_epochs_asked_for() -> None:
     assert ask([1], [], epochs=2).accuracy == 0.7
     assert ask([1], [], epochs=9).accuracy == 0.8
-    assert ask([1, 2], [], epochs=3) == Learned(epoch_count=3, accuracy=0.8500000000000001)
+    assert ask([1, 2], [], epochs=3) == Learned(
+        epoch_count=3, accuracy=0.8500000000000001, accuracy_epochs=3
+    )
 
 
 def test_others_with_the_batch_size_answer_for_what_was_not_trained() -> None:
@@ -34,6 +37,20 @@ def test_an_accuracy_without_its_epochs_is_nobody_elses() -> None:
     found = learned([own], [own, other], {}, epochs=1, target_accuracy_ratio=None)
     assert found.accuracy is None
     assert learned([other], [], {}, epochs=1, target_accuracy_ratio=None).accuracy == 0.7
+
+
+def test_an_accuracy_counts_for_no_shorter_training_than_it_was_measured_after() -> None:
+    long, short = evidence(8, accuracy=0.95, epochs=100), evidence(9, accuracy=0.4, epochs=1)
+
+    def after(epochs: int, *own: Evidence) -> tuple[float | None, int | None]:
+        found = learned(own, [], {}, epochs=epochs, target_accuracy_ratio=None)
+        return found.accuracy, found.accuracy_epochs
+
+    assert after(100, long) == (0.95, 100)
+    assert after(1, long) == (None, 100)
+    assert after(1, long, short) == (0.4, 1)
+    assert after(50, long, short) == (0.4, 1)
+    assert after(200, long, short) == (0.95, 100)
 
 
 def test_the_target_is_reached_at_the_first_epoch_that_does() -> None:
