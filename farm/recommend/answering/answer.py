@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,6 +27,7 @@ from farm.recommend.contracts import (
     Question,
     Recommendation,
 )
+from farm.recommend.features import CONDITIONS
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 from farm.recommend.objective import (
     best_probability,
@@ -283,18 +285,51 @@ def _not_judged(ranked: Sequence[Option], best: Option, objective: Objective) ->
 
 
 def _failing(best: Option, question: Question, evidence: Sequence[Evidence]) -> Iterable[str]:
-    """Say that the recommended configuration fails too often by itself to be relied on."""
-    tried = [
+    """Say that the recommended configuration fails too often by itself to be relied on.
+
+    Where it was not measured as asked, it did so at the nearest conditions that were measured.
+    """
+    own = [
         e
         for e in evidence
-        if e.status not in MACHINE_STATUSES
-        and attempted(e.configuration) == attempted(best)
-        and answers(e, question)
+        if e.status not in MACHINE_STATUSES and attempted(e.configuration) == attempted(best)
     ]
+    tried, where = [e for e in own if answers(e, question)], ""
+    if not any(e.status == OK for e in tried):
+        tried, where = _nearest(own, question), " at the nearest measured conditions"
     failed = [e.status for e in tried if e.status != OK]
     if len(failed) > _MOST_FAILING * len(tried):
         reasons = ", ".join(sorted(set(failed)))
-        yield f"it failed in {len(failed)} of {counted(len(tried), 'measurement')}: {reasons}"
+        of = f"{counted(len(tried), 'measurement')}{where}"
+        yield f"it failed in {len(failed)} of {of}: {reasons}"
+
+
+def _nearest(own: Sequence[Evidence], question: Question) -> list[Evidence]:
+    """Return what was measured next to the conditions asked about, on both sides of each.
+
+    What ran out of memory with a larger batch says nothing of a smaller one.
+    """
+    near = [
+        e
+        for e in own
+        if e.status != OUT_OF_MEMORY
+        or e.configuration.global_batch_size <= question.global_batch_size
+    ]
+    for name in ("global_batch_size", *CONDITIONS):
+        # One machine has no conditions, and without a limit the bandwidth is endless.
+        values = {e.measurement_id: _number(e.configuration, name) for e in near}
+        asked = _number(question, name)
+        sides = (
+            max((v for v in values.values() if v <= asked), default=None),
+            min((v for v in values.values() if v >= asked), default=None),
+        )
+        near = [e for e in near if values[e.measurement_id] in sides]
+    return near
+
+
+def _number(conditions: Configuration | Question, name: str) -> float:
+    value: float | None = getattr(conditions, name)
+    return math.inf if value is None else value
 
 
 def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence]) -> Iterable[str]:

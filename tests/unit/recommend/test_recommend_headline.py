@@ -430,3 +430,31 @@ def test_accuracies_after_unequal_epochs_are_not_compared() -> None:
 def gang_of(answer: Recommendation) -> Option:
     [gang] = [option for option in answer.options if option.world_size == 2]
     return gang
+
+
+def test_failures_at_the_nearest_conditions_count_where_it_was_not_measured_as_asked() -> None:
+    gang = known(0.5, world_size=2, basis="interpolated")
+    found = Options(options=(known(1.0, world_size=1), gang), warnings=())
+
+    def cautions(status: str, *failing_batches: int) -> tuple[str, ...]:
+        tried = [
+            evidence(
+                10 * batch + number,
+                strategy="ring",
+                world_size=2,
+                one_way_delay_s=0.0,
+                global_batch_size=batch,
+                status=status if batch in failing_batches and number else OK,
+            )
+            for batch in (16, 32, 128, 256)
+            for number in range(3)
+        ]
+        return answer_from(found, QUESTION, Objective(), tried).cautions
+
+    assert cautions("nonfinite_loss", 32, 128) == (
+        "it failed in 4 of 6 measurements at the nearest measured conditions: nonfinite_loss",
+    )
+    assert cautions("nonfinite_loss", 16, 256) == ()
+    assert cautions("agent_lost", 32, 128) == ()
+    assert cautions("out_of_memory", 128, 256) == ()
+    assert len(cautions("out_of_memory", 32)) == 1
