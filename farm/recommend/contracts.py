@@ -85,8 +85,9 @@ class Question:
 class Objective:
     """Minimise alpha x time_s + beta x cost_usd within the limits; None is no limit.
 
-    `alpha` in 1/s and `beta` in 1/USD, so that the sum has no unit. `budget_usd` is held against
-    the upper end of the 90 % interval of the cost, the other limits against the expected values.
+    `alpha` in 1/s and `beta` in 1/USD, so that the sum has no unit. `budget_usd` and
+    `deadline_s` are held against the upper ends of the 90 % intervals of cost and time, the other
+    limits against the expected values.
     """
 
     alpha: float = 1.0

@@ -235,11 +235,16 @@ def _unknown(
 
     The ends of the intervals of time and cost are held against the limits, too.
     """
-    length_s, budget_usd = _length_s(option, by_step=by_step), objective.budget_usd
-    if length_s is None:
+    deadline_s, budget_usd = objective.deadline_s, objective.budget_usd
+    if _length_s(option, by_step=by_step) is None:
         return _TIME, "how long it takes is not known"
-    if objective.deadline_s is not None and option.time_s is None:
-        return _TIME, "how long it takes is not known, so it cannot be held against deadline_s"
+    if deadline_s is not None:
+        if option.time_s is None:
+            return _TIME, "how long it takes is not known, so it cannot be held against deadline_s"
+        high_s = option.time_high_s
+        if high_s is not None and high_s > deadline_s:
+            why = f"may take up to {high_s:.6g} s, longer than deadline_s = {deadline_s:g}"
+            return "whether the time is within deadline_s is not sure", why
     if budget_usd is not None:
         limit, high_usd = f"budget_usd = {budget_usd:g}", option.cost_high_usd
         if option.cost_usd is None:

@@ -399,15 +399,6 @@ def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
         )
     if best.basis != Basis.MEASURED.value:
         yield f"the recommended configuration was not measured: its time is {best.basis}"
-    if (
-        objective.deadline_s is not None
-        and best.time_high_s is not None
-        and best.time_high_s > objective.deadline_s
-    ):
-        yield (
-            f"the training may take up to {best.time_high_s:.4g} s (90 %), longer than "
-            f"deadline_s = {objective.deadline_s:g}"
-        )
     if others:
         yield from _overlap(best, others[0], objective, by=told_apart_by(ranked))
 

@@ -169,7 +169,7 @@ def test_measuring_what_was_recommended_as_predicted_keeps_the_answer(
         world_size=before.world_size,
         step_time_s=before.step_time_s,
         time_per_epoch_s=before.time_per_epoch_s,
-        steps_per_epoch=STEPS,
+        steps_per_epoch=before.steps_per_epoch,
         accuracy=before.accuracy,
     )
     after = answer([*known, confirmed], Objective()).recommended

@@ -458,3 +458,20 @@ def test_failures_at_the_nearest_conditions_count_where_it_was_not_measured_as_a
     assert cautions("agent_lost", 32, 128) == ()
     assert cautions("out_of_memory", 128, 256) == ()
     assert len(cautions("out_of_memory", 32)) == 1
+
+
+@pytest.mark.parametrize("limit", ["deadline_s", "budget_usd"])
+def test_what_may_be_within_a_limit_and_be_better_leaves_no_sure_answer(limit: str) -> None:
+    what = {"deadline_s": "time", "budget_usd": "cost"}[limit]
+    ends = {"time_high_s": 2.1, "cost_high_usd": 2.1, "cost_usd": 0.5}
+    wide = known(0.5, **ends, world_size=2)
+    options = known(1.0, cost_usd=0.1, world_size=1), known(1.5, cost_usd=0.1, world_size=4), wide
+    answer = answered_within(Objective(**{limit: 2.0}), *options)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 1
+    assert answer.best_probability is None
+    assert answer.cautions == (
+        "1 option that may be better was not compared, since whether the "
+        f"{what} is within {limit} is not sure",
+    )
+    assert answered_within(Objective(**{limit: 2.2}), *options).is_firm

@@ -94,6 +94,14 @@ def test_the_budget_is_held_against_the_upper_end_of_the_cost() -> None:
     assert ranked[1].excluded_because == "may cost up to 2.1 USD, more than budget_usd = 2"
 
 
+def test_the_deadline_is_held_against_the_upper_end_of_the_time() -> None:
+    sure = option("sure", 10.0, time_high_s=19.0)
+    faster = option("faster", 9.0, time_high_s=21.0)
+    ranked = rank([faster, sure], Objective(deadline_s=20.0))
+    assert names(ranked) == ["sure", "faster"]
+    assert ranked[1].excluded_because == "may take up to 21 s, longer than deadline_s = 20"
+
+
 def test_only_the_machines_at_hand_can_be_used() -> None:
     wide = option("wide", 1.0, world_size=3, server_count=1)
     ranked = rank([wide, option("narrow", 2.0)], Objective(max_machine_count=3))
