@@ -204,14 +204,42 @@ def _cautions(
     if bare_count and best.interval_ratios is not None:
         of = counted(bare_count, "option")
         yield f"how much {of} {'varies' if bare_count == 1 else 'vary'} is not known"
-    rivals = [option for option in others if option.basis == Basis.MEASURED.value]
-    disturbed = [o for o in rivals if o.disturbed_ids and o.disturbed_ids == o.measurement_ids]
-    if disturbed and not best.disturbed_ids:
-        which = f"{len(disturbed)} of the {len(rivals)} measured options"
-        only = len(rivals) == 1
+    if not best.disturbed_ids:
+        yield from _disturbed_rivals(others, known)
+
+
+def _disturbed_rivals(others: Sequence[Option], known: Mapping[int, Evidence]) -> Iterable[str]:
+    """Say which options may be better than their measurements, since all of these were disturbed.
+
+    A predicted one has those of its strategy and size under other conditions.
+    """
+    is_quiet: dict[tuple[object, ...], bool] = {}
+    for e in known.values():
+        if e.status == OK:
+            key = (attempted(e.configuration), e.fingerprint)
+            is_quiet[key] = is_quiet.get(key, False) or e.disturbance == UNDISTURBED
+    rivals, disturbed, predicted_count = 0, 0, 0
+    for option in others:
+        if option.basis == Basis.MEASURED.value:
+            rivals += 1
+            disturbed += (
+                bool(option.disturbed_ids) and option.disturbed_ids == option.measurement_ids
+            )
+        elif (key := (attempted(option), option.fingerprint)) in is_quiet and not is_quiet[key]:
+            predicted_count += 1
+    if disturbed:
+        only = rivals == 1
+        which = (
+            "the only measured option" if only else f"{disturbed} of the {rivals} measured options"
+        )
         yield (
-            f"{'the only measured option' if only else which} it is compared with "
-            f"{'has' if only else 'have'} only disturbed measurements"
+            f"{which} it is compared with {'has' if only else 'have'} only disturbed measurements"
+        )
+    if predicted_count:
+        was = "was" if predicted_count == 1 else "were"
+        yield (
+            f"{counted(predicted_count, 'option')} it is compared with {was} predicted, from "
+            "disturbed measurements only"
         )
 
 

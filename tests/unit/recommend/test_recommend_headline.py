@@ -11,6 +11,7 @@ import pytest
 
 from farm.cli.advice.recommend import option_table, verdict, worth_measuring
 from farm.measuring.measurement import OK
+from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import Options
 from farm.recommend.answering.training import trains_alike
@@ -466,7 +467,8 @@ def test_what_may_be_within_a_limit_and_be_better_leaves_no_sure_answer(limit: s
     ends = {"time_high_s": 2.1, "cost_high_usd": 2.1, "cost_usd": 0.5}
     wide = known(0.5, **ends, world_size=2)
     options = known(1.0, cost_usd=0.1, world_size=1), known(1.5, cost_usd=0.1, world_size=4), wide
-    answer = answered_within(Objective(**{limit: 2.0}), *options)
+    limits: dict[str, Any] = {limit: 2.0}
+    answer = answered_within(Objective(**limits), *options)
     assert answer.recommended is not None
     assert answer.recommended.world_size == 1
     assert answer.best_probability is None
@@ -474,4 +476,27 @@ def test_what_may_be_within_a_limit_and_be_better_leaves_no_sure_answer(limit: s
         "1 option that may be better was not compared, since whether the "
         f"{what} is within {limit} is not sure",
     )
-    assert answered_within(Objective(**{limit: 2.2}), *options).is_firm
+    limits = {limit: 2.2}
+    assert answered_within(Objective(**limits), *options).is_firm
+
+
+@pytest.mark.parametrize(("disturbed_count", "is_said"), [(3, True), (2, False)])
+def test_a_rival_that_is_predicted_from_disturbed_measurements_is_a_reason_for_caution(
+    disturbed_count: int, is_said: bool
+) -> None:
+    options = known(1.0, world_size=1), known(2.0, world_size=4, basis="interpolated")
+    elsewhere = [
+        evidence(
+            10 + number,
+            strategy="ring",
+            world_size=4,
+            global_batch_size=32 * number,
+            fingerprint=None,
+            disturbance=Disturbance(weight=0.1) if number <= disturbed_count else UNDISTURBED,
+        )
+        for number in (1, 2, 3)
+    ]
+    found = Options(options=options, warnings=())
+    said = "1 option it is compared with was predicted, from disturbed measurements only"
+    answer = answer_from(found, QUESTION, Objective(), elsewhere)
+    assert answer.cautions == ((said,) if is_said else ())
