@@ -112,6 +112,7 @@ def plan(
         belief=belief,
         tested=[plain(o.configuration) for o in observations] + sorted(failed, key=repr),
         precise=precisely_measured(observations),
+        once=_measured_once(observations),
         random=random.Random(seed),
     )
     return search.run(future, count=count, until_regret_ratio=until_regret_ratio, budget=budget)
@@ -135,6 +136,7 @@ class _Search:
         belief: Belief,
         tested: Sequence[Configuration],
         precise: Collection[Configuration],
+        once: Collection[Configuration],
         random: random.Random,
     ) -> None:
         self._candidates = candidates
@@ -143,6 +145,7 @@ class _Search:
         self._belief = belief
         self._tested = list(tested)
         self._open = [i for i, c in enumerate(self._configurations) if plain(c) not in precise]
+        self._once = once
         self._random = random
 
     def run(
@@ -164,7 +167,9 @@ class _Search:
             affordable = [
                 i for i in self._open if math.fsum([*spent, self._candidates[i].cost]) <= most
             ]
-            picked = self._pick(future, affordable)
+            # A second measurement tells how much they vary; new ones tell more.
+            new = [i for i in affordable if not self._is_once(i)]
+            picked = self._pick(future, new) or self._pick(future, affordable)
             if picked is None:
                 stopped = self._why_stopped(affordable)
                 break
@@ -199,14 +204,22 @@ class _Search:
         useful = [i for i in positions if _mean(savings[i]) > 0]
         if not useful:
             return None
-        start = start_positions(self._configurations, useful, tested=self._tested)
+        start = start_positions(
+            self._configurations,
+            [i for i in useful if not self._is_once(i)],
+            tested=self._tested,
+        )
         if start:
             best = self._most_telling(future, sorted(start))
             return best, f"to begin with: {start[best]}"
         best = max(
             self._shuffled(useful), key=lambda i: _mean(savings[i]) / self._candidates[i].cost
         )
-        return best, self._reason(savings[best])
+        again = "again, to tell rivals apart: " if self._is_once(best) else ""
+        return best, f"{again}{self._reason(savings[best])}"
+
+    def _is_once(self, position: int) -> bool:
+        return plain(self._configurations[position]) in self._once
 
     def _most_telling(self, future: RegretOutlook, positions: Sequence[int]) -> int:
         """Return the D-optimal one: the largest gain in the log determinant of what is known.
@@ -262,7 +275,7 @@ def _mean(values: NDArray[np.float64]) -> float:
 # Which configurations are measured well enough that measuring them again would teach little.
 
 
-# Of the mean of ln(time); a single measurement without a doubt is held to be as good.
+# Of the mean of ln(time). Of a single measurement it is what repetitions of others differ by.
 ENOUGH_LOG = 0.03
 # What is less believed than this was flagged as suspicious: that is a reason to measure it again.
 _BELIEVED = 0.5
@@ -271,16 +284,32 @@ _MOST_REPETITIONS = 10
 
 
 def precisely_measured(observations: Iterable[Observation]) -> frozenset[Configuration]:
-    """Return the configurations, without a network for one machine, that are known well enough."""
-    repetitions: dict[Configuration, list[Observation]] = {}
-    for observation in observations:
-        repetitions.setdefault(plain(observation.configuration), []).append(observation)
-    return frozenset(c for c, group in repetitions.items() if _is_enough(group))
+    """Return the configurations, without a network for one machine, that are known well enough.
+
+    What was measured once is where repetitions of others tell how much they vary.
+    """
+    logs = _believed_logs(observations)
+    variances = [statistics.variance(own) for own in logs.values() if len(own) > 1]
+    noise_log = math.sqrt(statistics.fmean(variances)) if variances else math.inf
+    return frozenset(c for c, own in logs.items() if own and _is_enough(own, noise_log))
 
 
-def _is_enough(group: list[Observation]) -> bool:
-    believed = [o for o in group if o.weight >= _BELIEVED]
-    if len(believed) < 2 or len(believed) >= _MOST_REPETITIONS:
-        return bool(believed)
-    deviation = statistics.stdev(math.log(o.step_time_s) for o in believed)
-    return deviation / math.sqrt(len(believed)) <= ENOUGH_LOG
+def _measured_once(observations: Iterable[Observation]) -> frozenset[Configuration]:
+    return frozenset(c for c, own in _believed_logs(observations).items() if len(own) == 1)
+
+
+def _believed_logs(observations: Iterable[Observation]) -> dict[Configuration, list[float]]:
+    """Return ln(time) of the measurements that are believed, by configuration."""
+    logs: dict[Configuration, list[float]] = {}
+    for o in observations:
+        own = logs.setdefault(plain(o.configuration), [])
+        if o.weight >= _BELIEVED:
+            own.append(math.log(o.step_time_s))
+    return logs
+
+
+def _is_enough(logs: Sequence[float], noise_log: float) -> bool:
+    if len(logs) >= _MOST_REPETITIONS:
+        return True
+    deviation = statistics.stdev(logs) if len(logs) > 1 else noise_log
+    return deviation / math.sqrt(len(logs)) <= ENOUGH_LOG

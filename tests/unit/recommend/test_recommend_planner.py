@@ -71,9 +71,38 @@ def test_failures_are_neither_proposed_nor_chosen() -> None:
     assert everything.choice_count == planned(SOME[:1]).choice_count
 
 
-def test_what_was_measured_is_not_proposed_again() -> None:
-    everything = planned(SOME, count=100)
-    assert not {p.configuration for p in everything.proposals} & set(SOME)
+def test_what_was_measured_once_is_proposed_again_where_nothing_new_is_useful() -> None:
+    proposals = planned(SOME, count=100).proposals
+    again = [p.configuration in SOME for p in proposals]
+    assert True in again[10:]
+    assert not any(again[:10])
+    assert [p.reason.startswith("again, ") for p in proposals] == again
+
+
+def test_what_was_measured_once_is_precise_where_the_noise_is_known() -> None:
+    once, twice = observation(configuration(1)), configuration(2)
+
+    def precise(factor: float) -> bool:
+        repeated = [observation(twice), observation(twice, factor=factor)]
+        return once.configuration in precisely_measured([once, *repeated])
+
+    assert not precisely_measured([once])
+    assert precise(1.01)
+    assert not precise(1.1)
+
+
+def test_rivals_that_were_measured_once_are_measured_again() -> None:
+    known = [observation(configuration(n), measurement_id=n) for n in (1, 2, 4)]
+    known = [
+        dataclasses.replace(o, step_time_s=time_s)
+        for o, time_s in zip(known, (1.0, 0.99, 0.2), strict=True)
+    ]
+    cells = candidates([o.configuration for o in known])
+    assert plan(known, cells).proposals == ()
+    close = [dataclasses.replace(known[2], step_time_s=0.985), *known[:2]]
+    proposals = plan(close, cells).proposals
+    assert {p.configuration.world_size for p in proposals} == {1, 2, 4}
+    assert len(proposals) == 3
 
 
 def test_what_varies_or_is_not_believed_may_be_measured_again() -> None:
