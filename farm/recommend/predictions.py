@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import SETUP_AXES
 from farm.configuration.spec import OperatorPlacement, TrainingPass
 from farm.recommend.configuration import Configuration, network_of
+from farm.recommend.features import CONDITIONS
 from farm.recommend.kept.memory import Memory
 from farm.recommend.layout import layout_name
 from farm.recommend.memory_limits import (
@@ -223,6 +224,10 @@ def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
         else:
             values[name] = _usual(chosen)
         fitting = [c for c in fitting if getattr(c, name) == values[name]] or fitting
+    for name in CONDITIONS:
+        common = {getattr(c, name) for c in fitting if not c.is_one_machine}
+        if name not in values and len(common) == 1:
+            values[name] = next(iter(common))
     if values["training_pass"] is None:
         values["training_pass"] = TrainingPass.FORWARD_BACKWARD
     configuration = Configuration(**values)

@@ -73,3 +73,11 @@ def test_an_emulators_name_is_not_a_network_of_its_own() -> None:
     found = ask(measured(2, network=None), network="tc_netem").configuration
     assert found is not None
     assert found.network is None
+
+
+def test_a_condition_that_is_not_given_is_that_of_all_gangs() -> None:
+    far = [measured(1), measured(2, one_way_delay_s=0.02), measured(4, one_way_delay_s=0.02)]
+    assert ask(*far).configuration == measured(2, global_batch_size=8, one_way_delay_s=0.02)
+    assert ask(*far, one_way_delay_s=0.0).configuration == measured(2, global_batch_size=8)
+    assert ask(*far, *KNOWN).configuration == measured(2, global_batch_size=8)
+    assert ask(*far, world_size=1).configuration == measured(1, global_batch_size=8)
