@@ -24,6 +24,7 @@ _OF_MACHINES = {kind.value for kind in FailureKind} - {k.value for k in CONFIGUR
 _SHOWN_DIGITS = 12  # of a fingerprint
 # Delays are converted from milliseconds, so equal ones may differ in their last bits.
 _EQUAL_RATIO = 1e-9
+_CLEARLY_FASTER = 1.1  # repetitions on one kind of hardware seldom differ by more
 
 # What is chosen: strategy, framework, placement, network, instance type, world size, server count.
 Choice = tuple[str | None, str | None, str | None, str | None, str | None, int, int]
@@ -48,6 +49,7 @@ class MeasuredOptions:
     failed: frozenset[Attempted]
     fingerprints: Mapping[str | None, str | None]
     warnings: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
 
 def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> MeasuredOptions:
@@ -76,6 +78,7 @@ def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Measu
         - succeeded,
         fingerprints={**fingerprints, **others},
         warnings=tuple(warnings),
+        cautions=tuple(_faster_elsewhere(asked, fingerprints)),
     )
 
 
@@ -130,6 +133,29 @@ def _one_fingerprint_each(
                 f"{', '.join(sorted(_short(kind) for kind in kinds if kind != chosen))}"
             )
     return fingerprints, warnings
+
+
+def _faster_elsewhere(
+    asked: Sequence[Evidence], fingerprints: Mapping[str | None, str | None]
+) -> Iterable[str]:
+    """Say of the kinds of hardware that do not answer which one has a faster option as asked."""
+    for field, what in (("time_per_epoch_s", "an epoch"), ("step_time_s", "a step")):
+        least: dict[str | None, dict[str | None, float]] = {}
+        for e in asked:
+            time_s = getattr(e, field)
+            if e.status == OK and time_s:
+                of_type = least.setdefault(e.configuration.instance_type, {})
+                of_type[e.fingerprint] = min(time_s, of_type.get(e.fingerprint, time_s))
+        for instance_type, by_kind in least.items():
+            own_s = by_kind.get(fingerprints[instance_type])
+            fastest = min(by_kind, key=lambda kind: by_kind[kind])
+            if own_s is not None and own_s > _CLEARLY_FASTER * by_kind[fastest]:
+                yield (
+                    f"{what} was {own_s / by_kind[fastest]:,.1f} times as fast on other hardware, "
+                    f"{_short(fastest)}, which this does not answer for"
+                )
+        if least:
+            return
 
 
 def _weight(group: Sequence[Evidence]) -> tuple[int, int]:

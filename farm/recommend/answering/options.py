@@ -95,7 +95,7 @@ def options_for(
     return Options(
         options=tuple(options),
         warnings=tuple(warnings),
-        cautions=tuple(_epochs_of_steps(options, evidence, terms)),
+        cautions=(*asked.cautions, *_epochs_of_steps(options, evidence, terms)),
     )
 
 

@@ -99,9 +99,9 @@ def test_an_imported_study_says_which_names_to_map(farm: FarmCommand) -> None:
     text = farm.text("plan", "--origin", "anwar2021", "--global-batch-sizes", "3000", "--next", "2")
     assert '# map before submitting: no strategy is registered here as "mwms"\n' in text
     assert len(tomllib.loads(text)["case"]) == 2
-    nothing = farm.run("plan", "--origin", "anwar2021")
-    assert (nothing.exit_code, nothing.stdout) == (1, "")
-    assert "everything in the grid is measured precisely or known to fail" in nothing.stderr
+    # Each cell of its own grid was measured once, so close rivals may be measured again.
+    again = farm.json("plan", "--origin", "anwar2021")["proposals"]
+    assert {proposal["reason"].split(",")[0] for proposal in again} == {"again"}
     reached = farm.run("plan", "--origin", "anwar2021", "--until-regret", "3", "--json")
     assert (reached.exit_code, json.loads(reached.stdout)["proposals"]) == (0, [])
 

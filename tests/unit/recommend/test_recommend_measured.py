@@ -224,3 +224,19 @@ def test_what_failed_now_and_then_is_an_option_with_a_warning() -> None:
     )
     assert widths(result) == [2]
     assert result.warnings == ("mwms_ring with world_size 2: time_limit in 1 of 2 measurements",)
+
+
+@pytest.mark.parametrize(("other_s", "is_said"), [(0.2, True), (1.9, False), (4.0, False)])
+def test_other_hardware_that_is_faster_as_asked_is_a_reason_for_caution(
+    other_s: float, is_said: bool
+) -> None:
+    result = found(
+        evidence(1, fingerprint="a" * 64),
+        evidence(2, fingerprint="a" * 64, world_size=2),
+        evidence(3, fingerprint="b" * 64, time_per_epoch_s=other_s, step_time_s=other_s / 20),
+    )
+    said = (
+        "an epoch was 10.0 times as fast on other hardware, bbbbbbbbbbbb, which this does not "
+        "answer for"
+    )
+    assert result.cautions == ((said,) if is_said else ())
