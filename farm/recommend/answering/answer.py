@@ -372,9 +372,11 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
         server_count=best.server_count,
         global_batch_size=question.global_batch_size,
     )
+    # What failed early may not know its hardware.
+    alike = [e for e in evidence if e.fingerprint in (best.fingerprint, None)]
     limits = MemoryLimits.of(
-        [e.configuration for e in evidence if e.status == OUT_OF_MEMORY],
-        [e.configuration for e in evidence if e.status == OK],
+        [e.configuration for e in alike if e.status == OUT_OF_MEMORY],
+        [e.configuration for e in alike if e.status == OK],
     )
     if doubt := limits.doubt(asked):
         yield doubt
