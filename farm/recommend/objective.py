@@ -28,7 +28,7 @@ def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
     An option whose cost is not known cannot be compared with others once `beta` counts it, so it
     comes after those that can; among themselves such options are in order of time. Where of some
     it is not known how long the training takes, and of all how long a step does, the score is that
-    of one step.
+    of one step in each epoch.
     """
     by_step = is_compared_by_step(options)
     return sorted((_judged(o, objective, by_step=by_step) for o in options), key=_precedence)
@@ -191,7 +191,10 @@ def pareto_front(options: Sequence[Option]) -> list[Option]:
 
 
 def _length_s(option: Option, *, by_step: bool) -> float | None:
-    return option.step_time_s if by_step else option.time_s
+    """Return what is compared: of steps one in each epoch, since epochs have equally many."""
+    if by_step and option.step_time_s is not None:
+        return option.step_time_s * (option.epoch_count or 1)
+    return None if by_step else option.time_s
 
 
 def _score(option: Option, objective: Objective, *, by_step: bool) -> float | None:

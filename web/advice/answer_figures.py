@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
 from farm.recommend.contracts import Option, Recommendation
+from farm.recommend.objective import is_compared_by_step
 from farm.recommend.prediction import Basis
 from farm.text.display import count, dollars, duration
 from farm.text.nouns import counted
@@ -62,8 +63,8 @@ def cost_of(option: Option) -> Span | None:
 
 
 def is_by_step(answer: Recommendation) -> bool:
-    """Whether options are compared by the time of one step, as nothing tells the training's."""
-    return all(option.time_s is None for option in answer.options)
+    """Whether options are compared by the time of one step, as nothing tells all trainings'."""
+    return is_compared_by_step(answer.options)
 
 
 def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:

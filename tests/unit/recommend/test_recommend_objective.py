@@ -125,6 +125,12 @@ def test_where_no_training_time_is_known_the_step_decides() -> None:
     assert all(o.excluded_because is not None for o in limited)
 
 
+def test_steps_of_trainings_with_more_epochs_count_more() -> None:
+    slow_learner = untimed("slow learner", 1.0, epoch_count=5)
+    ranked = rank([slow_learner, untimed("other", 2.0, epoch_count=2)], Objective())
+    assert [(o.strategy, o.score) for o in ranked] == [("other", 4.0), ("slow learner", 5.0)]
+
+
 def test_a_time_that_is_not_known_cannot_be_compared_with_one_that_is() -> None:
     ranked = rank([untimed("unknown", 0.1), option("known", 5.0)], Objective())
     assert names(ranked) == ["known", "unknown"]
