@@ -22,6 +22,10 @@ NAMES = (
     "network",
 )
 named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
+# What one machine depends on: it has nobody to exchange with.
+of_one_machine = operator.attrgetter(
+    *(name for name in NAMES if name not in ("placement", "strategy", "network"))
+)
 # Of the network; more of each never makes a step faster, but for the bandwidth.
 CONDITIONS = ("one_way_delay_s", "bandwidth_bytes_per_s", "packet_loss_ratio", "jitter_s")
 # What one machine says nothing of to a gang.

@@ -10,9 +10,14 @@ import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.recommend.calibrated.intervals import Interval, distinct, prediction_interval
+from farm.recommend.calibrated.intervals import (
+    MIN_REPETITIONS,
+    Interval,
+    distinct,
+    prediction_interval,
+)
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, plain
+from farm.recommend.features import NAMES, named, of_one_machine, plain, rounded
 from farm.statistics.means import weighted_median
 from farm.statistics.student import student_quantile
 
@@ -31,6 +36,7 @@ class Noise:
 
     squares: float = 0.0
     degrees: int = 0
+    prior_deviation: float = _PRIOR_DEVIATION
 
     def __add__(self, other: Noise) -> Noise:
         return Noise(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
@@ -43,13 +49,42 @@ class Noise:
     @property
     def estimate(self) -> float:
         """The standard deviation, however few repetitions tell it."""
-        squares = self.squares + _PRIOR_DEGREES * _PRIOR_DEVIATION**2
+        squares = self.squares + _PRIOR_DEGREES * self.prior_deviation**2
         return math.sqrt(squares / (self.degrees + _PRIOR_DEGREES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What measurements vary alike with: their names, and how much there is to be disturbed.
+
+    `names`: without what one machine does not depend on, if it is one. `amounts`: machines and
+    conditions of the network, of which more never makes a step steadier.
+    """
+
+    names: tuple[object, ...]
+    amounts: tuple[float, ...]
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> _Kind:
+        c = plain(configuration)
+        return cls(
+            names=of_one_machine(c) if c.is_one_machine else named(c),
+            amounts=(
+                *(c.world_size, c.server_count),
+                *(rounded(v) for v in (c.one_way_delay_s, c.packet_loss_ratio, c.jitter_s)),
+                rounded(1 / c.bandwidth_bytes_per_s) if c.bandwidth_bytes_per_s else 0.0,
+            ),
+        )
+
+    def is_as_hard_as(self, other: _Kind) -> bool:
+        return self.names == other.names and all(
+            own >= amount for own, amount in zip(self.amounts, other.amounts, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetitions:
-    """All measurements by configuration, and the noise that gangs and single machines have.
+    """All measurements by configuration, and the noise of each kind that was repeated.
 
     A repetition is a distinct value, see `farm.recommend.calibrated.intervals.distinct`.
     """
@@ -57,6 +92,7 @@ class Repetitions:
     observations: Mapping[Configuration, tuple[Observation, ...]]
     of_gangs: Noise
     of_one_machine: Noise
+    of_kinds: Mapping[_Kind, Noise]
 
     @classmethod
     def of(cls, observations: Iterable[Observation]) -> Repetitions:
@@ -64,24 +100,29 @@ class Repetitions:
         for observation in observations:
             groups.setdefault(plain(observation.configuration), []).append(observation)
         noises = {True: Noise(), False: Noise()}
+        of_kinds: dict[_Kind, Noise] = {}
         for configuration, group in groups.items():
             logs = [math.log(time_s) for time_s in distinct([o.step_time_s for o in group])]
+            if len(logs) < 2:
+                continue
             mean = statistics.fmean(logs)
-            noises[configuration.is_one_machine] += Noise(
-                squares=sum((log - mean) ** 2 for log in logs), degrees=len(logs) - 1
-            )
+            noise = Noise(squares=sum((log - mean) ** 2 for log in logs), degrees=len(logs) - 1)
+            noises[configuration.is_one_machine] += noise
+            kind = _Kind.of(configuration)
+            of_kinds[kind] = of_kinds.get(kind, Noise()) + noise
         return cls(
             observations={c: tuple(group) for c, group in groups.items()},
             of_gangs=noises[False],
             of_one_machine=noises[True],
+            of_kinds=of_kinds,
         )
 
     def interval(self, configuration: Configuration, *, aim_ratio: float) -> Interval | None:
         """Return where one more repetition falls; None where too few say how much they vary.
 
         Three repetitions speak for themselves, unless they differ by far less than others do.
-        Fewer borrow the common noise, by its degrees of freedom: exp(m -+ t s sqrt(1 + 1/n)) with
-        m the mean of ln(time). What no network disturbs says nothing of how gangs vary.
+        Fewer borrow the noise of others, by its degrees of freedom: exp(m -+ t s sqrt(1 + 1/n))
+        with m the mean of ln(time). What no network disturbs says nothing of how gangs vary.
         """
         times_s = [o.step_time_s for o in self.observations[plain(configuration)]]
         noise = self._noise(configuration)
@@ -98,6 +139,11 @@ class Repetitions:
         half *= deviation * math.sqrt(1 + 1 / len(logs))
         return Interval(low_s=math.exp(mean - half), high_s=math.exp(mean + half))
 
+    def tells(self, configuration: Configuration) -> bool:
+        """Whether repetitions say how much this one varies: its own, or those of its kind."""
+        times_s = [o.step_time_s for o in self.observations[plain(configuration)]]
+        return len(distinct(times_s)) >= MIN_REPETITIONS or self._of_kind(configuration) is not None
+
     def least_half_width(self, configuration: Configuration, *, aim_ratio: float) -> float:
         """Return in ln(time) how far off one more repetition may be, however regular the others.
 
@@ -107,11 +153,30 @@ class Repetitions:
         return statistics.NormalDist().inv_cdf((1 + aim_ratio) / 2) * deviation * math.sqrt(2)
 
     def _noise(self, configuration: Configuration) -> Noise:
-        if not plain(configuration).is_one_machine:
-            return self.of_gangs
-        if self.of_one_machine.degrees >= _LEAST_DEGREES:
-            return self.of_one_machine
-        return self.of_one_machine + self.of_gangs
+        """Return that of its kind; where that was hardly repeated, of all gangs or machines."""
+        pooled = self.of_gangs
+        if plain(configuration).is_one_machine:
+            is_enough = self.of_one_machine.degrees >= _LEAST_DEGREES
+            pooled = self.of_one_machine if is_enough else self.of_one_machine + pooled
+        of_kind = self._of_kind(configuration)
+        if of_kind is None:
+            return pooled
+        # On a quiet farm no kind is held to be noisier than all together.
+        prior = min(_PRIOR_DEVIATION, pooled.estimate)
+        return dataclasses.replace(of_kind, prior_deviation=prior)
+
+    def _of_kind(self, configuration: Configuration) -> Noise | None:
+        """Return the noise of the same kind, or else of the same names where more disturbs them.
+
+        So four machines are told by eight, and a delay by a longer one, but not the other way
+        round: what was steady with less may not be with more. None: too few were repeated.
+        """
+        asked = _Kind.of(configuration)
+        own = self.of_kinds.get(asked, Noise())
+        if own.degrees < _LEAST_DEGREES:
+            harder = (noise for kind, noise in self.of_kinds.items() if kind.is_as_hard_as(asked))
+            own = sum(harder, start=Noise())
+        return own if own.degrees >= _LEAST_DEGREES else None
 
 
 def counted_once(observations: Sequence[Observation]) -> list[Observation]:

@@ -129,7 +129,8 @@ class CalibratedModel:
         """Answer with the median of the repetitions.
 
         Where nothing says how much repetitions vary, the error of a prediction without them does:
-        it contains that of a measurement, so it is too wide rather than too narrow.
+        it contains that of a measurement, so it is too wide rather than too narrow. Where those of
+        other kinds alone say it, neither is believed to be the wider one.
         """
         group = self.repetitions.observations[plain(configuration)]
         value_s = weighted_median_s(group)
@@ -141,8 +142,10 @@ class CalibratedModel:
             )
             low_s, high_s = value_s * math.exp(-half_width), value_s * math.exp(half_width)
             spread = self.repetitions.interval(configuration, aim_ratio=aim_ratio)
-            if spread is not None:
+            if spread is not None and self.repetitions.tells(configuration):
                 low_s, high_s = spread.low_s, spread.high_s
+            elif spread is not None:
+                low_s, high_s = min(low_s, spread.low_s), max(high_s, spread.high_s)
             if max(o.weight for o in group) < 1 and estimate.step_time_s is not None:
                 # A value that is hard to believe: what the others say of it may be the truth.
                 low_s = min(low_s, estimate.step_time_s * math.exp(-half_width))

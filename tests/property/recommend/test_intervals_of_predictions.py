@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import statistics
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from farm.recommend.calibrated.conformal import quantile
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.scores import HeldOutAnswer, interval_score
-from tests.synthetic_steps import Lawful, grid, measure
+from farm.recommend.prediction import Basis, Prediction
+from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
 
 def uneven(c: Configuration) -> float:
@@ -70,6 +72,64 @@ def test_intervals_cover_what_they_promise_and_are_short_where_they_can_be(
     assert constant.log_score is not None
     # Where nothing tells hard places from easy ones, looking for them may cost a little.
     assert local.log_score < (0.9 if noise == "uneven" else 1.1) * constant.log_score
+
+
+def covered(prediction: Prediction, noise: float, *, of: Configuration) -> float:
+    """Return how likely one more measurement falls into the 90 % interval."""
+    assert prediction.low_s is not None
+    assert prediction.high_s is not None
+    low, high = (math.log(end_s / law(of)) for end_s in (prediction.low_s, prediction.high_s))
+    error = statistics.NormalDist(0, noise)
+    return error.cdf(high) - error.cdf(low)
+
+
+def numbered(*observations: Observation) -> list[Observation]:
+    return [dataclasses.replace(o, measurement_id=i) for i, o in enumerate(observations, start=1)]
+
+
+def noisier(c: Configuration) -> bool:
+    """Another strategy, conditions that nothing else has, and the largest gang."""
+    return c.strategy == "ps" or c.jitter_s > 0 or c.world_size == 8
+
+
+NOISIER: dict[str, list[Configuration]] = {
+    "strategy": grid(delays_s=(0.0,), strategy="ps"),
+    "jitter": grid(delays_s=(0.02,), jitter_s=0.01),
+    "largest gang": grid(world_sizes=(8,), delays_s=(0.0,)),
+}
+
+
+@pytest.mark.parametrize("kind", NOISIER)
+def test_what_was_never_repeated_is_no_surer_than_its_own_errors(kind: str) -> None:
+    """However quiet the repetitions of others are."""
+    quiet = grid(world_sizes=(1, 2, 4), delays_s=(0.0, 0.02))
+    once = [c for c in NOISIER[kind] if noisier(c) and not c.is_one_machine]
+    found = []
+    for seed in range(6):
+        observations = numbered(
+            *measure(quiet, seed=seed, repetitions=3, log_noise=lambda c: 0.01),
+            *measure(once, seed=seed, log_noise=lambda c: 0.25),
+        )
+        model = fit_step_time_model(observations, predictor=Lawful())
+        for c, prediction in zip(once, model.predict(once), strict=True):
+            assert prediction.basis is Basis.MEASURED
+            found.append(covered(prediction, 0.25, of=c))
+    assert statistics.fmean(found) > 0.8
+
+
+def test_what_was_repeated_like_this_stays_sure_beside_noisier_ones() -> None:
+    """Also where its own repetitions are few: others of its kind are enough."""
+    few, noisy = [configuration(2, 96), configuration(2, 192)], grid(delays_s=(0.0,), strategy="ps")
+    observations = numbered(
+        *measure(grid(delays_s=(0.0,)), repetitions=3, log_noise=lambda c: 0.01),
+        *measure(few, log_noise=lambda c: 0.01),
+        *measure([c for c in noisy if noisier(c)], repetitions=3, log_noise=lambda c: 0.25),
+    )
+    model = fit_step_time_model(observations, predictor=Lawful())
+    for prediction in model.predict(few):
+        assert prediction.low_s is not None
+        assert prediction.high_s is not None
+        assert prediction.high_s / prediction.low_s < 1.1
 
 
 @given(

@@ -95,6 +95,32 @@ def test_gangs_do_not_borrow_from_machines_without_a_network() -> None:
     assert width > 0.2
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_told"),
+    [
+        (configuration(4, 96, 0.02, jitter_s=0.01), True),
+        (configuration(2, 96, 0.02), True),  # by more machines and jitter
+        (configuration(8, 96, 0.02, jitter_s=0.01), False),
+        (configuration(4, 96, 0.03, jitter_s=0.01), False),
+        (configuration(4, 96, 0.02, jitter_s=0.01, packet_loss_ratio=0.01), False),
+        (configuration(4, 96, 0.02, jitter_s=0.01, bandwidth_bytes_per_s=1e6), False),
+        (configuration(4, 96, 0.02, jitter_s=0.01, strategy="ps"), False),
+        (configuration(4, 96, 0.02, jitter_s=0.01, network="other"), False),
+        (configuration(1, 96), False),
+        (configuration(1, 64), True),  # by its own
+    ],
+)
+def test_noise_is_told_by_the_same_names_where_as_much_disturbs_them(
+    asked: Configuration, is_told: bool
+) -> None:
+    repeated = {
+        configuration(4, batch, 0.02, jitter_s=0.01): [0.4, 0.41, 0.42] for batch in (64, 128)
+    }
+    alone = {configuration(1, 64): [0.4, 0.41, 0.42]}
+    known = Repetitions.of(observed({**repeated, **alone, asked: [*alone.get(asked, []), 0.5]}))
+    assert known.tells(asked) is is_told
+
+
 def test_an_unlikely_agreement_is_as_wide_as_the_noise_of_others_makes_it() -> None:
     gangs = {configuration(2, batch): [0.4, 0.44, 0.36] for batch in (64, 128, 256)}
     known = Repetitions.of(observed({**gangs, _ASKED: [0.2, 0.2001, 0.2002]}))
