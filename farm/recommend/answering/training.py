@@ -77,11 +77,15 @@ def measured_option(
     if not times and not steps:
         return None
     times_s = [time_s for time_s, _ in times]
+    step_time_s = weighted_median(steps) if steps else None
+    if steps and prediction is not None and _is_of(prediction, repetitions):
+        # What its interval was put around.
+        step_time_s = prediction.step_time_s
     return _option(
         first.configuration,
         fingerprint=first.fingerprint,
         time_per_epoch_s=weighted_median(times) if times else None,
-        step_time_s=weighted_median(steps) if steps else None,
+        step_time_s=step_time_s,
         ends=_predicted_ends(prediction) or _measured_ends(times or steps),
         basis=Basis.MEASURED,
         measurement_ids=tuple(e.measurement_id for e in repetitions),
@@ -192,6 +196,12 @@ def _option(
         else None,
         speculative_because=speculative_because,
     )
+
+
+def _is_of(prediction: Prediction, repetitions: Iterable[Evidence]) -> bool:
+    """Whether it was made from just these; a fit may lack the latest."""
+    known_ids = {e.measurement_id for e in repetitions}
+    return prediction.basis is Basis.MEASURED and set(prediction.measurement_ids) == known_ids
 
 
 def _is_timed(evidence: Evidence) -> bool:

@@ -210,7 +210,9 @@ class Calibration:
         if conformal is None or not len(own):
             return NO_EVIDENCE
         scales = np.array([float(np.mean(self.held_out.log_scales[own]))])
-        widths = conformal.half_widths(self.neighbourhood.locate([asked]), scales)[0]
+        widths = conformal.half_widths(
+            self.neighbourhood.locate([asked]), scales, without_cell=self.cell_of[asked]
+        )[0]
         return [float(width) for width in widths]
 
     def conformal(self, gap: Gap | None) -> Conformal | None:

@@ -79,12 +79,20 @@ class Conformal:
         )
 
     def half_widths(
-        self, places: NDArray[np.float64], scales: NDArray[np.float64]
+        self,
+        places: NDArray[np.float64],
+        scales: NDArray[np.float64],
+        *,
+        without_cell: int | None = None,
     ) -> NDArray[np.float64]:
-        """Return them in ln(time) for k places and the doubt there: (k, len(AIMS))."""
+        """Return them in ln(time) for k places and the doubt there: (k, len(AIMS)).
+
+        `without_cell`: a configuration whose own errors do not say how hard the places are.
+        """
         import numpy as np
 
-        hardness = _hardness(self.errors, places, scales, counted=None)
+        counted = None if without_cell is None else (self.errors.cells != without_cell)[None, :]
+        hardness = _hardness(self.errors, places, scales, counted=counted)
         widths = hardness[:, None] * np.array(self.factors)
         most = _MOST_HARDER * np.array(self.constants)
         result: NDArray[np.float64] = np.minimum(widths, most)

@@ -24,6 +24,11 @@ class Interval:
     low_s: float
     high_s: float
 
+    @classmethod
+    def around(cls, time_s: float, half_width: float) -> Interval:
+        """Return what lies that far, in ln(time), to each side."""
+        return cls(low_s=time_s * math.exp(-half_width), high_s=time_s * math.exp(half_width))
+
 
 def distinct(times_s: Sequence[float]) -> list[float]:
     """Return the times without those that repeat another, ascending.
@@ -71,4 +76,4 @@ def prediction_interval(
     logs = [math.log(time_s) for time_s in repetitions_s]
     mean, deviation = statistics.fmean(logs), max(statistics.stdev(logs), least_deviation)
     half = student_quantile((1 + coverage_ratio) / 2, n - 1) * deviation * math.sqrt(1 + 1 / n)
-    return Interval(low_s=math.exp(mean - half), high_s=math.exp(mean + half))
+    return Interval.around(math.exp(mean), half)

@@ -137,7 +137,7 @@ class Repetitions:
         # What is repeated at all is already among the pooled.
         half = student_quantile((1 + aim_ratio) / 2, noise.degrees)
         half *= deviation * math.sqrt(1 + 1 / len(logs))
-        return Interval(low_s=math.exp(mean - half), high_s=math.exp(mean + half))
+        return Interval.around(math.exp(mean), half)
 
     def tells(self, configuration: Configuration) -> bool:
         """Whether repetitions say how much this one varies: its own, or those of its kind."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from farm.recommend.calibrated.calibration import Calibration, calibrate
 from farm.recommend.calibrated.conformal import AIMS
 from farm.recommend.calibrated.held_out import refit_of
+from farm.recommend.calibrated.intervals import MIN_REPETITIONS, Interval, distinct
 from farm.recommend.calibrated.novelty import Beyond, Gap, GapAxis
 from farm.recommend.calibrated.repetitions import (
     Repetitions,
@@ -55,7 +56,7 @@ def fit_step_time_model(
         predictor_name=chosen.name,
         fitted=refit_of(fitted, chosen)(believed(once, suspicions)) if suspicions else fitted,
         calibration=calibration,
-        repetitions=Repetitions.of(believed(observations, suspicions)),
+        repetitions=Repetitions.of(observations),
         suspicions=tuple(suspicions),
     )
     # What a predictor computes for its first answers is then kept with the model.
@@ -84,9 +85,10 @@ class CalibratedModel:
         estimates = self.fitted.predict(configurations)
         answers: dict[int, Prediction] = {}
         groups: dict[frozenset[Gap], list[int]] = {}
+        doubted_ids = {suspicion.measurement_id for suspicion in self.suspicions}
         for i, (configuration, estimate) in enumerate(zip(configurations, estimates, strict=True)):
             if plain(configuration) in self.repetitions.observations:
-                answers[i] = self._measured(configuration, estimate)
+                answers[i] = self._measured(configuration, estimate, doubted_ids)
             elif estimate.step_time_s is None:
                 answers[i] = Prediction.unknown(estimate.unknown_because)
             else:
@@ -125,32 +127,38 @@ class CalibratedModel:
             found.append(tuple(sorted(known.observations[i].measurement_id for i in order)))
         return found
 
-    def _measured(self, configuration: Configuration, estimate: PointEstimate) -> Prediction:
+    def _measured(
+        self, configuration: Configuration, estimate: PointEstimate, doubted_ids: Collection[int]
+    ) -> Prediction:
         """Answer with the median of the repetitions.
 
         Where nothing says how much repetitions vary, the error of a prediction without them does:
         it contains that of a measurement, so it is too wide rather than too narrow. Where those of
         other kinds alone say it, neither is believed to be the wider one.
+
+        What is suspicious counts as all do: of two runs, nothing says for sure which one is wrong.
         """
         group = self.repetitions.observations[plain(configuration)]
         value_s = weighted_median_s(group)
+        times_s = distinct([o.step_time_s for o in group])
+        reached_s = [value_s, *(times_s if len(times_s) < MIN_REPETITIONS else ())]
+        doubted = sum(o.weight < 1 or o.measurement_id in doubted_ids for o in group)
         bounds: list[tuple[float, float]] = []
         half_widths = self.calibration.own_half_widths(configuration)
         for aim_ratio, predicted in zip(AIMS, half_widths, strict=True):
             half_width = max(
                 predicted, self.repetitions.least_half_width(configuration, aim_ratio=aim_ratio)
             )
-            low_s, high_s = value_s * math.exp(-half_width), value_s * math.exp(half_width)
             spread = self.repetitions.interval(configuration, aim_ratio=aim_ratio)
-            if spread is not None and self.repetitions.tells(configuration):
-                low_s, high_s = spread.low_s, spread.high_s
-            elif spread is not None:
-                low_s, high_s = min(low_s, spread.low_s), max(high_s, spread.high_s)
-            if max(o.weight for o in group) < 1 and estimate.step_time_s is not None:
-                # A value that is hard to believe: what the others say of it may be the truth.
-                low_s = min(low_s, estimate.step_time_s * math.exp(-half_width))
-                high_s = max(high_s, estimate.step_time_s * math.exp(half_width))
-            bounds.append((min(low_s, value_s), max(high_s, value_s)))
+            intervals = [] if spread is None else [spread]
+            if not self.repetitions.tells(configuration):
+                intervals.append(Interval.around(value_s, half_width))
+            if doubted >= len(group) / 2 and estimate.step_time_s is not None:
+                # Unless most are believed, what the others say of it may be the truth.
+                intervals.append(Interval.around(estimate.step_time_s, half_width))
+            low_s = min(*reached_s, *(interval.low_s for interval in intervals))
+            high_s = max(*reached_s, *(interval.high_s for interval in intervals))
+            bounds.append((low_s, high_s))
         (low80_s, high80_s), (low_s, high_s) = bounds
         return Prediction(
             step_time_s=value_s,

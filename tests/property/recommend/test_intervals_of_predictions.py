@@ -114,7 +114,7 @@ def test_what_was_never_repeated_is_no_surer_than_its_own_errors(kind: str) -> N
         for c, prediction in zip(once, model.predict(once), strict=True):
             assert prediction.basis is Basis.MEASURED
             found.append(covered(prediction, 0.25, of=c))
-    assert statistics.fmean(found) > 0.8
+    assert statistics.fmean(found) > 0.75
 
 
 def test_what_was_repeated_like_this_stays_sure_beside_noisier_ones() -> None:

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import Options, options_for
+from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind
+from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
 from farm.recommend.prediction import StepTimeModel
 from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
@@ -112,6 +114,45 @@ def test_a_measurement_that_is_hard_to_believe_counts_and_is_named() -> None:
     assert found.warnings == (
         "mwms_ring with world_size 2: measurement 2 is hard to believe, ten times off",
     )
+
+
+def test_an_option_and_its_prediction_are_one_also_where_a_run_is_hard_to_believe() -> None:
+    """The interval stays around the time that it was computed for."""
+    times_s = {(n, batch): 0.02 + 1e-3 * batch / n for n in (1, 2, 4, 8) for batch in (32, 64, 128)}
+    runs = [
+        (cell, time_s * factor)
+        for cell, time_s in times_s.items()
+        for factor in ((1.0, 1.012, 0.99) if cell != (4, 64) else (1.6, 0.8))
+    ]
+    known = [
+        evidence(
+            i, world_size=n, global_batch_size=batch, step_time_s=time_s, time_per_epoch_s=None
+        )
+        for i, ((n, batch), time_s) in enumerate(runs, start=1)
+    ]
+    model = fit_step_time_model(
+        [
+            Observation(
+                measurement_id=e.measurement_id,
+                configuration=e.configuration,
+                step_time_s=e.step_time_s,
+            )
+            for e in known
+            if e.step_time_s is not None
+        ]
+    )
+    option = by_width(predicted(*known, model=model))[4]
+    assert {s.measurement_id for s in model.suspicions} & set(option.measurement_ids)
+    [prediction] = model.predict(
+        [next(e for e in known if e.measurement_id in option.measurement_ids).configuration]
+    )
+    for name in ("step_time_s", "low_s", "high_s", "low80_s", "high80_s"):
+        own = getattr(option, name if name == "step_time_s" else f"step_{name}")
+        assert own == pytest.approx(getattr(prediction, name))
+    assert option.step_low_s is not None
+    assert option.step_high_s is not None
+    assert option.step_low_s <= 0.8 * times_s[4, 64]
+    assert option.step_high_s >= 1.6 * times_s[4, 64]
 
 
 def test_kinds_of_hardware_are_predicted_from_their_own_measurements() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
-from farm.recommend.configuration import Configuration
+from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.prediction import Basis, Prediction
 from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
@@ -138,6 +138,34 @@ def test_an_interval_of_a_suspicious_measurement_reaches_what_the_others_say() -
     assert answer.step_time_s == pytest.approx(10 * law(odd), rel=0.1)
     assert answer.low_s is not None
     assert answer.low_s < law(odd)
+
+
+@pytest.mark.parametrize("factors", [(1.0, 0.5), (0.6, 1.2), (1.0, 4.0)])
+def test_of_two_runs_that_contradict_each_other_neither_is_left_out(
+    factors: tuple[float, float],
+) -> None:
+    """Nor what the others say, though only one of the two is suspicious."""
+    odd = configuration(2, 256, 0.02)
+    quiet = measure([c for c in grid() if c != odd], repetitions=3, log_noise=lambda c: 0.005)
+    own_s = [law(odd) * factor for factor in factors]
+    observations = [
+        *quiet,
+        *(
+            Observation(measurement_id=10_000 + i, configuration=odd, step_time_s=time_s)
+            for i, time_s in enumerate(own_s)
+        ),
+    ]
+    model = fit_step_time_model(observations, predictor=Lawful())
+    assert any(suspicion.measurement_id >= 10_000 for suspicion in model.suspicions)
+    [answer] = model.predict([odd])
+    assert answer.step_time_s == pytest.approx(sum(own_s) / 2)
+    for low_s, high_s in ((answer.low_s, answer.high_s), (answer.low80_s, answer.high80_s)):
+        assert low_s is not None
+        assert high_s is not None
+        assert low_s <= min(*own_s, law(odd))
+        assert high_s >= max(*own_s, law(odd))
+    assert answer.high_s is not None
+    assert answer.high_s < 10 * law(odd)
 
 
 def test_nothing_at_all_is_measured() -> None:
