@@ -132,9 +132,9 @@ class CalibratedModel:
     ) -> Prediction:
         """Answer with the median of the repetitions.
 
-        Where nothing says how much repetitions vary, the error of a prediction without them does:
-        it contains that of a measurement, so it is too wide rather than too narrow. Where those of
-        other kinds alone say it, neither is believed to be the wider one.
+        Where nothing says how much repetitions vary, the error of a prediction without them does,
+        around their median and around what all measurements say. Where repetitions of other kinds
+        alone say it, neither is believed to be the wider one.
 
         What is suspicious counts as all do: of two runs, nothing says for sure which one is wrong.
         """
@@ -143,6 +143,7 @@ class CalibratedModel:
         times_s = distinct([o.step_time_s for o in group])
         reached_s = [value_s, *(times_s if len(times_s) < MIN_REPETITIONS else ())]
         doubted = sum(o.weight < 1 or o.measurement_id in doubted_ids for o in group)
+        is_doubted = doubted >= len(group) / 2  # unless most are believed
         bounds: list[tuple[float, float]] = []
         half_widths = self.calibration.own_half_widths(configuration)
         for aim_ratio, predicted in zip(AIMS, half_widths, strict=True):
@@ -151,10 +152,13 @@ class CalibratedModel:
             )
             spread = self.repetitions.interval(configuration, aim_ratio=aim_ratio)
             intervals = [] if spread is None else [spread]
-            if not self.repetitions.tells(configuration):
+            is_told = self.repetitions.tells(configuration)
+            if not is_told:
                 intervals.append(Interval.around(value_s, half_width))
-            if doubted >= len(group) / 2 and estimate.step_time_s is not None:
-                # Unless most are believed, what the others say of it may be the truth.
+            if (not is_told or is_doubted) and estimate.step_time_s is not None:
+                # The error of a prediction has the noise of one run. The next run differs from the
+                # own one by that of both, but no further from what all together say of it, which
+                # may be the truth as well.
                 intervals.append(Interval.around(estimate.step_time_s, half_width))
             low_s = min(*reached_s, *(interval.low_s for interval in intervals))
             high_s = max(*reached_s, *(interval.high_s for interval in intervals))

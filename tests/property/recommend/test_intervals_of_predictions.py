@@ -114,7 +114,29 @@ def test_what_was_never_repeated_is_no_surer_than_its_own_errors(kind: str) -> N
         for c, prediction in zip(once, model.predict(once), strict=True):
             assert prediction.basis is Basis.MEASURED
             found.append(covered(prediction, 0.25, of=c))
-    assert statistics.fmean(found) > 0.75
+    assert statistics.fmean(found) > 0.8
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_where_nothing_was_repeated_the_next_run_is_covered_around_a_noisy_one(
+    noise: float,
+) -> None:
+    """By a predictor that has to learn the law from these runs."""
+    asked = grid(batches=(64, 256, 512, 1024), delays_s=(0.0,), world_sizes=(1, 2, 3, 4, 6, 8))
+    found80, found = [], []
+    for seed in range(16):
+        observations = measure(asked, seed=seed, log_noise=lambda c: noise)
+        for c, prediction in zip(
+            asked, fit_step_time_model(observations, asked=asked).predict(asked), strict=True
+        ):
+            assert prediction.basis is Basis.MEASURED
+            found.append(covered(prediction, noise, of=c))
+            inner = dataclasses.replace(
+                prediction, low_s=prediction.low80_s, high_s=prediction.high80_s
+            )
+            found80.append(covered(inner, noise, of=c))
+    assert statistics.fmean(found) == pytest.approx(0.92, abs=0.04)
+    assert statistics.fmean(found80) == pytest.approx(0.85, abs=0.05)
 
 
 def test_what_was_repeated_like_this_stays_sure_beside_noisier_ones() -> None:
