@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.recommend.calibrated.conformal import AIMS
 from farm.recommend.calibrated.intervals import (
     MIN_REPETITIONS,
     Interval,
@@ -144,13 +145,15 @@ class Repetitions:
         times_s = [o.step_time_s for o in self.observations[plain(configuration)]]
         return len(distinct(times_s)) >= MIN_REPETITIONS or self._of_kind(configuration) is not None
 
-    def least_half_width(self, configuration: Configuration, *, aim_ratio: float) -> float:
-        """Return in ln(time) how far off one more repetition may be, however regular the others.
+    def least_half_widths(self, configuration: Configuration) -> list[float]:
+        """Return in ln(time), for each of `AIMS`, how far off one more run of it may be.
 
-        Computed tables, and those of few digits, are predicted without an error.
+        However regular the others are: computed tables, and those of few digits, are predicted
+        without an error.
         """
-        deviation = _LEAST_SHARE * self._noise(configuration).estimate
-        return statistics.NormalDist().inv_cdf((1 + aim_ratio) / 2) * deviation * math.sqrt(2)
+        deviation = _LEAST_SHARE * math.sqrt(2) * self._noise(configuration).estimate
+        normal = statistics.NormalDist()
+        return [normal.inv_cdf((1 + aim_ratio) / 2) * deviation for aim_ratio in AIMS]
 
     def _noise(self, configuration: Configuration) -> Noise:
         """Return that of its kind; where that was hardly repeated, of all gangs or machines."""

@@ -82,6 +82,8 @@ class CalibratedModel:
         `is_constant`: with intervals that are equally wide, in ln(time), for all questions that
         lack the same. That is what the others are compared with, and good for nothing else.
         """
+        import numpy as np
+
         estimates = self.fitted.predict(configurations)
         answers: dict[int, Prediction] = {}
         groups: dict[frozenset[Gap], list[int]] = {}
@@ -97,8 +99,11 @@ class CalibratedModel:
             asked = [configurations[i] for i in positions]
             places = self.calibration.neighbourhood.locate(asked)
             log_scales = [estimates[i].log_scale for i in positions]
-            widths = self.calibration.half_widths(
-                gaps, asked, log_scales, places=places, is_constant=is_constant
+            widths = np.maximum(
+                self.calibration.half_widths(
+                    gaps, asked, log_scales, places=places, is_constant=is_constant
+                ),
+                [self.repetitions.least_half_widths(c) for c in asked],
             )
             unexampled = [gap for gap in gaps if self.calibration.conformal(gap) is None]
             is_together_exampled = len(gaps) < 2 or self.calibration.factors(gaps) is not None
@@ -145,14 +150,15 @@ class CalibratedModel:
         doubted = sum(o.weight < 1 or o.measurement_id in doubted_ids for o in group)
         is_doubted = doubted >= len(group) / 2  # unless most are believed
         bounds: list[tuple[float, float]] = []
-        half_widths = self.calibration.own_half_widths(configuration)
-        for aim_ratio, predicted in zip(AIMS, half_widths, strict=True):
-            half_width = max(
-                predicted, self.repetitions.least_half_width(configuration, aim_ratio=aim_ratio)
-            )
+        half_widths = map(
+            max,
+            self.calibration.own_half_widths(configuration),
+            self.repetitions.least_half_widths(configuration),
+        )
+        is_told = self.repetitions.tells(configuration)
+        for aim_ratio, half_width in zip(AIMS, half_widths, strict=True):
             spread = self.repetitions.interval(configuration, aim_ratio=aim_ratio)
             intervals = [] if spread is None else [spread]
-            is_told = self.repetitions.tells(configuration)
             if not is_told:
                 intervals.append(Interval.around(value_s, half_width))
             if (not is_told or is_doubted) and estimate.step_time_s is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,19 +60,36 @@ def test_a_value_with_other_digits_is_no_repetition(
     assert len(distinct([value * 1e-3 for value in printed])) == distinct_count
 
 
-def test_one_measurement_is_not_known_better_than_repetitions_ever_agree() -> None:
-    """As of a computed table, which is predicted without an error."""
+def test_nothing_is_known_better_than_repetitions_ever_agree() -> None:
+    """As of a computed table, which is predicted without an error; nor what lies in between."""
     computed = {
         configuration(size, batch): [0.01 + 1e-3 * batch / size + 0.04 * (size - 1) / size]
         for size in (1, 2, 4, 8)
         for batch in (64, 128, 256, 512)
     }
-    model = fit_step_time_model(observed(computed))
-    for known in computed:
-        prediction = model.predict([known])[0]
-        assert prediction.low_s is not None
-        assert prediction.high_s is not None
-        assert prediction.high_s / prediction.low_s > 1.02
+    model = fit_step_time_model(observed(computed), predictor=_Computed())
+    between = [configuration(size, batch) for size in (2, 3, 6, 8) for batch in (64, 96, 512)]
+    for prediction in model.predict([*computed, *between]):
+        assert prediction.low80_s is not None
+        assert prediction.high80_s is not None
+        assert prediction.high80_s / prediction.low80_s > 1.015
+        assert ratio(prediction) > 1.02
+
+
+def test_a_prediction_is_not_known_better_than_noisy_repetitions_agree() -> None:
+    """Though they happen to have the median that is predicted."""
+    noisy = {
+        configuration(size, batch): [time_s, time_s * 1.5, time_s / 1.5]
+        for size in (1, 2, 4, 8)
+        for batch in (64, 128, 256)
+        for time_s in [0.01 + 1e-3 * batch / size + 0.04 * (size - 1) / size]
+    }
+    model = fit_step_time_model(
+        [o for o in observed(noisy) if o.measurement_id % 3 == 0], predictor=_Computed()
+    )
+    bare = dataclasses.replace(model, repetitions=Repetitions.of(observed(noisy)))
+    [prediction] = bare.predict([configuration(4, 96)])
+    assert ratio(prediction) > 1.2
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-6, 5e-5])
@@ -222,6 +240,25 @@ def test_a_value_under_several_names_is_one_experiment() -> None:
         )
     )
     assert found == pytest.approx([0.25, 0.25, 0.5, 0.25, 0.25, 0.5, 1])
+
+
+class _Computed:
+    """Predicts what the table was computed from."""
+
+    name = "computed"
+
+    def fit(self, observations: Sequence[Observation]) -> _Computed:
+        return self
+
+    def predict(self, configurations: Sequence[Configuration]) -> list[PointEstimate]:
+        return [
+            PointEstimate(
+                step_time_s=0.01
+                + 1e-3 * c.per_replica_batch_size
+                + 0.04 * (c.world_size - 1) / c.world_size
+            )
+            for c in configurations
+        ]
 
 
 @dataclass(frozen=True)
