@@ -23,7 +23,7 @@ NAMES = (
 )
 named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
 # What one machine depends on: it has nobody to exchange with.
-of_one_machine = operator.attrgetter(
+named_alone = operator.attrgetter(
     *(name for name in NAMES if name not in ("placement", "strategy", "network"))
 )
 # Of the network; more of each never makes a step faster, but for the bandwidth.

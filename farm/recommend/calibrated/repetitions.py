@@ -18,7 +18,7 @@ from farm.recommend.calibrated.intervals import (
     prediction_interval,
 )
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, named, of_one_machine, plain, rounded
+from farm.recommend.features import NAMES, named, named_alone, plain, rounded
 from farm.statistics.means import weighted_median
 from farm.statistics.student import student_quantile
 
@@ -54,22 +54,24 @@ class Noise:
         return math.sqrt(squares / (self.degrees + _PRIOR_DEGREES))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What measurements vary alike with: their names, and how much there is to be disturbed.
+    """What measurements vary alike with: their names, and how much there is to disturb them.
 
-    `names`: without what one machine does not depend on, if it is one. `amounts`: machines and
-    conditions of the network, of which more never makes a step steadier.
+    `of_machines`: the names that one machine has too. `of_gangs`: all; None: of one machine.
+    `amounts`: machines and conditions of the network, of which more makes no step steadier.
     """
 
-    names: tuple[object, ...]
+    of_machines: tuple[object, ...]
+    of_gangs: tuple[object, ...] | None
     amounts: tuple[float, ...]
 
     @classmethod
     def of(cls, configuration: Configuration) -> _Kind:
         c = plain(configuration)
         return cls(
-            names=of_one_machine(c) if c.is_one_machine else named(c),
+            of_machines=named_alone(c),
+            of_gangs=None if c.is_one_machine else named(c),
             amounts=(
                 *(c.world_size, c.server_count),
                 *(rounded(v) for v in (c.one_way_delay_s, c.packet_loss_ratio, c.jitter_s)),
@@ -78,8 +80,11 @@ class _Kind:
         )
 
     def is_as_hard_as(self, other: _Kind) -> bool:
-        return self.names == other.names and all(
-            own >= amount for own, amount in zip(self.amounts, other.amounts, strict=True)
+        """Whether it is the same with as much of everything, or more; a gang has its machines."""
+        return (
+            self.of_machines == other.of_machines
+            and other.of_gangs in (None, self.of_gangs)
+            and all(own >= least for own, least in zip(self.amounts, other.amounts, strict=True))
         )
 
 
@@ -171,8 +176,8 @@ class Repetitions:
     def _of_kind(self, configuration: Configuration) -> Noise | None:
         """Return the noise of the same kind, or else of the same names where more disturbs them.
 
-        So four machines are told by eight, and a delay by a longer one, but not the other way
-        round: what was steady with less may not be with more. None: too few were repeated.
+        So one machine and four are told by eight, and a delay by a longer one, but not the other
+        way round: what was steady with less may not be with more. None: too few were repeated.
         """
         asked = _Kind.of(configuration)
         own = self.of_kinds.get(asked, Noise())
