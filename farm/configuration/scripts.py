@@ -58,7 +58,11 @@ CASE_KEYS: Mapping[str, str] = {
     "examples_per_epoch": "how many examples an epoch has, for its time",
 }
 TOLD_BY_SCRIPT = ("model", "dataset", "strategy")
-_NOT_BESIDE_SCRIPT = (*TOLD_BY_SCRIPT, "epochs")
+# A script learns of none of them: they would tell jobs apart that are alike.
+_NOT_BESIDE_SCRIPT = (
+    *(*TOLD_BY_SCRIPT, "epochs", "pass", "placement", "batch_split", "server_count"),
+    *("server_placement", "replicas_per_rank", "steps_between_averages"),
+)
 PER_RANK = "per_rank_batch_size"
 # What the ranks of a job fill in beside the values of axes.
 _OF_RANKS = (PER_RANK, "rank", "seed", "data_dir")
@@ -124,7 +128,7 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
     parameters = _read_parameters(case.get("parameters", {}), axes, where=f"{where}parameters")
     words = _read_args(case.get("args", []), where=f"{where}args")
     used = {name for word in words for name in _PLACEHOLDER.findall(word)}
-    known = (*(name for name in axes if name not in TOLD_BY_SCRIPT), *_OF_RANKS, *parameters)
+    known = (*(name for name in axes if name not in _NOT_BESIDE_SCRIPT), *_OF_RANKS, *parameters)
     for name in sorted(used):
         if name not in known:
             expected = f"a placeholder of {', '.join(known)}{did_you_mean(name, known)}"

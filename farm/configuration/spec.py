@@ -159,6 +159,10 @@ class JobSpec:
             raise InvalidSpec(
                 "steps", {"steps": self.steps, "epochs": self.epochs}, "either steps or epochs"
             )
+        if self.steps is None and script_of(self.model) is not None:
+            raise InvalidSpec(
+                "epochs", self.epochs, "steps: what an epoch of a script is, it knows"
+            )
         if self.steps is not None:
             _within("steps", self.steps, 1, MAX_STEPS)
         if self.epochs is not None:

@@ -129,8 +129,11 @@ class TimedWindow:
 
 
 def _share(ratio: float) -> float | None:
-    """Return the share; None where the time was too short beside reading two clocks."""
-    return ratio if ratio <= MOST_COUNTED_SHARE else None
+    """Return the share; None where the time was too short beside reading two clocks.
+
+    Or where processes that were counted at the begin have ended, and taken their time along.
+    """
+    return ratio if 0 <= ratio <= MOST_COUNTED_SHARE else None
 
 
 def _difference(before: ByteCount | None, after: ByteCount | None) -> ByteCount | None:

@@ -89,6 +89,8 @@ def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -
         ({"model": "mlp"}, "case[0].model: expected nothing beside script"),
         ({"strategy": "single"}, "case[0].strategy: expected nothing beside script"),
         ({"epochs": 1}, "case[0].epochs: expected nothing beside script"),
+        ({"placement": ["soft", "hard"]}, "case[0].placement: expected nothing beside script"),
+        ({"batch_split": "by_speed"}, "case[0].batch_split: expected nothing beside script"),
         ({"global_batch_size": [64, 128]}, "in args, or the script never learns of it"),
         (
             {"args": "{per_rank_batch_size}", "world_size": 3},
@@ -118,6 +120,15 @@ def test_a_script_needs_a_launcher_and_a_model_none(model: str, strategy: str) -
     case = {"model": model, "dataset": "digits", "strategy": strategy}
     with pytest.raises(InvalidSpec, match="a launcher for a script, and no other"):
         plan({"name": "x", "case": [{"world_size": 1, "global_batch_size": 64, **case}]})
+
+
+def test_a_script_is_measured_by_steps_however_a_sweep_names_it() -> None:
+    case: dict[str, Any] = {
+        **{"model": "script:train.py", "dataset": "script", "strategy": "torch_script"},
+        **{"world_size": 1, "global_batch_size": 64, "epochs": 1},
+    }
+    with pytest.raises(InvalidSpec, match="epochs: expected steps"):
+        plan({"name": "x", "case": [case]})
 
 
 def test_an_agent_says_which_scripts_it_has() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from farm.messages.trainer_lines import WINDOW_CPU_RATIO
 from farm.sampling.byte_count import ByteCount, tcp_byte_count
 from farm.trainers.loop.window import TimedWindow, read_interface
 
@@ -114,6 +115,16 @@ def fill(sender: socket.socket) -> int:
         while True:
             taken += sender.send(b"x" * 65536)
     return taken
+
+
+def test_the_time_of_processes_that_end_meanwhile_is_not_known() -> None:
+    times_s = iter([5.0, 3.0])  # a worker has ended, and what it used is gone with it
+    window = TimedWindow("lo", connections=dict, cpu_s=lambda: next(times_s))
+    window.open(1.0)
+    window.stop(2.0)
+    window.close()
+    assert window.details(core_count=1)[WINDOW_CPU_RATIO] is None
+    assert window.duration_s == 1.0
 
 
 def test_what_no_peer_has_acknowledged_yet_was_sent_all_the_same() -> None:
