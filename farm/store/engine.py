@@ -40,6 +40,10 @@ _TRUSTED_S = 2.0
 # within the 4 MB that PostgreSQL gives by default.
 _SORT_MEMORY = "32MB"
 _RESTS_SINCE_S = "rests_since_s"  # under this name a connection keeps its last use
+_IS_FOREIGN = """
+    SELECT EXISTS (SELECT 1 FROM sqlite_master)
+    AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'alembic_version')
+"""
 _EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
 
 
@@ -195,11 +199,16 @@ def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch a new file to WAL. SQLite does not wait for that lock by itself, so we do."""
+    """Switch a new file to WAL. SQLite does not wait for that lock by itself, so we do.
+
+    A database of another program, which this one refuses later, stays as it is.
+    """
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            (is_foreign,) = connection.execute(_IS_FOREIGN).fetchone()
+            if not is_foreign:
+                connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise

@@ -40,12 +40,16 @@ def upgrade(engine: sa.Engine) -> None:
     Two processes may do so at once: the second waits for the first and finds nothing to do.
 
     Raises:
-        Unreachable: the database does not answer, or has the schema of another version.
+        Unreachable: the database does not answer, has the schema of another version, or has tables
+            of another program.
     """
     from alembic import command
 
     with migrating(engine) as connection:
-        _refuse_unknown(engine, revision_of(connection))
+        found = revision_of(connection)
+        if found is None:
+            _refuse_foreign(engine, connection)
+        _refuse_unknown(engine, found)
         command.upgrade(alembic_config(connection), "head")
 
 
@@ -168,6 +172,16 @@ def refuse_newer(found: str, shown: str) -> None:
         raise Unreachable(
             f"{shown} has schema {found}, which this benchfarm does not know: a newer one has "
             "upgraded it, so install that one here too"
+        )
+
+
+def _refuse_foreign(engine: sa.Engine, connection: sa.Connection) -> None:
+    """Raise Unreachable where there are tables, none of which a migration has made."""
+    tables = sorted(set(sa.inspect(connection).get_table_names()) - {_VERSION.name})
+    if tables:
+        raise Unreachable(
+            f"database {redacted(engine.url)} has tables of another program, such as "
+            f"{tables[0]!r}: expected an empty database, or the store of a farm"
         )
 
 

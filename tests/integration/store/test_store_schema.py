@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import multiprocessing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from farm.errors import Unreachable
 from farm.gang.lifecycle import AttemptState
 from farm.store.base import Table
-from farm.store.engine import make_engine, reading, writing
+from farm.store.engine import SQLITE, make_engine, reading, writing
 from farm.store.result_tables import SampleRow
 from farm.store.schema import check_schema, downgrade, upgrade
 from farm.store.tables import AttemptRow, JobRow, SweepRow
@@ -63,6 +64,24 @@ def test_a_store_without_a_schema_asks_for_an_upgrade(empty_engine: sa.Engine) -
     assert "\n" not in str(caught.value)
     upgrade(empty_engine)
     check_schema(empty_engine)
+
+
+@pytest.mark.parametrize("table", ["customers", "jobs"])
+def test_a_database_of_another_program_is_left_as_it_is(
+    empty_engine: sa.Engine, table: str
+) -> None:
+    url = empty_engine.url
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text(f"CREATE TABLE {table} (id INTEGER)"))
+    file = Path(url.database or "") if url.get_backend_name() == SQLITE else None
+    before = file and file.read_bytes()
+    with pytest.raises(
+        Unreachable, match=f"has tables of another program, such as '{table}'"
+    ) as no:
+        upgrade(empty_engine)
+    assert "\n" not in str(no.value)
+    assert sa.inspect(empty_engine).get_table_names() == [table]
+    assert (file and file.read_bytes()) == before
 
 
 def test_a_schema_from_the_future_is_refused_everywhere(engine: sa.Engine) -> None:
