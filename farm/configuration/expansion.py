@@ -19,6 +19,7 @@ from farm.configuration.sweep_cell import Cell, problem_of, shown
 from farm.errors import InvalidSpec
 
 MAX_JOBS = 100_000
+MAX_TEXT_BYTES = 4096  # of one cell, since every job stores its own copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
     if most_jobs > max_jobs:
         raise InvalidSpec("sweep", most_jobs, f"at most {max_jobs} jobs in one sweep")
     _check_seeds(sweep)
+    _check_sizes(sweep)
     possible: list[Cell] = []
     impossible: dict[str, Impossible] = {}
     for cell in _cells(sweep, catalogue):
@@ -129,6 +131,17 @@ def _check_seeds(sweep: SweepSpec) -> None:
             raise InvalidSpec(
                 f"case[{i}].seed", case.seed, f"at most {highest}, since repetition r adds r to it"
             )
+
+
+def _check_sizes(sweep: SweepSpec) -> None:
+    """Check the cell of each case that has the longest texts."""
+    for i, case in enumerate(sweep.cases):
+        texts = [[v for v in values if isinstance(v, str)] for values in case.values.values()]
+        size = sum(max((len(text.encode()) for text in of_axis), default=0) for of_axis in texts)
+        size += sum(len(text.encode()) for pair in case.labels.items() for text in pair)
+        if size > MAX_TEXT_BYTES:
+            expected = f"texts of at most {MAX_TEXT_BYTES} bytes in one job"
+            raise InvalidSpec(f"case[{i}]", f"{size} bytes", expected)
 
 
 def _cells(sweep: SweepSpec, catalogue: Catalogue) -> Iterator[Cell]:

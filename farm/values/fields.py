@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from farm.errors import InvalidSpec
 
 MAX_NAME_CHARACTERS = 200
+MAX_LABELS = 20
+MAX_LABEL_CHARACTERS = 1000  # of all labels of a table together
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=enum.Enum)
@@ -253,20 +255,26 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Names by name."""
+    """Names by name: few and short ones, since every job stores them."""
 
     def read(self, value: object, where: str) -> dict[str, str]:
         """Return the labels.
 
         Raises:
-            InvalidSpec: it is no table, or has something else than names.
+            InvalidSpec: it is no table, has something else than names, or too much of them.
         """
         if not isinstance(value, Mapping):
             raise InvalidSpec(where, value, "a table of texts")
+        if len(value) > MAX_LABELS:
+            raise InvalidSpec(where, len(value), f"at most {MAX_LABELS} labels")
         name = Name()
-        return {
+        labels = {
             name.read(key, where): name.read(item, f"{where}.{key}") for key, item in value.items()
         }
+        characters = sum(len(key) + len(item) for key, item in labels.items())
+        if characters > MAX_LABEL_CHARACTERS:
+            raise InvalidSpec(where, characters, f"at most {MAX_LABEL_CHARACTERS} characters")
+        return labels
 
 
 Type: TypeAlias = Name | Whole | Amount | OneOf[Any] | Word | Boolean | Labels

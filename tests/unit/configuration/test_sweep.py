@@ -286,6 +286,14 @@ MALFORMED: dict[str, tuple[object, str]] = {
         sweep({"labels": ["zone"]}),
         "case[0].labels: expected a table of texts, got ['zone']",
     ),
+    "more labels than a job may store": (
+        sweep({"labels": {f"label{i}": "1" for i in range(21)}}),
+        "case[0].labels: expected at most 20 labels, got 21",
+    ),
+    "labels that are too long together": (
+        sweep({"labels": {f"{i:0100}": "v" * 150 for i in range(5)}}),
+        "case[0].labels: expected at most 1000 characters, got 1250",
+    ),
     "no time at all": (
         sweep({"time_limit_s": 0}),
         "case[0].time_limit_s: expected a number of seconds from 1 to 604800, got 0",
@@ -477,6 +485,12 @@ def test_the_limit_itself_is_allowed() -> None:
     assert len(expand(spec, CATALOGUE, max_jobs=4).jobs) == 4
     with pytest.raises(InvalidSpec, match="at most 3 jobs"):
         expand(spec, CATALOGUE, max_jobs=3)
+
+
+def test_a_job_may_store_no_more_text_than_some_kilobytes() -> None:
+    expected = r"^case\[1\]: expected texts of at most 4096 bytes in one job, got '4"
+    with pytest.raises(InvalidSpec, match=expected):
+        expanded({}, {"model": ["mlp", "\N{GRINNING FACE}" * 1000], "labels": {"zone": "z" * 100}})
 
 
 def test_seeds_that_would_overflow_are_refused() -> None:

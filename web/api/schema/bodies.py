@@ -18,6 +18,7 @@ from farm.configuration.sweep import (
     SweepOption,
 )
 from farm.values.fields import (
+    MAX_LABELS,
     MAX_NAME_CHARACTERS,
     Amount,
     Boolean,
@@ -60,7 +61,7 @@ def _annotation(of: Type) -> Any:
         case Boolean():
             return bool
         case Labels():
-            return dict[_NAME, _NAME]
+            return _annotated[dict[_NAME, _NAME], Field(max_length=MAX_LABELS)]
 
 
 def _axis(of: Type) -> Any:
