@@ -68,7 +68,10 @@ def axis(
     read: Read[_T],
     default: tuple[_T, ...] = (),
 ) -> tuple[_T, ...]:
-    """Read a list, or a single value as a list of one. Without a default it is required."""
+    """Read a list, or a single value as a list of one. Without a default it is required.
+
+    Of equal values the first counts: each would become a cell, only to be dropped again.
+    """
     name = f"{where}{key}"
     if key not in case:
         if not default:
@@ -79,7 +82,7 @@ def axis(
         return (read(value, name),)
     if not value:
         raise InvalidSpec(name, value, "at least one value")
-    return tuple(read(item, f"{name}[{i}]") for i, item in enumerate(value))
+    return tuple(dict.fromkeys(read(item, f"{name}[{i}]") for i, item in enumerate(value)))
 
 
 def canonical(value: float) -> float:

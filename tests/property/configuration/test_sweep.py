@@ -38,7 +38,7 @@ JSON = st.recursive(
 
 
 def axis(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
-    return values | st.lists(values, min_size=1, max_size=3)
+    return values | st.lists(values, min_size=1, max_size=3, unique=True)
 
 
 CASES = st.fixed_dictionaries(

@@ -475,7 +475,7 @@ def test_the_number_of_jobs_is_limited_before_any_is_built() -> None:
         InvalidSpec, match=r"^sweep: expected at most 100000 jobs in one sweep, got 1000000000$"
     ):
         expanded(repetitions=1_000_000_000)
-    wide = {"global_batch_size": list(range(1, 1001)), "one_way_delay_ms": [0] * 1000}
+    wide = {"global_batch_size": list(range(1, 1001)), "one_way_delay_ms": list(range(1000))}
     with pytest.raises(InvalidSpec, match="at most 100000 jobs in one sweep, got 2000000"):
         expanded(wide, wide)
 
@@ -491,6 +491,11 @@ def test_a_job_may_store_no_more_text_than_some_kilobytes() -> None:
     expected = r"^case\[1\]: expected texts of at most 4096 bytes in one job, got '4"
     with pytest.raises(InvalidSpec, match=expected):
         expanded({}, {"model": ["mlp", "\N{GRINNING FACE}" * 1000], "labels": {"zone": "z" * 100}})
+
+
+def test_equal_values_of_an_axis_are_one_and_keep_their_order() -> None:
+    case = parsed({"global_batch_size": [64, 32, 64.0, 16, 32]}).cases[0]
+    assert case.values["global_batch_size"] == (64, 32, 16)
 
 
 def test_seeds_that_would_overflow_are_refused() -> None:
