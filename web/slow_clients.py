@@ -123,7 +123,10 @@ class Connection(TConn):  # type: ignore[misc] # gunicorn has no types
         return False
 
     def _chunk(self, size_hint: int | None = None) -> bytes:
-        """Read on in a thread, until the same deadline; nothing more after that."""
+        """Read on in a thread, until the same deadline; nothing more after that.
+
+        The hint is what the client says that it sends, which may be more than there is memory.
+        """
         left_s = self.deadline_s - time.monotonic()
         if left_s <= 0:
             return b""
@@ -131,7 +134,7 @@ class Connection(TConn):  # type: ignore[misc] # gunicorn has no types
         self.is_in_recv = True
         self.sock.settimeout(left_s if limit_s is None else min(left_s, limit_s))
         try:
-            received: bytes = self.sock.recv(max(_CHUNK_BYTES, size_hint or 0))
+            received: bytes = self.sock.recv(_CHUNK_BYTES)
         except TimeoutError:
             return b""
         finally:

@@ -218,6 +218,22 @@ def test_a_request_has_one_deadline(engine: sa.Engine, database_url: str, text: 
         assert server.get("/health/live") == 200
 
 
+@pytest.mark.parametrize("length", ["9" * 12, "9" * 25, "9" * 5000])
+def test_an_absurd_length_is_refused_without_a_traceback(
+    engine: sa.Engine, database_url: str, capfd: pytest.CaptureFixture[str], length: str
+) -> None:
+    with serving(database_url) as server:
+        sock = server.connect(_BODY + f"Content-Length: {length}\r\n\r\n{{".encode())
+        sock.shutdown(socket.SHUT_WR)
+        answered = b""
+        while piece := sock.recv(65536):
+            answered += piece
+        assert answered[9:12] in (b"400", b"413")
+        sock.close()
+        assert server.get("/health/live") == 200
+    assert len(capfd.readouterr().err.splitlines()) <= 1
+
+
 def test_no_slow_body_keeps_anybody_out(engine: sa.Engine, database_url: str) -> None:
     with serving(database_url, "_THREADS=4", "MOST_UPLOADS=2") as server:
         slow = [server.connect(_BODY + b"Content-Length: 900000\r\n\r\n") for _ in range(30)]
