@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -10,6 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from farm.errors import FarmError, InvalidSpec
+from farm.processes.whole_file import write_whole
 from farm.studies.contracts import Page, Study
 
 # Where things lie, below the folder of the documents.
@@ -55,8 +55,8 @@ def publish_data(study: Study, documents: Path, *, data: str, sweep: str) -> Non
         FarmError: a file cannot be written.
     """
     with _writing(documents / DATA):
-        _replace(data_path(study, documents), data)
-        _replace(sweep_path(study, documents), sweep)
+        write_whole(data_path(study, documents), data.encode())
+        write_whole(sweep_path(study, documents), sweep.encode())
 
 
 def publish_page(study: Study, documents: Path, *, page: Page) -> list[Path]:
@@ -73,7 +73,7 @@ def publish_page(study: Study, documents: Path, *, page: Page) -> list[Path]:
     with _writing(documents / IMAGES) as folder:
         for drawing in page.drawings:
             written += save(drawing.draw(), folder, drawing.name)
-        _replace(path, page.text)
+        write_whole(path, page.text.encode())
     return written
 
 
@@ -86,13 +86,3 @@ def _writing(folder: Path) -> Iterator[Path]:
         raise FarmError(
             f"{error.filename or folder} cannot be written: {error.strerror or error}"
         ) from error
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write beside the target and rename, so that no reader sees half a file."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(text)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -18,8 +18,8 @@ from farm.cli.advice.evaluation_tables import (
     interval_cells,
 )
 from farm.cli.output import Column
-from farm.cli.whole_file import write_whole
 from farm.errors import InvalidSpec
+from farm.processes.whole_file import write_whole
 from farm.text import display
 from farm.text.nouns import counted
 

@@ -14,13 +14,13 @@ import click
 from farm.cli.advice.questions import memory_of
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
-from farm.cli.whole_file import write_whole
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
 from farm.importers.headers import column_of, hint_of
 from farm.importers.sheet import MAX_BYTES, lines_of, read_sheet
 from farm.importers.table import impossible_together
 from farm.processes.standard_output import print_data
+from farm.processes.whole_file import write_whole
 from farm.recommend.prediction import Prediction
 from farm.recommend.predictions import FINGERPRINT, predict_queries
 from farm.store.engine import reading

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from farm.cli.session import settings, store
-from farm.cli.whole_file import write_whole
 from farm.exporting import Form, write_export
 from farm.processes.standard_output import print_data
+from farm.processes.whole_file import write_whole
 from farm.store.engine import reading
 from farm.store.sweeps.sweeps import find_sweep
 from farm.text.nouns import counted

@@ -150,7 +150,7 @@ def _drawn(
 
 def _written(one: Plot, folder: Path, forms: Sequence[str]) -> dict[str, Any]:
     from farm.charts.files.look import file_of
-    from farm.cli.whole_file import write_whole
+    from farm.processes.whole_file import write_whole
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

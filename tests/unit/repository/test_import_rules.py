@@ -65,6 +65,7 @@ RULES: dict[str, set[str]] = {
     "farm.studies": PURE
     | {
         *("farm.registry", "farm.lab.wirefilter", "farm.importers", "farm.charts", "matplotlib"),
+        "farm.processes.whole_file",
     },
     "farm.submission": PURE | {"farm.registry", "farm.store", *STORE},
     "farm.trainers": PURE | {"farm", "farm.registry", "farm.log", *MATHS},
