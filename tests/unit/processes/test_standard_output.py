@@ -102,6 +102,18 @@ def test_a_program_runs_with_its_standard_output_closed(
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize(
+    "arguments", [("import", "table", "-", "--origin", "q"), ("predict", "-")], ids=" ".join
+)
+def test_a_closed_standard_input_is_an_empty_one(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = _run(("farm.cli.main", *arguments), tmp_path, before=lambda: os.close(0))
+    assert done.stderr.startswith("farm: column world_size: expected this column")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2
+
+
 def test_files_do_not_take_the_numbers_of_closed_streams(tmp_path: Path) -> None:
     script = (
         "import os\n"
