@@ -6,19 +6,24 @@ asked for failed, 2 wrong usage or invalid input, 130 ended by Ctrl-C.
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NoReturn
-
-import click
-
-from farm import __version__
-from farm.errors import FarmError, InvalidSpec
-from farm.processes.standard_output import standard_output
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+
+try:
+    import importlib
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Any, NoReturn
+
+    import click
+
+    from farm import __version__
+    from farm.errors import FarmError, InvalidSpec
+    from farm.processes.standard_output import standard_output
+except KeyboardInterrupt:
+    # They take most of the time of a short command, so that is when Ctrl-C comes.
+    sys.exit(_INTERRUPTED)
 
 # By heading of `farm --help`: each name, where it is, and its line, which must not need the module.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
@@ -131,8 +136,11 @@ class _Farm(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        with standard_output():
-            self._main(args, prog_name, complete_var, **extra)
+        try:
+            with standard_output():
+                self._main(args, prog_name, complete_var, **extra)
+        except KeyboardInterrupt:  # before or after the command itself
+            sys.exit(_INTERRUPTED)
 
     def _main(
         self,

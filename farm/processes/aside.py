@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from functools import partial
 from typing import IO, TypeVar, cast
 
 from farm.errors import FarmError
+from farm.processes.interrupts import spared_children
 from farm.trainers.processes.process import end_with_parent
 
 _NICENESS = 10  # requests, and trainers on the same machine, go first
@@ -38,9 +38,11 @@ def run_aside(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT
     """
     # Pickled: both ends are this program, and nobody else can reach the pipes between them.
     asked = pickle.dumps((work, argument))
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
+    with spared_children():  # it ends with who started it
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+    with child:
         try:
             answer, _ = child.communicate(asked, timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -68,8 +70,6 @@ def _answer(asked: IO[bytes]) -> bytes:
 
 
 def _main() -> None:
-    # A terminal sends its interrupt to this one, too; it ends with who started it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     os.nice(_NICENESS)
     # What a library prints must not come between the bytes of the answer.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import TypeVar
 
 from farm.cli.operating.row_bar import row_bar
+from farm.processes.interrupts import spared_children
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.evaluate import (
     FewShotTrial,
@@ -50,6 +51,8 @@ def run_all(
             found = _in_order(pool, _try, trials, "evaluating")
             shots = _in_order(pool, _try_few, few_shots, "few measurements")
         except BaseException:
+            for process in active_children():
+                process.kill()
             pool.shutdown(cancel_futures=True)
             raise
     return found, list(zip(few_shots, shots, strict=True))
@@ -61,7 +64,8 @@ def _in_order(
     works: Sequence[_Work],
     title: str,
 ) -> list[_Found]:
-    futures = {pool.submit(run, work): index for index, work in enumerate(works)}
+    with spared_children():
+        futures = {pool.submit(run, work): index for index, work in enumerate(works)}
     found: dict[int, _Found] = {}
     with row_bar(title, noun="trials") as show:
         for future in as_completed(futures):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.server import wait_until
 from tests.farm_command import FarmCommand
 from tests.synthetic_steps import grid, measure
 
@@ -64,6 +70,26 @@ def test_a_report_stays_in_its_folder_whatever_the_origin_is_called(
     assert [path.name for path in report.glob("*.md")] == ["_.._of__us_.md"]
     assert len(list((report / "images").iterdir())) == 3
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["report"]
+
+
+def test_an_interrupt_of_the_terminal_is_silent_while_processes_start(farm: FarmCommand) -> None:
+    command = ("evaluate", "--origin", "mine", "--predictor", "physical", "--jobs", "2")
+    program = subprocess.Popen(
+        [sys.executable, "-m", "farm.cli.main", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: _has_workers(program.pid), "it has started processes")
+    os.killpg(program.pid, signal.SIGINT)
+    printed = program.communicate(timeout=60)  # all who could print have ended
+    assert (program.returncode, "".join(printed).strip()) == (130, "")
+
+
+def _has_workers(pid: int) -> bool:
+    children = psutil.Process(pid).children()
+    return any("spawn_main" in " ".join(child.cmdline()) for child in children)
 
 
 def test_after_few_measurements_planned_and_at_random(farm: FarmCommand) -> None:

@@ -87,6 +87,23 @@ def test_an_error_is_one_line_and_a_status(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("module", ["importlib", "click", "farm.errors"])
+def test_an_interrupt_while_the_program_is_loaded_is_silent(module: str) -> None:
+    script = (
+        "import sys\n"
+        f"sys.modules.pop({module!r}, None)\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "import farm.cli.main\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=_ROOT, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_bug_keeps_its_traceback(command: Callable[[Callable[[], object]], None]) -> None:
     command(_raise(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):

@@ -1,6 +1,8 @@
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,13 @@ def test_a_process_that_ends_without_an_answer_is_told(capfd: pytest.CaptureFixt
     with pytest.raises(FarmError, match="ended with status 1"):
         aside(sys.exit)(observations(2))  # type: ignore[arg-type] # it never returns
     assert "Observation" in capfd.readouterr().err
+
+
+def test_an_interrupt_of_the_terminal_is_blocked_from_its_first_moment() -> None:
+    status = run_aside(Path.read_text, Path("/proc/self/status"))
+    (blocked,) = [line for line in status.splitlines() if line.startswith("SigBlk:")]
+    assert int(blocked.split()[1], 16) & 1 << (signal.SIGINT - 1)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_process_that_hangs_is_ended() -> None:

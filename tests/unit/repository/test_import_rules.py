@@ -46,7 +46,7 @@ RULES: dict[str, set[str]] = {
     "farm.keys.keyring": PURE | {"farm.store", *STORE},
     "farm.keys.signing_key": PURE | {"farm.broker.url", "farm.settings"},
     "farm.processes": PURE,
-    "farm.processes.aside": {"farm.errors", "farm.trainers"},
+    "farm.processes.aside": {"farm.errors", "farm.processes.interrupts", "farm.trainers"},
     "farm.processes.private_files": set(),
     "farm.processes.service_manager": set(),
     "farm.settings": PURE | {"farm.broker"},
