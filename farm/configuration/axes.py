@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.scripts import MOST_MODEL_CHARACTERS
 from farm.configuration.spec import (
     DELAY_RESOLUTION_S,
     EMULATORS,
@@ -24,7 +25,6 @@ from farm.configuration.spec import (
     MAX_REPLICAS_PER_RANK,
     MAX_STEPS,
     MAX_WORLD_SIZE,
-    MOST_MODEL_CHARACTERS,
     NETWORK_NAME,
     UNTOUCHED,
     BatchSplit,

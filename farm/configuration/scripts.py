@@ -15,6 +15,7 @@ content is another model.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -67,6 +68,8 @@ PER_RANK = "per_rank_batch_size"
 # What the ranks of a job fill in beside the values of axes.
 _OF_RANKS = (PER_RANK, "rank", "seed", "data_dir")
 MOST_PARAMETERS = 20
+MOST_COMMANDS = 100_000  # no sweep may have more jobs
+MOST_MODEL_CHARACTERS = 1000  # of a name; that of a script has its command line in it
 MOST_EXAMPLES = 10**12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VERSION_DIGITS = 12
@@ -141,7 +144,7 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
     return {
         **{key: value for key, value in case.items() if key not in CASE_KEYS},
         "model": [
-            _command(name, words, dict(zip(parameters, values, strict=True)))
+            _command(name, words, dict(zip(parameters, values, strict=True)), where=where)
             for values in itertools.product(*parameters.values())
         ],
         "dataset": data,
@@ -195,6 +198,9 @@ def _read_parameters(
         if not listed:
             raise InvalidSpec(at, values, "at least one value")
         found[name] = tuple(dict.fromkeys(_text_of(value, at) for value in listed))
+    count = math.prod(map(len, found.values()))
+    if count > MOST_COMMANDS:
+        raise InvalidSpec(where, count, f"at most {MOST_COMMANDS} combinations of values")
     return found
 
 
@@ -229,9 +235,14 @@ def _refuse_unused(
         raise InvalidSpec(f"{where}global_batch_size", batches, expected)
 
 
-def _command(name: str, words: Sequence[str], parameters: Mapping[str, str]) -> str:
+def _command(name: str, words: Sequence[str], parameters: Mapping[str, str], *, where: str) -> str:
     filled = [_filled(word, parameters) for word in words]
-    return " ".join([f"{PREFIX}{name}", *([shlex.join(filled)] if filled else ())])
+    command = " ".join([f"{PREFIX}{name}", *([shlex.join(filled)] if filled else ())])
+    if len(command) > MOST_MODEL_CHARACTERS:
+        # At the first one, before as many more are made as there are combinations.
+        expected = f"a command of at most {MOST_MODEL_CHARACTERS} characters"
+        raise InvalidSpec(f"{where}args", command, expected)
+    return command
 
 
 def _filled(word: str, values: Mapping[str, object]) -> str:

@@ -27,7 +27,6 @@ LARGEST = 1e12
 LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
 
 MAX_REPLICAS_PER_RANK = 64
-MOST_MODEL_CHARACTERS = 1000  # of a name; that of a script has its command line in it
 
 # Before the name of a network that an agent is in, such as "network:infiniband".
 NETWORK_CAPABILITY = "network:"

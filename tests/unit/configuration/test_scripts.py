@@ -81,6 +81,13 @@ def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -
         ({"args": 3}, "case[0].args: expected a list of texts"),
         ({"args": ["a\nb"]}, "case[0].args: expected a list of texts"),
         ({"args": ["x" * 2000]}, "at most 1000 characters"),
+        (
+            {
+                "args": [f"{{p{i}}}" for i in range(8)],
+                "parameters": {f"p{i}": list(range(10)) for i in range(8)},
+            },
+            "case[0].parameters: expected at most 100000 combinations of values, got 100000000",
+        ),
         ({"launcher": "mpi"}, "case[0].launcher: expected one of torch, tensorflow, none"),
         ({"script": "../train.py"}, "case[0].script: expected a file's name"),
         ({"script": 3}, "case[0].script: expected a file's name"),
