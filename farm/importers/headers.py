@@ -115,18 +115,37 @@ CONVERTED: Mapping[str, Conversion] = dict(_conversions())
 _SHORT_BANDWIDTH = re.compile(r"bandwidth_[kmg]?bps|bandwidth_[kmg]b_per_s(ec)?")
 
 
+# What stands between words and says nothing: a hyphen does, but no minus before or behind a name.
+_BETWEEN = re.compile(
+    r"(?<=[0-9a-z])\s?[-\u2010-\u2014]\s?(?=[0-9a-z])|[\s_.,:;()\[\]{}\ufeff\u200b]+"
+)
+_SIGN = re.compile(r"[^0-9a-z ]")
+_ANY_SIGN = "?"
+
+
 def normal_form(header: str) -> str:
-    """Return a name as the measurement table writes them: `Step time [ms]` is step_time_ms."""
+    """Return a name as the measurement table writes them: `Step time [ms]` is step_time_ms.
+
+    A letter of another script or a sign such as `+-` may make another quantity of it. Each becomes
+    a question mark, which no name of a column has.
+    """
+    text = _SIGN.sub(_ANY_SIGN, _spaced(header))
+    # "in" precedes a unit, and says nothing more.
+    return "_".join(w for w in text.split() if w != "in")
+
+
+def _spaced(header: str) -> str:
+    """Return a header in lower case, with spaces for what stands between words."""
     text = (
         unicodedata.normalize("NFKC", header[:_LONGEST])
         .replace("\u03bc", "u")
         .strip(" \t\"'\ufeff")
     )
+    text = text.removeprefix("#")  # as numpy.savetxt begins a header
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower()
     text = _MINUTES.sub(" minutes ", text)
     text = text.replace("%", " percent ").replace("/", " per ")
-    # "in" precedes a unit, and says nothing more.
-    return "_".join(w for w in re.split(r"[^0-9a-z]+", text) if w not in ("", "in"))
+    return _BETWEEN.sub(" ", text)
 
 
 def column_of(header: str, known: Collection[str]) -> str | Conversion | None:
@@ -145,6 +164,7 @@ def column_of(header: str, known: Collection[str]) -> str | Conversion | None:
 
 
 _CLOSE_RATIO = 0.8
+_SHOWN_SIGNS = 8
 
 
 def hint_of(header: str, known: Sequence[str]) -> str | None:
@@ -154,6 +174,9 @@ def hint_of(header: str, known: Sequence[str]) -> str | None:
     names are never taken for a name of another unit.
     """
     name = normal_form(header)
+    if _ANY_SIGN in name:
+        signs = "".join(dict.fromkeys(_SIGN.findall(_spaced(header))))[:_SHOWN_SIGNS]
+        return f"{signs!r} is not understood: rename the column only if it is no other quantity"
     conversion = CONVERTED.get(name)
     if conversion is not None:
         least = _MINUTES.sub(" min ", header[:_LONGEST].lower())
@@ -200,7 +223,7 @@ _NUMBERED: Mapping[str, str] = {
 
 def _numbers_apart(header: str) -> list[str]:
     """Return the words of a header with # for each number; p99 and top1 are words."""
-    words = re.findall(r"(?:p|top_?)\d+|\d+|[a-z]+", normal_form(header))
+    words = re.findall(r"(?:p|top_?)\d+|\d+|[a-z]+|\?+", normal_form(header.replace("=", " ")))
     return usual_words("_".join("#" if w.isdigit() else w for w in words)).split("_")
 
 
@@ -233,7 +256,7 @@ def wide_hint(header: str, known: Sequence[str], *, missing: Sequence[str]) -> s
     elif column_of(value, known):
         into = f"one such as {value}"
     else:
-        hint = hint_of(value, known)
+        hint = hint_of(header if _ANY_SIGN in value else value, known)
         into = "another" + (f" ({hint})" if hint else "")
     return (
         "a wide table; write one row for each of these columns, with their number in a column such "
@@ -250,7 +273,7 @@ def least_of_several(headers: Sequence[str]) -> list[str]:
     }
     if not in_minutes:
         return []
-    statistics = re.compile(rf"{STATISTIC}|mean|avg|average|median|std")
+    statistics = re.compile(rf"{STATISTIC}|mean|avg|average|median|std|.*\?.*")
     others = set()
     for header in headers:
         words = normal_form(header).split("_")

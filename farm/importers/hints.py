@@ -59,6 +59,11 @@ def _with(words: str) -> str:
     return rf"(.*_)?({words})(_.*)?"
 
 
+def _only(words: str) -> str:
+    """Return the beginning of a pattern, for names that have no other words."""
+    return rf"(?=({words})(_({words}))*$)"
+
+
 def _with_both(some: str, others: str) -> str:
     return rf"(?={_with(some)}$){_with(others)}"
 
@@ -73,6 +78,15 @@ _LINK = "((link|network|net|nic|ethernet|interconnect|limit|max)_)*"
 STATISTIC = (
     r"p\d+|q\d|\d+th|percentile|quantile|quartile|max|maximum|min|minimum|best|worst|peak|fastest|"
     "slowest|longest|shortest|highest|lowest|upper|lower|first|last"
+)
+# Any other word in a name, such as "predicted", may make another quantity of it.
+_PLAIN = (
+    "step|batch|epoch|time|duration|length|delay|train|training|wall|clock|global|local|each|per|"
+    f"single|one|mini|{_UNIT}|{_DEVICE}"
+)
+_PLAIN_RATE = (
+    f"{_PLAIN}|throughput|tput|example|total|overall|aggregate|combined|cluster|system|all|rate|"
+    "speed|fps|ips"
 )
 _IN_UNIT = "its unit in the name, such as "
 # By the name in its usual words, the first that fits it whole; None: it has no column here.
@@ -135,6 +149,17 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "not the median, which is wanted: step_time_s is the median of the timed steps",
     ),
     (
+        _with(
+            "overhead|predict(ed|ion)|pred|estimated?|expected|theoretical|ideal|simulated|target|"
+            r"error|err|diff\w*|delta|change|gain|savings?|deviation|dev|mad|mae|r?mse|residual"
+        ),
+        None,
+    ),
+    (
+        _with_both("total|sum|cum|cumulative|accumulated", "(step|batch)_?(time|duration|delay)"),
+        "a time of several steps: step_time_s is the median of the timed steps",
+    ),
+    (
         rf"(.*_)?tokens?_per_{_UNIT}(_.*)?|throughput_tokens?",
         "a rate of tokens, not examples: step_time_s = tokens of a step / it, both of all ranks",
     ),
@@ -173,7 +198,8 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "in seconds",
     ),
     (
-        rf"{_with(f'throughput|tput|example_(per_)?{_UNIT}')}|fps|ips|qps|rps|thr|speed",
+        rf"{_only(_PLAIN_RATE)}{_with(f'throughput|tput|example_(per_)?{_UNIT}')}|"
+        "fps|ips|qps|rps|thr|speed",
         "a throughput: name it examples_per_s if it is of all ranks together, in examples per "
         "second: step_time_s = global_batch_size / it",
     ),
@@ -187,24 +213,24 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "a part of the work, which has no column here: step_time_s is a whole step",
     ),
     (
-        rf"(.*_)?epoch_?(time|duration|length|delay|{_UNIT})(_.*)?|"
-        rf"(.*_)?(time|{_UNIT})_per_epoch(_.*)?",
+        rf"{_only(_PLAIN)}((.*_)?epoch_?(time|duration|length|delay|{_UNIT})(_.*)?|"
+        rf"(.*_)?(time|{_UNIT})_per_epoch(_.*)?)",
         f"a time of an epoch: {_IN_UNIT}time_per_epoch_s or time_per_epoch_ms",
     ),
     (
-        rf"(.*_)?(step|batch)_?(time|duration|length|delay)(_.*)?|step_{_UNIT}|"
-        rf"(.*_)?(time|{_UNIT})_per_(step|batch)(_.*)?",
+        rf"{_only(_PLAIN)}((.*_)?(step|batch)_?(time|duration|length|delay)(_.*)?|step_{_UNIT}|"
+        rf"(.*_)?(time|{_UNIT})_per_(step|batch)(_.*)?)",
         f"a time of a step: {_IN_UNIT}step_time_s, step_time_ms or step_time_us",
     ),
     (
-        rf"(.*_)?({_DEVICE}|local|micro|mini)_?(train_)?batch(_.*)?|(batch|example)_per_{_DEVICE}|"
-        "mbsz?",
+        rf"(.*_)?({_DEVICE}|local|micro)_?(train_|mini_)?batch(_.*)?|"
+        rf"(mini_)?(batch|example)_per_{_DEVICE}",
         "a batch of one device: name it per_replica_batch_size, and it is multiplied by world_size "
         "and replicas_per_rank; or global_batch_size = it x the number of devices (and x the steps "
         "of a gradient accumulation)",
     ),
     (
-        r"(total|effective|overall|global)_?batch(size)?|gbs|gbsz|batch_(total|effective|global)",
+        r"(total|effective|overall|global)_?(mini_)?batch(size)?|gbs|gbsz|batch_(total|effective|global)",
         "examples of all ranks in one step: name it global_batch_size",
     ),
     (
@@ -213,7 +239,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "all ranks in one of them",
     ),
     (
-        r"(n_?)?batch",
+        r"(n_?|mini_)?batch|mbsz?",
         "a batch of whom it does not say: global_batch_size of all ranks together, or "
         "per_replica_batch_size of one",
     ),
@@ -265,7 +291,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "microseconds of what it does not say: name it step_time_us, and it is divided by 1000000",
     ),
     (
-        rf"(.*_)?(time|duration)(_{_UNIT})?|t_s|s|minute|hour",
+        rf"{_only(_PLAIN)}(.*_)?(time|duration)(_{_UNIT})?|t_s|s|minute|hour",
         f"a time of what it does not say: {_IN_UNIT}step_time_s or time_per_epoch_s",
     ),
     (

@@ -215,8 +215,12 @@ def _columns(
     ignored: Collection[str],
 ) -> list[str | Conversion | None]:
     """Return the column of each cell: None for what is ignored, "" for one without a name."""
-    if len(header) == 1 and "|" in header[0]:
-        raise InvalidSpec("row 1", "'|'", "commas, semicolons or tabs between the columns")
+    if len(header) == 1:
+        between = "|" if "|" in header[0] else " "
+        words = header[0].split(between)
+        if between == "|" or sum(bool(word and column_of(word, known)) for word in words) > 1:
+            expected = "commas, semicolons or tabs between the columns"
+            raise InvalidSpec("row 1", "'|'" if between == "|" else "spaces", expected)
     left_out = {name.strip().lower() for name in ignored}
     for name in sorted(left_out.intersection(known)):
         raise InvalidSpec(f"column {name}", name, "a column that has no meaning here, to ignore it")

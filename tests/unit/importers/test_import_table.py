@@ -486,6 +486,7 @@ def test_all_columns_that_are_not_known_are_named_at_once_with_what_they_may_mea
         ("images_per_s_per_gpu", "global_batch_size / (it x their number)", "time_per_epoch"),
         ("per_gpu_batch_size", "per_replica_batch_size", "'global_batch_size'"),
         ("micro_batch_size", "per_replica_batch_size", "'global_batch_size'"),
+        ("mini_batch_size", "a batch of whom it does not say", "one device"),
         ("local_bsz", "per_replica_batch_size", "batch_split"),
         ("batch_size", "per_replica_batch_size", "batch_split"),
         ("gpus", "world_size", "push_s"),
@@ -513,6 +514,60 @@ def test_a_hint_goes_by_meaning_and_unit(column: str, meant: str, not_meant: str
     message = refusal(f"{HEADER},{column}", "2,64,1,1").partition(": expected")[2]
     assert meant in message
     assert not_meant not in message
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(
+            "\u03c3 step time (ms)",
+            "step_time_s (\u03c3)",
+            "step_time_s_\u03c3",
+            "\u0394step_time_s",
+        ),
+        *("step time \u00b1 (ms)", "step time +- (ms)", "step time + (ms)", "step time - (ms)"),
+        *(
+            "\u2211 step_time_s",
+            "\u221astep_time_s",
+            "\u2264step_time_s",
+            "~step_time_s",
+            "<step_time_s",
+        ),
+        *("step_time_s*", "step_time_s^2", "-step_time_s", "\u2212step_time_s", "step_time_s?"),
+        *("\u6700\u5927 step_time_ms", "\u043c\u0430\u043a\u0441 step_time_ms", "st\u00e9p_time_s"),
+        *("\u03c3 world_size", "\u0394 one_way_delay_ms", "step_time_s\u207b\u00b9"),
+    ],
+)
+def test_a_sign_that_is_not_understood_makes_another_quantity_of_a_column(column: str) -> None:
+    message = refusal(f"{HEADER.replace('step_time_s', 'time_per_epoch_s')},{column}", "2,64,1,1")
+    hint = message.partition(f"({column}: ")[2]
+    assert hint.split("' ", 1)[1].startswith("is not understood: rename the column only if")
+    assert "name it" not in hint
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *("step-time-s", "Step time, s", "step time - s", "step_time.s", "{step time} [s]"),
+        *("step\u2013time (s)", "# step_time_s", "\u200bstep\u00a0time_s", "\uff53tep time: s"),
+    ],
+)
+def test_what_only_stands_between_words_says_nothing(column: str) -> None:
+    others = "world_size,global_batch_size"
+    assert keys(f'{others},"{column}"', "2,64,1") == keys(HEADER, "2,64,1")
+
+
+def test_a_wide_table_of_another_quantity_is_not_to_be_renamed() -> None:
+    columns = "\u03c3 step time n=1 (ms),\u03c3 step time n=2 (ms)"
+    message = refusal(f"global_batch_size,{columns}", "64,1,1")
+    assert "is not understood: rename the column only if" in message
+    assert "such as step_time_ms" not in message
+
+
+@pytest.mark.parametrize("separator", [" ", "  ", " | "])
+def test_columns_between_spaces_are_not_taken_for_one(separator: str) -> None:
+    message = refusal(HEADER.replace(",", separator), "2 64 1")
+    assert message.startswith("row 1: expected commas, semicolons or tabs between the columns")
 
 
 STEP_RATE = "a rate of steps: step_time_s = 1 / it"
@@ -590,6 +645,10 @@ ERROR = "an error: accuracy = 1 - it"
                 ),
             )
         ),
+        *(
+            (column, "a time of several steps: step_time_s is the median of the timed steps")
+            for column in ("total step time (ms)", "sum of step time (s)", "cum_iteration_time_s")
+        ),
         *((column, TARGET) for column in ("time_to_accuracy_s", "time to acc (h)")),
         *(
             (column, TARGET)
@@ -640,6 +699,10 @@ def test_a_hint_goes_by_quantity_unit_and_of_what_it_is(column: str, meant: str)
         *("accuracy drop (%)", "accuracy gap", "top5_accuracy", "accuracy_std", "accuracy after 5"),
         *("log_step_time_s", "ln(step_time_s)", "normalized step time (s)", "step_time_log10_s"),
         *("step time ratio", "step_time_s/1000", "images/s/watt", "step_time_cv"),
+        *("step time overhead (ms)", "predicted step time (ms)", "step time error (s)"),
+        *("step time diff ms", "step time (10 ms)", "step time (1e-3 s)", "1/step time (1/s)"),
+        *("ps step time (ms)", "step time (ms) %", "predicted throughput", "throughput error"),
+        *("epoch time overhead (s)", "weighted step time"),
         *("seq_len", "sequence_length", "request_latency_ms"),
         *("relative throughput", "inverse throughput (s/img)", "H", "p99_latency_ms"),
     ],
