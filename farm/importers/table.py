@@ -26,6 +26,8 @@ _MEASURED = (
     "accuracy",
 )
 _TIMES = ("step_time_s", "time_per_epoch_s")
+_THROUGHPUT = "throughput_examples_per_s"
+_MOST_RATIO = 2.1  # a little more than 2, for what was rounded
 # What the repetitions of a configuration have in common.
 _FURTHER = frozenset(axis.stored for axis in FURTHER_AXES)
 _CELL = (*(field for field, _ in CONFIGURATION.values() if field not in _FURTHER), "fingerprint")
@@ -146,7 +148,29 @@ def _contradictions(row: SheetRow, values: Mapping[str, Any]) -> list[InvalidSpe
             "such as out_of_memory"
         )
         refused.append(InvalidSpec(row.where("step_time_s"), None, expected))
-    return refused + impossible_together(row, values)
+    if values.get("status", OK) != OK:
+        expected = f"nothing, since the status is {values['status']}: it says why there is no time"
+        for name in _TIMES:
+            if name in values:
+                refused.append(InvalidSpec(row.where(name), values[name], expected))
+    return refused + _unlike_throughput(row, values) + impossible_together(row, values)
+
+
+def _unlike_throughput(row: SheetRow, values: Mapping[str, Any]) -> list[InvalidSpec]:
+    """Refuse a throughput that the step time beside it rules out.
+
+    The throughput follows from the mean of the steps and the other is their median, which cannot be
+    more than twice the mean. It can be much less, after a few long steps: an export may say so.
+    """
+    text, step_time_s = row.cells.get(_THROUGHPUT, ""), values.get("step_time_s")
+    if not text or step_time_s is None:
+        return []
+    likely, given = values["global_batch_size"] / step_time_s, float(text)
+    is_too_low = not row.cells.get("job_id") and given * _MOST_RATIO < likely
+    if given <= likely * _MOST_RATIO and not is_too_low:
+        return []
+    expected = f"about global_batch_size / step_time_s, {likely:.4g}, at most {_MOST_RATIO:g} times"
+    return [InvalidSpec(row.where(_THROUGHPUT), given, expected)]
 
 
 def impossible_together(row: SheetRow, values: Mapping[str, Any]) -> list[InvalidSpec]:

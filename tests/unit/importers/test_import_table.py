@@ -416,6 +416,33 @@ def test_a_throughput_beside_a_step_time_is_passed_along() -> None:
     assert read_table(f"{told}\n2,64,0.5,128\n".encode()).conversions == ()
 
 
+@pytest.mark.parametrize(
+    ("told", "is_refused"),
+    [
+        *(("128,", False), ("61,", False), ("268,", False), ("275,", True), ("99999,7", True)),
+        # A few long steps make the mean longer than the median, as an export may have it.
+        *(("60,", True), ("60,7", False), ("0,", True)),
+    ],
+)
+def test_a_throughput_that_the_step_time_rules_out_is_refused(told: str, is_refused: bool) -> None:
+    lines = f"{HEADER},throughput_examples_per_s,job_id", f"2,64,0.5,{told}"
+    if is_refused:
+        assert refusal(*lines).startswith(
+            "row 2, column throughput_examples_per_s: expected about global_batch_size / "
+            "step_time_s, 128, at most 2.1 times"
+        )
+    else:
+        assert keys(*lines) == keys(HEADER, "2,64,0.5")
+
+
+@pytest.mark.parametrize("column", ["step_time_s", "time_per_epoch_s", "step_time_ms"])
+def test_a_time_beside_a_status_that_says_why_there_is_none_is_refused(column: str) -> None:
+    header = f"world_size,global_batch_size,{column},status"
+    message = refusal(header, "2,64,0.5,out_of_memory")
+    assert message.startswith(f"row 2, column {column}")
+    assert "expected nothing, since the status is out_of_memory" in message
+
+
 def test_what_was_converted_is_said() -> None:
     table = read_table(b"world_size,per_replica_batch_size,step time (ms)\n2,32,250\n")
     assert table.conversions == (
