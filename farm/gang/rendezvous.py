@@ -78,7 +78,9 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
             or Advance(state=_onward(attempt, barrier))
         )
     limit_s = barrier_limit_s(attempt, attempt.state, limits=limits)
-    if attempt.state_age_s >= limit_s:
+    # An agent has the same limit for *go*, and knows whether a user's own code is what hangs.
+    report_s = limits.report_s if attempt.state is AttemptState.STARTING else 0.0
+    if attempt.state_age_s >= limit_s + report_s:
         names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in behind)
         return _lost(
             FailureKind.RENDEZVOUS,

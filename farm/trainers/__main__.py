@@ -28,6 +28,7 @@ from farm.trainers.processes.process import (
     log_to_stderr,
     offer_memory,
     pin,
+    take_stdin,
     take_stdout,
 )
 from farm.values.codec import from_text
@@ -41,7 +42,7 @@ def main() -> NoReturn:
     log_to_stderr()
     end_with_parent()
     offer_memory()
-    orders = Orders()
+    orders = Orders(take_stdin())
     try:
         assignment = from_text(Assignment, orders.read_line() or "", where="assignment")
         limit(assignment.limits)

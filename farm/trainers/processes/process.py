@@ -44,6 +44,18 @@ def take_stdout() -> int:
     return private
 
 
+def take_stdin() -> int:
+    """Return a private copy of standard input, and leave an empty one in its place.
+
+    A user's own code that asks for input then fails at once, and takes no order of the agent's.
+    """
+    private = os.dup(_STDIN)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, _STDIN)
+    os.close(empty)
+    return private
+
+
 def log_to_stderr() -> None:
     """Log to standard error, before a library that is imported sets up something else."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
@@ -148,7 +160,7 @@ class Orders:
     another one; from `watch` on a thread waits for the rest.
     """
 
-    def __init__(self, descriptor: int = _STDIN) -> None:
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._buffer = b""
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -131,6 +131,17 @@ def test_a_missed_barrier_ends_the_attempt_and_names_who_was_missing() -> None:
     assert "vm-0" not in decision.failure.message
 
 
+def test_an_agent_has_its_say_before_go_is_given_up() -> None:
+    ranks = rank(0, RankPhase.SHAPED), rank(1, RankPhase.STARTED)
+    at_its_limit = attempt(AttemptState.STARTING, *ranks, state_age_s=LIMITS.start_s)
+    assert decide(at_its_limit, LIMITS) == Wait()
+    over_s = LIMITS.start_s + LIMITS.report_s
+    lost = decide(attempt(AttemptState.STARTING, *ranks, state_age_s=over_s), LIMITS)
+    assert isinstance(lost, AttemptEnd)
+    assert lost.failure is not None
+    assert "barrier 'go' was not reached within 30 s by rank 0" in lost.failure.message
+
+
 def test_one_expired_lease_ends_the_attempt_for_the_whole_gang() -> None:
     view = attempt(
         AttemptState.RUNNING, rank(0, RankPhase.STARTED), rank(1, RankPhase.STARTED, lease_s=-0.1)

@@ -53,9 +53,28 @@ def test_nothing_that_is_printed_gets_between_the_events() -> None:
     assert done.stderr.split() == ["printed", "a", "child"]
 
 
+def test_orders_are_read_by_nobody_else() -> None:
+    script = (
+        "import os, subprocess; from farm.trainers.processes.process import Orders, take_stdin;"
+        "orders = Orders(take_stdin());"
+        "print(repr(os.read(0, 9)), repr(subprocess.check_output('cat')), orders.read_line());"
+        "input('name? ')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input="an order\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout.startswith("b'' b'' an order\n")
+    assert "EOFError: EOF when reading a line" in done.stderr
+
+
 def test_a_go_that_never_comes_misses_the_rendezvous() -> None:
     with pytest.raises(RankFailed) as caught:
-        Orders().next_line(timeout_s=0.0)
+        Orders(0).next_line(timeout_s=0.0)
     assert caught.value.kind is FailureKind.RENDEZVOUS
 
 
