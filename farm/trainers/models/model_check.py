@@ -23,6 +23,7 @@ _NARROW_RANGE = 8.0
 _WIDE_RANGE = 1e4
 # Far below the least number of float16, far above that of float32 and bfloat16.
 _TINY = 2.0**-40
+_QUANTIZED = ("int4", "int8", "uint8")  # a counter, such as Normalization's, has more bits
 _NO_CAST = "leave out the cast to float16"
 
 
@@ -80,7 +81,8 @@ def weight_trouble(model: Any) -> str | None:
                 "every strategy applies: leave it out"
             )
     advice = "take float32, or the policy 'mixed_bfloat16' to compute in fewer bits"
-    for variable in weights:
+    quantized = [v for v in model.weights if str(v.dtype) in _QUANTIZED]
+    for variable in (*weights, *quantized):
         if variable.dtype != "float32":
             return f"expected weights of float32, got {variable.dtype} ({variable.path}): {advice}"
     for layer in model._flatten_layers():
@@ -224,13 +226,16 @@ def _limit(model: Any, images: Any, *, training: bool) -> str | None:
         return (
             "a softmax as its last layer (its outputs add up alike for every image): leave it out"
         )
-    if not any(_differ(base, larger) for base, larger in with_own_vectors):
-        # Normalised logits, such as cosines; or layers that keep their weights outside of Keras.
+    is_normalised = not any(_differ(base, larger) for base, larger in with_own_vectors)
+    if is_normalised and training:
+        # Perhaps over the images: then the evaluation is not, and with more images the range grows.
         return None
     if _grows_with_vectors(model, images, training=training):
         is_limited = are_saturated  # else logits that are normalised before a trained factor
     else:
         outputs += [output for pair in with_others for output in pair]
+        if is_normalised:
+            outputs += _with_one_large_class(model, images, first.shape[1], training=training)
         usual = max(np.ptp(base) for base, _ in (*with_own_vectors, *with_others))
         span = np.ptp(outputs)
         is_limited = span < _NARROW_RANGE or (are_saturated and span < 2 * usual)
@@ -243,6 +248,24 @@ def _limit(model: Any, images: Any, *, training: bool) -> str | None:
         f"outputs from {low:.3g} to {high:.3g} whatever the weights, as a tanh gives them: leave "
         "out what limits them"
     )
+
+
+def _with_one_large_class(
+    model: Any, images: Any, class_count: int, *, training: bool
+) -> list[Any]:
+    """Return the outputs farthest apart that a normalisation over the classes allows."""
+    import keras
+
+    random = np.random.default_rng(5)
+    found = []
+    for variable in model.trainable_variables:
+        if variable.shape[-1:] == (class_count,):
+            value = _other_value(variable, random)
+            one = np.ones(class_count, np.float32)
+            one[0] = _LARGE_FACTOR
+            value = value * keras.ops.convert_to_tensor(one)
+            found.append(_logits(model, [(variable, value)], images, training=training))
+    return [outputs for outputs in found if np.isfinite(outputs).all()]
 
 
 def _grows_with_vectors(model: Any, images: Any, *, training: bool) -> bool:

@@ -94,7 +94,7 @@ class ModelFile:
             RankFailed: as `build`.
         """
         own_pid = os.getpid()
-        with self._own_failures(), _as_a_program(self._origin):
+        with self._own_failures(), _as_a_program(self._origin), _keeping_the_graph():
             build = getattr(self._import(), _BUILD, None)
             if callable(build):
                 built = build(example_shape, class_count)
@@ -255,6 +255,24 @@ def _as_a_program(origin: str) -> Iterator[None]:
         if folder is not None:
             with contextlib.suppress(OSError):
                 os.chdir(folder)
+
+
+@contextlib.contextmanager
+def _keeping_the_graph() -> Iterator[None]:
+    """Let keras.backend.clear_session leave TensorFlow's default graph alone.
+
+    The strategy that the model is built under has entered its scope there, and leaves it later.
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        yield
+        return
+    compat = tensorflow.compat.v1
+    reset, compat.reset_default_graph = compat.reset_default_graph, lambda: None
+    try:
+        yield
+    finally:
+        compat.reset_default_graph = reset
 
 
 def _kind_of(built: object) -> str:

@@ -180,9 +180,12 @@ def test_a_file_that_spawns_while_it_is_imported_is_told_to_do_so_in_build(tmp_p
         ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
         ("os.killpg(0, signal.SIGTERM)", "SIGTERM"),
         ("os.kill(os.getpid(), signal.SIGINT)", "KeyboardInterrupt"),
+        ("input('name? ')", "EOFError: EOF when reading a line"),
     ],
 )
-def test_a_file_that_kills_its_process_says_so_before(tmp_path: Path, line: str, name: str) -> None:
+def test_a_file_that_ends_its_process_or_asks_for_input_says_so(
+    tmp_path: Path, line: str, name: str
+) -> None:
     outcome, _ = run_of(STARTING.format(line), tmp_path)
     assert isinstance(outcome, Failure)
     assert outcome.kind is FailureKind.TRAINER_RAISED
@@ -289,6 +292,18 @@ class Scaled(layers.Layer):
     def call(self, values):
         return self.scale * values
 """
+COSINES = """
+class Cosines(layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(10, shape[-1]), initializer="glorot_uniform")
+
+    def call(self, values):
+        kernel = ops.normalize(self.kernel, axis=-1)
+        return ops.matmul(ops.normalize(values, axis=-1), ops.transpose(kernel))
+
+class Scaled"""
+INT8 = """self.small = self.add_weight(shape=(2,), dtype="int8", trainable=False)
+        self.scale ="""
 # What no weights take out of a range.
 LIMITED = (
     (
@@ -366,7 +381,19 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
         (of_layers(DENSE, "layers.Softmax()", "layers.BatchNormalization()"), SOFTMAX),
         (of_layers("layers.Dense(c, 'sigmoid')", "layers.BatchNormalization()"), SIGMOID),
         *((of_layers(*limited), message) for limited, message in LIMITED),
+        (
+            of_layers(DENSE, "layers.LayerNormalization(scale=False, center=False)"),
+            "whatever the weights",
+        ),
+        (
+            of_layers("layers.Dense(16)", "Cosines()").replace("class Scaled", COSINES),
+            "got outputs",
+        ),
         # Numbers that are not of float32, or no numbers.
+        (
+            of_layers(DENSE, "Scaled()").replace("self.scale =", INT8),
+            "float32, got int8 (sequential",
+        ),
         (of_layers("layers.Dense(c, dtype='float16')"), "weights of float32, got float16"),
         (of_layers("layers.Dense(c, dtype='float64')"), "weights of float32, got float64"),
         (of_layers("layers.Dense(c, dtype='mixed_float16')"), "bfloat16, got float16"),
@@ -446,6 +473,9 @@ sys.modules[__name__] = Lazy()
         of_layers("layers.Reshape((8, 8))", "layers.LSTM(4)", DENSE),
         of_layers(DENSE, "Scaled()"),
         of_layers(DENSE, "layers.LayerNormalization()"),
+        of_layers(DENSE, "layers.BatchNormalization(scale=False, center=False)"),
+        of_layers("layers.Dense(16)", "Cosines()", "Scaled(16.0)").replace("class Scaled", COSINES),
+        of_layers("layers.Normalization(axis=-1)", DENSE),
         of_layers(DENSE, "layers.Lambda(lambda y: y - tf.reduce_mean(y, 1, keepdims=True))"),
         of_layers("layers.Dense(64, 'relu')", "layers.Softmax()", DENSE),
         of_layers(
@@ -471,6 +501,18 @@ def test_what_gives_logits_is_taken_and_not_changed_by_the_look_at_it(source: st
     fresh(keras.Input((8, 8, 1)))
     for mine, theirs in zip(state, fresh.variables, strict=True):
         assert np.array_equal(mine, np.asarray(theirs))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("_tensorflow")
+def test_a_file_may_clear_the_session_under_a_strategy() -> None:
+    import tensorflow as tf
+
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope():
+        model = built(SOURCE.replace("    return", "    keras.backend.clear_session()\n    return"))
+        assert tf.distribute.get_strategy() is strategy
+    assert all(strategy.extended.variable_created_in_scope(v.value) for v in model.variables)
 
 
 @pytest.mark.tensorflow
