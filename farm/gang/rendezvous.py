@@ -11,6 +11,7 @@ Pure: `decide` takes a snapshot of one attempt and says what to do; the schedule
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from farm.messages.trainer_lines import Failure, FailureKind
 
 _ORDER = list(RankPhase)
 PREPARING_VERDICT_S = 1.0
+# Of the checksums of two ranks' weights: other processors may round a last digit otherwise.
+_LIKE_WEIGHTS = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
             _unlike_versions(attempt)
             or _drift(attempt, limits)
             or _wrong_network(attempt)
+            or _unlike_weights(attempt)
             or Advance(state=_onward(attempt, barrier))
         )
     limit_s = barrier_limit_s(attempt, attempt.state, limits=limits)
@@ -194,6 +198,22 @@ def _unlike_versions(attempt: AttemptView) -> AttemptEnd | None:
         for framework, rank in first_with.items()
     )
     return _lost(FailureKind.VERSIONS_DIFFER, f"{having}: install the same version on all agents")
+
+
+def _unlike_weights(attempt: AttemptView) -> AttemptEnd | None:
+    """Refuse a user's own model of which each rank has another one: what is trained is none."""
+    known = [(r, r.weights_checksum) for r in attempt.ranks if r.weights_checksum is not None]
+    for rank, checksum in known[1:]:
+        first, expected = known[0]
+        if not math.isclose(checksum, expected, rel_tol=_LIKE_WEIGHTS):
+            message = (
+                f"model {attempt.spec.model}: expected the same weights on every rank before the "
+                f"training, got others on rank {rank.rank} on {rank.agent_id} than on rank "
+                f"{first.rank} on {first.agent_id}: give random generators a seed"
+            )
+            failure = Failure(kind=FailureKind.TRAINER_RAISED, message=message)
+            return AttemptEnd(state=AttemptState.FAILED, failure=failure)
+    return None
 
 
 def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:

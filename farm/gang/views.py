@@ -90,6 +90,7 @@ class RankView:
     failure: Failure | None = None  # ended with a failure
     ended_age_s: float | None = None  # since its end was stored
     framework: str | None = None  # name and version, and of a user's model which, once prepared
+    weights_checksum: float | None = None  # only while its attempt starts
     # Only while its attempt waits at the barrier after it, and until shares by speed are told.
     control: ControlRun | None = None
     untouched: tuple[PeerRtt, ...] = ()  # these only once it is shaped and while that is judged

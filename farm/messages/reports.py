@@ -17,6 +17,7 @@ from farm.values.ranges import (
     Count,
     CountedShare,
     Duration,
+    Figure,
     Identifier,
     Length,
     Message,
@@ -98,6 +99,7 @@ class RankStarted:
     gradient_bytes: ByteSize | None
     connect_s: Span
     first_step_s: Span
+    weights_checksum: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,12 +146,16 @@ class UserCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The gang is connected and its first step is done. None: a script's is not known."""
+    """The gang is connected and its first step is done. None: a script's is not known.
+
+    `weights_checksum`: of the weights before that step, of a user's own model; alike on all ranks.
+    """
 
     parameter_count: ByteSize | None
     gradient_bytes: ByteSize | None
     connect_s: Span
     first_step_s: Span
+    weights_checksum: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,6 +158,10 @@ class Engine(Protocol):
 
     def weight_sums(self) -> WeightSums: ...
 
+    def weights_checksum(self) -> float:
+        """Return the checksum of a user's own model: all weights that are a rank's own."""
+        ...
+
     def take_exchange(self) -> Exchange | None:
         """Return what was counted since the last call, and count anew."""
         ...

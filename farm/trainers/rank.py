@@ -87,6 +87,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     begun_s = time.monotonic()
     engine = strategy.build(seat)
     connect_s = time.monotonic() - begun_s
+    is_compared = isinstance(model, ModelFile) and job.world_size > 1
     training = Training(
         assignment,
         engine,
@@ -94,6 +95,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
         examples_count=len(data.train.labels),
         connect_s=connect_s,
         batch_weights=go.batch_weights,
+        weights_checksum=engine.weights_checksum() if is_compared else None,
     )
     line.emit(training.run())
     engine.leave()

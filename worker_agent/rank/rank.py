@@ -362,6 +362,7 @@ def report_of(event: Event, *, go_s: float) -> ReportBody | None:
             gradient_bytes=event.gradient_bytes,
             connect_s=event.connect_s,
             first_step_s=event.first_step_s,
+            weights_checksum=event.weights_checksum,
         )
     if isinstance(event, Steps):
         return StepTimes(

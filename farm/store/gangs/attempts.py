@@ -15,7 +15,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
 from farm.gang.views import AttemptView, RankView
 from farm.measuring.control_run import ControlRun
-from farm.messages.reports import PeersMeasured, Prepared, RankEnded, Shaped
+from farm.messages.reports import PeersMeasured, Prepared, RankEnded, RankStarted, Shaped
 from farm.store.agents.control_runs import control_runs
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 from farm.values.codec import from_json
@@ -200,12 +200,15 @@ def _rank_view(
     ended = from_json(RankEnded, rank.ended) if rank.ended else None
     is_judged = (state, rank.phase) in _JUDGED
     shaped = from_json(Shaped, rank.shaped) if is_judged and rank.shaped else None
+    is_starting = state is AttemptState.STARTING
+    started = from_json(RankStarted, rank.started) if is_starting and rank.started else None
     return RankView(
         rank=rank.rank,
         agent_id=rank.agent_id,
         phase=rank.phase,
         address=prepared.address if prepared else None,
         framework=_software(prepared) if prepared else None,
+        weights_checksum=started.weights_checksum if started else None,
         lease_s=(expires_at - now).total_seconds() if expires_at else -1.0,
         command_age_s=(
             (now - rank.commanded_at).total_seconds() if rank.commanded_at else float("inf")

@@ -35,8 +35,16 @@ class Passed:
 class StepRunner:
     """Drives an engine step by step. Ranks stay in step, since a step ends in a collective."""
 
-    def __init__(self, engine: Engine, line: EventWriter, *, connect_s: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        line: EventWriter,
+        *,
+        connect_s: float,
+        weights_checksum: float | None = None,
+    ) -> None:
         self._engine = engine
+        self._weights_checksum = weights_checksum
         self._line = line
         self._connect_s = connect_s
         self._loss_watch = LossWatch()
@@ -74,6 +82,7 @@ class StepRunner:
                     gradient_bytes=self._engine.gradient_bytes,
                     connect_s=self._connect_s,
                     first_step_s=time_s,
+                    weights_checksum=self._weights_checksum,
                 )
             )
         self.recorder.add(kind, begun_s=begun_s, time_s=time_s)

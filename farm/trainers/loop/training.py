@@ -64,13 +64,16 @@ class Training:
         examples_count: int,
         connect_s: float,
         batch_weights: Sequence[float] | None = None,
+        weights_checksum: float | None = None,
     ) -> None:
         self._job = assignment.job
         self._rank = assignment.rank
         self._engine = engine
         self._examples_count = examples_count
         self._batch_weights = batch_weights
-        self._runner = StepRunner(engine, line, connect_s=connect_s)
+        self._runner = StepRunner(
+            engine, line, connect_s=connect_s, weights_checksum=weights_checksum
+        )
         self._core_count = len(assignment.cpus)
         self._window = TimedWindow(assignment.interface)
         self._barrier_count = 0

@@ -92,7 +92,7 @@ def weight_trouble(model: Any) -> str | None:
                 f"whose gradients vanish without a scaled loss: {advice}"
             )
     for variable in weights:
-        if not np.isfinite(_numpy(keras.ops.convert_to_tensor(variable.value))).all():
+        if not np.isfinite(numpy_of(keras.ops.convert_to_tensor(variable.value))).all():
             return (
                 f"expected finite weights before the training, got nan or inf ({variable.path}): "
                 "look at its initializer"
@@ -365,7 +365,7 @@ def _numbers(output: Any) -> Any:
 
     if keras.backend.is_float_dtype(_type_of(output)):
         output = keras.ops.cast(output, "float32")  # NumPy has no bfloat16
-    return _numpy(output)
+    return numpy_of(output)
 
 
 def _type_of(output: Any) -> str:
@@ -458,7 +458,8 @@ def _output_gradient(shape: Sequence[int]) -> Any:
     return np.random.default_rng(3).standard_normal(tuple(shape), np.float32)
 
 
-def _numpy(tensor: Any) -> Any:
+def numpy_of(tensor: Any) -> Any:
+    """Return a tensor of either framework as an array."""
     # Not by keras.ops.convert_to_numpy, with which NumPy warns of TensorFlow's tensors.
     return tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else tensor.numpy()
 

@@ -19,6 +19,7 @@ from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Examples, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
+from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.evaluation import Evaluator
 from farm.trainers.tensorflow.loss import loss_sum
 from farm.trainers.tensorflow.profile import collective_times
@@ -90,6 +91,9 @@ class TensorFlowEngine:
 
     def weight_sums(self) -> WeightSums:
         return WeightSums.of(weight.astype(np.float64) for weight in self._trained_weights())
+
+    def weights_checksum(self) -> float:
+        return checksum_of(self._model.variables)
 
     def take_exchange(self) -> Exchange:
         """Return the updates in full steps; a collective is sending and waiting in one."""

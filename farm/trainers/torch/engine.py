@@ -36,6 +36,7 @@ from farm.trainers.hyperparameters import (
     fixed_settings,
 )
 from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.checksum import checksum_of
 from farm.trainers.torch.layers import build_module
 
 if TYPE_CHECKING:
@@ -140,6 +141,10 @@ class TorchEngine:
 
     def weight_sums(self) -> WeightSums:
         return WeightSums.of(parameter.detach().double() for parameter in self._parameters)
+
+    def weights_checksum(self) -> float:
+        assert isinstance(self._model, _KerasModule)
+        return checksum_of(self._model.layers.variables)
 
     def take_exchange(self) -> Exchange:
         """Return the updates in full steps; a collective is sending and waiting in one."""

@@ -75,6 +75,42 @@ def test_a_users_own_model_trains_and_its_hash_is_kept(tmp_path: Path) -> None:
         assert result.val_accuracy_ratio is not None
 
 
+# Of the system's entropy, which no seed of the job's governs.
+UNSEEDED = SOURCE.replace("import keras\n", "import keras\nimport numpy as np\n").replace(
+    "    return keras.Sequential(\n        [layers.Flatten(), ",
+    """    frozen = layers.Dense(5, trainable=False)
+    frozen.build((None, 64))
+    frozen.set_weights([{}.normal(size=(64, 5)), np.zeros(5)])
+    return keras.Sequential(
+        [layers.Flatten(), frozen, """,
+)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("generator", "are_alike"), [("np.random.default_rng()", False), ("np.random", True)]
+)
+def test_ranks_tell_what_their_weights_are_before_the_training(
+    tmp_path: Path, generator: str, are_alike: bool
+) -> None:
+    file = written(tmp_path, UNSEEDED.format(generator))
+    job = replace(JOB, strategy="mwms_ring", world_size=2)
+    cpus = (min(os.sched_getaffinity(0)),)
+    with (
+        TrainerProcess(tmp_path / "log0", is_forked=True) as first,
+        TrainerProcess(tmp_path / "log1", is_forked=True) as second,
+    ):
+        for rank, trainer in enumerate((first, second)):
+            trainer.write(Assignment(job=job, rank=rank, cpus=cpus, model_file=str(file)))
+        for trainer in (first, second):
+            trainer.wait_for(Ready)
+        go([first, second])
+        one, other = (t.wait_for(Started).weights_checksum for t in (first, second))
+    assert one is not None
+    assert other is not None
+    assert (abs(one - other) < 1e-8 * one) is are_alike
+
+
 def test_an_agent_that_does_not_have_it_says_so_at_once(tmp_path: Path) -> None:
     with TrainerProcess(tmp_path / "log") as trainer:
         trainer.write(Assignment(job=JOB, rank=0, cpus=(min(os.sched_getaffinity(0)),)))

@@ -252,6 +252,37 @@ def test_a_gang_of_one_version_goes_on() -> None:
     assert decide(view, LIMITS) == Advance(state=AttemptState.MEASURING)
 
 
+@pytest.mark.parametrize(
+    ("checksums", "is_refused"),
+    [
+        ((5000.0, 5000.00001, 5000.0), False),
+        ((5000.0, 5000.0, 5000.1), True),
+        ((5000.0, None, 5000.0), False),  # a rank that only serves
+        ((None, None, None), False),  # a model of the program's own
+    ],
+)
+def test_a_model_that_differs_from_rank_to_rank_is_refused(
+    checksums: tuple[float | None, ...], is_refused: bool
+) -> None:
+    ranks = [
+        rank(i, RankPhase.STARTED, weights_checksum=checksum)
+        for i, checksum in enumerate(checksums)
+    ]
+    spec = dataclasses.replace(SPEC, model="file:mine.py")
+    decision = decide(attempt(AttemptState.STARTING, *ranks, spec=spec), LIMITS)
+    if not is_refused:
+        assert decision == Advance(state=AttemptState.RUNNING)
+        return
+    assert isinstance(decision, AttemptEnd)
+    assert decision.state is AttemptState.FAILED
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.TRAINER_RAISED
+    assert decision.failure.message.startswith(
+        "model file:mine.py: expected the same weights on every rank before the training, got "
+        "others on rank 2 on vm-2 than on rank 0 on vm-0"
+    )
+
+
 def test_the_cause_is_named_and_not_its_echo() -> None:
     view = attempt(
         AttemptState.RUNNING, failed(0, FailureKind.PEER_LOST), failed(1, FailureKind.KILLED)

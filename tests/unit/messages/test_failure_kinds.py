@@ -23,6 +23,7 @@ PRODUCERS = {
     },
     FailureKind.DIVERGED: {"farm.trainers.loop.runner"},
     FailureKind.TRAINER_RAISED: {
+        "farm.gang.rendezvous",
         *("farm.trainers.failures", "worker_agent.rank.verdict", "farm.trainers.models.model_file"),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
         "farm.trainers.script.rank",

@@ -18,6 +18,7 @@ import tensorflow as tf
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
+from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.evaluation import Evaluator
 from farm.trainers.tensorflow.sessions.gang import SessionGang
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme, spread
@@ -190,6 +191,10 @@ class SessionEngine:
     def weight_sums(self) -> WeightSums:
         values: list[NDArray[Any]] = self._gang.run(self._graph.weights.read)
         return WeightSums.of(value.astype(np.float64) for value in values)
+
+    def weights_checksum(self) -> float:
+        # Of the others the chief's are everybody's.
+        return checksum_of(self._model.non_trainable_variables)
 
     def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
         del name  # The barriers of one gang are told apart by their order.
