@@ -5,6 +5,7 @@ Nothing here changes the model's weights or its state; variables are read once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,12 @@ def weight_trouble(model: Any) -> str | None:
         if variable.dtype != "float32":
             return f"expected weights of float32, got {variable.dtype} ({variable.path}): {advice}"
     for layer in model._flatten_layers():
+        for name, value in vars(layer).items():
+            if isinstance(value, _variables_of_tensorflow()) and value.trainable:
+                return (
+                    f"expected weights that Keras knows, got a tf.Variable ({layer.name}.{name}), "
+                    "which would not be trained: create it by add_weight"
+                )
         if layer.compute_dtype == "float16":
             return (
                 f"expected layers that compute in float32 or bfloat16, got float16 ({layer.name}), "
@@ -98,6 +105,11 @@ def weight_trouble(model: Any) -> str | None:
                 "look at its initializer"
             )
     return None
+
+
+def _variables_of_tensorflow() -> tuple[type[Any], ...]:
+    tensorflow = sys.modules.get("tensorflow")
+    return () if tensorflow is None else (tensorflow.Variable,)
 
 
 def output_trouble(model: Any, example_shape: tuple[int, int, int], class_count: int) -> str | None:

@@ -425,6 +425,13 @@ TORCH = "import torch\ndef build(s, c): return torch.nn.Linear(64, c)"
             of_layers("layers.Dense(16)", "Cosines()").replace("class Scaled", COSINES),
             "got outputs",
         ),
+        (
+            of_class("y + self.more").replace(
+                "        self.flatten", "        self.more = MORE\n        self.flatten"
+            )
+            + "MORE = tf.Variable(tf.zeros(10))\n",
+            "got a tf.Variable (own",
+        ),
         # Numbers that are not of float32, or no numbers.
         (
             of_layers(DENSE, "Scaled()").replace("self.scale =", INT8),
