@@ -55,7 +55,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _NoiseGroup:
     """What measurements vary alike with: their names, and how much there is to disturb them.
 
     `of_machines`: the names that one machine has too. `of_gangs`: all; None: of one machine.
@@ -67,7 +67,7 @@ class _Kind:
     amounts: tuple[float, ...]
 
     @classmethod
-    def of(cls, configuration: Configuration) -> _Kind:
+    def of(cls, configuration: Configuration) -> _NoiseGroup:
         c = plain(configuration)
         return cls(
             of_machines=named_alone(c),
@@ -79,7 +79,7 @@ class _Kind:
             ),
         )
 
-    def is_as_hard_as(self, other: _Kind) -> bool:
+    def is_as_hard_as(self, other: _NoiseGroup) -> bool:
         """Whether it is the same with as much of everything, or more; a gang has its machines."""
         return (
             self.of_machines == other.of_machines
@@ -98,7 +98,7 @@ class Repetitions:
     observations: Mapping[Configuration, tuple[Observation, ...]]
     of_gangs: Noise
     of_one_machine: Noise
-    of_kinds: Mapping[_Kind, Noise]
+    of_groups: Mapping[_NoiseGroup, Noise]
 
     @classmethod
     def of(cls, observations: Iterable[Observation]) -> Repetitions:
@@ -106,7 +106,7 @@ class Repetitions:
         for observation in observations:
             groups.setdefault(plain(observation.configuration), []).append(observation)
         noises = {True: Noise(), False: Noise()}
-        of_kinds: dict[_Kind, Noise] = {}
+        of_groups: dict[_NoiseGroup, Noise] = {}
         for configuration, group in groups.items():
             logs = [math.log(time_s) for time_s in distinct([o.step_time_s for o in group])]
             if len(logs) < 2:
@@ -114,13 +114,13 @@ class Repetitions:
             mean = statistics.fmean(logs)
             noise = Noise(squares=sum((log - mean) ** 2 for log in logs), degrees=len(logs) - 1)
             noises[configuration.is_one_machine] += noise
-            kind = _Kind.of(configuration)
-            of_kinds[kind] = of_kinds.get(kind, Noise()) + noise
+            kind = _NoiseGroup.of(configuration)
+            of_groups[kind] = of_groups.get(kind, Noise()) + noise
         return cls(
             observations={c: tuple(group) for c, group in groups.items()},
             of_gangs=noises[False],
             of_one_machine=noises[True],
-            of_kinds=of_kinds,
+            of_groups=of_groups,
         )
 
     def interval(self, configuration: Configuration, *, aim_ratio: float) -> Interval | None:
@@ -179,10 +179,10 @@ class Repetitions:
         So one machine and four are told by eight, and a delay by a longer one, but not the other
         way round: what was steady with less may not be with more. None: too few were repeated.
         """
-        asked = _Kind.of(configuration)
-        own = self.of_kinds.get(asked, Noise())
+        asked = _NoiseGroup.of(configuration)
+        own = self.of_groups.get(asked, Noise())
         if own.degrees < _LEAST_DEGREES:
-            harder = (noise for kind, noise in self.of_kinds.items() if kind.is_as_hard_as(asked))
+            harder = (noise for kind, noise in self.of_groups.items() if kind.is_as_hard_as(asked))
             own = sum(harder, start=Noise())
         return own if own.degrees >= _LEAST_DEGREES else None
 
