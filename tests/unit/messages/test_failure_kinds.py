@@ -73,8 +73,7 @@ READERS = {
     "farm.cli.operating.examinations",
     "farm.store.health",
     "farm.store.queue.waiting",
-    "farm.recommend.answering.candidates",
-    "farm.recommend.plans.grid",
+    "farm.recommend.memory_limits",
     "web.overview.metrics",
 }
 
