@@ -39,7 +39,12 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
         *("test_cli_evaluate.py", "test_cli_plot.py", "test_cli_reproduce.py"),
         *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_courier_process.py"),
         *("test_embedded_farm.py", "test_extending.py", "test_failure_kinds.py", "test_fleet.py"),
-        *("test_keras_steps.py", "test_marked.py", "test_models_built.py"),
+        *(
+            "test_keras_steps.py",
+            "test_marked.py",
+            "test_models_built.py",
+            "test_script_tensorflow.py",
+        ),
         *("test_rivals.py", "test_strategies_trained.py", "test_tensorflow_placement.py"),
         *("test_tensorflow_strategies.py", "test_tls.py", "test_torch_engine.py"),
         *("test_trainer_loop.py", "test_warm_tensorflow.py", "test_warm_trainers.py"),
