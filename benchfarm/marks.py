@@ -70,8 +70,10 @@ class Marks:
         Raises:
             TrainingOver: this was the last mark, or that is past.
         """
+        # The hooks have marked the step that the first call is about.
+        is_marked = not self._is_explicit and self._count > 0
         self._is_explicit = True
-        if self._fd is not None:
+        if self._fd is not None and not is_marked:
             self._mark(_whole(examples), number(loss), number(accuracy))
 
     def hooked_step(self, loss: float | None = None, accuracy: float | None = None) -> None:

@@ -52,7 +52,7 @@ LAUNCHED = frozenset(facts.name for facts in LAUNCHERS.values())
 # Keys of a case that stand for axes, and what they mean.
 CASE_KEYS: Mapping[str, str] = {
     "script": "Python file that the agents have, instead of `model`, `dataset` and `strategy`",
-    "script_sha256": "of its content, by which versions are told apart",
+    "script_sha256": "of the file, by which versions are told apart; agents compare it",
     "launcher": "what the script expects: `torch` (the default), `tensorflow` or `none`",
     "args": "its arguments, a list or one text, with placeholders such as `{per_rank_batch_size}`",
     "parameters": "a table `[case.parameters]` of further placeholders, each a value or a list",
@@ -82,6 +82,11 @@ def script_of(model: str) -> str | None:
     if not model.startswith(PREFIX):
         return None
     return model.removeprefix(PREFIX).partition(" ")[0].partition("@")[0]
+
+
+def version_of(model: str) -> str:
+    """Return the first digits of the sha256 that a sweep has given; empty: it has not."""
+    return model.partition(" ")[0].partition("@")[2]
 
 
 def capability_of(name: str) -> str:
@@ -171,7 +176,7 @@ def _read_args(given: object, *, where: str) -> list[str]:
         except ValueError as error:
             raise InvalidSpec(where, given, f"words as in a shell ({error})") from None
     if not isinstance(given, list) or not all(_is_word(word) for word in given):
-        raise InvalidSpec(where, given, "a list of texts")
+        raise InvalidSpec(where, given, "a list of printable texts, without line breaks")
     return given
 
 
@@ -211,6 +216,8 @@ def _text_of(value: object, where: str) -> str:
         return repr(value)
     if not _is_word(value):
         raise InvalidSpec(where, value, "a text, a number, true or false")
+    if not value or _PLACEHOLDER.search(str(value)):
+        raise InvalidSpec(where, value, "a text that is not empty, without words in braces")
     return str(value)
 
 

@@ -96,6 +96,7 @@ class Assignment:
     data_dir: str | None = None  # FARM_DATA_DIR; None searches the usual places
     model_file: str | None = None  # where this agent has the file that the job's model names
     script: str | None = None  # likewise, of a script
+    agent_uid: int | None = None  # the agent's user, who may own the script
     interface: str = LOOPBACK  # whose byte counters are read around the timed steps
     peer_timeout_s: float = 60.0
     limits: TrainerLimits = TrainerLimits()

@@ -95,6 +95,13 @@ def test_a_script_that_fails_is_named_with_its_reason(home: Path, tmp_path: Path
         (("--global-batch-size", "8", "--world-size", "4097"), "", "--world-size: expected"),
         (("--global-batch-size", "8", "--parameter", "x"), "", "--parameter: expected NAME=V1,V2"),
         (("--global-batch-size", "8", "--repetitions", "0"), "", "--repetitions: expected"),
+        (
+            ("--global-batch-size", "8", "--parameter", "a=1", "--parameter", "a=2"),
+            "{a}",
+            "all values of a in one",
+        ),
+        (("--global-batch-size", "8", "--parameter", "a=1,,2"), "{a}", "a text that is not empty"),
+        (("--global-batch-size", "8", "--parameter", "a={rank}"), "{a}", "without words in braces"),
     ],
 )
 def test_wrong_usage_starts_no_farm(

@@ -324,6 +324,7 @@ def assignment_of(command: StartRank, role: str, config: AgentConfig) -> Assignm
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         script=None if script is None else str(script),
+        agent_uid=os.geteuid(),
         interface=config.interface,
         limits=dataclasses.replace(config.trainer_limits, cpu_s=cpu_s),
     )

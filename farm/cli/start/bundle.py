@@ -12,12 +12,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from farm.configuration.model_files import is_file_name
-from farm.errors import InvalidSpec
+from farm.errors import FarmError, InvalidSpec
 from farm.processes.private_files import make_private_folder
 from farm.text.display import byte_count
 
@@ -25,49 +26,67 @@ MAX_BYTES = 20 * 10**6
 _MOST_FILES = 5000
 _IGNORE_FILE = ".farmignore"
 _LEFT_OUT = ("__pycache__", "node_modules", "*.pyc", "*.pem", "*.key", "id_rsa*", "id_ed25519*")
+_FOLDER_DIGITS = 16
 _NAMED = 3  # of the largest files
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, since its hash is kept
 class ScriptBundle:
-    """`script`: the copy. `sha256`: of the names and contents of all its files."""
+    """What was read. `files`: content by name. `sha256`: of the names and contents of all."""
 
-    script: Path
-    sha256: str
-    names: tuple[str, ...]
+    script_name: str
+    files: Mapping[str, bytes]
+
+    @cached_property
+    def sha256(self) -> str:
+        digest = hashlib.sha256()
+        for name, content in self.files.items():
+            written = os.fsencode(name)
+            digest.update(b"%d %d\n" % (len(written), len(content)) + written + content)
+        return digest.hexdigest()
+
+    def copy(self, into: Path) -> Path:
+        """Write the files into a folder of `into`, and return where the script is."""
+        folder = into / self.sha256[:_FOLDER_DIGITS]
+        partial = into / f"{folder.name}.{os.getpid()}"
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            make_private_folder(partial)
+            for name, content in self.files.items():
+                target = partial / name
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                target.write_bytes(content)
+                target.chmod(0o400)
+            # A script that writes beside itself has changed the former copy.
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+        except OSError as error:
+            raise FarmError(f"{folder} cannot be written ({error.strerror or error})") from None
+        return folder / self.script_name
 
 
-def bundle(script: Path, *, into: Path) -> ScriptBundle:
-    """Copy the script and what belongs to it into a folder of `into`.
+def read_bundle(script: Path) -> ScriptBundle:
+    """Read the script and what belongs to it.
 
     Raises:
-        InvalidSpec: there is no such script, its name is not allowed, or it is too much.
+        InvalidSpec: there is no such script, its name is not allowed, it is too much, or a file
+            cannot be read.
     """
     script = script.absolute()
     if not script.is_file():
         raise InvalidSpec("COMMAND", str(script), "a Python file that is there")
+    script = script.resolve()  # as Python does, which looks for modules beside it
     if not is_file_name(script.name):
         expected = "a file's name of letters, digits, '_' and '-' that ends in .py"
         raise InvalidSpec("COMMAND", script.name, expected)
-    files = files_of(script)
-    contents = [(file.relative_to(script.parent).as_posix(), file.read_bytes()) for file in files]
-    digest = hashlib.sha256()
-    for name, content in contents:
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    sha256 = digest.hexdigest()
-    folder = into / sha256[:16]
-    if not folder.exists():
-        partial = into / f"{sha256[:16]}.{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
-        make_private_folder(partial)
-        for name, content in contents:
-            target = partial / name
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            target.write_bytes(content)
-            target.chmod(0o600)
-        partial.rename(folder)
-    return ScriptBundle(folder / script.name, sha256, tuple(name for name, _ in contents))
+    files = {}
+    for file in files_of(script):
+        try:
+            files[file.relative_to(script.parent).as_posix()] = file.read_bytes()
+        except OSError as error:
+            expected = f"a file that can be read ({error.strerror}), or its name in {_IGNORE_FILE}"
+            raise InvalidSpec("COMMAND", str(file), expected) from None
+    return ScriptBundle(script.name, files)
 
 
 def files_of(script: Path) -> list[Path]:
@@ -86,7 +105,7 @@ def files_of(script: Path) -> list[Path]:
         if len(found) > _MOST_FILES:
             expected = f"at most {_MOST_FILES} files beside it; name others in {_IGNORE_FILE}"
             raise InvalidSpec("COMMAND", str(script), expected)
-    sizes = {file: file.stat().st_size for file in found}
+    sizes = {file: file.lstat().st_size for file in found}
     total = sum(sizes.values())
     if total > MAX_BYTES:
         largest = sorted(sizes, key=lambda file: -sizes[file])[:_NAMED]
@@ -126,10 +145,13 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _ignored(folder: Path) -> list[str]:
-    try:
-        lines = (folder / _IGNORE_FILE).read_text().splitlines()
-    except OSError:
+    ignored = folder / _IGNORE_FILE
+    if not ignored.is_file():
         return []
+    try:
+        lines = ignored.read_text().splitlines()
+    except (OSError, UnicodeError):
+        raise InvalidSpec("COMMAND", str(ignored), "a file of text in UTF-8") from None
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 

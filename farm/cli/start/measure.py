@@ -12,7 +12,7 @@ import click
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import whole_numbers
 from farm.cli.session import settings
-from farm.cli.start.bundle import ScriptBundle, bundle
+from farm.cli.start.bundle import ScriptBundle, read_bundle
 from farm.cli.start.demonstration import demonstrate, print_results
 from farm.cli.start.up import to_stderr
 from farm.configuration.scripts import LAUNCHERS
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _INTERPRETERS = ("python", "python3")
 _MOST_JOBS = 100_000
+_TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a script learns its share
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -88,20 +89,21 @@ def measure(
     COMMAND is `python SCRIPT ARGS...`. Words in braces are filled in: {per_rank_batch_size},
     {global_batch_size}, {world_size}, {rank}, {seed}, {data_dir} and your own --parameter. The
     steps of PyTorch optimizers and of Keras' fit are noticed; other scripts call benchfarm.step()
-    after each. After the warm-up and the timed steps each rank is ended.
+    after each. After the warm-up and the timed steps each rank is ended. The interpreter is the
+    farm's own, so that what SCRIPT imports must be installed beside it.
 
     A farm of its own runs on this machine meanwhile, one agent a rank, with all results in
     FARM_HOME. Exit status: 0 every job succeeded, 1 one failed, 2 wrong usage.
     """
     loaded = settings()
     script, args = _script_of(command)
-    made = bundle(script, into=loaded.home / "scripts")
+    made = read_bundle(script)
     case: dict[str, Any] = {
-        "script": made.script.name,
+        "script": made.script_name,
         "script_sha256": made.sha256,
         "launcher": launcher,
         "args": args,
-        "parameters": dict(_parameter(text) for text in parameters),
+        "parameters": _parameters(parameters),
         "world_size": _numbers("--world-size", world_sizes, most=MAX_WORLD_SIZE),
         "global_batch_size": _numbers(
             "--global-batch-size", batch_sizes, most=MAX_GLOBAL_BATCH_SIZE
@@ -112,33 +114,39 @@ def measure(
     if delays_ms is not None:
         case["one_way_delay_ms"] = _delays(delays_ms)
     sweep = {
-        "name": f"measure {made.script.name}",
+        "name": f"measure {made.script_name}",
         "repetitions": _repetitions(repetitions),
         "case": [case],
     }
     planned = plan(sweep)  # refused before a farm is started
     if dry_run:
-        _print_plan(made, [job.model for job in planned.expansion.jobs])
+        _print_plan(made, [job.model for job in planned.expansion.jobs], as_json=as_json)
         return
+    if len(case["world_size"]) > 1 and not any(f"{{{name}}}" in " ".join(args) for name in _TOLD):
+        to_stderr(
+            f"COMMAND has none of {', '.join(f'{{{name}}}' for name in _TOLD)}: each rank is taken "
+            "to compute its share of the batch"
+        )
+    copy = made.copy(loaded.home / "scripts")
     agents = max(case["world_size"])
     cores = share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
 
     def start(signals: StopSignals) -> EmbeddedFarm:
         to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
-        return _farm(loaded, made, cores, signals=signals)
+        return _farm(loaded, copy.parent, cores, signals=signals)
 
     show = _print_json if as_json else print_results
     ctx.exit(0 if demonstrate(start, sweep=sweep, and_exit=True, show=show) else 1)
 
 
 def _farm(
-    loaded: Settings, made: ScriptBundle, cores: list[tuple[int, ...]], *, signals: StopSignals
+    loaded: Settings, scripts: Path, cores: list[tuple[int, ...]], *, signals: StopSignals
 ) -> EmbeddedFarm:
     sites = [
         local_site(number, cpus=cpus, home=loaded.home.absolute())
         for number, cpus in enumerate(cores)
     ]
-    own = {"AGENT_SCRIPTS": "installed", "AGENT_SCRIPT_DIR": str(made.script.parent.absolute())}
+    own = {"AGENT_SCRIPTS": "installed", "AGENT_SCRIPT_DIR": str(scripts.absolute())}
     sites = [dataclasses.replace(site, settings={**site.settings, **own}) for site in sites]
     # Nobody is told of its dashboard, so that any port will do beside another farm's.
     loaded = dataclasses.replace(loaded, web_port=free_port())
@@ -174,18 +182,28 @@ def _repetitions(text: str) -> int | str:
     return int(text)
 
 
-def _parameter(text: str) -> tuple[str, list[str]]:
-    name, sign, values = text.partition("=")
-    if not (name and sign and values):
-        raise InvalidSpec("--parameter", text, "NAME=V1,V2")
-    return name, values.split(",")
+def _parameters(given: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, sign, values = text.partition("=")
+        if not (name and sign and values):
+            raise InvalidSpec("--parameter", text, "NAME=V1,V2")
+        if name in found:
+            raise InvalidSpec("--parameter", text, f"all values of {name} in one, with commas")
+        found[name] = values.split(",")
+    return found
 
 
-def _print_plan(made: ScriptBundle, jobs: list[str]) -> None:
-    click.echo(f"{counted(len(made.names), 'file')} of the script:")
-    for name in made.names:
+def _print_plan(made: ScriptBundle, jobs: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"files": list(made.files), "commands": jobs})
+        return
+    click.echo(f"{counted(len(made.files), 'file')} of the script:")
+    for name in made.files:
         click.echo(f"  {name}")
-    click.echo(f"{counted(len(jobs), 'job')}")
+    click.echo(f"{counted(len(jobs), 'job')}:")
+    for command in jobs:
+        click.echo(f"  {command}")
 
 
 def _print_json(engine: sa.Engine, sweep_id: int) -> None:

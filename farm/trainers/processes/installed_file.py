@@ -12,8 +12,8 @@ class NotInstalled(Exception):
     """Why a file must not be run, in words that follow its name."""
 
 
-def read_installed(path: Path, *, most_bytes: int) -> bytes:
-    """Return the content; it is not run.
+def read_installed(path: Path, *, most_bytes: int, agent_uid: int | None = None) -> bytes:
+    """Return the content; it is not run. `agent_uid`: the agent's user, where it is another one.
 
     Raises:
         NotInstalled: it is not there, not readable, too long, or others than its operator could
@@ -24,7 +24,8 @@ def read_installed(path: Path, *, most_bytes: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             held = os.fstat(descriptor)
-            trouble = trouble_of(mode=held.st_mode, owner=held.st_uid, own_uid=os.geteuid())
+            own_uid = os.geteuid() if agent_uid is None else agent_uid
+            trouble = trouble_of(mode=held.st_mode, owner=held.st_uid, own_uid=own_uid)
             if trouble is not None:
                 raise NotInstalled(f"{path} {trouble}")
             content = file.read(most_bytes + 1)

@@ -70,7 +70,7 @@ def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:
         "NODE_RANK": rank,
         # Else gloo takes what the host's name stands for, which often is 127.0.1.1.
         "GLOO_SOCKET_IFNAME": assignment.interface,
-        "NCCL_SOCKET_IFNAME": assignment.interface,
+        "NCCL_SOCKET_IFNAME": f"={assignment.interface}",  # not all that begin like it
     }
 
 

@@ -8,6 +8,7 @@ script waits until the counters are read, and ends.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from farm.configuration.scripts import (
     PER_RANK,
     examples_per_epoch,
     script_of,
+    version_of,
     words_of,
 )
 from farm.messages.trainer_lines import (
@@ -66,11 +68,14 @@ _MOST_START_UP_S = 900.0
 _SILENT_S = 60.0
 # After its last mark a script may clean up for so long.
 _GRACE_S = 10.0
+_TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = 1  # Python's status after one that nobody caught, and of sys.exit("text")
 _MOST_BYTES = 2**20  # of the script itself
 _TAIL_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 16  # of a mark, which has 150
 _SHOWN_CHARACTERS = 500
+# PyTorch's own hook writes it before each line of a traceback.
+_OF_RANK = re.compile(r"^\[rank\d+\]:\s?")
 _RAISED = re.compile(r"(?P<name>[A-Za-z_][\w.]*): (?P<text>.*)|(?P<bare>[A-Z]\w*(Error|Exception))")
 
 
@@ -106,6 +111,9 @@ def run_script(
         Ready(import_s=0.0, framework=launcher.framework(), dataset=source, model_sha256=sha256)
     )
     go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
+    if _read(assignment) != (script, sha256):
+        problem = f"script {script.name}: it has changed since this rank was ready"
+        raise RankFailed(FailureKind.MODEL_MISSING, problem)
     with scratch_folder() as folder:
         running = RunningScript(assignment, launcher, go, script=script, folder=folder)
         try:
@@ -121,10 +129,16 @@ def _read(assignment: Assignment) -> tuple[Path, str]:
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
     path = Path(assignment.script)
     try:
-        content = read_installed(path, most_bytes=_MOST_BYTES)
+        content = read_installed(path, most_bytes=_MOST_BYTES, agent_uid=assignment.agent_uid)
     except NotInstalled as error:
         raise RankFailed(FailureKind.MODEL_MISSING, f"{name}: {error}") from None
-    return path, hashlib.sha256(content).hexdigest()
+    sha256 = hashlib.sha256(content).hexdigest()
+    version = version_of(assignment.job.model)
+    # A copy of a whole folder has its version in its name.
+    if not (sha256.startswith(version) or path.parent.name.startswith(version)):
+        problem = f"{name}: expected a sha256 that begins with {version}, got {sha256}"
+        raise RankFailed(FailureKind.MODEL_MISSING, problem)
+    return path, sha256
 
 
 def arguments_of(assignment: Assignment) -> list[str]:
@@ -209,14 +223,15 @@ class RunningScript:
         return {inode: count for inode, count in known.items() if inode in own}
 
     def cpu_s(self) -> float:
-        """Return the processor time of its processes that live."""
+        """Return the processor time of its processes, and of those that they have waited for."""
         total_s = 0.0
         for process in self._tree():
             try:
                 times = process.cpu_times()
             except psutil.Error:
                 continue
-            total_s += times.user + times.system
+            # Those of its children that have ended, too.
+            total_s += times.user + times.system + times.children_user + times.children_system
         return total_s
 
     def tell_stacks(self) -> None:
@@ -246,9 +261,9 @@ class RunningScript:
         """Say why it ended before its last step."""
         self._reader.join(timeout=2)
         lines = self._tail.decode(errors="replace").splitlines()
-        said = [text for text in (line.strip() for line in lines) if text]
-        last = said[-1][:_SHOWN_CHARACTERS] if said else "it wrote nothing"
-        raised = _RAISED.fullmatch(last) if status == _EXCEPTION else None
+        said = [text for line in lines if (text := _OF_RANK.sub("", line).rstrip())]
+        last = said[-1].strip()[:_SHOWN_CHARACTERS] if said else "it wrote nothing"
+        raised = _raised(said) if status == _EXCEPTION else None
         if status == 0 and mark_count == 0:
             problem = "ended without a step: call benchfarm.step() once after each"
         elif status == 0:
@@ -257,7 +272,7 @@ class RunningScript:
         elif raised is not None:
             name = (raised["name"] or raised["bare"]).rpartition(".")[2]
             kind = kind_of(name, raised["text"] or "", world_size=world_size)
-            return RankFailed(kind, f"{self.name}: {last}")
+            return RankFailed(kind, f"{self.name}: {raised[0][:_SHOWN_CHARACTERS]}")
         else:
             problem = f"ended with status {status}: {last}"
         return RankFailed(FailureKind.TRAINER_RAISED, f"{self.name}: {problem}")
@@ -277,6 +292,16 @@ class RunningScript:
             self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
 
 
+def _raised(said: Sequence[str]) -> re.Match[str] | None:
+    """Return the line that names an exception: the last that is not indented after a traceback.
+
+    More of its message, or warnings, may follow.
+    """
+    begins = [i for i, text in enumerate(said) if text.startswith(_TRACEBACK)]
+    after = said[begins[-1] + 1 :] if begins else said[-1:]
+    return next(filter(None, map(_RAISED.fullmatch, after)), None)
+
+
 def _closed(descriptor: int) -> int:
     if descriptor >= 0:
         os.close(descriptor)
@@ -292,7 +317,7 @@ def _mark(text: bytes) -> StepMark:
             at_s=float(told["monotonic_s"]),
             loss=None if loss is None else float(loss),
         )
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return StepMark(number=0, at_s=0.0, loss=None)  # in no order
 
 
@@ -321,6 +346,8 @@ def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) ->
             raise RankFailed(FailureKind.NOT_A_NUMBER, problem)
         loss = loss if mark.loss is None else mark.loss
         if mark_count == 1:
+            running.connections()  # the first reading takes far longer than those that count
+            running.cpu_s()
             line.emit(
                 Started(
                     parameter_count=None,
@@ -335,8 +362,8 @@ def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) ->
             recorder.add(kind, begun_s=previous_s, time_s=mark.at_s - previous_s)
         previous_s = mark.at_s
         if mark_count == 1 + job.warmup_step_count:
-            recorder.flush()
             window.open(mark.at_s)
+            recorder.flush()
         if mark_count == running.mark_count:
             window.stop(mark.at_s)
             window.close()
@@ -358,7 +385,8 @@ def _raise_early_end(running: RunningScript, mark_count: int, *, world_size: int
         raise RankFailed(FailureKind.TRAINER_RAISED, problem)
     if status < 0:
         # What kills a script is told as what kills a trainer: the agent knows of memory and limits.
-        signal.signal(-status, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # of SIGKILL there is nothing to set
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     raise running.failure(mark_count, status=status, world_size=world_size)
 

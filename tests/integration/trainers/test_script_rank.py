@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,15 @@ def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Pa
             "ended with status 2: train.py: error: unrecognized arguments: --nope",
         ),
         ("import sys; sys.exit('told so')", FailureKind.TRAINER_RAISED, "status 1: told so"),
+        (
+            "import sys, traceback\n"
+            "sys.excepthook = lambda *e: print(*('[rank0]: ' + line for text in "
+            "traceback.format_exception(*e) for line in text.splitlines()), 'a warning', "
+            "sep='\\n', file=sys.stderr)\n"
+            'raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory")',
+            FailureKind.OUT_OF_MEMORY,
+            "RuntimeError: DefaultCPUAllocator: can't allocate memory",
+        ),
     ],
 )
 def test_a_script_that_fails_says_why_in_one_line(
@@ -163,6 +174,42 @@ def test_a_script_that_fails_says_why_in_one_line(
     assert found.kind is kind
     assert found.message.startswith("script train.py: ")
     assert said in found.message
+
+
+def test_what_kills_a_script_kills_its_rank(tmp_path: Path) -> None:
+    """So that the agent says what it says of a killed trainer: that memory ran out, or not."""
+    killed = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    with ranks(job_of(), killed, tmp_path) as [trainer]:
+        assert trainer.exit_code() == -signal.SIGKILL
+
+
+def test_the_time_of_processes_that_a_script_has_waited_for_counts(tmp_path: Path) -> None:
+    busy = (
+        "import subprocess, sys, benchfarm\n"
+        "burn = 'import time\\nwhile time.process_time() < 0.2: pass'\n"
+        "while True:\n    subprocess.run([sys.executable, '-c', burn])\n    benchfarm.step()"
+    )
+    with ranks(job_of(steps=6), busy, tmp_path) as trainers:
+        [result] = results(trainers)
+    ratio = result.details["window_cpu_ratio"]
+    assert isinstance(ratio, float)
+    assert ratio * result.timed_window_s > 6 * 0.19
+
+
+@pytest.mark.parametrize(("digits", "runs"), [("right", True), ("0" * 64, False)])
+def test_a_script_of_another_version_is_not_run(digits: str, runs: bool, tmp_path: Path) -> None:
+    right = hashlib.sha256(PLAIN.encode()).hexdigest()
+    job = job_of(script_sha256=right if runs else digits)
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN)
+    with TrainerProcess(tmp_path / "log") as trainer:
+        trainer.write(Assignment(job=job, rank=0, cpus=(0,), script=str(script)))
+        if runs:
+            trainer.wait_for(Ready)
+            return
+        [found] = [event for event in trainer.arrived() if isinstance(event, Failure)]
+    assert found.kind is FailureKind.MODEL_MISSING
+    assert "expected a sha256 that begins with 000000000000" in found.message
 
 
 def test_a_script_that_ignores_its_end_is_measured_all_the_same(tmp_path: Path) -> None:

@@ -92,10 +92,11 @@ def test_examples_are_a_whole_number_or_left_out(pipe: Pipe, value: Any, said: o
 def test_the_script_is_believed_from_its_first_mark_on(pipe: Pipe) -> None:
     written = Marks(pipe.write_end)
     written.hooked_step(loss=1.0)
-    written.step(loss=2.0)
+    written.step(loss=2.0)  # of the same step, which is marked already
     written.hooked_step(loss=3.0)
+    written.step(loss=4.0)
 
-    assert [(mark["mark"], mark["loss"]) for mark in pipe.lines()] == [(1, 1.0), (2, 2.0)]
+    assert [(mark["mark"], mark["loss"]) for mark in pipe.lines()] == [(1, 1.0), (2, 4.0)]
 
 
 def test_the_last_mark_ends_the_script_and_so_does_every_later_one(pipe: Pipe) -> None:

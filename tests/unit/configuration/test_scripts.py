@@ -78,8 +78,8 @@ def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -
         ({"parameters": {"world_size": 1}}, "another name: this one has a meaning already"),
         ({"parameters": [1]}, "case[0].parameters: expected a table"),
         ({"args": "--a 'b"}, "case[0].args: expected words as in a shell"),
-        ({"args": 3}, "case[0].args: expected a list of texts"),
-        ({"args": ["a\nb"]}, "case[0].args: expected a list of texts"),
+        ({"args": 3}, "case[0].args: expected a list of printable texts"),
+        ({"args": ["a\nb"]}, "case[0].args: expected a list of printable texts"),
         ({"args": ["x" * 2000]}, "at most 1000 characters"),
         (
             {
