@@ -21,7 +21,7 @@ def candidates(costs: list[float]) -> list[Candidate]:
 
 @settings(max_examples=25)
 @given(SUBSETS, SUBSETS, COSTS, st.floats(0, 50), st.integers(0, 9))
-def test_a_plan_keeps_to_its_budget_and_away_from_what_is_known(
+def test_a_plan_keeps_to_its_budget_and_says_what_it_repeats(
     known: list[Configuration],
     failed: list[Configuration],
     costs: list[float],
@@ -34,7 +34,10 @@ def test_a_plan_keeps_to_its_budget_and_away_from_what_is_known(
         observations, candidates(costs), failures=failures, count=3, budget=budget, seed=seed
     )
     proposed = [p.configuration for p in chosen.proposals]
-    assert not set(proposed) & {*known, *failures}
+    assert not set(proposed) & {*failures}
+    for proposal in chosen.proposals:
+        is_repeated = proposal.configuration in known
+        assert proposal.reason.startswith("again, to tell rivals apart: ") is is_repeated
     assert len(set(proposed)) == len(proposed) <= 3
     assert chosen.cost <= budget
     again = plan(
