@@ -16,7 +16,8 @@ PREFIX = "file:"
 # Before the name of a file that an agent has, such as "model:my_model.py".
 MODEL_CAPABILITY = "model:"
 ANY = "*"  # among the files that are allowed: all that are in the folder
-EXPECTED = f"'{PREFIX}' and a file's name of letters, digits, '_' and '-' that ends in .py"
+FILE_NAME = "a file's name of letters, digits, '_' and '-' that ends in .py"
+EXPECTED = f"'{PREFIX}' and {FILE_NAME}"
 # No separator and no dot but the last: neither another folder nor a hidden file can be named.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,95}\.py")
 

@@ -18,10 +18,10 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from farm.configuration.catalogue import StrategyFacts
-from farm.configuration.model_files import is_file_name
+from farm.configuration.model_files import FILE_NAME, is_file_name
 from farm.errors import InvalidSpec
 from farm.values.fields import Whole, did_you_mean
 
@@ -94,11 +94,6 @@ def capability_of(name: str) -> str:
     return f"{PREFIX}{name}"
 
 
-def files_of(capabilities: Iterable[str]) -> set[str]:
-    """Return the scripts that these capabilities speak of."""
-    return {name for one in capabilities if (name := script_of(one)) is not None}
-
-
 def words_of(model: str, values: Mapping[str, object]) -> list[str]:
     """Return the arguments of the command, with the `values` in the place of their names.
 
@@ -160,8 +155,7 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
 def _read_name(case: Mapping[str, object], *, where: str) -> str:
     script, sha256 = case["script"], case.get("script_sha256")
     if not isinstance(script, str) or not is_file_name(script):
-        expected = "a file's name of letters, digits, '_' and '-' that ends in .py"
-        raise InvalidSpec(f"{where}script", script, expected)
+        raise InvalidSpec(f"{where}script", script, FILE_NAME)
     if sha256 is None:
         return script
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):

@@ -14,8 +14,8 @@ _INTERRUPT = {signal.SIGINT}
 def spared_children() -> Iterator[None]:
     """Start processes here that an interrupt does not end, not even while they import.
 
-    They inherit that it is blocked, so whoever starts them has to end them. An interrupt of this
-    process comes after the block, or it could fall between a process and what it is to be told.
+    They inherit the blocked signal, so the caller must end them. An interrupt of this process is
+    raised after the block; within it, a process could be left without its first message.
     """
     came: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from farm.configuration.model_files import is_file_name
+from farm.configuration.model_files import FILE_NAME, is_file_name
 from farm.errors import FarmError, InvalidSpec
 from farm.processes.private_files import make_private_folder
 from farm.text.display import byte_count
@@ -77,8 +77,7 @@ def read_bundle(script: Path) -> ScriptBundle:
         raise InvalidSpec("COMMAND", str(script), "a Python file that is there")
     script = script.resolve()  # as Python does, which looks for modules beside it
     if not is_file_name(script.name):
-        expected = "a file's name of letters, digits, '_' and '-' that ends in .py"
-        raise InvalidSpec("COMMAND", script.name, expected)
+        raise InvalidSpec("COMMAND", script.name, FILE_NAME)
     files = {}
     for file in files_of(script):
         try:

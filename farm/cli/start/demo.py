@@ -12,6 +12,7 @@ from farm.cli.start.demonstration import demonstrate, gang_widths
 from farm.cli.start.up import to_stderr
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
+from farm.submission import plan
 from farm.text.nouns import counted
 
 
@@ -34,7 +35,7 @@ def demo(ctx: click.Context, *, agents: int, and_exit: bool) -> None:
         to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
         return EmbeddedFarm(loaded, agents=agents, signals=signals, report=to_stderr)
 
-    ctx.exit(0 if demonstrate(start, sweep=demo_sweep(agents), and_exit=and_exit) else 1)
+    ctx.exit(0 if demonstrate(start, planned=plan(demo_sweep(agents)), and_exit=and_exit) else 1)
 
 
 def demo_sweep(agents: int) -> dict[str, Any]:

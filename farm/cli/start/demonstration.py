@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,7 +30,7 @@ from farm.store.engine import reading, writing
 from farm.store.sweeps.jobs import list_jobs, request_cancel_sweep
 from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
-from farm.submission import SubmissionPlan, plan, submit
+from farm.submission import SubmissionPlan, submit
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _MAX_ROWS = 100_000
 def demonstrate(
     start: Callable[[StopSignals], AbstractContextManager[EmbeddedFarm]],
     *,
-    sweep: dict[str, Any],
+    planned: SubmissionPlan,
     and_exit: bool,
     show: Callable[[sa.Engine, int], None] | None = None,
 ) -> bool:
@@ -59,7 +59,7 @@ def demonstrate(
     with StopSignals() as signals:
         try:
             with start(signals) as farm:
-                succeeded = _measure(farm, signals, sweep=sweep, show=show or print_results)
+                succeeded = _measure(farm, signals, planned=planned, show=show or print_results)
                 if not and_exit:
                     click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
                     if (hint := command_hint()) is not None:
@@ -81,11 +81,10 @@ def _measure(
     farm: EmbeddedFarm,
     signals: StopSignals,
     *,
-    sweep: dict[str, Any],
+    planned: SubmissionPlan,
     show: Callable[[sa.Engine, int], None],
 ) -> bool:
     """Run the sweep and show what it measured; return whether every job succeeded."""
-    planned = plan(sweep)
     with engine_of(farm) as engine:
         _check_abilities(engine, planned)
         sweep_id = _submit(engine, planned)

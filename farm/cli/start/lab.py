@@ -18,6 +18,7 @@ from farm.errors import FarmError
 from farm.lab.hosts import MAX_HOSTS
 from farm.lab.slots import clear_dead_labs
 from farm.lab.system import what_is_missing
+from farm.submission import plan
 from farm.text.nouns import counted
 
 # Beyond it the sweep would take hours.
@@ -69,7 +70,7 @@ def lab(ctx: click.Context, *, agents: int, delay_ms: float, and_exit: bool, cle
         return lab_farm(loaded, signals, hosts=agents)
 
     sweep = lab_sweep(agents, delay_ms=delay_ms)
-    ctx.exit(0 if demonstrate(start, sweep=sweep, and_exit=and_exit) else 1)
+    ctx.exit(0 if demonstrate(start, planned=plan(sweep), and_exit=and_exit) else 1)
 
 
 def lab_sweep(agents: int, *, delay_ms: float) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _MOST_JOBS = 100_000
 _TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a script learns its share
 
 
-@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--world-size", "world_sizes", default="1,2", show_default=True, metavar="N,...")
 @click.option(
     "--global-batch-size",
@@ -136,7 +136,7 @@ def measure(
         return _farm(loaded, copy.parent, cores, signals=signals)
 
     show = _print_json if as_json else print_results
-    ctx.exit(0 if demonstrate(start, sweep=sweep, and_exit=True, show=show) else 1)
+    ctx.exit(0 if demonstrate(start, planned=planned, and_exit=True, show=show) else 1)
 
 
 def _farm(
@@ -148,7 +148,7 @@ def _farm(
     ]
     own = {"AGENT_SCRIPTS": "installed", "AGENT_SCRIPT_DIR": str(scripts.absolute())}
     sites = [dataclasses.replace(site, settings={**site.settings, **own}) for site in sites]
-    # Nobody is told of its dashboard, so that any port will do beside another farm's.
+    # The address of this dashboard is not printed, so it can use any free port.
     loaded = dataclasses.replace(loaded, web_port=free_port())
     return EmbeddedFarm(loaded, sites=sites, signals=signals, report=to_stderr)
 

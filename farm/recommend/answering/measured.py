@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from farm.measuring.measurement import OK
-from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration
-from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Option, Question
 from farm.recommend.features import CONDITIONS
 from farm.text.nouns import counted
 
-# Of these a machine failed, which says nothing of the configuration.
-_OF_MACHINES = {kind.value for kind in FailureKind} - {k.value for k in CONFIGURATION_FAILURES}
 _SHOWN_DIGITS = 12  # of a fingerprint
 # Delays are converted from milliseconds, so equal ones may differ in their last bits.
 _EQUAL_RATIO = 1e-9
@@ -65,6 +62,7 @@ def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Measu
     for item in kept:
         if item.status == OK:
             groups.setdefault(choice_of(item.configuration), []).append(item)
+    tried = frozenset(attempted(e.configuration) for e in kept if e.status not in MACHINE_STATUSES)
     succeeded = {attempted(e.configuration) for e in kept if e.status == OK}
     others, _ = _one_fingerprint_each(
         e
@@ -74,8 +72,7 @@ def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Measu
     )
     return MeasuredOptions(
         successes={choice: tuple(group) for choice, group in groups.items()},
-        failed=frozenset(attempted(e.configuration) for e in kept if e.status not in _OF_MACHINES)
-        - succeeded,
+        failed=tried - succeeded,
         fingerprints={**fingerprints, **others},
         warnings=tuple(warnings),
         cautions=tuple(_faster_elsewhere(asked, fingerprints)),

@@ -94,17 +94,10 @@ class Training:
         self._wait_for_peers()
         self._runner.recorder.flush()
         window = self._window
-        assert window.begun_s is not None
-        interface, payload = window.interface_bytes, window.payload_bytes
         return TrainerResult(
+            **window.figures(),
             timed_step_count=trained.full_step_count,
             window_step_count=trained.step_count,
-            timed_window_s=window.span_s,
-            timed_begun_monotonic_s=window.begun_s,
-            interface_rx_bytes=interface.rx_bytes if interface else None,
-            interface_tx_bytes=interface.tx_bytes if interface else None,
-            payload_rx_bytes=payload.rx_bytes if payload else None,
-            payload_tx_bytes=payload.tx_bytes if payload else None,
             train_loss=trained.train_loss,
             val_accuracy_ratio=evaluation.val_accuracy_ratio if evaluation else None,
             peak_resident_bytes=peak_resident_bytes,

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypedDict
 
 from farm.messages.trainer_lines import (
     INTERFACE,
@@ -39,6 +40,17 @@ def read_interface(interface: str, *, statistics: Path = STATISTICS) -> ByteCoun
             values = counters.split()
             return ByteCount(rx_bytes=int(values[0]), tx_bytes=int(values[_TX_BYTES_COLUMN]))
     return None
+
+
+class WindowFigures(TypedDict):
+    """Fields of a `TrainerResult`."""
+
+    timed_window_s: float
+    timed_begun_monotonic_s: float
+    interface_rx_bytes: int | None
+    interface_tx_bytes: int | None
+    payload_rx_bytes: int | None
+    payload_tx_bytes: int | None
 
 
 class TimedWindow:
@@ -116,6 +128,19 @@ class TimedWindow:
         )
         self.payload_bytes = _add(
             self.payload_bytes, growth(self._connections_at_open, connections)
+        )
+
+    def figures(self) -> WindowFigures:
+        """Return the fields of a result that tell when the window was and what it counted."""
+        assert self.begun_s is not None, "the window was never opened"
+        interface, payload = self.interface_bytes, self.payload_bytes
+        return WindowFigures(
+            timed_window_s=self.span_s,
+            timed_begun_monotonic_s=self.begun_s,
+            interface_rx_bytes=interface.rx_bytes if interface else None,
+            interface_tx_bytes=interface.tx_bytes if interface else None,
+            payload_rx_bytes=payload.rx_bytes if payload else None,
+            payload_tx_bytes=payload.tx_bytes if payload else None,
         )
 
     def details(self, core_count: int) -> dict[str, object]:

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import psutil
 
+from benchfarm.marks import FD_VARIABLE, GO_ON_VARIABLE, LAST_MARK_VARIABLE
 from farm.configuration.axes import AXES, spec_values
 from farm.configuration.scripts import (
     PER_RANK,
@@ -61,7 +62,6 @@ from farm.values.codec import from_text
 
 logger = logging.getLogger(__name__)
 
-MARKS_FD, LAST_MARK, GO_ON_FD = "FARM_MARKS_FD", "FARM_LAST_MARK", "FARM_GO_ON_FD"
 # Importing a framework, loading data and compiling may take so long without a mark.
 _MOST_START_UP_S = 900.0
 # A script that makes no step for so long tells where its threads are, once.
@@ -177,9 +177,9 @@ class RunningScript:
         environment = {
             **os.environ,
             **launcher.environment(assignment, go),
-            MARKS_FD: str(its_marks),
-            GO_ON_FD: str(its_go_on),
-            LAST_MARK: str(self.mark_count),
+            FD_VARIABLE: str(its_marks),
+            GO_ON_VARIABLE: str(its_go_on),
+            LAST_MARK_VARIABLE: str(self.mark_count),
         }
         self.started_s = time.monotonic()
         self._process = subprocess.Popen(
@@ -384,7 +384,7 @@ def _raise_early_end(running: RunningScript, mark_count: int, *, world_size: int
         problem = f"{running.name}: closed the pipe of its steps and went on"
         raise RankFailed(FailureKind.TRAINER_RAISED, problem)
     if status < 0:
-        # What kills a script is told as what kills a trainer: the agent knows of memory and limits.
+        # End by the same signal: the agent looks for the cause, such as memory that ran out.
         with contextlib.suppress(OSError):  # of SIGKILL there is nothing to set
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
@@ -394,17 +394,10 @@ def _raise_early_end(running: RunningScript, mark_count: int, *, world_size: int
 def _result(assignment: Assignment, window: TimedWindow, *, loss: float | None) -> TrainerResult:
     job = assignment.job
     assert job.steps is not None
-    assert window.begun_s is not None
-    interface, payload = window.interface_bytes, window.payload_bytes
     return TrainerResult(
+        **window.figures(),
         timed_step_count=job.steps,
         window_step_count=job.steps,
-        timed_window_s=window.span_s,
-        timed_begun_monotonic_s=window.begun_s,
-        interface_rx_bytes=interface.rx_bytes if interface else None,
-        interface_tx_bytes=interface.tx_bytes if interface else None,
-        payload_rx_bytes=payload.rx_bytes if payload else None,
-        payload_tx_bytes=payload.tx_bytes if payload else None,
         train_loss=loss,
         val_accuracy_ratio=None,
         peak_resident_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,

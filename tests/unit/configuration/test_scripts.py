@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farm.configuration.scripts import examples_per_epoch, files_of, script_of, words_of
+from farm.configuration.scripts import examples_per_epoch, script_of, words_of
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
 from farm.submission import plan
@@ -136,7 +136,3 @@ def test_a_script_is_measured_by_steps_however_a_sweep_names_it() -> None:
     }
     with pytest.raises(InvalidSpec, match="epochs: expected steps"):
         plan({"name": "x", "case": [case]})
-
-
-def test_an_agent_says_which_scripts_it_has() -> None:
-    assert files_of(["torch", "script:train.py", "model:mine.py"]) == {"train.py"}

@@ -28,7 +28,7 @@ def _interrupt_once(begun: threading.Event) -> None:
 def test_an_interrupt_comes_after_the_block_whichever_thread_gets_it() -> None:
     done: list[str] = []
     begun = threading.Event()
-    # Whoever runs the tests may have a handler of its own, or have blocked the signal.
+    # The test runner may have another handler, or have blocked the signal.
     found = signal.signal(signal.SIGINT, signal.default_int_handler)
     mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     before = signal.getsignal(signal.SIGINT)

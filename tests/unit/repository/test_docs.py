@@ -100,7 +100,7 @@ def test_every_variable_that_a_document_names_is_a_setting(document: Path) -> No
     known = {setting.name for setting in declared}
     # Of the compose file, which sets no setting with them but shares out names and cores.
     known |= {"AGENT_CORES", "AGENT_KEYS"}
-    # What a script of a user's own is told.
+    # Set by the farm for a user's script, and no settings.
     known |= {"FARM_RANK", "FARM_WORLD_SIZE", "FARM_RANK_ADDRESSES"}
 
     assert set(re.findall(r"\b(?:FARM|AGENT)_[A-Z0-9_]+\b", document.read_text())) <= known
