@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ def _measure(
 ) -> bool:
     """Run the sweep and show what it measured; return whether every job succeeded."""
     with engine_of(farm) as engine:
-        _check_abilities(engine, planned)
+        check_abilities(engine, planned, agent_ids=farm.agent_ids)
         sweep_id = _submit(engine, planned)
         try:
             summary = finish(farm, signals, engine=engine, sweep_id=sweep_id)
@@ -98,13 +98,21 @@ def _measure(
     return summary.counts[JobState.SUCCEEDED] == summary.job_count
 
 
-def _check_abilities(engine: sa.Engine, planned: SubmissionPlan) -> None:
-    """Refuse jobs that would wait for ever, since this farm gets no other agents."""
+def check_abilities(
+    engine: sa.Engine, planned: SubmissionPlan, *, agent_ids: Collection[str]
+) -> None:
+    """Refuse jobs that would wait for ever, since a farm of its own gets no other agents.
+
+    Raises:
+        InvalidSpec: too few of these agents can do what a job needs.
+    """
     with reading(engine) as session:
-        offered = [set(agent.facts.get("capabilities", ())) for agent in list_agents(session)]
+        # The store may know agents of a former farm, too.
+        own = [agent for agent in list_agents(session) if agent.id in agent_ids]
+    offered = [set(agent.facts.get("capabilities", ())) for agent in own]
     for job in planned.expansion.jobs:
         for ability in sorted(job.required_capabilities):
-            if sum(ability in own for own in offered) >= job.rank_count:
+            if sum(ability in abilities for abilities in offered) >= job.rank_count:
                 continue
             if ability in (EXACT_EMULATION, *EMULATORS):
                 expected = "a network that this machine can emulate; see `farm lab` (it needs root)"
