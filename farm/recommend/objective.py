@@ -19,7 +19,7 @@ _GRID = 200  # points of the integral, over 6 standard deviations on both sides
 
 # What is not known of an option.
 _TIME, _COST = "the time is not known", "the cost is not known"
-_ACCURACY = "the accuracy is not known"
+UNKNOWN_ACCURACY = "the accuracy is not known"
 
 
 def rank(options: Sequence[Option], objective: Objective) -> list[Option]:
@@ -261,9 +261,9 @@ def _unknown(
         if option.accuracy_epochs is not None:
             after = counted(option.accuracy_epochs, "epoch")
             why = f"its accuracy was measured after {after}, not after {option.epoch_count}"
-        return _ACCURACY, why
+        return UNKNOWN_ACCURACY, why
     if least is not None and (option.accuracy or 0.0) < least:
-        return _ACCURACY, (
+        return UNKNOWN_ACCURACY, (
             f"reaches an accuracy of {option.accuracy:.4g} in "
             f"{counted(option.accuracy_epochs or 1, 'epoch')}, and in more nobody knows"
         )

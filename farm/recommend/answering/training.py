@@ -14,6 +14,7 @@ from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.objective import UNKNOWN_ACCURACY
 from farm.recommend.prediction import Basis, Prediction
 from farm.statistics.means import weighted_median
 
@@ -191,7 +192,7 @@ def _option(
         measurement_ids=measurement_ids,
         set_aside_ids=set_aside_ids,
         excluded_because=training.unknown_because,
-        unjudged_because="the accuracy is not known"
+        unjudged_because=UNKNOWN_ACCURACY
         if training.unknown_because is not None and training.accuracy is None
         else None,
         speculative_because=speculative_because,
