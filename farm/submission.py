@@ -126,11 +126,16 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
 
     Planning a large sweep takes seconds, which no other writer should have to wait for: so plan
     before the transaction begins.
+
+    Raises:
+        InvalidSpec: a job's bundle is not in the store.
     """
     # Imported here: who only plans needs no database installed.
+    from farm.store.sweeps.bundles import check_bundles
     from farm.store.sweeps.sweeps import insert_sweep
 
     expansion = planned.expansion
+    check_bundles(session, expansion.jobs)
     skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in expansion.impossible)
     sweep_id = insert_sweep(
         session,

@@ -10,7 +10,7 @@ import tomllib
 from http import HTTPStatus
 from typing import NoReturn, TypeVar
 
-from flask import current_app, request
+from flask import request
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
@@ -21,6 +21,7 @@ from web.errors import RefusedRequest
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
 LARGEST_ID = 2**63 - 1
+ZIP = "application/zip"
 # The parser's time grows with the square of a dotted key's parts: 20 000 took 7 s.
 _MAX_DOTS_IN_LINE = 1000
 MAX_NAME_CHARACTERS = 200
@@ -47,6 +48,20 @@ def posted_sweep() -> object:
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         f"Content-Type: expected application/json or application/toml, got {request.mimetype!r}",
     )
+
+
+def posted_archive() -> bytes:
+    """Read the posted ZIP file's bytes.
+
+    Raises:
+        Refused: another content type, or more than the endpoint takes.
+    """
+    if request.mimetype != ZIP:
+        raise RefusedRequest(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type: expected {ZIP}, got {request.mimetype!r}",
+        )
+    return _body()
 
 
 def posted_fields(*allowed: str) -> dict[str, object]:
@@ -229,14 +244,18 @@ def _natural(text: str) -> int | None:
     return value if 1 <= value <= LARGEST_ID else None
 
 
-def _body_text() -> str:
+def _body() -> bytes:
     data = request.get_data(cache=False)
-    limit = current_app.config["MAX_CONTENT_LENGTH"]
-    if request.content_length is None and len(data) >= limit:
+    limit = request.max_content_length
+    if request.content_length is None and limit is not None and len(data) >= limit:
         # Sent in chunks; Werkzeug stops reading at the limit without a word.
         raise RequestEntityTooLarge
+    return data
+
+
+def _body_text() -> str:
     try:
-        return data.decode()
+        return _body().decode()
     except UnicodeDecodeError as error:
         raise _malformed("UTF-8 text", error) from None
 

@@ -23,8 +23,10 @@ from worker_agent.machine.cloud import cloud_of, read_firmware
 from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.nft import NoAnswer, find_obstacle
+from worker_agent.rank.bundle_cache import BundleCache
 from worker_agent.settings import AgentSettings, parse_agent_id
 from worker_agent.trainer_process.model_folder import ModelFolder
+from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 from worker_agent.trainer_process.user import TrainerUser, close_to_others, find_user
 
 _NVIDIA = Path("/dev/nvidiactl")
@@ -47,6 +49,7 @@ class AgentConfig:
     template: tuple[str, ...] | None  # its command; None: every trainer starts cold
     models: ModelFolder = field(default_factory=ModelFolder)
     scripts: ModelFolder = field(default_factory=ModelFolder)
+    runs_bundles: bool = False  # scripts that come over the wire
     # Why strangers reach a gang's ports; None: they do not.
     open_ports_reason: str | None = "it was not asked for"
     key: AgentKey | None = None  # None: the broker is on this machine, and nothing is signed
@@ -65,6 +68,11 @@ class AgentConfig:
             raise InvalidSpec("network", network, f"one of this agent's, {known}")
         address = networks[network]
         return dataclasses.replace(self, address=address, interface=interface_of(None, address))
+
+    @property
+    def bundles(self) -> BundleCache:
+        """The bundles of scripts that were fetched."""
+        return BundleCache(self.settings.state_dir / "bundles")
 
     @property
     def trainer_uid(self) -> int | None:
@@ -119,6 +127,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         else None,
         models=_models(settings),
         scripts=_scripts(settings),
+        runs_bundles=_runs_bundles(settings, user, is_embedded=EMBEDDED_MARK in environ),
         key=_key(settings),
     )
 
@@ -233,8 +242,18 @@ def _models(settings: AgentSettings) -> ModelFolder:
 
 def _scripts(settings: AgentSettings) -> ModelFolder:
     """Return the folder of scripts, if there is one and its scripts may be run."""
-    allowed = frozenset({ANY} if settings.scripts == "INSTALLED" else ())
+    allowed = frozenset(() if settings.scripts == "NONE" else {ANY})
     return ModelFolder(path=_resolved(settings.script_dir), allowed=allowed)
+
+
+def _runs_bundles(settings: AgentSettings, user: TrainerUser | None, *, is_embedded: bool) -> bool:
+    """Return whether scripts may come over the wire, which need a user without rights."""
+    if settings.scripts != "SUBMITTED":
+        return False
+    if user is None and not (is_embedded and stays_here(settings.broker_url)):
+        expected = "AGENT_TRAINER_USER, as whom scripts of others run, beside it"
+        raise InvalidSpec("AGENT_SCRIPTS", "submitted", expected)
+    return True
 
 
 def _resolved(folder: str | None) -> Path | None:

@@ -225,8 +225,9 @@ class AgentSettings:
         "AGENT_SCRIPTS",
         default="installed",
         meaning="Which [scripts of your own](scripts.md) jobs may name: `installed`, those in "
-        "`AGENT_SCRIPT_DIR`; `none`.",
-        parse=one_of("NONE", "INSTALLED"),
+        "`AGENT_SCRIPT_DIR`; `submitted`, also those that come with a sweep, as "
+        "`AGENT_TRAINER_USER`; `none`.",
+        parse=one_of("NONE", "INSTALLED", "SUBMITTED"),
     )
     script_dir: str | None = setting(
         "AGENT_SCRIPT_DIR",

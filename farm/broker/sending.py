@@ -96,6 +96,10 @@ class Sender:
         """
         self._publish(HEARTBEATS_QUEUE, HEARTBEAT_TASK, envelope, most=HEARTBEATS_KEPT)
 
+    def waiting_count(self, agent_id: str) -> int:
+        """Return how many messages for an agent it has not taken yet."""
+        return self._twice(lambda: int(self._client.llen(agent_queue(agent_id))))
+
     def purge(self, queue: str) -> int:
         """Drop every message waiting in `queue` and return their number."""
 

@@ -52,8 +52,9 @@ from farm.messages.reports import ReportBatch
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
 from farm.settings.server import Settings
-from farm.store.engine import make_engine
+from farm.store.engine import make_engine, reading
 from farm.store.schema import await_schema
+from farm.store.sweeps.bundles import bundle_piece
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ _PATIENCE_S = 10.0
 # Taken at once while most of what comes is held back.
 _MORE_PORTIONS = 50
 _TURN_S = 5.0
+# Of messages for an agent: the confirmation of its beat, and one of its reports.
+_MOST_WAITING = 2
 # A worker that is well turns every few seconds, unless it waits for a lock of the database.
 _TURNS_WITHIN_S = 60.0
 
@@ -143,7 +146,8 @@ def register_tasks(
     sign = life or SignOfLife(COLLECTOR, settings.broker_url)
     wake = Wake(settings.broker_url, keeps_connections=True)
     lease = dt.timedelta(seconds=settings.lease_s)
-    answer = functools.partial(_answer, Sender(settings.broker_url), keyring)
+    sender = Sender(settings.broker_url)
+    answer = functools.partial(_answer, sender, keyring)
     arrivals = Arrivals()
     elapsed = ElapsedTimes()
     if quotas is None:
@@ -163,6 +167,7 @@ def register_tasks(
         if any(effect.is_newly_free for _, _, effect in taken):
             wake.ring()
         answer([(agent_id, confirmed) for agent_id, confirmed, _ in taken])
+        answer(_wanted_pieces(engine, sender, beats))
         return not all(effect.is_stale for _, _, effect in taken)
 
     def register(
@@ -250,6 +255,25 @@ def _answer(
     except Unreachable as error:
         # Agents send again what is not confirmed, and the store passes over what it has.
         logger.warning("%d confirmations not sent: %s", len(answers), error)
+
+
+def _wanted_pieces(
+    engine: Engine, sender: Sender, beats: Sequence[Heartbeat]
+) -> list[tuple[str, Command]]:
+    """Return the pieces of bundles that agents have asked for.
+
+    Nothing for one that has not read what it was sent before: no more of this waits in the broker.
+    """
+    wanted = {beat.agent_id: beat.wanted for beat in beats if beat.wanted is not None}
+    pieces: list[tuple[str, Command]] = []
+    try:
+        for agent_id, wish in wanted.items():
+            if sender.waiting_count(agent_id) <= _MOST_WAITING:
+                with reading(engine) as session:
+                    pieces.append((agent_id, bundle_piece(session, wish)))
+    except Unreachable as error:  # they ask again
+        logger.warning("pieces of bundles not sent: %s", error)
+    return pieces
 
 
 def _store(

@@ -7,9 +7,15 @@ apart what a script computes. What each rank fills in stays in braces:
 
     script:train.py@b005a2175131 --batch-size '{per_rank_batch_size}' --hidden 256
 
-Only this travels; an agent that has the file, and whose operator allows it, says so by a
-capability. Behind the @ are the first digits of `script_sha256`, if the sweep has it: another
-content is another model.
+An agent that has the file, and whose operator allows it, says so by a capability. Behind the @ are
+the first digits of `script_sha256`, if the sweep has it: another content is another model.
+
+A script that no agent has travels with the files beside it as a bundle, see
+`farm.configuration.bundle`, which the sweep names by `bundle_sha256`:
+
+    bundle:train.py@b005a2175131 --batch-size '{per_rank_batch_size}' --hidden 256
+
+Agents whose operators allow it fetch it from the server when a job needs it.
 """
 
 from __future__ import annotations
@@ -20,12 +26,16 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 
+from farm.configuration.bundle import SCRIPT_PATH, is_script_path
 from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.model_files import FILE_NAME, is_file_name
 from farm.errors import InvalidSpec
 from farm.values.fields import Whole, did_you_mean
 
 PREFIX = "script:"
+BUNDLE_PREFIX = "bundle:"
+# The capability of agents that run bundles.
+RUNS_BUNDLES = "bundles"
 OWN_DATA = "script"  # the data set of a script, which loads its own
 # By the launcher's name in a sweep: what starts the ranks of a script, as a strategy.
 LAUNCHERS: Mapping[str, StrategyFacts] = {
@@ -51,8 +61,9 @@ LAUNCHED = frozenset(facts.name for facts in LAUNCHERS.values())
 
 # Keys of a case that stand for axes, and what they mean.
 CASE_KEYS: Mapping[str, str] = {
-    "script": "Python file that the agents have, instead of `model`, `dataset` and `strategy`",
-    "script_sha256": "of the file, by which versions are told apart; agents compare it",
+    "script": "Python file, instead of `model`, `dataset` and `strategy`",
+    "script_sha256": "of a file that the agents have, by which versions are told apart",
+    "bundle_sha256": "of a bundle that the server has; its `script` may be in a folder of it",
     "launcher": "what the script expects: `torch` (the default), `tensorflow` or `none`",
     "args": "its arguments, a list or one text, with placeholders such as `{per_rank_batch_size}`",
     "parameters": "a table `[case.parameters]` of further placeholders, each a value or a list",
@@ -72,16 +83,16 @@ MOST_COMMANDS = 100_000  # no sweep may have more jobs
 MOST_MODEL_CHARACTERS = 1000  # of a name; that of a script has its command line in it
 MOST_EXAMPLES = 10**12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_VERSION_DIGITS = 12
+VERSION_DIGITS = 12
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def script_of(model: str) -> str | None:
     """Return the file's name that a job's model stands for; None: it is no script."""
-    if not model.startswith(PREFIX):
+    if not model.startswith((PREFIX, BUNDLE_PREFIX)):
         return None
-    return model.removeprefix(PREFIX).partition(" ")[0].partition("@")[0]
+    return model.partition(":")[2].partition(" ")[0].partition("@")[0]
 
 
 def version_of(model: str) -> str:
@@ -89,9 +100,22 @@ def version_of(model: str) -> str:
     return model.partition(" ")[0].partition("@")[2]
 
 
+def bundle_of(model: str) -> str | None:
+    """Return the first digits of the bundle's sha256; None: the model is in no bundle."""
+    return version_of(model) if model.startswith(BUNDLE_PREFIX) else None
+
+
 def capability_of(name: str) -> str:
     """Return what an agent says that has the script, such as "script:train.py"."""
     return f"{PREFIX}{name}"
+
+
+def needed_capability(model: str) -> str | None:
+    """Return what an agent says that can run the model's script; None: it is no script."""
+    if model.startswith(BUNDLE_PREFIX):
+        return RUNS_BUNDLES
+    name = script_of(model)
+    return None if name is None else capability_of(name)
 
 
 def words_of(model: str, values: Mapping[str, object]) -> list[str]:
@@ -153,14 +177,27 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
 
 
 def _read_name(case: Mapping[str, object], *, where: str) -> str:
+    """Return what the model begins with: where the script comes from, its name and version."""
     script, sha256 = case["script"], case.get("script_sha256")
+    bundle_sha256 = case.get("bundle_sha256")
+    if bundle_sha256 is not None:
+        if sha256 is not None:
+            raise InvalidSpec(f"{where}script_sha256", sha256, "nothing beside bundle_sha256")
+        if not isinstance(script, str) or not is_script_path(script):
+            raise InvalidSpec(f"{where}script", script, SCRIPT_PATH)
+        digits = _read_sha256(bundle_sha256, f"{where}bundle_sha256")[:VERSION_DIGITS]
+        return f"{BUNDLE_PREFIX}{script}@{digits}"
     if not isinstance(script, str) or not is_file_name(script):
         raise InvalidSpec(f"{where}script", script, FILE_NAME)
     if sha256 is None:
-        return script
-    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-        raise InvalidSpec(f"{where}script_sha256", sha256, "64 hexadecimal digits")
-    return f"{script}@{sha256[:_VERSION_DIGITS]}"
+        return f"{PREFIX}{script}"
+    return f"{PREFIX}{script}@{_read_sha256(sha256, f'{where}script_sha256')[:VERSION_DIGITS]}"
+
+
+def _read_sha256(value: object, where: str) -> str:
+    if not isinstance(value, str) or not _SHA256.fullmatch(value):
+        raise InvalidSpec(where, value, "64 hexadecimal digits")
+    return value
 
 
 def _read_args(given: object, *, where: str) -> list[str]:
@@ -238,7 +275,7 @@ def _refuse_unused(
 
 def _command(name: str, words: Sequence[str], parameters: Mapping[str, str], *, where: str) -> str:
     filled = [_filled(word, parameters) for word in words]
-    command = " ".join([f"{PREFIX}{name}", *([shlex.join(filled)] if filled else ())])
+    command = " ".join([name, *([shlex.join(filled)] if filled else ())])
     if len(command) > MOST_MODEL_CHARACTERS:
         # At the first one, before as many more are made as there are combinations.
         expected = f"a command of at most {MOST_MODEL_CHARACTERS} characters"

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
-from farm.configuration.scripts import capability_of, script_of
+from farm.configuration.scripts import needed_capability, script_of
 from farm.errors import InvalidSpec
 from farm.values.codec import content_hash
 
@@ -206,8 +206,8 @@ class JobSpec:
             found.add(TORCH)
         if (file := file_of(self.model)) is not None:
             found.add(f"{MODEL_CAPABILITY}{file}")
-        if (script := script_of(self.model)) is not None:
-            found.add(capability_of(script))
+        if (runs_script := needed_capability(self.model)) is not None:
+            found.add(runs_script)
         return frozenset(found)
 
     @property

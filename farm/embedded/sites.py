@@ -29,5 +29,7 @@ def local_site(number: int, *, cpus: tuple[int, ...], home: Path) -> AgentSite:
         "AGENT_PORT_RANGE": f"{first_port}-{first_port + _PORTS_PER_AGENT - 1}",
         "AGENT_CPUS": ",".join(map(str, cpus)),
         "AGENT_STATE_DIR": str(home / "agents" / agent_id),
+        # Whoever may use this farm may run programs here anyway.
+        "AGENT_SCRIPTS": "submitted",
     }
     return AgentSite(agent_id=agent_id, settings=settings)

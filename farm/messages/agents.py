@@ -150,6 +150,17 @@ class BeatEcho:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPiece:
+    """A piece of a script's bundle that the agent lacks, and has no other wish than this.
+
+    `bundle`: the first digits of its sha256; `number`: of the piece, from 0.
+    """
+
+    bundle: Name
+    number: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """`counter` grows with every beat of one `boot_id`; `agent_time_s` is only for display."""
 
@@ -167,6 +178,7 @@ class Heartbeat:
     template_bytes: ByteSize | None = None
     backlog: Backlog | None = None
     disk_free_bytes: ByteSize | None = None  # where its spool is
+    wanted: WantedPiece | None = None  # answered by a `BundlePiece`
 
     def __post_init__(self) -> None:
         check_agent_id(self.agent_id)

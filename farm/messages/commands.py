@@ -90,7 +90,22 @@ class BeatConfirmed:
     server_time_s: float
 
 
-Command = StartRank | Peers | Shape | Go | StopAttempt | Confirm | BeatConfirmed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundlePiece:
+    """The answer to a heartbeat that wants a piece of a script's bundle.
+
+    `sha256` and `piece_count` are the whole bundle's. The content is in base64; it is empty, and
+    there are no pieces, where the server has no such bundle.
+    """
+
+    bundle: str
+    number: int
+    sha256: str
+    piece_count: int
+    content: str
+
+
+Command = StartRank | Peers | Shape | Go | StopAttempt | Confirm | BeatConfirmed | BundlePiece
 
 COMMANDS: dict[str, type] = {
     "start_rank": StartRank,
@@ -100,5 +115,6 @@ COMMANDS: dict[str, type] = {
     "stop_attempt": StopAttempt,
     "confirm": Confirm,
     "beat_confirmed": BeatConfirmed,
+    "bundle_piece": BundlePiece,
 }
 COMMAND_NAMES = {kind: name for name, kind in COMMANDS.items()}

@@ -274,3 +274,26 @@ class KeptAnswer(Table):
     body: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
     content_type: Mapped[str | None] = mapped_column(sa.Text)
     location: Mapped[str | None] = mapped_column(sa.Text)
+
+
+class BundleRow(Table):
+    """The files of a user's training script as one archive, which agents fetch by pieces."""
+
+    __tablename__ = "script_bundles"
+
+    sha256: Mapped[str] = mapped_column(sa.String(64), primary_key=True)  # hexadecimal
+    byte_count: Mapped[int]
+    piece_count: Mapped[int]
+    added_at: Mapped[dt.datetime] = mapped_column(Utc)
+
+
+class BundlePieceRow(Table):
+    """A piece of a bundle's archive; all but the last are of the same length."""
+
+    __tablename__ = "script_bundle_pieces"
+
+    sha256: Mapped[str] = mapped_column(
+        sa.ForeignKey("script_bundles.sha256", ondelete="CASCADE"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    content: Mapped[bytes] = mapped_column(sa.LargeBinary)

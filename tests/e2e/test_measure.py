@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from farm.embedded.redis import free_port
+
 DDP = """
 import argparse
 import torch, torch.distributed as dist
@@ -125,3 +127,46 @@ def test_a_network_that_this_machine_cannot_emulate_is_refused_before_anything_i
     if status != 2:
         pytest.skip("this machine can emulate it")
     assert "farm lab" in said
+
+
+def test_on_a_farm_that_is_up_its_agents_run_the_script_and_files_beside_it(
+    home: Path, tmp_path: Path
+) -> None:
+    """A bundle of several pieces, called from the folder above the script's."""
+    folder = tmp_path / "own"
+    (folder / "src").mkdir(parents=True)
+    (folder / "data.txt").write_bytes(os.urandom(10**6).hex().encode())
+    (folder / "src/train.py").write_text(
+        "import benchfarm, pathlib, time\n"
+        "assert len(pathlib.Path('data.txt').read_text()) == 2 * 10**6\n"
+        "pathlib.Path('out.txt').write_text('mine')\n"
+        "while True:\n"
+        "    time.sleep(0.01)\n"
+        "    benchfarm.step()\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))}
+    environment |= {"FARM_HOME": str(home), "FARM_WEB_PORT": str(free_port())}
+    command = (sys.executable, "-m", "farm.cli.main")
+    options = ("--global-batch-size", "8", "--steps", "10", "--launcher", "none", "--json")
+    with subprocess.Popen(
+        [*command, "up"], env=environment, stdout=subprocess.PIPE, text=True
+    ) as farm:
+        try:
+            assert farm.stdout is not None
+            next(line for line in farm.stdout if line.startswith("Dashboard"))
+            done = subprocess.run(
+                [*command, "measure", *options, "--", "python", "src/train.py"],
+                env=environment,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=240,
+            )
+        finally:
+            farm.terminate()
+            farm.wait(timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "on the farm that runs in" in done.stderr
+    jobs = json.loads(done.stdout)["jobs"]
+    assert {job["world_size"]: job["state"] for job in jobs} == {1: "succeeded", 2: "succeeded"}
+    assert sorted(path.name for path in folder.iterdir()) == ["data.txt", "src"]

@@ -44,7 +44,7 @@ _CSRF = "csrf"  # in a session
 PLACE_OF_TOKEN = secrets.token_urlsafe(24)
 _LONGEST_WAY_BACK = 1000  # escaped once more, it must fit into a request line of 4094 bytes
 # A form of another site cannot send these without asking first, which is never granted.
-_GUARDED_TYPES = frozenset({"application/json", "application/toml"})
+_GUARDED_TYPES = frozenset({"application/json", "application/toml", "application/zip"})
 CONTENT_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'"

@@ -9,6 +9,7 @@ from flask import Blueprint
 
 from web.api import (
     agents,
+    bundles,
     docs,
     events,
     health,
@@ -26,6 +27,7 @@ from web.api.schema import openapi
 
 RESOURCES: tuple[Blueprint, ...] = (
     sweeps.bp,
+    bundles.bp,
     jobs.bp,
     series.bp,
     logs.bp,

@@ -13,7 +13,7 @@ import psutil
 
 from farm import __version__
 from farm.configuration.model_files import MODEL_CAPABILITY
-from farm.configuration.scripts import capability_of
+from farm.configuration.scripts import RUNS_BUNDLES, capability_of
 from farm.configuration.spec import NETWORK_CAPABILITY, TENSORFLOW, TORCH, TORCH_VERSION
 from farm.messages.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
 from farm.placement.agent_index import SHARES_CORES
@@ -58,6 +58,7 @@ def read_facts(
             *_torch_capabilities(),
             *(f"{MODEL_CAPABILITY}{name}" for name in config.models.names()),
             *(capability_of(name) for name in config.scripts.names()),
+            *((RUNS_BUNDLES,) if config.runs_bundles else ()),
         ),
         hardware=Hardware(
             cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),

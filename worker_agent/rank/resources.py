@@ -7,13 +7,15 @@ import logging
 import math
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from farm.configuration.model_files import file_of
-from farm.configuration.scripts import script_of
+from farm.configuration.scripts import bundle_of, script_of
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
@@ -28,6 +30,7 @@ from worker_agent.network.port_gate import PortGate
 from worker_agent.rank.control import run_control
 from worker_agent.rank.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.rank.ports import PortRange, port_of
+from worker_agent.rank.script_folders import folder_prefix, remove_folders
 from worker_agent.supervisor.events import (
     MeasuringPurpose,
     NetworkMeasured,
@@ -78,6 +81,7 @@ class RankResources:
         self._sampler: Sampler | None = None
         self._rtts_back: tuple[PeerRtt, ...] = ()
         self._network = self._make_network()
+        self._script: Path | None = None
 
     def prepare(self) -> RankAddress:
         """Hold ports, listen for probes, start the trainers; return where peers find them.
@@ -90,6 +94,7 @@ class RankResources:
             self._config = self._config.within(self._command.spec.interface)
         except InvalidSpec as error:
             raise TrainerFailed(str(error)) from None
+        self._script = self._find_script()
         self._network = self._make_network()
         roles = self._command.roles
         probe, *self._held = self._ports.hold(1 + len(roles))
@@ -175,7 +180,7 @@ class RankResources:
     def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
         return TrainerProcess(
             self._config.trainer,
-            assignment_of(self._command, role, self._config),
+            assignment_of(self._command, role, self._config, script=self._script),
             environment=environment,
             folder=self._config.settings.state_dir,
             user=self._config.trainer_user,
@@ -183,6 +188,26 @@ class RankResources:
             on_exit=partial(self._on_exit, index),
             template=self._forked_from,
         )
+
+    def _find_script(self) -> Path | None:
+        """Return where the rank's script is, if it runs one and may; the trainer looks again.
+
+        Raises:
+            TrainerFailed: its bundle is not here any more, or cannot be written for it.
+        """
+        config, model = self._config, self._command.spec.model
+        name, bundle = script_of(model), bundle_of(model)
+        if name is None or bundle is None:
+            return None if name is None else config.scripts.path_of(name)
+        if not config.runs_bundles:
+            return None
+        user = config.trainer_user
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=str(folder_prefix(config.settings.state_dir))))
+            config.bundles.write(bundle, folder, group=None if user is None else user.gid)
+            return folder / name
+        except (InvalidSpec, OSError) as error:
+            raise TrainerFailed(str(error)) from None
 
     def _make_network(self) -> GangNetwork:
         config = self._config
@@ -270,6 +295,8 @@ class RankResources:
         # What stays keeps the agent from the next rank, and says nothing against this one.
         self._try(self._network.open_ports)
         self._try(self._release_ports)
+        if script_of(self._command.spec.model) is not None:
+            self._try(self._remove_folders)
         self._post(
             RankCleared(token=self._command.token, rtts=self._rtts_back, failure=lost or stuck)
         )
@@ -285,6 +312,9 @@ class RankResources:
 
     def _measure_back(self) -> None:
         self._rtts_back = self._network.measure_back()
+
+    def _remove_folders(self) -> None:
+        remove_folders(self._config.settings.state_dir, self._config.trainer_user)
 
     def _kill_all(self) -> None:
         kill_leftovers(self._config, template=self._template, kill_known=self._kill_trainers)
@@ -308,12 +338,12 @@ class RankResources:
 _CPU_GRACE_S = 600.0
 
 
-def assignment_of(command: StartRank, role: str, config: AgentConfig) -> Assignment:
-    """Return the first line for a process of that role."""
+def assignment_of(
+    command: StartRank, role: str, config: AgentConfig, *, script: Path | None = None
+) -> Assignment:
+    """Return the first line for a process of that role; `script`: where that of the model is."""
     name = file_of(command.spec.model)
     path = None if name is None else config.models.path_of(name)
-    script_name = script_of(command.spec.model)
-    script = None if script_name is None else config.scripts.path_of(script_name)
     # The agent ends a rank whose time is over; this ends one whose agent cannot.
     cpu_s = math.ceil((command.spec.time_limit_s + _CPU_GRACE_S) * len(config.cpus))
     return Assignment(
@@ -324,6 +354,7 @@ def assignment_of(command: StartRank, role: str, config: AgentConfig) -> Assignm
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         script=None if script is None else str(script),
+        folder_prefix=str(folder_prefix(config.settings.state_dir)),
         agent_uid=os.geteuid(),
         interface=config.interface,
         limits=dataclasses.replace(config.trainer_limits, cpu_s=cpu_s),

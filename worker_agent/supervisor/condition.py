@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from farm.messages.agents import AgentFacts, AgentState, Heartbeat
+from farm.messages.agents import AgentFacts, AgentState, Heartbeat, WantedPiece
 from worker_agent.config import AgentConfig
 from worker_agent.machine.cloud import LateLabels
 from worker_agent.network.remains import Remains
@@ -46,6 +46,7 @@ class Condition:
         serving_token: int | None,
         highest_token: int,
         template_bytes: int | None,
+        wanted: WantedPiece | None,
         now: float,
     ) -> Heartbeat:
         """Return the next heartbeat, made at `now`."""
@@ -66,6 +67,7 @@ class Condition:
             template_bytes=template_bytes,
             backlog=self._delivery.backlog(now=now),
             disk_free_bytes=_free_bytes(self._config.settings.state_dir),
+            wanted=wanted,
         )
 
     @property

@@ -14,12 +14,14 @@ import time
 import uuid
 from contextlib import ExitStack
 
+from farm.configuration.scripts import bundle_of
 from farm.errors import InvalidSpec
 from farm.log import stand_for
 from farm.messages.agents import AgentFacts, AgentState, Heartbeat
 from farm.messages.commands import (
     COMMANDS,
     BeatConfirmed,
+    BundlePiece,
     Confirm,
     Go,
     Peers,
@@ -37,9 +39,11 @@ from worker_agent.network.shaping import undo_former
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank
 from worker_agent.rank.resources import RankResources
+from worker_agent.rank.script_folders import remove_folders
 from worker_agent.spool.delivery import Delivery
 from worker_agent.spool.journal import Journal, ServedRank
 from worker_agent.spool.spool import Spool
+from worker_agent.supervisor.bundle_fetch import BundleFetch, BundleRefused
 from worker_agent.supervisor.condition import Condition
 from worker_agent.supervisor.departure import LEAVE_LIMIT_S, Departure
 from worker_agent.supervisor.events import (
@@ -93,6 +97,7 @@ class Supervisor:
         self._warmth = Warmth(config, self._events.put)
         self._ports = PortRange(*settings.port_range)
         self._rank: RunningRank | None = None
+        self._fetch = BundleFetch()
         self._seen_tokens: frozenset[int] = frozenset()
         self._has_failed = False  # in the last step
         self._has_told_of_folder = False
@@ -249,7 +254,10 @@ class Supervisor:
         elif isinstance(command, Confirm):
             self._delivery.confirm(command, now=now)
         elif isinstance(command, StartRank):
-            self._start_rank(command, now=now)
+            if self._is_fetched(command):
+                self._start_rank(command, now=now)
+        elif isinstance(command, BundlePiece):
+            self._take_piece(command, now=now)
         elif isinstance(command, StopAttempt):
             self._stop_attempt(command)
         elif isinstance(command, Peers | Shape | Go):
@@ -265,6 +273,35 @@ class Supervisor:
             rank.shape(command, now=now)
         else:
             rank.go(command, received_s=event.received_s)
+
+    def _is_fetched(self, command: StartRank) -> bool:
+        """Whether the rank has its script; if not, the order is kept until that has come."""
+        bundle = bundle_of(command.spec.model)
+        if bundle is None or self._rank is not None or not self._config.runs_bundles:
+            return True
+        if command.token <= self._tokens.highest or self._config.bundles.has(bundle):
+            return True
+        self._fetch.begin(command, bundle)
+        self._pulse.hasten()
+        return False
+
+    def _take_piece(self, piece: BundlePiece, *, now: float) -> None:
+        command = self._fetch.waiting
+        try:
+            archive = self._fetch.take(piece)
+            if archive is None:
+                if self._fetch.wanted is not None:
+                    self._pulse.hasten()
+                return
+            self._config.bundles.put(archive)
+        except (BundleRefused, OSError) as error:
+            assert command is not None
+            self._fetch.end()
+            self._refuse(command, str(error))
+            return
+        self._fetch.end()
+        assert command is not None
+        self._start_rank(command, now=now)
 
     def _start_rank(self, command: StartRank, *, now: float) -> None:
         state = self._state()
@@ -287,6 +324,10 @@ class Supervisor:
                 return
         except OSError as error:
             reason = f"agent cannot write to its state directory: {error}"
+        assert reason is not None
+        self._refuse(command, reason)
+
+    def _refuse(self, command: StartRank, reason: str) -> None:
         logger.warning("rank was refused: %s", reason, extra=command.ids)
         failure = Failure(kind=FailureKind.REFUSED, message=reason)
         self._journal.add_lost(command.token, rank=command.rank, failure=failure)
@@ -316,6 +357,8 @@ class Supervisor:
     def _stop_attempt(self, command: StopAttempt) -> None:
         if self._rank is not None and self._rank.token <= command.token:
             self._rank.stop(command.reason)
+        if self._fetch.waiting is not None and self._fetch.waiting.token <= command.token:
+            self._fetch.end()
         try:
             self._tokens.raise_to(command.token)
         except OSError as error:  # the server says so again, until the token is on disk
@@ -334,6 +377,7 @@ class Supervisor:
             serving_token=self._serving_token(),
             highest_token=self._tokens.highest,
             template_bytes=self._warmth.template_bytes,
+            wanted=self._fetch.wanted,
             now=now,
         )
 
@@ -370,6 +414,7 @@ def clean_up_after_crash(config: AgentConfig, served: ServedRank, journal: Journ
     killed = kill_leftovers(config)
     if killed:
         logger.warning("processes of an earlier life were killed: %d", killed, extra=ids)
+    remove_folders(config.settings.state_dir, config.trainer_user)
     undo_former(config.site)
     if unfinished is None:
         return

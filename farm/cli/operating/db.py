@@ -296,8 +296,10 @@ def prune(
     of jobs stay for good, and so does all of an attempt that is active. Safe while the farm runs.
     --json prints what went, or would go, as counts.
     """
+    from farm.store.engine import writing
     from farm.store.maintenance.prune import prune as prune_store
     from farm.store.maintenance.retention import Retention, plan_prune
+    from farm.store.sweeps.bundles import remove_unused
 
     is_asked = any((thin_after, drop_after, queues_after, late_reports))
     if not is_asked:
@@ -320,6 +322,8 @@ def prune(
         if is_asked and not dry_run:
             with row_bar("pruning") as progress:
                 prune_store(engine, plan, progress=progress)
+            with writing(engine) as session:
+                remove_unused(session, now=now)
             purged = _purge(loaded, silent)
     pruned = _pruned(plan, silent, purged_count=purged, is_done=is_asked and not dry_run)
     if as_json:

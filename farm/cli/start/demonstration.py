@@ -18,6 +18,7 @@ from farm.cli.start.own_farm import engine_of, finish
 from farm.cli.start.up import stay_up
 from farm.cli.sweeps.results import print_cells
 from farm.cli.sweeps.sweep_answers import print_answers
+from farm.configuration.bundle import ScriptBundle
 from farm.configuration.spec import EMULATORS, EXACT_EMULATION
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
@@ -27,6 +28,7 @@ from farm.measuring.noise import disturbed_by
 from farm.recommend.sweep_answers import answers_for
 from farm.store.agents.agents import list_agents
 from farm.store.engine import reading, writing
+from farm.store.sweeps.bundles import add_bundle
 from farm.store.sweeps.jobs import list_jobs, request_cancel_sweep
 from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
@@ -45,10 +47,12 @@ def demonstrate(
     planned: SubmissionPlan,
     and_exit: bool,
     show: Callable[[sa.Engine, int], None] | None = None,
+    bundles: Sequence[ScriptBundle] = (),
 ) -> bool:
     """Measure a sweep on the farm that `start` makes; return whether every job succeeded.
 
-    `show` tells of its results in the place of the usual table and advice. Unless `and_exit`, the
+    `show` tells of its results in the place of the usual table and advice. `bundles`: of scripts
+    that the sweep names. Unless `and_exit`, the
     farm then stays up with its dashboard until Ctrl-C.
 
     Raises:
@@ -59,6 +63,9 @@ def demonstrate(
     with StopSignals() as signals:
         try:
             with start(signals) as farm:
+                with engine_of(farm) as engine, writing(engine) as session:
+                    for bundle in bundles:
+                        add_bundle(session, bundle, now=dt.datetime.now(dt.UTC))
                 succeeded = _measure(farm, signals, planned=planned, show=show or print_results)
                 if not and_exit:
                     click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")

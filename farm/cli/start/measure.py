@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,28 +13,33 @@ import click
 
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import whole_numbers
-from farm.cli.session import settings
-from farm.cli.start.bundle import ScriptBundle, read_bundle
-from farm.cli.start.demonstration import demonstrate, print_results
+from farm.cli.script_folder import FoundScript, find_script
+from farm.cli.session import ring, settings, store
+from farm.cli.start.demonstration import check_abilities, demonstrate, print_results
 from farm.cli.start.up import to_stderr
+from farm.cli.sweeps.watch import SweepWatch, follow, make_display
+from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import LAUNCHERS
 from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE, JobSpec
 from farm.configuration.sweep import AUTO, DEFAULT_STEPS
 from farm.embedded.cores import share_cores
 from farm.embedded.farm import EmbeddedFarm
+from farm.embedded.home import is_held
 from farm.embedded.redis import free_port
-from farm.embedded.signals import StopSignals
+from farm.embedded.signals import Stopped, StopSignals
 from farm.embedded.sites import local_site
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.recommend.sweep_answers import answers_for
 from farm.settings.server import Settings
-from farm.store.engine import reading
+from farm.store.agents.agents import live_agents
+from farm.store.engine import reading, writing
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps.bundles import add_bundle
 from farm.store.sweeps.jobs import list_jobs
 from farm.store.tables import JobRow
-from farm.submission import plan
+from farm.submission import SubmissionPlan, plan, submit
 from farm.text.nouns import counted
 from farm.values.codec import from_json
 
@@ -41,6 +48,8 @@ if TYPE_CHECKING:
 
 _INTERPRETERS = ("python", "python3")
 _MOST_JOBS = 100_000
+# With agents that have gone, on a farm that somebody else may stop.
+_PATIENCE_S = 60.0
 _TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a script learns its share
 
 
@@ -92,15 +101,16 @@ def measure(
     after each. After the warm-up and the timed steps each rank is ended. The interpreter is the
     farm's own, so that what SCRIPT imports must be installed beside it.
 
-    A farm of its own runs on this machine meanwhile, one agent a rank, with all results in
-    FARM_HOME. Exit status: 0 every job succeeded, 1 one failed, 2 wrong usage.
+    A farm of its own runs on this machine meanwhile, one agent a rank, unless `farm up` runs one in
+    FARM_HOME already; all results stay there. Exit status: 0 every job succeeded, 1 one failed, 2
+    wrong usage.
     """
     loaded = settings()
     script, args = _script_of(command)
-    made = read_bundle(script)
+    found = find_script(script)
     case: dict[str, Any] = {
-        "script": made.script_name,
-        "script_sha256": made.sha256,
+        "script": found.name,
+        "bundle_sha256": found.bundle.sha256,
         "launcher": launcher,
         "args": args,
         "parameters": _parameters(parameters),
@@ -114,40 +124,75 @@ def measure(
     if delays_ms is not None:
         case["one_way_delay_ms"] = _delays(delays_ms)
     sweep = {
-        "name": f"measure {made.script_name}",
+        "name": f"measure {found.name}",
         "repetitions": _repetitions(repetitions),
         "case": [case],
     }
     planned = plan(sweep)  # refused before a farm is started
     if dry_run:
-        _print_plan(made, [job.model for job in planned.expansion.jobs], as_json=as_json)
+        _print_plan(found, [job.model for job in planned.expansion.jobs], as_json=as_json)
         return
     if len(case["world_size"]) > 1 and not any(f"{{{name}}}" in " ".join(args) for name in _TOLD):
         to_stderr(
             f"COMMAND has none of {', '.join(f'{{{name}}}' for name in _TOLD)}: each rank is taken "
             "to compute its share of the batch"
         )
-    copy = made.copy(loaded.home / "scripts")
+    show = _print_json if as_json else print_results
+    if is_held(loaded.home):
+        to_stderr(f"on the farm that runs in {loaded.home}")
+        ctx.exit(0 if _on_running_farm(loaded, planned, found.bundle, show=show) else 1)
     agents = max(case["world_size"])
     cores = share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
 
     def start(signals: StopSignals) -> EmbeddedFarm:
         to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
-        return _farm(loaded, copy.parent, cores, signals=signals)
+        return _farm(loaded, cores, signals=signals)
 
-    show = _print_json if as_json else print_results
-    ctx.exit(0 if demonstrate(start, planned=planned, and_exit=True, show=show) else 1)
+    succeeded = demonstrate(
+        start, planned=planned, and_exit=True, show=show, bundles=[found.bundle]
+    )
+    ctx.exit(0 if succeeded else 1)
 
 
-def _farm(
-    loaded: Settings, scripts: Path, cores: list[tuple[int, ...]], *, signals: StopSignals
-) -> EmbeddedFarm:
+def _on_running_farm(
+    loaded: Settings,
+    planned: SubmissionPlan,
+    bundle: ScriptBundle,
+    *,
+    show: Callable[[sa.Engine, int], None],
+) -> bool:
+    """Measure on the agents that are there; return whether every job succeeded.
+
+    Raises:
+        InvalidSpec: they could not serve some of the jobs.
+        FarmError: they have gone meanwhile.
+        click.Abort: stopped; the sweep goes on.
+    """
+    now = dt.datetime.now(dt.UTC)
+    with store(loaded) as engine, StopSignals() as signals:
+        with reading(engine) as session:
+            agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
+        check_abilities(engine, planned, agent_ids=[agent.agent_id for agent in agents])
+        with writing(engine) as session:
+            add_bundle(session, bundle, now=now)
+            sweep_id = submit(session, planned, now=now).sweep_id
+        ring(loaded)
+        watch = SweepWatch(engine, sweep_id, settings=loaded)
+        try:
+            with make_display() as display:
+                summary = follow(watch, display, pause=signals.pause, hopeless_after_s=_PATIENCE_S)
+        except Stopped:
+            to_stderr(f"sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it")
+            raise click.Abort from None
+        show(engine, sweep_id)
+    return summary.counts[JobState.SUCCEEDED] == summary.job_count
+
+
+def _farm(loaded: Settings, cores: list[tuple[int, ...]], *, signals: StopSignals) -> EmbeddedFarm:
     sites = [
         local_site(number, cpus=cpus, home=loaded.home.absolute())
         for number, cpus in enumerate(cores)
     ]
-    own = {"AGENT_SCRIPTS": "installed", "AGENT_SCRIPT_DIR": str(scripts.absolute())}
-    sites = [dataclasses.replace(site, settings={**site.settings, **own}) for site in sites]
     # The address of this dashboard is not printed, so it can use any free port.
     loaded = dataclasses.replace(loaded, web_port=free_port())
     return EmbeddedFarm(loaded, sites=sites, signals=signals, report=to_stderr)
@@ -194,12 +239,12 @@ def _parameters(given: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
-def _print_plan(made: ScriptBundle, jobs: list[str], *, as_json: bool) -> None:
+def _print_plan(found: FoundScript, jobs: list[str], *, as_json: bool) -> None:
     if as_json:
-        print_json({"files": list(made.files), "commands": jobs})
+        print_json({"files": list(found.bundle.files), "commands": jobs})
         return
-    click.echo(f"{counted(len(made.files), 'file')} of the script:")
-    for name in made.files:
+    click.echo(f"{counted(len(found.bundle.files), 'file')} of the script:")
+    for name in found.bundle.files:
         click.echo(f"  {name}")
     click.echo(f"{counted(len(jobs), 'job')}:")
     for command in jobs:

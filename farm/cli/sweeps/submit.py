@@ -12,6 +12,7 @@ import click
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import memory_of, prices_of
 from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.script_folder import with_bundles
 from farm.cli.session import ring, settings, store
 from farm.configuration.spec import JobSpec
 from farm.embedded.signals import Stopped, StopSignals
@@ -75,24 +76,30 @@ def submit(
 ) -> None:
     """Check a sweep file and enqueue its jobs; neither broker nor scheduler need to run.
 
-    Jobs that no live agents could serve are queued all the same, with a warning. With --wait the
-    exit status is 0 only if every job succeeded; where only such jobs are left, it ends after
-    --patience with status 1, and they stay queued. --json prints id, name, job_count,
-    max_job_count (with all repetitions that precision may take) and skipped; with --wait also
-    jobs_by_state and recommended, as `farm status` has it; with --dry-run jobs instead of id, and
-    expected: the time and cost that the farm's own measurements let expect. (sweep_id and counts
-    are the former names of id and jobs_by_state.)
+    A `script` that is in the working folder travels with the files beside it; `farm measure
+    --dry-run` lists them. Jobs that no live agents could serve are queued all the same, with a
+    warning. With --wait the exit status is 0 only if every job succeeded; where only such jobs are
+    left, it ends after --patience with status 1, and they stay queued. --json prints id, name,
+    job_count, max_job_count (with all repetitions that precision may take) and skipped; with --wait
+    also jobs_by_state and recommended, as `farm status` has it; with --dry-run jobs instead of id,
+    and expected: the time and cost that the farm's own measurements let expect. (sweep_id and
+    counts are the former names of id and jobs_by_state.)
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
-    planned = plan(read_sweep_file(sweep_file))
+    data, scripts = with_bundles(read_sweep_file(sweep_file))
+    planned = plan(data)
     if dry_run:
         found, unknown_because = _expected(planned, prices_file, region)
         _print_plan(planned, found, unknown_because, as_json=as_json)
         return
+    for one in scripts:
+        files = counted(len(one.bundle.files), "file")
+        click.echo(f"farm: {one.name} travels in a bundle of {files}", err=True)
     from farm.cli.sweeps.watch import SweepWatch, nobody_serves
     from farm.store.agents.agents import live_agents
     from farm.store.engine import reading, writing
+    from farm.store.sweeps.bundles import add_bundle
     from farm.submission import submit as submit_sweep
 
     loaded = settings()
@@ -102,6 +109,8 @@ def submit(
             agents = live_agents(session, now=now, live_within_s=loaded.lease_s)
         planned = within_memory(planned, agents)
         with writing(engine) as session:
+            for one in scripts:
+                add_bundle(session, one.bundle, now=now)
             submitted = submit_sweep(session, planned, now=now)
         ring(loaded)
         result: dict[str, object] = {

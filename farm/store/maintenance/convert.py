@@ -46,6 +46,8 @@ def convert(engine: sa.Engine) -> bool:
             not that version's.
         Unreachable: the database does not answer, is empty, or is of a newer version.
     """
+    from alembic import command
+
     shown = f"database {redacted(engine.url)}"
     with migrating(engine) as connection:
         found = revision_of(connection)
@@ -67,6 +69,7 @@ def convert(engine: sa.Engine) -> bool:
         _fill_flags(connection, tables.tables["measurements"])
         _name_tensorflow(connection, tables.tables["agents"])
         stamp(connection, _FIRST_REVISION)
+        command.upgrade(alembic_config(connection), "head")
     return True
 
 

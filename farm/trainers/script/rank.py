@@ -17,9 +17,11 @@ import os
 import re
 import resource
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +34,7 @@ from benchfarm.marks import FD_VARIABLE, GO_ON_VARIABLE, LAST_MARK_VARIABLE
 from farm.configuration.axes import AXES, spec_values
 from farm.configuration.scripts import (
     PER_RANK,
+    bundle_of,
     examples_per_epoch,
     script_of,
     version_of,
@@ -57,7 +60,6 @@ from farm.trainers.processes.installed_file import NotInstalled, read_installed
 from farm.trainers.processes.line import EventWriter
 from farm.trainers.processes.process import Orders
 from farm.trainers.script.launchers import ScriptLauncher
-from farm.trainers.script.scratch import scratch_folder
 from farm.values.codec import from_text
 
 logger = logging.getLogger(__name__)
@@ -114,7 +116,9 @@ def run_script(
     if _read(assignment) != (script, sha256):
         problem = f"script {script.name}: it has changed since this rank was ready"
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
-    with scratch_folder() as folder:
+    with _own_folder(assignment) as name:
+        folder = Path(name)
+        script = _placed(script, job.model, folder)
         running = RunningScript(assignment, launcher, go, script=script, folder=folder)
         try:
             line.emit(_watch(assignment, running, line))
@@ -125,7 +129,7 @@ def run_script(
 def _read(assignment: Assignment) -> tuple[Path, str]:
     name = f"script {script_of(assignment.job.model)}"
     if assignment.script is None:
-        problem = f"{name}: it is not among this agent's; see AGENT_SCRIPT_DIR"
+        problem = f"{name}: it is not among this agent's; see AGENT_SCRIPT_DIR and AGENT_SCRIPTS"
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
     path = Path(assignment.script)
     try:
@@ -134,11 +138,31 @@ def _read(assignment: Assignment) -> tuple[Path, str]:
         raise RankFailed(FailureKind.MODEL_MISSING, f"{name}: {error}") from None
     sha256 = hashlib.sha256(content).hexdigest()
     version = version_of(assignment.job.model)
-    # A copy of a whole folder has its version in its name.
-    if not (sha256.startswith(version) or path.parent.name.startswith(version)):
+    # The version of a bundle is the whole archive's, which the agent has compared.
+    if bundle_of(assignment.job.model) is None and not sha256.startswith(version):
         problem = f"{name}: expected a sha256 that begins with {version}, got {sha256}"
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
     return path, sha256
+
+
+def _own_folder(assignment: Assignment) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder for the script; the agent removes what a killed trainer leaves."""
+    prefix = None if assignment.folder_prefix is None else Path(assignment.folder_prefix)
+    return tempfile.TemporaryDirectory(
+        prefix=None if prefix is None else prefix.name,
+        dir=None if prefix is None else prefix.parent,
+        ignore_cleanup_errors=True,
+    )
+
+
+def _placed(script: Path, model: str, folder: Path) -> Path:
+    """Copy a bundle into the folder that its script may write; return where the script is."""
+    name = script_of(model)
+    if bundle_of(model) is None or name is None:
+        return script
+    root = script.parents[name.count("/")]
+    shutil.copytree(root, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    return folder / name
 
 
 def arguments_of(assignment: Assignment) -> list[str]:
@@ -167,7 +191,7 @@ class RunningScript:
         script: Path,
         folder: Path,
     ) -> None:
-        """Start it in the folder, which is empty."""
+        """Start it in the folder."""
         assert assignment.job.steps is not None
         self.name = f"script {script_of(assignment.job.model)}"
         # The first starts the clock.

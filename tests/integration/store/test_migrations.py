@@ -49,7 +49,7 @@ def today(engine: sa.Engine) -> str:
 def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, today: str) -> Path:
     folder = add_later_migration(tmp_path)
     monkeypatch.setattr(schema, "MIGRATIONS", folder)
-    assert schema.revisions() == [today, LATER_REVISION]
+    assert schema.revisions()[-2:] == [today, LATER_REVISION]
     return folder
 
 
@@ -71,15 +71,12 @@ def test_a_later_migration_keeps_the_data_and_can_be_taken_back(
     assert contents(engine) == before
 
 
-def test_a_former_store_is_converted_and_then_upgraded(
+def test_a_former_store_is_converted_and_brought_up_to_date(
     empty_engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_former_store(empty_engine)
     monkeypatch.setattr(schema, "MIGRATIONS", add_later_migration(tmp_path))
     convert(empty_engine)
-    with pytest.raises(Unreachable, match="farm db upgrade"):
-        check_schema(empty_engine)
-    upgrade(empty_engine)
     check_schema(empty_engine)
     assert set(colours(empty_engine)) == {"grey"}
 

@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 
 from farm.store.engine import reading
 from farm.store.queue.waiting import waiting_jobs
+from farm.store.tables import BundleRow, JobRow
 from tests.factories import agent_facts
 from tests.farm_command import FarmCommand
 from tests.new_sweep_pages import (
@@ -119,3 +120,33 @@ def test_a_users_model_waits_for_agents_that_have_it(
     assert job.requires == {"model:mine.py"}
     answer = look(client, model=["file:mine.py"], strategy=["single"], world_size="1")
     assert "no agent has capability 'model:mine.py'" in text_of(followed(client, answer))
+
+
+def test_a_script_that_is_in_the_folder_travels_with_the_sweep(
+    farm: FarmCommand, engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text("print(1)")
+    case = '[[case]]\nscript = "train.py"\nworld_size = [1]\nglobal_batch_size = 64\nsteps = 5\n'
+    file = written(folder, f'name = "mine"\n{case}')
+    said = farm.run("submit", file)
+    assert said.exit_code == 0
+    assert "train.py travels in a bundle of 2 files" in said.output
+    with reading(engine) as session:
+        [model] = session.scalars(sa.select(JobRow.model))
+        [bundle] = session.scalars(sa.select(BundleRow))
+    assert model == f"bundle:train.py@{bundle.sha256[:12]}"
+    farm.text("submit", "--dry-run", file)
+    assert row_count(engine) == 1
+
+
+def test_a_script_that_is_not_here_is_one_that_agents_have(
+    farm: FarmCommand, engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = '[[case]]\nscript = "train.py"\nworld_size = [1]\nglobal_batch_size = 64\nsteps = 5\n'
+    farm.text("submit", written(tmp_path, f'name = "mine"\n{case}'))
+    with reading(engine) as session:
+        assert list(session.scalars(sa.select(JobRow.model))) == ["script:train.py"]

@@ -92,7 +92,7 @@ def test_a_converted_store_opens_with_all_of_its_rows(former: sa.Engine) -> None
     for table, column in (("jobs", "cell_hash"), ("measurements", "flags"), ("agents", "facts")):
         for row in (*before[table], *after[table]):
             del row[column]
-    assert after == before
+    assert {table: after[table] for table in before} == before
     with writing(former) as session:
         assert [job.id for job in list_jobs(session)] == [1, 2, 3, 4, 5]
         assert add_job(session) > 5
@@ -210,9 +210,8 @@ def test_a_former_backup_is_restored_and_its_file_stays_as_it_is(
 
     check_schema(empty)
     restored = contents(empty)
-    assert {name: len(of_one) for name, of_one in restored.items()} == {
-        name: len(of_one) for name, of_one in rows.items()
-    }
+    for name, of_one in rows.items():
+        assert len(restored[name]) == len(of_one), name
     assert file.read_bytes() == before
 
 

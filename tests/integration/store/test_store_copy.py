@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import delete, func, select
 
+from farm.configuration.bundle import ScriptBundle
 from farm.errors import FarmError, Unreachable
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.keys.api_tokens import Scope
@@ -24,6 +25,7 @@ from farm.store.reports.logs import insert_log_part
 from farm.store.schema import check_schema
 from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.series.step_rows import insert_steps
+from farm.store.sweeps.bundles import add_bundle
 from farm.store.tables import (
     AgentKeyRow,
     ApiToken,
@@ -107,6 +109,7 @@ def fill(engine: sa.Engine) -> None:
                 expires_at=NOW + dt.timedelta(days=30),
             ),
         )
+        add_bundle(session, ScriptBundle({"train.py": bytes(range(256))}), now=NOW)
         session.add(KeptAnswer(name="0" * 64, request_digest="1" * 64, begun_at=NOW, body=b"\0"))
         session.add(
             SpoolPosition(agent_id="B", generation="g", confirmed_number=2**40, updated_at=NOW)

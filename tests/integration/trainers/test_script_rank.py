@@ -252,17 +252,3 @@ def test_a_script_that_others_can_write_is_not_run(tmp_path: Path) -> None:
         [found] = [event for event in trainer.arrived() if isinstance(event, Failure)]
     assert found.kind is FailureKind.MODEL_MISSING
     assert "can be written by others than its owner" in found.message
-
-
-def test_a_folder_that_a_killed_trainer_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    left, young = tmp_path / "benchfarm-script-left", tmp_path / "benchfarm-script-young"
-    for folder in (left, young):
-        folder.mkdir()
-        (folder / "checkpoint").write_text("")
-    os.utime(left, (0, 0))
-    with ranks(job_of(), PLAIN, tmp_path) as trainers:
-        results(trainers)
-    assert [path.name for path in tmp_path.glob("benchfarm-script-*")] == [young.name]

@@ -8,14 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from farm.configuration.bundle import ScriptBundle
 from farm.messages.agents import AgentState
+from farm.messages.commands import StopAttempt
 from farm.messages.reports import RankEnded
 from tests.agents import ROOT, TRAINER, AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
+from worker_agent.rank.bundle_cache import BundleCache
 from worker_agent.trainer_process.leftovers import find_marked
 
 PYTHON = shutil.which("python3", path="/usr/bin")
@@ -30,7 +34,9 @@ START_LIMIT_S = 60.0  # it tries first whether the user can run the trainer
 LIMITS = "memory_mib=2048,processes=300,open_files=512,file_mib=1"
 
 
-def agent_of(farm: AgentFarm, behaviour: str = "hang", *, is_warm: bool = False) -> AgentProcess:
+def agent_of(
+    farm: AgentFarm, behaviour: str = "hang", *, is_warm: bool = False, **settings: str
+) -> AgentProcess:
     """An agent whose trainers run as USER, in the system's Python: this one's may be private."""
     return farm.agent(
         template="" if is_warm else None,
@@ -38,6 +44,7 @@ def agent_of(farm: AgentFarm, behaviour: str = "hang", *, is_warm: bool = False)
         AGENT_TRAINER_USER=USER,
         AGENT_TRAINER_LIMITS=LIMITS,
         PYTHONPATH=os.pathsep.join([str(ROOT), *(p for p in sys.path if "site-packages" in p)]),
+        **settings,
     )
 
 
@@ -98,6 +105,32 @@ def test_the_trainers_user_reads_neither_the_agents_files_nor_its_environment(
         for pid in (agent.process.pid, agent.courier().pid):
             done = as_user("cat", f"/proc/{pid}/environ")
             assert (done.stdout, "Permission denied" in done.stderr) == ("", True)
+
+
+def test_the_trainers_user_may_read_its_scripts_bundle_and_nobody_change_it(
+    tmp_path: Path,
+) -> None:
+    def copies() -> set[Path]:
+        return set(Path(tempfile.gettempdir()).glob("benchfarm-*-*"))
+
+    bundle = ScriptBundle({"train.py": b"print(1)"})
+    before = copies()
+    with AgentFarm(tmp_path, start_limit_s=START_LIMIT_S) as farm:
+        agent = agent_of(farm, AGENT_SCRIPTS="submitted")
+        BundleCache(agent.state_dir / "bundles").put(bundle.archive)
+        model = f"bundle:train.py@{bundle.sha256[:12]}"
+        gang = farm.gang(1, agent, model=model, dataset="script")
+        gang.start()
+        gang.addresses()
+        [folder] = copies() - before
+        script = str(folder / "train.py")
+        assert as_user("cat", script).stdout == "print(1)"
+        assert "Permission denied" in as_user("touch", script, str(folder / "new")).stderr
+        become = ["setpriv", "--reuid=1", "--regid=1", "--clear-groups"]
+        stranger = subprocess.run([*become, "cat", script], capture_output=True, check=False)
+        assert stranger.returncode != 0
+        farm.server.send(agent.agent_id, StopAttempt(token=1, reason="enough"))
+        wait_until(lambda: not folder.exists(), "the copy is removed with its rank")
 
 
 def test_a_rank_of_another_user_ends_well_and_leaves_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from farm.messages.commands import (
     COMMAND_NAMES,
     COMMANDS,
     BeatConfirmed,
+    BundlePiece,
     Command,
     Confirm,
     Go,
@@ -100,6 +101,7 @@ COMMAND_EXAMPLES: list[Command] = [
     StopAttempt(token=7, reason="cancelled"),
     Confirm(generation="g1", number=12),
     BeatConfirmed(boot_id="b1", counter=3, server_time_s=1.5),
+    BundlePiece(bundle="b005a2175131", number=0, sha256="b0", piece_count=1, content="UEs="),
 ]
 REPORT_EXAMPLES: list[ReportBody] = [
     Prepared(address=ADDRESS, framework="tensorflow 2.21.0", dataset=SOURCE, prepare_s=3.5),

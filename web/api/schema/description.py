@@ -25,9 +25,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What may be posted. `kind`: a type of `bodies`; `is_required`: or nothing at all."""
+    """What may be posted. `kind`: a type of `bodies`, as JSON; `is_required`: or nothing at all."""
 
-    kind: type
+    kind: type | None
     is_required: bool = True
     other_types: Mapping[str, str] = field(default_factory=dict)  # content type: its meaning
 

@@ -229,7 +229,9 @@ def _refusal(meaning: str) -> dict[str, Any]:
 
 
 def _body(body: Body) -> dict[str, Any]:
-    content: dict[str, Any] = {JSON: {"schema": {"$ref": _REF.format(model=body.kind.__name__)}}}
+    content: dict[str, Any] = {}
+    if body.kind is not None:
+        content[JSON] = {"schema": {"$ref": _REF.format(model=body.kind.__name__)}}
     for content_type, meaning in body.other_types.items():
         content[content_type] = {"schema": {"type": "string", "description": meaning}}
     return {"required": body.is_required, "content": content}
@@ -238,7 +240,7 @@ def _body(body: Body) -> dict[str, Any]:
 def _collect(kinds: dict[str, tuple[type, bool]], description: Description) -> None:
     if description.answer is not None:
         kinds[description.answer.__name__] = (description.answer, False)
-    if description.body is not None:
+    if description.body is not None and description.body.kind is not None:
         kinds[description.body.kind.__name__] = (description.body.kind, True)
 
 

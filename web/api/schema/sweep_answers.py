@@ -97,6 +97,14 @@ class Submitted(TypedDict):
     skipped: list[str]
 
 
+class SentBundle(TypedDict):
+    """A training script's files, as they were sent."""
+
+    bundle_sha256: str
+    byte_count: int
+    files: list[str]
+
+
 class SweepCancelled(TypedDict):
     """How many jobs were not over."""
 

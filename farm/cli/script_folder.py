@@ -1,0 +1,179 @@
+"""A user's training script with the files that belong to it, read from his folder.
+
+What goes in: what git tracks, else everything but hidden files, keys, virtual environments and
+caches; always the script, and nothing that a `.farmignore` names. Ranks run a copy, so that a
+change of the original changes no measurement that is under way.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from farm.configuration.bundle import (
+    MAX_BYTES,
+    MOST_FILES,
+    SCRIPT_PATH,
+    ScriptBundle,
+    is_member_path,
+    is_script_path,
+)
+from farm.errors import InvalidSpec
+from farm.text.display import byte_count
+
+_IGNORE_FILE = ".farmignore"
+_LEFT_OUT = ("__pycache__", "node_modules", "*.pyc", "*.pem", "*.key", "id_rsa*", "id_ed25519*")
+_NAMED = 3  # of the largest files
+
+
+@dataclass(frozen=True, slots=True)
+class FoundScript:
+    """A script of the user's. `name`: its path within the bundle."""
+
+    name: str
+    bundle: ScriptBundle
+
+
+def find_script(given: Path) -> FoundScript:
+    """Read the script and what belongs to it: the working folder, or its own if that is elsewhere.
+
+    A script that lies below the working folder may open files as they are called from there.
+
+    Raises:
+        InvalidSpec: there is no such script, its name is not allowed, it is too much, or a file
+            cannot be read.
+    """
+    if not given.is_file():
+        raise InvalidSpec("script", str(given), "a Python file that is there")
+    script = given.resolve()  # as Python does, which looks for modules beside it
+    here = Path.cwd().resolve()
+    folder = here if script.is_relative_to(here) else script.parent
+    name = script.relative_to(folder).as_posix()
+    if not is_script_path(name):
+        raise InvalidSpec("script", name, SCRIPT_PATH)
+    files = {}
+    for file in files_of(script, folder):
+        path = file.relative_to(folder).as_posix()
+        if not is_member_path(path):
+            continue  # it cannot be printed
+        try:
+            files[path] = file.read_bytes()
+        except OSError as error:
+            expected = f"a file that can be read ({error.strerror}), or its name in {_IGNORE_FILE}"
+            raise InvalidSpec("script", str(file), expected) from None
+    bundle = ScriptBundle(files)
+    _refuse_too_large({path: len(content) for path, content in files.items()}, len(bundle.archive))
+    return FoundScript(name, bundle)
+
+
+def with_bundles(sweep: object) -> tuple[object, list[FoundScript]]:
+    """Return a sweep as it was read with the bundles of its scripts that are in this folder.
+
+    A script that is not, or that the sweep names by its sha256, is one that the agents have.
+
+    Raises:
+        InvalidSpec: see `find_script`.
+    """
+    cases = sweep.get("case") if isinstance(sweep, Mapping) else None
+    if not isinstance(sweep, Mapping) or not isinstance(cases, list):
+        return sweep, []  # refused later
+    found: dict[str, FoundScript] = {}
+    completed = []
+    for case in cases:
+        script = case.get("script") if isinstance(case, Mapping) else None
+        if (
+            not isinstance(script, str)
+            or {"script_sha256", "bundle_sha256"} & case.keys()
+            or not Path(script).is_file()
+        ):
+            completed.append(case)
+            continue
+        if script not in found:
+            found[script] = find_script(Path(script))
+        one = found[script]
+        completed.append({**case, "script": one.name, "bundle_sha256": one.bundle.sha256})
+    return {**sweep, "case": completed}, list(found.values())
+
+
+def files_of(script: Path, folder: Path) -> list[Path]:
+    """Return the files of the script's bundle, which are below the folder, by name.
+
+    Raises:
+        InvalidSpec: they are too many or too large; the largest are named.
+    """
+    ignored = _ignored(folder)
+    found = {script}
+    for file in _tracked(folder) or _walk(folder):
+        name = file.relative_to(folder).as_posix()
+        if file.is_file() and not file.is_symlink() and not _matches(name, ignored):
+            found.add(file)
+        if len(found) > MOST_FILES:
+            expected = f"at most {MOST_FILES} files beside it; name others in {_IGNORE_FILE}"
+            raise InvalidSpec("script", str(script), expected)
+    sizes = {file.relative_to(folder).as_posix(): file.lstat().st_size for file in found}
+    _refuse_too_large(sizes, sum(sizes.values()))
+    return sorted(found)
+
+
+def _refuse_too_large(sizes: Mapping[str, int], total: int) -> None:
+    if total <= MAX_BYTES:
+        return
+    largest = sorted(sizes, key=lambda path: -sizes[path])[:_NAMED]
+    named = ", ".join(f"{path} ({byte_count(sizes[path])})" for path in largest)
+    expected = f"at most {byte_count(MAX_BYTES)} with the files beside it; largest: {named}"
+    raise InvalidSpec("script", byte_count(total), f"{expected}; see {_IGNORE_FILE}")
+
+
+def _tracked(folder: Path) -> list[Path]:
+    """Return what git tracks there; nothing where it tracks nothing, or is not there."""
+    try:
+        listed = subprocess.run(
+            ["git", "-C", str(folder), "ls-files", "-z"],  # noqa: S607 (the user's own)
+            capture_output=True,
+            check=True,
+            timeout=30,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [folder / os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        here = Path(parent)
+        folders[:] = [
+            name
+            for name in sorted(folders)
+            if not name.startswith(".")
+            and not _matches(name, _LEFT_OUT)
+            and not (here / name / "pyvenv.cfg").exists()
+        ]
+        for name in sorted(files):
+            if not name.startswith(".") and not _matches(name, _LEFT_OUT):
+                yield here / name
+
+
+def _ignored(folder: Path) -> list[str]:
+    ignored = folder / _IGNORE_FILE
+    if not ignored.is_file():
+        return []
+    try:
+        lines = ignored.read_text().splitlines()
+    except (OSError, UnicodeError):
+        raise InvalidSpec("script", str(ignored), "a file of text in UTF-8") from None
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern names the file, or a folder above it."""
+    parts = name.split("/")
+    above = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    return any(
+        fnmatch.fnmatch(one, pattern.rstrip("/")) or fnmatch.fnmatch(parts[-1], pattern)
+        for pattern in patterns
+        for one in above
+    )

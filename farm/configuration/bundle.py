@@ -1,0 +1,116 @@
+"""The files of a training script as one archive, named by its sha256. Pure.
+
+The archive is a ZIP file without compression, whose members have neither times nor modes: equal
+files make equal archives, and none is larger than it looks. What is read is refused unless each
+member is an ordinary file below the archive's own folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from farm.errors import InvalidSpec
+from farm.text.display import byte_count
+
+MAX_BYTES = 20 * 10**6  # of an archive
+MOST_FILES = 5000
+_MOST_PATH_CHARACTERS = 250
+SCRIPT_PATH = (
+    "a path such as train.py or src/train.py: letters, digits, '_', '-' and '.' that does not "
+    "begin with one"
+)
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_SCRIPT_PATH = re.compile(rf"({_PART}/)*{_PART}\.py")
+_MADE_AT = (1980, 1, 1, 0, 0, 0)  # the first time that a ZIP file knows
+
+
+def is_script_path(text: str) -> bool:
+    """Whether a sweep may name a script of a bundle so."""
+    return len(text) <= _MOST_PATH_CHARACTERS and _SCRIPT_PATH.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)  # without slots, since the archive is kept
+class ScriptBundle:
+    """A script's files. `files`: content by path, with `/` between folders."""
+
+    files: Mapping[str, bytes]
+
+    @cached_property
+    def archive(self) -> bytes:
+        """Return all files as one ZIP file."""
+        written = io.BytesIO()
+        with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
+            for path, content in sorted(self.files.items()):
+                archive.writestr(zipfile.ZipInfo(path, _MADE_AT), content)
+        return written.getvalue()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Return the archive's, 64 hexadecimal digits."""
+        return hashlib.sha256(self.archive).hexdigest()
+
+
+def read_archive(archive: bytes) -> ScriptBundle:
+    """Return the files in an archive.
+
+    Raises:
+        InvalidSpec: it is longer than `MAX_BYTES`, no archive of this form, or one of its members
+            is not an ordinary file below its folder.
+    """
+    if len(archive) > MAX_BYTES:
+        raise InvalidSpec("bundle", byte_count(len(archive)), f"at most {byte_count(MAX_BYTES)}")
+    files: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            members = opened.infolist()
+            if len(members) > MOST_FILES:
+                raise InvalidSpec("bundle", len(members), f"at most {MOST_FILES} files")
+            if sum(member.file_size for member in members) > len(archive):
+                raise InvalidSpec("bundle", "members that overlap", "each byte in one member")
+            for member in members:
+                _check_member(member, files)
+                files[member.filename] = opened.read(member)
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
+        raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
+    _check_folders(files)
+    return ScriptBundle(files)
+
+
+def _check_member(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
+    path = member.filename
+    if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+        raise InvalidSpec("bundle", path, "a member that is not compressed")
+    # The upper half is the mode of Unix, where what wrote the archive has kept it.
+    kind = (member.external_attr >> 16) & 0o170000
+    if member.is_dir() or kind not in (0, 0o100000):
+        raise InvalidSpec("bundle", path, "ordinary files alone")
+    if not is_member_path(path):
+        raise InvalidSpec("bundle", path, "a path below the bundle's own folder")
+    if path in known:
+        raise InvalidSpec("bundle", path, "each path once")
+
+
+def is_member_path(path: str) -> bool:
+    """Whether a file of a bundle may have this path: relative, printable, without `..`."""
+    parts = path.split("/")
+    return (
+        0 < len(path.encode(errors="replace")) <= 4 * _MOST_PATH_CHARACTERS
+        and path.isprintable()
+        and "\\" not in path
+        and all(part not in ("", ".", "..") and len(part.encode()) <= 255 for part in parts)
+    )
+
+
+def _check_folders(files: Mapping[str, bytes]) -> None:
+    """Refuse a file that is another one's folder."""
+    for path in files:
+        for parent in PurePosixPath(path).parents:
+            if str(parent) in files:
+                raise InvalidSpec("bundle", path, f"a path whose folder {parent} is no file")

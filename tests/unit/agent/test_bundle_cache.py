@@ -1,0 +1,66 @@
+"""Bundles on an agent's disk: a copy for each rank, and never another content."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from farm.configuration.bundle import ScriptBundle
+from farm.errors import InvalidSpec
+from worker_agent.rank.bundle_cache import BundleCache
+
+BUNDLE = ScriptBundle({"src/train.py": b"print(1)", "data.csv": b"1,2"})
+DIGITS = BUNDLE.sha256[:12]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> BundleCache:
+    return BundleCache(tmp_path / "bundles")
+
+
+def test_a_copy_has_the_files(cache: BundleCache, tmp_path: Path) -> None:
+    assert not cache.has(DIGITS)
+    cache.put(BUNDLE.archive)
+    assert cache.has(DIGITS)
+    cache.write(DIGITS, tmp_path / "copy")
+    assert (tmp_path / "copy/src/train.py").read_bytes() == b"print(1)"
+    assert (tmp_path / "copy/data.csv").read_bytes() == b"1,2"
+
+
+def test_the_trainers_group_may_read_and_nobody_else(cache: BundleCache, tmp_path: Path) -> None:
+    cache.put(BUNDLE.archive)
+    folder = tmp_path / "copy"
+    cache.write(DIGITS, folder, group=os.getgid())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    for path in folder.rglob("*"):
+        expected = 0o755 if path.is_dir() else 0o644
+        assert stat.S_IMODE(path.stat().st_mode) == expected
+
+
+def test_a_changed_archive_is_not_used_and_forgotten(cache: BundleCache, tmp_path: Path) -> None:
+    cache.put(BUNDLE.archive)
+    [held] = (tmp_path / "bundles").iterdir()
+    held.write_bytes(ScriptBundle({"src/train.py": b"evil"}).archive)
+    with pytest.raises(InvalidSpec, match="unchanged"):
+        cache.write(DIGITS, tmp_path / "copy")
+    assert not cache.has(DIGITS)
+
+
+@pytest.mark.parametrize("digits", ["*", "../x", "", "0" * 12])
+def test_odd_names_find_nothing(digits: str, cache: BundleCache) -> None:
+    cache.put(BUNDLE.archive)
+    assert not cache.has(digits)
+
+
+def test_the_least_lately_used_goes_first(tmp_path: Path) -> None:
+    bundles = [ScriptBundle({"x": bytes([n]) * 1000}) for n in range(3)]
+    cache = BundleCache(tmp_path / "bundles", most_bytes=2 * len(bundles[0].archive))
+    for age, bundle in enumerate(bundles[:2]):
+        cache.put(bundle.archive)
+        os.utime(tmp_path / "bundles" / f"{bundle.sha256}.zip", (age, age))
+    cache.write(bundles[0].sha256[:12], tmp_path / "copy")
+    cache.put(bundles[2].archive)
+    assert [cache.has(bundle.sha256[:12]) for bundle in bundles] == [True, False, True]

@@ -1,0 +1,109 @@
+"""An archive of a script's files: the same for the same files, and nothing else is read."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farm.configuration import bundle as bundles
+from farm.configuration.bundle import ScriptBundle, is_member_path, read_archive
+from farm.errors import InvalidSpec
+
+PATHS = st.from_regex(r"([a-z0-9 _.-]{1,6}/){0,2}[a-z0-9 _.\u00e9-]{1,6}", fullmatch=True)
+
+
+def archive_of(*members: tuple[zipfile.ZipInfo | str, bytes], compression: int = 0) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", compression) as archive:
+        for member, content in members:
+            archive.writestr(member, content)
+    return written.getvalue()
+
+
+def of_kind(path: str, kind: int) -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo(path)
+    member.create_system = 3
+    member.external_attr = (kind | 0o777) << 16
+    return member
+
+
+@given(st.dictionaries(PATHS.filter(is_member_path), st.binary(max_size=40), max_size=5))
+def test_files_come_back_as_they_were(files: dict[str, bytes]) -> None:
+    bundle = ScriptBundle(files)
+    shuffled = ScriptBundle(dict(reversed(files.items())))
+    assert bundle.archive == shuffled.archive
+    parents = {"/".join(p.split("/")[:n]) for p in files for n in range(1, p.count("/") + 1)}
+    if parents & files.keys():
+        with pytest.raises(InvalidSpec):
+            read_archive(bundle.archive)
+    else:
+        assert read_archive(bundle.archive).files == files
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../x", "a/../../x", "/etc/passwd", "a//b", "./a", "a/", "..", ".", "C:\\x"),
+        *("a\nb", "x" * 300, "a/" * 600 + "b"),
+    ],
+)
+def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(InvalidSpec, match="bundle"):
+        read_archive(archive_of((zipfile.ZipInfo(path), b"x")))
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK])
+def test_links_pipes_and_devices_are_refused(kind: int) -> None:
+    with pytest.raises(InvalidSpec, match="ordinary files"):
+        read_archive(archive_of((of_kind("x", kind), b"/etc/passwd")))
+
+
+def test_what_grows_when_it_is_read_is_refused() -> None:
+    bomb = archive_of(("x", bytes(10**6)), compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(InvalidSpec, match="bundle"):
+        read_archive(bomb)
+    once = archive_of(("x", b"x" * 1000))
+    # A second directory entry that names the first one's bytes.
+    whole = bytearray(once)
+    at = whole.index(b"PK\x01\x02")
+    end = whole.index(b"PK\x05\x06")
+    entry = bytes(whole[at:end])
+    whole[end:end] = entry.replace(b"x", b"y", 1)
+    tail = len(whole) - 22
+    whole[tail + 8 : tail + 12] = (2).to_bytes(2, "little") * 2
+    whole[tail + 12 : tail + 16] = (2 * len(entry)).to_bytes(4, "little")
+    with pytest.raises(InvalidSpec, match="bundle"):
+        read_archive(bytes(whole))
+
+
+@pytest.mark.parametrize("archive", [b"", b"PK", b"no archive", b"\0" * 100])
+def test_what_is_no_archive_is_refused(archive: bytes) -> None:
+    with pytest.raises(InvalidSpec, match="a ZIP file"):
+        read_archive(archive)
+
+
+@given(st.data())
+def test_a_damaged_archive_is_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
+    archive = bytearray(ScriptBundle({"train.py": b"print(1)", "a/b.py": b"2"}).archive)
+    for _ in range(data.draw(st.integers(1, 4))):
+        archive[data.draw(st.integers(0, len(archive) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        files = read_archive(bytes(archive)).files
+    except InvalidSpec:
+        return
+    assert all(map(is_member_path, files))
+
+
+def test_too_many_and_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = ScriptBundle({"a": b"1", "b": b"2", "c": b"3"}).archive
+    monkeypatch.setattr(bundles, "MOST_FILES", 2)
+    with pytest.raises(InvalidSpec, match="at most 2 files"):
+        read_archive(archive)
+    monkeypatch.setattr(bundles, "MAX_BYTES", 100)
+    with pytest.raises(InvalidSpec, match="at most 100"):
+        read_archive(archive)

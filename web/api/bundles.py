@@ -1,0 +1,50 @@
+"""POST /api/v1/bundles: a training script with the files beside it, for a sweep to name."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from apiflask import APIBlueprint
+from flask import jsonify
+from flask.typing import ResponseReturnValue
+
+from farm.configuration.bundle import MAX_BYTES, read_archive
+from farm.keys.api_tokens import Scope
+from farm.store.sweeps.bundles import add_bundle
+from web import received
+from web.access.admission import takes_up_to
+from web.access.scopes import needs
+from web.api.schema import sweep_answers
+from web.api.schema.description import Body, described
+from web.backend import now, write_session
+
+bp = APIBlueprint("api_bundles", __name__, url_prefix="/api/v1", tag="Sweeps")
+
+
+@bp.post("/bundles")
+@takes_up_to(MAX_BYTES)
+@needs(Scope.SUBMIT)
+@described(
+    bp,
+    sweep_answers.SentBundle,
+    status=HTTPStatus.CREATED,
+    meaning="It is in the store; sending it again changes nothing.",
+    body=Body(None, other_types={received.ZIP: "A ZIP file of the script's files."}),
+)
+def post_bundle() -> ResponseReturnValue:
+    """Send a training script's files, which a sweep then names by `bundle_sha256`.
+
+    The body is a ZIP file of at most 20 MB without compression: ordinary files alone, with paths
+    below its own folder. What no job names is removed a day later.
+    """
+    bundle = read_archive(received.posted_archive())
+    with write_session() as session:
+        add_bundle(session, bundle, now=now())
+    answer: sweep_answers.SentBundle = {
+        "bundle_sha256": bundle.sha256,
+        "byte_count": len(bundle.archive),
+        "files": list(bundle.files),
+    }
+    response = jsonify(answer)
+    response.status_code = HTTPStatus.CREATED
+    return response

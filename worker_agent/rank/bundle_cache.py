@@ -1,0 +1,92 @@
+"""The bundles of users' scripts that this agent has fetched, and a copy of one for each rank."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+from farm.configuration.bundle import ScriptBundle, read_archive
+from farm.errors import InvalidSpec
+from farm.processes.private_files import make_private_folder
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES = 200 * 10**6  # of all archives; the ones that were used least lately go first
+_SUFFIX = ".zip"
+
+
+class BundleCache:
+    """Archives in one private folder, named by their sha256. `folder` need not be there yet."""
+
+    def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+
+    def has(self, digits: str) -> bool:
+        """Whether the bundle whose sha256 begins so is here."""
+        return self._find(digits) is not None
+
+    def put(self, archive: bytes) -> None:
+        """Keep an archive. Raises OSError."""
+        make_private_folder(self._folder)
+        path = self._folder / f"{hashlib.sha256(archive).hexdigest()}{_SUFFIX}"
+        partial = path.with_suffix(".part")
+        partial.write_bytes(archive)
+        partial.replace(path)
+        self._forget_old(path)
+
+    def write(self, digits: str, folder: Path, *, group: int | None = None) -> None:
+        """Write a bundle's files into an empty folder.
+
+        `group`: of the user that trainers run as, who can read them and nothing more.
+
+        Raises:
+            InvalidSpec: it is not here, or what is here is no bundle.
+            OSError: it cannot be written.
+        """
+        for path, content in self._read(digits).files.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        if group is not None:
+            _let_read(folder, group)
+
+    def _read(self, digits: str) -> ScriptBundle:
+        path = self._find(digits)
+        archive = b"" if path is None else path.read_bytes()
+        if path is None or hashlib.sha256(archive).hexdigest() != path.stem:
+            if path is not None:
+                path.unlink(missing_ok=True)
+            raise InvalidSpec("bundle", digits, "one that this agent has fetched, unchanged")
+        os.utime(path)  # it was used
+        return read_archive(archive)
+
+    def _find(self, digits: str) -> Path | None:
+        if not digits.isalnum():
+            return None
+        return next(self._folder.glob(f"{digits}*{_SUFFIX}"), None)
+
+    def _forget_old(self, newest: Path) -> None:
+        held = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime)
+        total = sum(path.stat().st_size for path in held)
+        for path in held:
+            if total <= self._most_bytes:
+                return
+            if path != newest:
+                total -= path.stat().st_size
+                path.unlink()
+
+
+def _let_read(folder: Path, group: int) -> None:
+    try:
+        os.chown(folder, -1, group)
+    except PermissionError:
+        # An agent that is not root gives nothing to a group. The system has a unit's temporary
+        # files to itself (PrivateTmp); elsewhere others can read the files, and not change them.
+        folder.chmod(0o755)
+    else:
+        folder.chmod(0o750)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)

@@ -1,0 +1,59 @@
+"""The folders that ranks with scripts have in the temporary folder, and their removal.
+
+The agent writes a bundle's files into one, and the trainer copies them into another that its script
+may change. A trainer that is killed removes nothing, so the agent does, as the user who owns it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import subprocess
+import tempfile
+from pathlib import Path
+
+from worker_agent.trainer_process.user import TrainerUser
+
+logger = logging.getLogger(__name__)
+
+_LIMIT_S = 60.0
+
+
+def folder_prefix(state_dir: Path) -> Path:
+    """Return what the paths of an agent's folders begin with: those of no other agent do."""
+    own = hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"benchfarm-{own}-"
+
+
+def remove_folders(state_dir: Path, user: TrainerUser | None) -> None:
+    """Remove every folder of the agent's ranks, of which no process may be left.
+
+    `user`: as whom trainers run; None: as the agent. What cannot be removed is logged.
+    """
+    prefix = folder_prefix(state_dir)
+    for owner in (user, None) if user is not None else (None,):
+        found = [str(path) for path in prefix.parent.glob(f"{prefix.name}*")]
+        if found:
+            # A script may have taken from itself the right to change its folders.
+            _run(["chmod", "-R", "u+rwX", "--", *found], owner)
+            _run(["rm", "-rf", "--", *found], owner)
+    if left := list(prefix.parent.glob(f"{prefix.name}*")):
+        logger.warning("folders of scripts that cannot be removed: %s", ", ".join(map(str, left)))
+
+
+def _run(command: list[str], user: TrainerUser | None) -> None:
+    try:
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            timeout=_LIMIT_S,
+            check=False,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else user.groups,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.warning("folders of scripts were not removed: %s", error)
