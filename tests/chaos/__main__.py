@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.figures import stopping_once
 from tests.chaos.campaign import DRAIN_LIMIT_S, STUCK_S, Campaign, Interrupted
-from tests.chaos.farm import chaos_farm
+from tests.chaos.farm import Trainers, chaos_farm
 from tests.chaos.faults import FAULTS
 from tests.chaos.faults.contract import Fault
 from tests.chaos.outcome import Outcome, merged
@@ -39,7 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, default=1000, metavar="N", help="how many strike")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--farms", type=int, default=1, metavar="N", help="struck side by side")
-    parser.add_argument("--tensorflow", action="store_true", help="with real trainers, 4 agents")
+    parser.add_argument(
+        "--trainers",
+        type=Trainers,
+        choices=list(Trainers),
+        default=Trainers.FAKE,
+        help="real ones are of 4 agents; script: a script of a user's own, which starts children",
+    )
     parser.add_argument("--only", action="append", metavar="NAME", help="this kind; more than once")
     parser.add_argument("--list", action="store_true", help="say which kinds there are, and end")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
@@ -63,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             count=given.faults,
             seed=given.seed,
             say=say,
-            trains=given.tensorflow,
+            trainers=given.trainers,
         )
     print("\n".join(table(outcome)))
     for text in outcome.broken:
@@ -87,7 +93,7 @@ def run_beside(
     count: int,
     seed: int,
     say: Callable[[str], None],
-    trains: bool = False,
+    trainers: Trainers = Trainers.FAKE,
 ) -> Outcome:
     """Run a campaign on several farms at once, each with its share of the faults and its own seed.
 
@@ -110,7 +116,7 @@ def run_beside(
             outcome=outcomes[number],
             most_broken=MOST_BROKEN,
             stopping=stopping,
-            trains=trains,
+            trainers=trainers,
         )
 
     with ThreadPoolExecutor(farm_count) as pool:
@@ -141,7 +147,7 @@ def run(
     plant: str | None = None,
     most_broken: int = 1,
     stopping: threading.Event | None = None,
-    trains: bool = False,
+    trainers: Trainers = Trainers.FAKE,
     stuck_s: float = STUCK_S,
     drain_limit_s: float = DRAIN_LIMIT_S,
 ) -> Outcome:
@@ -154,7 +160,7 @@ def run(
     # A crash of one that is careless would undo the last commits, and its tokens be drawn again.
     server = PostgresServer(is_durable=True)
     try:
-        with chaos_farm(folder, server, plant=plant, number=number, trains=trains) as farm:
+        with chaos_farm(folder, server, plant=plant, number=number, trainers=trainers) as farm:
             campaign = Campaign(
                 farm,
                 outcome,

@@ -27,6 +27,7 @@ _SERVED = re.compile(r"rank begins.*\btoken=(\d+)|(rank is over)|(agent begins)"
 _KEPT_FILES = frozenset(
     {
         "spool",
+        "bundles",  # fetched for scripts, and kept
         "highest_token",
         "lock",
         "template.log",

@@ -7,6 +7,7 @@ are fakes, and every party reaches Redis by a link of its own (`tests.chaos.link
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import os
 import signal
 import struct
@@ -20,16 +21,19 @@ from pathlib import Path
 
 import psutil
 
+from farm.configuration.bundle import ScriptBundle
 from farm.embedded.redis import free_port
 from farm.keys.signing_key import make_signing_key
 from farm.messages.agent_keys import derive_key, key_text
 from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import make_engine, writing
+from farm.store.sweeps.bundles import add_bundle
 from farm.submission import plan, submit
 from tests.chaos.links import Link, Links
 from tests.postgres_server import PostgresServer
 from tests.redis_server import RedisServer
 from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 
 REPOSITORY = Path(__file__).parents[2]
 AGENT_COUNT = 6
@@ -46,6 +50,31 @@ _STOP_LIMIT_S = 15.0
 _MIGRATING = threading.Lock()
 
 
+_SCRIPT = ScriptBundle(
+    {
+        # Its children, one of them in a session of its own, live for longer than it does.
+        "train.py": f"""
+import subprocess, sys, time
+import benchfarm
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+for is_apart in (False, True):
+    subprocess.Popen(sleep, start_new_session=is_apart)
+while True:
+    time.sleep({_STEP_S})
+    benchfarm.step(loss=0.5)
+""".encode()
+    }
+)
+
+
+class Trainers(enum.StrEnum):
+    """Which trainers a campaign's agents start."""
+
+    FAKE = "fake"
+    TENSORFLOW = "tensorflow"
+    SCRIPT = "script"  # a script of a user's own, which starts children
+
+
 class ChaosFarm:
     """Processes go by name: "scheduler", "collector", "web", "agent-1", ..., or a second of one."""
 
@@ -56,12 +85,12 @@ class ChaosFarm:
         database_url: str,
         plant: str | None = None,
         number: int = 0,
-        trains: bool = False,
+        trainers: Trainers = Trainers.FAKE,
     ) -> None:
         """`plant`: the bug that every process has; see `tests.chaos.planted`.
 
         `number`: which of several farms at once this is; each has ports of its own.
-        `trains`: fewer agents, whose trainers are the real ones.
+        `trainers`: real ones are of fewer agents.
         """
         self.home = home
         self.database_url = database_url
@@ -74,8 +103,9 @@ class ChaosFarm:
         self._key_file = home / "signing.key"
         self._plant = plant
         self._number = number
-        self._trains = trains
-        self._agent_count = TRAINING_AGENT_COUNT if trains else AGENT_COUNT
+        self._trainers = trainers
+        self._trains = trainers is not Trainers.FAKE
+        self._agent_count = TRAINING_AGENT_COUNT if self._trains else AGENT_COUNT
         self._step_count = round(TRAINING_S / _STEP_S)
 
     @property
@@ -145,6 +175,10 @@ class ChaosFarm:
             environment["AGENT_KEY"] = self.keys[agent_id or name]
         if self._trains:
             environment["CHAOS_TRAINS"] = "1"
+            if self._trainers is Trainers.SCRIPT:
+                environment["AGENT_SCRIPTS"] = "submitted"
+                environment["AGENT_WARM_TRAINERS"] = "false"  # no script is forked from one
+                environment[EMBEDDED_MARK] = "campaign"
         else:
             environment["AGENT_TRAINER"] = f"{sys.executable} {REPOSITORY}/tests/fakes/trainer.py"
             environment["AGENT_TRAINER_ENVIRONMENT"] = "FAKE_TRAINER"
@@ -219,16 +253,20 @@ class ChaosFarm:
 
     def submit(self, *, world_size: int) -> int:
         """Submit one job of some seconds; return the sweep's id."""
-        case = {
-            "model": "small_cnn",
-            "dataset": "digits",
-            "strategy": "mwms_ring" if world_size > 1 else "single",
+        case: dict[str, object] = {
             "world_size": world_size,
             "global_batch_size": 32,
             "steps": self._step_count,
             "time_limit_s": 120 if self._trains else 30,
         }
+        if self._trainers is Trainers.SCRIPT:
+            case |= {"script": "train.py", "bundle_sha256": _SCRIPT.sha256, "launcher": "none"}
+        else:
+            strategy = "mwms_ring" if world_size > 1 else "single"
+            case |= {"model": "small_cnn", "dataset": "digits", "strategy": strategy}
         with writing(self.engine) as session:
+            if self._trainers is Trainers.SCRIPT:
+                add_bundle(session, _SCRIPT, now=dt.datetime.now(dt.UTC))
             planned = plan({"name": "campaign", "case": [case]})
             return submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
 
@@ -291,13 +329,13 @@ def chaos_farm(
     *,
     plant: str | None = None,
     number: int = 0,
-    trains: bool = False,
+    trainers: Trainers = Trainers.FAKE,
 ) -> Iterator[ChaosFarm]:
     """Run a farm on a database of its own for the length of a block."""
     with ExitStack() as stack:
         with _MIGRATING:
             url = stack.enter_context(server.database(is_migrated=True))
-        farm = ChaosFarm(home, database_url=url, plant=plant, number=number, trains=trains)
+        farm = ChaosFarm(home, database_url=url, plant=plant, number=number, trainers=trainers)
         try:
             farm.start()
             yield farm

@@ -248,7 +248,15 @@ def test_farms_keep_their_promises_whatever_strikes_them(
 @pytest.mark.timeout(600)
 def test_a_farm_with_real_trainers_keeps_them_too(tmp_path: Path) -> None:
     """The lease is longer, since imports and first steps of all share the cores."""
-    command = [sys.executable, "-m", "tests.chaos", "--tensorflow", "--faults", str(len(TRAINING))]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.chaos",
+        "--trainers",
+        "tensorflow",
+        "--faults",
+        str(len(TRAINING)),
+    ]
     command += [f"--only={name}" for name in TRAINING]
     command += ["--seed", str(SEED), "--keep", str(tmp_path)]
     environment = {**os.environ, "FARM_CHAOS_LEASE_S": "30"}
