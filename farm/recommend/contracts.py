@@ -38,13 +38,17 @@ class Question:
     `strategies`, `world_sizes` and `instance_types` narrow down gangs, and the last one machine
     too; one machine is always considered, since it is what every gang has to beat. World sizes
     that are named are considered even if they were never measured. None for the model and the data
-    set is enough where the origin has one workload. With `target_accuracy_ratio` the training
-    lasts until that accuracy is reached, and `epochs` is not looked at.
+    set is enough where the origin has one workload. `script` stands for both: a user's script, in
+    the newest version that was measured, or in that of `script_sha256`. With
+    `target_accuracy_ratio` the training lasts until that accuracy is reached, and `epochs` is not
+    looked at.
     """
 
     origin: str = "farm"
     model: str | None = None
     dataset: str | None = None
+    script: str | None = None
+    script_sha256: str | None = None
     training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
     global_batch_size: int
     one_way_delay_s: float = 0.0
@@ -68,6 +72,10 @@ class Question:
             if (value := getattr(self, name)) is not None:
                 is_nothing = 0 <= value < _RESOLUTIONS.get(name, 0.0)
                 object.__setattr__(self, name, 0.0 if is_nothing else canonical(value))
+        if self.script is not None and self.model is not None:
+            raise InvalidSpec("script", self.script, "either script or model, not both")
+        if self.script is None and self.script_sha256 is not None:
+            raise InvalidSpec("script_sha256", self.script_sha256, "nothing without script")
         if self.global_batch_size < 1:
             raise InvalidSpec("global_batch_size", self.global_batch_size, "at least 1")
         if not self.one_way_delay_s >= 0:

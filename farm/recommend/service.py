@@ -19,6 +19,7 @@ from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
+from farm.store.measurements.scripts import measured_script, others_warning
 from farm.text.nouns import counted
 
 FARM = "farm"  # the origin of our own measurements, which exists even before the first
@@ -44,6 +45,7 @@ def recommend(
         NotFound: there is no measurement of that origin.
         InvalidSpec: the question leaves open which of several workloads is meant.
     """
+    question, about_script = _of_script(session, question)
     question, knowledge = settle(session, question, memory)
     evidence = knowledge.evidence.get(question.training_pass, ())
     outlying = [found.message for one in knowledge.comparisons.values() for found in one.outlying]
@@ -72,7 +74,12 @@ def recommend(
     )
     return dataclasses.replace(
         answer,
-        warnings=(*outlying, *answer.warnings, *_not_compared(answer, evidence, knowledge)),
+        warnings=(
+            *about_script,
+            *outlying,
+            *answer.warnings,
+            *_not_compared(answer, evidence, knowledge),
+        ),
         is_preliminary=any(fitted.is_awaited for fitted in models.used.values()),
     )
 
@@ -87,6 +94,21 @@ def _not_compared(
     return [] if said is None else [said]
 
 
+def _of_script(session: Session, question: Question) -> tuple[Question, tuple[str, ...]]:
+    """Return the question with the workload of its script, and what to say of that."""
+    if question.script is None:
+        return question, ()
+    found = measured_script(
+        session, origin=question.origin, script=question.script, sha256=question.script_sha256
+    )
+    warning = others_warning(question.script, found)
+    dataset = question.dataset or found.dataset
+    settled = dataclasses.replace(
+        question, script=None, script_sha256=None, model=found.model, dataset=dataset
+    )
+    return settled, () if warning is None else (warning,)
+
+
 def settle(
     session: Session, question: Question, memory: Memory | None
 ) -> tuple[Question, Knowledge]:
@@ -96,6 +118,7 @@ def settle(
         NotFound: there is no measurement of that origin.
         InvalidSpec: the question leaves open which of several workloads is meant.
     """
+    question, _ = _of_script(session, question)
     read: Callable[..., Knowledge] = memory.knowledge.of if memory else read_knowledge
     knowledge = read(
         session, origin=question.origin, model=question.model, dataset=question.dataset

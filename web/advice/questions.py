@@ -29,6 +29,8 @@ _TICKED = frozenset({"strategy", "instance_types", "network"})  # of which a for
 _ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
 _MODEL = parameters.text("model", "Needed where the origin has several.")
 _DATASET = parameters.text("dataset", "Needed where the origin has several.")
+_SCRIPT = parameters.text("script", "Of your own, instead of `model`: its newest version.")
+_SCRIPT_SHA256 = parameters.text("script_sha256", "Another version of `script`.")
 _PASS = parameters.one_of("pass", "`forward_backward` by default.", TrainingPass)
 _BATCH_SIZE = parameters.required_whole(
     "global_batch_size", "Examples in one step of the whole gang.", high=MAX_GLOBAL_BATCH_SIZE
@@ -64,7 +66,19 @@ _DEADLINE = parameters.number("deadline_s", "The longest it may take.", low=0.0,
 _ACCURACY = parameters.number("min_accuracy", "A ratio it must reach.", low=0.0, high=1.0)
 _MACHINES = parameters.whole("machines", "How many are at hand.", high=MAX_WORLD_SIZE)
 QUESTION = (
-    *(_ORIGIN, _MODEL, _DATASET, _PASS, _BATCH_SIZE, _DELAY, _JITTER, _BANDWIDTH, _LOSS),
+    *(
+        _ORIGIN,
+        _MODEL,
+        _DATASET,
+        _SCRIPT,
+        _SCRIPT_SHA256,
+        _PASS,
+        _BATCH_SIZE,
+        _DELAY,
+        _JITTER,
+        _BANDWIDTH,
+        _LOSS,
+    ),
     *(_EPOCHS, _TARGET, _STRATEGY, _WORLD_SIZES, _INSTANCE_TYPES, _NETWORK),
 )
 OBJECTIVE = (_ALPHA, _BETA, _BUDGET, _DEADLINE, _ACCURACY, _MACHINES, PRICES)
@@ -82,6 +96,8 @@ def read_question(given: Given) -> Question:
         origin=given[_ORIGIN] or "farm",
         model=given[_MODEL],
         dataset=given[_DATASET],
+        script=given[_SCRIPT],
+        script_sha256=given[_SCRIPT_SHA256],
         training_pass=given[_PASS] or TrainingPass.FORWARD_BACKWARD,
         global_batch_size=given[_BATCH_SIZE],
         one_way_delay_s=given[_DELAY] / 1000,

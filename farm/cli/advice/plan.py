@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +39,8 @@ def _grid_options(command: _F) -> _F:
         click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
         click.option("--model", help="Only this; needed where nothing is measured yet."),
         click.option("--dataset", help="Only this; needed where nothing is measured yet."),
+        click.option("--script", help="Of your own, instead of --model: its newest version."),
+        click.option("--script-sha256", metavar="DIGITS", help="Another version of --script."),
         click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
         click.option("--world-sizes", help="Such as 1,2,4,8; those that were measured."),
         click.option("--global-batch-sizes", help="Such as 64,256; those that were measured."),
@@ -98,6 +101,8 @@ def plan(
     origin: str,
     model: str | None,
     dataset: str | None,
+    script: str | None,
+    script_sha256: str | None,
     fingerprint: str | None,
     prices_file: Path | None,
     region: str | None,
@@ -118,6 +123,8 @@ def plan(
     loaded = settings()
     task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
     with store(loaded) as engine:
+        if script is not None:
+            task = _of_script(engine, origin, task, script=script, sha256=script_sha256)
         known = _known(engine, origin, task, fingerprint)
     planned = make_plan(known, task, catalogue=catalogue())
     _print(planned, origin, task, out=out, as_json=as_json)
@@ -160,6 +167,18 @@ def _task(
         beta=choice["beta"],
         seed=choice["seed"],
     )
+
+
+def _of_script(engine: Any, origin: str, task: Task, *, script: str, sha256: str | None) -> Task:
+    """Return the task for a script of the user's, and say which versions it leaves out."""
+    from farm.store.engine import reading
+    from farm.store.measurements.scripts import measured_script, others_warning
+
+    with reading(engine) as session:
+        found = measured_script(session, origin=origin, script=script, sha256=sha256)
+    if warning := others_warning(script, found):
+        click.echo(f"farm: {warning}", err=True)
+    return dataclasses.replace(task, model=found.model, dataset=found.dataset)
 
 
 def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> KnownMeasurements:

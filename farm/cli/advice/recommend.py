@@ -67,6 +67,8 @@ def _question_options(command: _F) -> _F:
     options = (
         click.option("--model", help="May be left out where the origin has one workload."),
         click.option("--dataset", help="May be left out where the origin has one workload."),
+        click.option("--script", help="Of your own, instead of --model: its newest version."),
+        click.option("--script-sha256", metavar="DIGITS", help="Another version of --script."),
         click.option(
             "--pass",
             "training_pass",
