@@ -43,7 +43,7 @@ test: $(VENV)/installed-dev
 
 # Every test. Those that measure time have the cores to themselves. What needs root or a browser is
 # skipped, with its reason, where there is none.
-test-all: $(VENV)/installed-dev
+test-all: $(VENV)/installed-examples
 	$(BIN)/pytest $(IN_PARALLEL) -m "not alone and $(EVERYWHERE)"
 	$(BIN)/pytest -m "alone and $(EVERYWHERE)"
 	$(BIN)/pytest -m "root or browser"
@@ -121,6 +121,12 @@ $(VENV)/installed-run $(VENV)/installed-dev: pyproject.toml
 	@echo 'Installing into $(VENV); the first time takes minutes, mostly for TensorFlow'
 	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@ $(ALSO)
+
+# pyproject.toml says why tf_keras comes without what it requires.
+$(VENV)/installed-examples: $(VENV)/installed-dev
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[examples]'
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps 'tf_keras>=2.21,<2.22'
+	@touch $@
 
 # TensorFlow 2.21 has wheels for Python 3.11 to 3.13. Debian ships Python without the module that
 # puts pip into a virtual environment, so a Python that has it is preferred.
