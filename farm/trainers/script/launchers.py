@@ -58,16 +58,27 @@ class ScriptLauncher:
 
 def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:
     host, _, port = go.cluster[_WORKER][0].rpartition(":")
-    rank = str(assignment.rank)
+    rank, world_size = str(assignment.rank), str(len(go.cluster[_WORKER]))
     return {
         "MASTER_ADDR": host.strip("[]"),
         "MASTER_PORT": port,
         "RANK": rank,
-        "WORLD_SIZE": str(len(go.cluster[_WORKER])),
+        "WORLD_SIZE": world_size,
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "GROUP_RANK": rank,
-        "NODE_RANK": rank,
+        "GROUP_WORLD_SIZE": world_size,
+        "ROLE_NAME": "default",
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": world_size,
+        "NODE_RANK": rank,  # not torchrun's, but read by Lightning
+        # Lightning takes the ranks from this environment only if there is a run's name. Otherwise a
+        # script that asks it for two devices starts ranks beside these, and waits for them forever.
+        "TORCHELASTIC_RUN_ID": "benchfarm",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         # Else gloo takes what the host's name stands for, which often is 127.0.1.1.
         "GLOO_SOCKET_IFNAME": assignment.interface,
         "NCCL_SOCKET_IFNAME": f"={assignment.interface}",  # not all that begin like it
