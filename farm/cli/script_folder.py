@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from farm.text.display import byte_count
 _IGNORE_FILE = ".farmignore"
 _LEFT_OUT = ("__pycache__", "node_modules", "*.pyc", "*.pem", "*.key", "id_rsa*", "id_ed25519*")
 _NAMED = 3  # of the largest files
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+# Meanwhile the module is `__main__`, where its classes are found when they are pickled.
+_STARTER = "import runpy\n\nrunpy.run_module({module!r}, run_name='__main__', alter_sys=True)\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,37 @@ def find_script(given: Path) -> FoundScript:
     name = script.relative_to(folder).as_posix()
     if not is_script_path(name):
         raise InvalidSpec("script", name, SCRIPT_PATH)
+    return FoundScript(name, _bundle(_contents(script, folder)))
+
+
+def find_module(module: str) -> FoundScript:
+    """Read what `python -m MODULE` runs in the working folder, with all that is in the folder.
+
+    A script is added that starts the module as Python itself does.
+
+    Raises:
+        InvalidSpec: the folder has no such module; else as for a script.
+    """
+    folder = Path.cwd().resolve()
+    inside = folder.joinpath(*module.split("."))
+    files = (inside.with_name(f"{inside.name}.py"), inside / "__main__.py")
+    found = next((file for file in files if file.is_file()), None)
+    if found is None or not _MODULE.fullmatch(module):
+        raise InvalidSpec("COMMAND", f"-m {module}", f"a module in {folder}")
+    starter = f"run-{module.replace('.', '-')}.py"
+    if not is_script_path(starter) or (folder / starter).exists():
+        raise InvalidSpec("COMMAND", f"-m {module}", f"a module whose {starter} can be added here")
+    content = _STARTER.format(module=module).encode()
+    return FoundScript(starter, _bundle({**_contents(found, folder), starter: content}))
+
+
+def _bundle(files: Mapping[str, bytes]) -> ScriptBundle:
+    bundle = ScriptBundle(dict(sorted(files.items())))
+    _refuse_too_large({path: len(content) for path, content in files.items()}, len(bundle.archive))
+    return bundle
+
+
+def _contents(script: Path, folder: Path) -> dict[str, bytes]:
     files = {}
     for file in files_of(script, folder):
         path = file.relative_to(folder).as_posix()
@@ -65,9 +100,7 @@ def find_script(given: Path) -> FoundScript:
         except OSError as error:
             expected = f"a file that can be read ({error.strerror}), or its name in {_IGNORE_FILE}"
             raise InvalidSpec("script", str(file), expected) from None
-    bundle = ScriptBundle(files)
-    _refuse_too_large({path: len(content) for path, content in files.items()}, len(bundle.archive))
-    return FoundScript(name, bundle)
+    return files
 
 
 def with_bundles(sweep: object) -> tuple[object, list[FoundScript]]:

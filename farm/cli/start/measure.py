@@ -13,7 +13,7 @@ import click
 
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import whole_numbers
-from farm.cli.script_folder import FoundScript, find_script
+from farm.cli.script_folder import FoundScript, find_module, find_script
 from farm.cli.session import ring, settings, store
 from farm.cli.start.demonstration import check_abilities, demonstrate, print_results
 from farm.cli.start.up import to_stderr
@@ -95,19 +95,19 @@ def measure(
 ) -> None:
     """Measure a training script of your own on each number of ranks, and say what is worth it.
 
-    COMMAND is `python SCRIPT ARGS...`. Words in braces are filled in: {per_rank_batch_size},
-    {global_batch_size}, {world_size}, {rank}, {seed}, {data_dir} and your own --parameter. The
-    steps of PyTorch optimizers and of Keras' fit are noticed; other scripts call benchfarm.step()
-    after each. After the warm-up and the timed steps each rank is ended. The interpreter is the
-    farm's own, so that what SCRIPT imports must be installed beside it.
+    COMMAND is `python SCRIPT ARGS...`, or `python -m MODULE ARGS...` of a module in this folder.
+    Words in braces are filled in: {per_rank_batch_size}, {global_batch_size}, {world_size}, {rank},
+    {seed}, {data_dir} and your own --parameter. The steps of PyTorch optimizers and of Keras' fit
+    are noticed; other scripts call benchfarm.step() after each. After the warm-up and the timed
+    steps each rank is ended. The interpreter is the farm's own, so that what SCRIPT imports must be
+    installed beside it.
 
     A farm of its own runs on this machine meanwhile, one agent a rank, unless `farm up` runs one in
     FARM_HOME already; all results stay there. Exit status: 0 every job succeeded, 1 one failed, 2
     wrong usage.
     """
     loaded = settings()
-    script, args = _script_of(command)
-    found = find_script(script)
+    found, args = _script_of(command)
     case: dict[str, Any] = {
         "script": found.name,
         "bundle_sha256": found.bundle.sha256,
@@ -198,14 +198,17 @@ def _farm(loaded: Settings, cores: list[tuple[int, ...]], *, signals: StopSignal
     return EmbeddedFarm(loaded, sites=sites, signals=signals, report=to_stderr)
 
 
-def _script_of(command: tuple[str, ...]) -> tuple[Path, list[str]]:
-    """Return the script and its arguments; `python` means this farm's interpreter."""
+def _script_of(command: tuple[str, ...]) -> tuple[FoundScript, list[str]]:
+    """Return what the command runs, and its arguments; `python` means this farm's interpreter."""
     words = list(command)
     if words[0] in _INTERPRETERS:
         words = words[1:]
+        if words[:1] == ["-m"] and len(words) > 1:
+            return find_module(words[1]), words[2:]
     if not words or words[0].startswith("-") or not words[0].endswith(".py"):
-        raise InvalidSpec("COMMAND", " ".join(command), "python SCRIPT.py ARGS...")
-    return Path(words[0]), words[1:]
+        expected = "python SCRIPT.py ARGS... or python -m MODULE ARGS..."
+        raise InvalidSpec("COMMAND", " ".join(command), expected)
+    return find_script(Path(words[0])), words[1:]
 
 
 def _numbers(option: str, text: str, *, most: int) -> list[int]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from farm.cli import script_folder
-from farm.cli.script_folder import find_script, with_bundles
+from farm.cli.script_folder import find_module, find_script, with_bundles
 from farm.errors import InvalidSpec
+
+REPOSITORY = Path(__file__).parents[3]
 
 
 def written(folder: Path, *names: str) -> Path:
@@ -132,3 +135,50 @@ def test_what_is_no_script_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "a b.py").write_text("")
     with pytest.raises(InvalidSpec, match="script"):
         find_script(tmp_path / name)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_module_is_started_by_a_script_beside_its_package(own: Path) -> None:
+    written(own, "net/__init__.py", "net/train.py", "net/__main__.py", "data.csv")
+    found = find_module("net.train")
+    assert found.name == "run-net-train.py"
+    assert set(found.bundle.files) == {
+        *("data.csv", "run-net-train.py", "net/__init__.py", "net/__main__.py", "net/train.py")
+    }
+    assert find_module("net").name == "run-net.py"
+
+
+def test_a_module_runs_as_python_itself_runs_it(own: Path) -> None:
+    written(own, "net/__init__.py")
+    text = (
+        "import pickle, sys\nfrom . import __name__ as package\nclass Own: pass\n"
+        "pickle.dumps(Own())\nprint(__name__, __spec__.name, package, *sys.argv[1:])"
+    )
+    (own / "net/__init__.py").write_text("")
+    (own / "net/train.py").write_text(text)
+    found = find_module("net.train")
+    script = own / found.name
+    script.write_bytes(found.bundle.files[found.name])
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchfarm.run", str(script), "--width", "3"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert ran.stdout == "__main__ net.train net --width 3\n"
+
+
+@pytest.mark.parametrize("name", ["absent", "net.absent", "torch.nn", "", "..own.net", "net/train"])
+def test_what_is_no_module_of_the_folder_is_refused(name: str, own: Path) -> None:
+    written(own, "net/__init__.py", "net/train.py")
+    with pytest.raises(InvalidSpec, match="a module in"):
+        find_module(name)
