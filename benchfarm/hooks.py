@@ -14,12 +14,14 @@ Scripts with steps of another kind call `benchfarm.step`.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
 
@@ -49,6 +51,7 @@ def install(marks: Marks) -> None:
     keras = KerasHook(marks, stepper)
     then: dict[str, Callable[[ModuleType], None]] = {
         "torch.optim.optimizer": TorchHook(marks, stepper).install,
+        "torch.multiprocessing.spawn": functools.partial(refuse_own_ranks, marks),
         **dict.fromkeys(_KERAS_MODULES, keras.install),
     }
     for name, hook in then.items():
@@ -57,6 +60,7 @@ def install(marks: Marks) -> None:
             hook(sys.modules[name])
     sys.meta_path.insert(0, ImportWatch(then))
     marks.before_end = finish_device_work
+    follow_exec(marks)
 
 
 def finish_device_work() -> None:
@@ -68,6 +72,50 @@ def finish_device_work() -> None:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         cuda.synchronize()
+
+
+def refuse_own_ranks(marks: Marks, module: ModuleType) -> None:
+    """Have a rank fail that waits for processes which are to train in its place.
+
+    Their steps would not be seen, and the farm would wait for the first one until it gives up.
+    """
+    original = module.start_processes
+
+    @functools.wraps(original)
+    def start_processes(
+        fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *others: Any, **named: Any
+    ) -> Any:
+        if join and "RANK" in os.environ and not marks.is_begun:
+            raise RuntimeError(
+                "this process is one rank, whose steps are watched: expected it to train as under "
+                f"torchrun, got torch.multiprocessing.spawn of {nprocs}"
+            )
+        return original(fn, args, nprocs, join, *others, **named)
+
+    module.start_processes = start_processes  # type: ignore[attr-defined]
+
+
+def follow_exec(marks: Marks) -> None:
+    """Watch a script, too, that replaces its process by Python with a script, mostly itself.
+
+    Scripts do so to change variables that libraries read as they are loaded.
+    """
+    original = os.execve
+
+    def execve(path: Any, args: Any, env: Any) -> Any:
+        words = list(args)
+        if path != sys.executable or len(words) < 2 or not Path(os.fsdecode(words[1])).is_file():
+            return original(path, args, env)
+        with marks.handed_on() as variables:
+            if variables:
+                words[1:1] = ["-m", "benchfarm.run"]
+            return original(path, words, {**env, **variables})
+
+    def execv(path: Any, args: Any) -> Any:
+        return execve(path, args, os.environ)
+
+    # The others of their family call these.
+    os.execv, os.execve = execv, execve  # type: ignore[assignment]
 
 
 class Stepper:

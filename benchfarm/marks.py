@@ -14,6 +14,7 @@ import signal
 import stat
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Callable, SupportsFloat, SupportsInt
 
 FD_VARIABLE = "FARM_MARKS_FD"
@@ -53,6 +54,31 @@ class Marks:
         self._lock = threading.RLock()
         self.before_end: Callable[[], None] = lambda: None
         os.register_at_fork(after_in_child=self._close)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a step has been marked."""
+        return self._count > 0
+
+    @contextlib.contextmanager
+    def handed_on(self) -> Iterator[dict[str, str]]:
+        """Yield the variables by which another program in this process finds the pipes.
+
+        There are none if steps are marked already: it would begin with the first again. The block
+        is left only if the program did not start.
+        """
+        fds = {FD_VARIABLE: self._fd, GO_ON_VARIABLE: self._go_on_fd}
+        if self._fd is None or self.is_begun:
+            fds = {}
+        found = {name: fd for name, fd in fds.items() if fd is not None}
+        for fd in found.values():
+            os.set_inheritable(fd, True)
+        try:
+            told = {name: str(fd) for name, fd in found.items()}
+            yield {**told, LAST_MARK_VARIABLE: str(self._last_mark)} if told else {}
+        finally:
+            for fd in found.values():
+                os.set_inheritable(fd, False)
 
     @property
     def next_is_last(self) -> bool:

@@ -219,6 +219,40 @@ def test_only_the_process_that_was_started_writes(tmp_path: Path) -> None:
     assert (ended.status, ended.output) == (0, "0\n0\n0\n")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "os.execv(sys.executable, [sys.executable, *sys.argv, 'again'])",
+        "os.execvp(sys.executable, [sys.executable, *sys.argv, 'again'])",
+        "os.execle(sys.executable, sys.executable, *sys.argv, 'again', dict(os.environ))",
+    ],
+)
+def test_a_script_that_starts_itself_anew_is_still_watched(call: str, tmp_path: Path) -> None:
+    text = f"""
+        import os, sys, benchfarm
+        if "again" not in sys.argv:
+            {call}
+        print(sys.argv[1:], flush=True)
+        while True:
+            benchfarm.step()
+        """
+    ended = run_script(write_script(tmp_path, text), "--lr", "0.1", last_mark=3)
+
+    assert (ended.status, ended.output) == (0, "['--lr', '0.1', 'again']\n")
+    assert ended.numbers() == [1, 2, 3]
+
+
+def test_a_program_that_takes_the_place_of_a_script_gets_no_pipe(tmp_path: Path) -> None:
+    text = """
+        import os, sys
+        told = "import os; print([name for name in os.environ if name.startswith('FARM_')])"
+        os.execv(sys.executable, [sys.executable, "-c", told])
+        """
+    ended = run_script(write_script(tmp_path, text), last_mark=3)
+
+    assert (ended.status, ended.output, ended.marks) == (0, "[]\n", [])
+
+
 @pytest.mark.parametrize("action", ["SIG_DFL", "SIG_IGN"])
 def test_a_reader_that_goes_away_ends_nothing(action: str, tmp_path: Path) -> None:
     script = write_script(

@@ -141,3 +141,24 @@ def test_ranks_end_at_the_same_step(tmp_path: Path) -> None:
 
     assert [one.status for one in ended] == [0, 0], [one.error for one in ended]
     assert [one.numbers() for one in ended] == [list(range(1, 8))] * 2
+
+
+OWN_RANKS = """
+import sys, torch
+def train(rank):
+    print("trains")
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, nprocs=2)
+"""
+
+
+@pytest.mark.parametrize("rank", ["0", None])
+def test_a_rank_that_spawns_ranks_of_its_own_says_so_at_once(
+    rank: str | None, tmp_path: Path
+) -> None:
+    environment = {} if rank is None else {"RANK": rank}
+    ended = run_script(write_script(tmp_path, OWN_RANKS), environment=environment)
+
+    assert ended.status == (0 if rank is None else 1)
+    assert ended.output.count("trains") == (2 if rank is None else 0)
+    assert ("got torch.multiprocessing.spawn of 2" in ended.error) == (rank is not None)
