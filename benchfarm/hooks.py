@@ -87,8 +87,8 @@ def refuse_own_ranks(marks: Marks, module: ModuleType) -> None:
     ) -> Any:
         if join and "RANK" in os.environ and not marks.is_begun:
             raise RuntimeError(
-                "this process is one rank, whose steps are watched: expected it to train as under "
-                f"torchrun, got torch.multiprocessing.spawn of {nprocs}"
+                "torch.multiprocessing.spawn: expected this process to train as one rank, as under "
+                f"torchrun, got {nprocs} processes of its own, whose steps are not seen"
             )
         return original(fn, args, nprocs, join, *others, **named)
 

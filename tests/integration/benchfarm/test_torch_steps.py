@@ -161,4 +161,4 @@ def test_a_rank_that_spawns_ranks_of_its_own_says_so_at_once(
 
     assert ended.status == (0 if rank is None else 1)
     assert ended.output.count("trains") == (2 if rank is None else 0)
-    assert ("got torch.multiprocessing.spawn of 2" in ended.error) == (rank is not None)
+    assert ("got 2 processes of its own" in ended.error) == (rank is not None)
