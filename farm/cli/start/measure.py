@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +137,7 @@ def measure(
             f"COMMAND has none of {', '.join(f'{{{name}}}' for name in _TOLD)}: each rank is taken "
             "to compute its share of the batch"
         )
-    show = _print_json if as_json else print_results
+    show = _print_json if as_json else _print_text
     if is_held(loaded.home):
         to_stderr(f"on the farm that runs in {loaded.home}")
         ctx.exit(0 if _on_running_farm(loaded, planned, found.bundle, show=show) else 1)
@@ -254,6 +254,25 @@ def _print_plan(found: FoundScript, jobs: list[str], *, as_json: bool) -> None:
         click.echo(f"  {command}")
 
 
+def warnings_of(measured: Iterable[MeasurementRow]) -> list[str]:
+    """Say of which jobs the ranks did not train together, as with Keras 3 on several machines."""
+    return [
+        f"{m.world_size} ranks sent each other nothing, so each trained alone: {m.model}"
+        for m in measured
+        if m.world_size > 1 and m.sent_bytes_per_step == 0.0
+    ]
+
+
+def _print_text(engine: sa.Engine, sweep_id: int) -> None:
+    print_results(engine, sweep_id)
+    with reading(engine) as session:
+        measured = list_measurements(
+            session, MeasurementFilter(sweep_id=sweep_id), limit=_MOST_JOBS
+        )
+    for warning in dict.fromkeys(warnings_of(measured)):
+        click.echo(f"\nWarning: {warning}")
+
+
 def _print_json(engine: sa.Engine, sweep_id: int) -> None:
     """Print the one object of the command: its jobs, what is recommended, and what is doubtful."""
     with reading(engine) as session:
@@ -262,7 +281,8 @@ def _print_json(engine: sa.Engine, sweep_id: int) -> None:
         measured = {m.job_id: m for m in list_measurements(session, which, limit=_MOST_JOBS)}
         answers = answers_for(session, sweep_id)
     best = next((a for a in answers if a.answer.recommended is not None), None)
-    doubts = [w for a in answers for w in (*a.answer.cautions, *a.answer.warnings)]
+    doubts = warnings_of(measured.values())
+    doubts += [w for a in answers for w in (*a.answer.cautions, *a.answer.warnings)]
     print_json(
         {
             "sweep_id": sweep_id,
