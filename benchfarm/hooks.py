@@ -8,7 +8,8 @@ has imported it. A script without these frameworks pays a look into a dictionary
 - Keras 2 and 3: a step is the end of a training batch in `fit`. With `steps_per_execution` it is
   one of these executions. A loop over `train_on_batch` or a GradientTape is not seen.
 
-Scripts with steps of another kind call `benchfarm.step`.
+Scripts with steps of another kind call `benchfarm.step`. A script that replaces its process by
+itself (os.exec) is watched further; one that leaves the training to processes that it spawns fails.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("rank", ["0", None])
+@pytest.mark.parametrize("rank", ["0", pytest.param(None, marks=pytest.mark.slow)])
 def test_a_rank_that_spawns_ranks_of_its_own_says_so_at_once(
     rank: str | None, tmp_path: Path
 ) -> None:
