@@ -72,8 +72,8 @@ def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world_size,
         "NODE_RANK": rank,  # not torchrun's, but read by Lightning
-        # Lightning takes the ranks from this environment only if there is a run's name. Otherwise a
-        # script that asks it for two devices starts ranks beside these, and waits for them forever.
+        # Without the name of a run Lightning counts ranks by the script's devices and num_nodes, and
+        # waits forever for those that nobody starts.
         "TORCHELASTIC_RUN_ID": "benchfarm",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
