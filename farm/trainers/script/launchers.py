@@ -72,7 +72,7 @@ def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world_size,
         "NODE_RANK": rank,  # not torchrun's, but read by Lightning
-        # Without the name of a run Lightning counts ranks by the script's devices and num_nodes, and
+        # Without the name of a run Lightning counts ranks by its devices and num_nodes, and
         # waits forever for those that nobody starts.
         "TORCHELASTIC_RUN_ID": "benchfarm",
         "TORCHELASTIC_RESTART_COUNT": "0",
