@@ -15,7 +15,9 @@ itself (os.exec) is watched further; one that leaves the training to processes t
 from __future__ import annotations
 
 import functools
+import math
 import os
+import re
 import sys
 import time
 import weakref
@@ -42,6 +44,7 @@ _ACCURACIES = (
     *("accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy"),
     "binary_accuracy",
 )
+_BITS = re.compile(r"\d+$")  # of a type's name, such as float32
 # Reading a value may wait for the device. No more than this share of the time goes into it.
 _READING_SHARE = 0.01
 
@@ -170,7 +173,8 @@ class TorchHook:
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self._stepper.counts(optimizer):
-            self._marks.hooked_step()
+            size = None if self._marks.is_begun else _size_of_torch(optimizer)
+            self._marks.hooked_step(size=size)
 
 
 class KerasHook:
@@ -193,11 +197,11 @@ class KerasHook:
         @functools.wraps(original)
         def on_train_batch_end(callbacks: Any, batch: Any, logs: Any = None) -> None:
             original(callbacks, batch, logs)
-            self._after_batch(logs)
+            self._after_batch(callbacks, logs)
 
         callback_list.on_train_batch_end = on_train_batch_end
 
-    def _after_batch(self, logs: Any) -> None:
+    def _after_batch(self, callbacks: Any, logs: Any) -> None:
         # All of Keras is one: `fit` makes a new CallbackList each time.
         if not self._stepper.counts(self):
             return
@@ -209,7 +213,38 @@ class KerasHook:
             accuracy = number(next((logs[name] for name in _ACCURACIES if name in logs), None))
             ended_s = time.monotonic()
             self._next_reading_s = ended_s + (ended_s - begun_s) / _READING_SHARE
-        self._marks.hooked_step(loss, accuracy)
+        size = None if self._marks.is_begun else _size_of_keras(callbacks)
+        self._marks.hooked_step(loss, accuracy, size)
+
+
+def _size_of_torch(optimizer: Any) -> tuple[int, int] | None:
+    """Return how many numbers the optimizer trains, over all ranks, and their bytes.
+
+    None: that is not known. FSDP's first version knows of the others' shards only inside.
+    """
+    try:
+        trained = {id(p): p for group in optimizer.param_groups for p in group["params"]}.values()
+        if any(hasattr(parameter, "_local_shard") for parameter in trained):
+            return None
+        counted = [(p.numel(), p.element_size()) for p in trained if p.requires_grad]
+        return sum(n for n, _ in counted), sum(n * size for n, size in counted)
+    except Exception:  # whatever stands in the place of parameters
+        return None
+
+
+def _size_of_keras(callbacks: Any) -> tuple[int, int] | None:
+    """Return how many numbers the model trains, and their bytes. None: that is not known."""
+    try:
+        model = getattr(callbacks, "_model", None) or callbacks.model
+        count = byte_count = 0
+        for weight in model.trainable_weights:
+            here = math.prod(map(int, weight.shape))
+            bits = _BITS.search(str(getattr(weight.dtype, "name", weight.dtype)))
+            count += here
+            byte_count += here * int(bits.group()) // 8  # type: ignore[union-attr] # caught
+    except Exception:  # whatever stands in the place of a model
+        return None
+    return count, byte_count
 
 
 class ImportWatch(MetaPathFinder):

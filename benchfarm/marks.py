@@ -102,16 +102,29 @@ class Marks:
         if self._fd is not None and not is_marked:
             self._mark(_whole(examples), number(loss), number(accuracy))
 
-    def hooked_step(self, loss: float | None = None, accuracy: float | None = None) -> None:
+    def hooked_step(
+        self,
+        loss: float | None = None,
+        accuracy: float | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
         """Mark a step that a framework's hook saw, unless the script tells of its steps itself.
+
+        `size`: how many numbers are trained, and how many bytes they have.
 
         Raises:
             TrainingOver: this was the last mark, or that is past.
         """
         if not self._is_explicit and self._fd is not None:
-            self._mark(None, loss, accuracy)
+            self._mark(None, loss, accuracy, size)
 
-    def _mark(self, examples: int | None, loss: float | None, accuracy: float | None) -> None:
+    def _mark(
+        self,
+        examples: int | None,
+        loss: float | None,
+        accuracy: float | None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
         with self._lock:
             is_past = 0 < self._last_mark <= self._count
             if not is_past:
@@ -123,6 +136,7 @@ class Marks:
                         "examples": examples,
                         "loss": _json_number(loss),
                         "accuracy": _json_number(accuracy),
+                        **({"size": size} if size is not None else {}),
                     }
                 )
             is_over = self._fd is not None and self._count == self._last_mark

@@ -88,6 +88,8 @@ class StepMark:
     number: int
     at_s: float
     loss: float | None
+    parameter_count: int | None = None
+    parameter_bytes: int | None = None
 
 
 def run_script(
@@ -336,13 +338,20 @@ def _mark(text: bytes) -> StepMark:
     try:
         told = json.loads(text)
         loss = told["loss"]
+        count, byte_count = map(_natural, told.get("size") or (None, None))
         return StepMark(
             number=int(told["mark"]),
             at_s=float(told["monotonic_s"]),
             loss=None if loss is None else float(loss),
+            parameter_count=count,
+            parameter_bytes=byte_count,
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return StepMark(number=0, at_s=0.0, loss=None)  # in no order
+
+
+def _natural(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 2**53 else None
 
 
 def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) -> TrainerResult:
@@ -374,8 +383,8 @@ def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) ->
             running.cpu_s()
             line.emit(
                 Started(
-                    parameter_count=None,
-                    gradient_bytes=None,
+                    parameter_count=mark.parameter_count,
+                    gradient_bytes=mark.parameter_bytes,
                     connect_s=0.0,
                     first_step_s=mark.at_s - running.started_s,
                 )

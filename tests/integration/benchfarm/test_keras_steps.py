@@ -53,6 +53,8 @@ def test_each_training_batch_of_fit_is_a_mark(tmp_path: Path) -> None:
 
     assert (ended.status, ended.output) == (0, ""), ended.error
     assert ended.numbers() == list(range(1, 14))
+    assert ended.marks[0]["size"] == [8 * 2 + 2, 4 * (8 * 2 + 2)]
+    assert "size" not in ended.marks[1]
     for mark in (ended.marks[0], ended.marks[-1]):
         assert mark["loss"] > 0
         assert 0 <= mark["accuracy"] <= 1

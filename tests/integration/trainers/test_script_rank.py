@@ -127,7 +127,9 @@ def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Pa
         both = results(trainers)
         assert trainers[0].seen(Ready)[0].framework.startswith("torch 2.")
         assert [trainer.exit_code() for trainer in trainers] == [0, 0]
+        [first, _] = [trainer.seen(Started)[0] for trainer in trainers]
     gradient_bytes = 4 * (256 * 512 + 512 + 512 * 10 + 10)
+    assert (first.parameter_count, first.gradient_bytes) == (gradient_bytes // 4, gradient_bytes)
     theory = ring_all_reduce(2, gradient_bytes)
     for result in both:
         assert result.payload_tx_bytes is not None
@@ -230,6 +232,7 @@ def test_a_script_that_ignores_its_end_is_measured_all_the_same(tmp_path: Path) 
         b'{"mark": 1, "monotonic_s": 1e300, "loss": null}\n',
         b'{"mark": 7, "monotonic_s": 1.0, "loss": null}\n',
         b'{"mark": "x", "monotonic_s": [], "loss": null}\n',
+        b'{"mark": 1, "monotonic_s": 1.0, "loss": null, "size": 3}\n',
         b"[" * 5000 + b"\n",
     ],
 )
