@@ -48,6 +48,7 @@ BENCHMARKS = (
     "scale",
     "evaluation",
     "overhead",
+    "scripts",
     "sampler",
     "precision",
 )
