@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, KnownConditions
-from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import FeatureColumns
+from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 

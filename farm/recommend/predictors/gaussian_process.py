@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import FeatureColumns
+from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import estimates
 from farm.recommend.predictors.kernel import Component, Kernel

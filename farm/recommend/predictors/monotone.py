@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.features import CONDITIONS
-from farm.recommend.predictors.cells import Cells, spread
-from farm.recommend.predictors.columns import Family, FeatureColumns
+from farm.recommend.predictors.columns import Cells, Family, FeatureColumns, spread
 from farm.recommend.predictors.estimates import Pairs, Times
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import FeatureColumns
+from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 from farm.recommend.predictors.lines import Lines

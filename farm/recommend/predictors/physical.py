@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, KnownConditions, named, plain
-from farm.recommend.predictors.cells import LEAST_WEIGHT
-from farm.recommend.predictors.columns import FeatureColumns, Names
+from farm.recommend.predictors.columns import LEAST_WEIGHT, FeatureColumns, Names
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
 from farm.recommend.predictors.least_squares import (

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from farm.recommend.predictors.cells import spread
+from farm.recommend.predictors.columns import spread
+from farm.recommend.predictors.estimates import use_one_thread
 from farm.recommend.predictors.kernel import Kernel
 from farm.recommend.predictors.points import Distances, Points
-from farm.recommend.predictors.threads import use_one_thread
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,7 @@ import pytest
 
 from farm.importers.anwar2021 import ANWAR2021
 from farm.recommend.configuration import Configuration
-from farm.recommend.predictors.cells import cells_of
-from farm.recommend.predictors.columns import FeatureColumns
+from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.ensemble import Ensemble
 from farm.recommend.predictors.lines import Lines
 from tests.synthetic_steps import configuration, measure

@@ -79,7 +79,7 @@ RULES: dict[str, set[str]] = {
     "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.kept.knowledge": PURE
     | {"farm.processes.cache", "farm.recommend", "farm.store", *STORE},
-    "farm.recommend.predictors.threads": {"numpy", "threadpoolctl"},
+    "farm.recommend.predictors.estimates": PURE | {"farm.recommend", "threadpoolctl", *MATHS},
     "farm.recommend.sweep_answers": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictions": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.service": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
