@@ -144,7 +144,8 @@ def test_a_rank_that_an_earlier_life_has_left_is_named(
         monkeypatch.setattr(f"worker_agent.supervisor.supervisor.{name}", lambda *_: 1)
     served = ServedRank(tmp_path / "served_rank")
     served.remember(7, rank=1, job_id=3)
-    config = SimpleNamespace(state_dir=tmp_path, site=None)
+    settings = SimpleNamespace(state_dir=tmp_path)
+    config = SimpleNamespace(settings=settings, site=None, trainer_user=None)
     spool = Spool(tmp_path / "spool", max_bytes=1_000_000)
     clean_up_after_crash(config, served, Journal(spool))  # type: ignore[arg-type] # all that it looks at
     spool.close()
