@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from farm.broker.plaintext import NAME as PLAINTEXT
 from farm.broker.plaintext import Plaintext, parse_plaintext
 from farm.configuration.model_files import ANY, is_file_name
+from farm.configuration.scripts import PYTHON_NAME
 from farm.configuration.spec import NETWORK_NAME
 from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id
@@ -68,6 +70,17 @@ def parse_networks(text: str) -> dict[str, str]:
     if not all(NETWORK_NAME.fullmatch(name) for name in networks):
         raise ValueError("names of letters, digits, '.', '_' and '-', each with an address")
     return networks
+
+
+def parse_pythons(text: str) -> dict[str, str]:
+    """Read "hf=/opt/hf/bin/python": names of interpreters, and where they are."""
+    pythons = parse_labels(text)
+    for name, path in pythons.items():
+        if not PYTHON_NAME.fullmatch(name) or not Path(path).is_absolute():
+            raise ValueError("names, each with the absolute path of an interpreter")
+        if not os.access(path, os.X_OK) or not Path(path).is_file():
+            raise ValueError(f"programs that may be run, which {path} is not")
+    return pythons
 
 
 def parse_models(text: str) -> frozenset[str]:
@@ -234,6 +247,14 @@ class AgentSettings:
         meaning="Folder of training scripts, Python files. Only root and the agent's user may be "
         "able to write it.",
         parse=str,
+    )
+    pythons: dict[str, str] = setting(
+        "AGENT_PYTHON_ENVIRONMENTS",
+        absent=dict,
+        meaning="Interpreters that scripts may ask for by name, such as "
+        "`hf=/opt/hf/bin/python,jax=/opt/jax/bin/python`. Nothing of Benchfarm's has to be "
+        "installed in them.",
+        parse=parse_pythons,
     )
     state_dir: Path = setting(
         "AGENT_STATE_DIR",

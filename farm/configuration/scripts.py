@@ -15,7 +15,8 @@ A script that no agent has travels with the files beside it as a bundle, see
 
     bundle:train.py@b005a2175131 --batch-size '{per_rank_batch_size}' --hidden 256
 
-Agents whose operators allow it fetch it from the server when a job needs it.
+Agents whose operators allow it fetch it from the server when a job needs it. Behind a # is the name
+of the interpreter, if it is not the agent's own: `bundle:train.py@b005a2175131#hf`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ PREFIX = "script:"
 BUNDLE_PREFIX = "bundle:"
 # The capability of agents that run bundles.
 RUNS_BUNDLES = "bundles"
+# Begins the capability of agents that have an interpreter of that name.
+PYTHON_CAPABILITY = "python:"
 OWN_DATA = "script"  # the data set of a script, which loads its own
 # By the launcher's name in a sweep: what starts the ranks of a script, as a strategy.
 LAUNCHERS: Mapping[str, StrategyFacts] = {
@@ -64,6 +67,7 @@ CASE_KEYS: Mapping[str, str] = {
     "script": "Python file, instead of `model`, `dataset` and `strategy`",
     "script_sha256": "of a file that the agents have, by which versions are told apart",
     "bundle_sha256": "of a bundle that the server has; its `script` may be in a folder of it",
+    "python": "interpreter, by a name of `AGENT_PYTHON_ENVIRONMENTS`; by default the agent's own",
     "launcher": "what the script expects: `torch` (the default), `tensorflow` or `none`",
     "args": "its arguments, a list or one text, with placeholders such as `{per_rank_batch_size}`",
     "parameters": "a table `[case.parameters]` of further placeholders, each a value or a list",
@@ -85,6 +89,7 @@ MOST_EXAMPLES = 10**12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 VERSION_DIGITS = 12
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+PYTHON_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -92,12 +97,24 @@ def script_of(model: str) -> str | None:
     """Return the file's name that a job's model stands for; None: it is no script."""
     if not model.startswith((PREFIX, BUNDLE_PREFIX)):
         return None
-    return model.partition(":")[2].partition(" ")[0].partition("@")[0]
+    return _head(model).partition(":")[2].partition("@")[0]
 
 
 def version_of(model: str) -> str:
     """Return the first digits of the sha256 that a sweep has given; empty: it has not."""
-    return model.partition(" ")[0].partition("@")[2]
+    return _head(model).partition("@")[2]
+
+
+def python_of(model: str) -> str | None:
+    """Return the name of the interpreter that runs the script; None: the agent's own."""
+    if script_of(model) is None:
+        return None
+    return model.partition(" ")[0].partition("#")[2] or None
+
+
+def _head(model: str) -> str:
+    """Return where a script comes from, its name and its version."""
+    return model.partition(" ")[0].partition("#")[0]
 
 
 def bundle_of(model: str) -> str | None:
@@ -110,12 +127,18 @@ def capability_of(name: str) -> str:
     return f"{PREFIX}{name}"
 
 
-def needed_capability(model: str) -> str | None:
-    """Return what an agent says that can run the model's script; None: it is no script."""
-    if model.startswith(BUNDLE_PREFIX):
-        return RUNS_BUNDLES
-    name = script_of(model)
-    return None if name is None else capability_of(name)
+def needed_capabilities(model: str) -> frozenset[str]:
+    """Return what an agent says that can run the model's script; nothing where it is no script."""
+    name, python = script_of(model), python_of(model)
+    if name is None:
+        return frozenset()
+    own = RUNS_BUNDLES if model.startswith(BUNDLE_PREFIX) else capability_of(name)
+    return frozenset({own} if python is None else {own, f"{PYTHON_CAPABILITY}{python}"})
+
+
+def brings_framework(capabilities: Collection[str]) -> bool:
+    """Whether jobs that ask for these have their framework from an interpreter of their own."""
+    return any(capability.startswith(PYTHON_CAPABILITY) for capability in capabilities)
 
 
 def words_of(model: str, values: Mapping[str, object]) -> list[str]:
@@ -161,7 +184,7 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
             expected = f"a placeholder of {', '.join(known)}{did_you_mean(name, known)}"
             raise InvalidSpec(f"{where}args", f"{{{name}}}", expected)
     _refuse_unused(case, parameters, used, where=where)
-    name = _read_name(case, where=where)
+    name = _read_name(case, where=where) + _read_python(case, where=where)
     data = OWN_DATA
     if (count := case.get("examples_per_epoch")) is not None:
         data += f":{Whole(1, MOST_EXAMPLES).read(count, f'{where}examples_per_epoch')}"
@@ -192,6 +215,15 @@ def _read_name(case: Mapping[str, object], *, where: str) -> str:
     if sha256 is None:
         return f"{PREFIX}{script}"
     return f"{PREFIX}{script}@{_read_sha256(sha256, f'{where}script_sha256')[:VERSION_DIGITS]}"
+
+
+def _read_python(case: Mapping[str, object], *, where: str) -> str:
+    python = case.get("python")
+    if python is None:
+        return ""
+    if not isinstance(python, str) or not PYTHON_NAME.fullmatch(python):
+        raise InvalidSpec(f"{where}python", python, "a name of letters, digits, '.', '_' and '-'")
+    return f"#{python}"
 
 
 def _read_sha256(value: object, where: str) -> str:

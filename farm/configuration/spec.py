@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
-from farm.configuration.scripts import needed_capability, script_of
+from farm.configuration.scripts import needed_capabilities, python_of, script_of
 from farm.errors import InvalidSpec
 from farm.values.codec import content_hash
 
@@ -202,13 +202,11 @@ class JobSpec:
             found.add(self.emulator or EXACT_EMULATION)
         if self.interface is not None:
             found.add(f"{NETWORK_CAPABILITY}{self.interface}")
-        if self.strategy.startswith(PYTORCH_NAMES):
+        if self.strategy.startswith(PYTORCH_NAMES) and python_of(self.model) is None:
             found.add(TORCH)
         if (file := file_of(self.model)) is not None:
             found.add(f"{MODEL_CAPABILITY}{file}")
-        if (runs_script := needed_capability(self.model)) is not None:
-            found.add(runs_script)
-        return frozenset(found)
+        return frozenset(found) | needed_capabilities(self.model)
 
     @property
     def content_hash(self) -> str:

@@ -97,6 +97,7 @@ class Assignment:
     model_file: str | None = None  # where this agent has the file that the job's model names
     script: str | None = None  # likewise, of a script
     agent_uid: int | None = None  # the agent's user, who may own the script
+    python: str | None = None  # the interpreter that runs the script; None: the trainer's own
     folder_prefix: str | None = None  # of the path of a folder that a script may change
     interface: str = LOOPBACK  # whose byte counters are read around the timed steps
     peer_timeout_s: float = 60.0

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from farm.configuration.scripts import brings_framework
 from farm.configuration.spec import TORCH, TORCH_VERSION
 from farm.gang.views import LiveAgent, WaitingJob
 
@@ -38,12 +39,17 @@ def kind_of(job: WaitingJob) -> Kind:
     return job.requires, job.labels, job.rank_count
 
 
+def needs_tensorflow(capabilities: frozenset[str]) -> bool:
+    """Whether jobs that ask for these need the agent's own TensorFlow."""
+    return TORCH not in capabilities and not brings_framework(capabilities)
+
+
 def suits(agent: LiveAgent, wish: Wish) -> bool:
     """Whether the agent has what the wish asks for."""
     capabilities, labels, versions = wish
     return (
         capabilities <= agent.capabilities
-        and (agent.has_tensorflow or TORCH in capabilities)
+        and (agent.has_tensorflow or not needs_tensorflow(capabilities))
         and labels <= agent.labels
         and (not versions or agent.framework_version in versions)
     )
@@ -120,6 +126,8 @@ class AgentIndex:
         capabilities, labels, _ = wish
         if TORCH in capabilities:
             return [(capabilities | {v}, labels, frozenset()) for v in self._torch_versions]
+        if not needs_tensorflow(capabilities):
+            return [wish]
         return [(capabilities, labels, frozenset({v})) for v in self._versions]
 
     def capacity(self, wish: Wish) -> int:

@@ -13,7 +13,15 @@ from typing import TypeAlias
 
 from farm.configuration.spec import TORCH, TORCH_VERSION
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
-from farm.placement.agent_index import AgentIndex, Kind, Wish, kind_of, suits, wish_of
+from farm.placement.agent_index import (
+    AgentIndex,
+    Kind,
+    Wish,
+    kind_of,
+    needs_tensorflow,
+    suits,
+    wish_of,
+)
 from farm.placement.agent_pool import AgentPool
 from farm.placement.outlook import Outlook
 from farm.placement.turns import Turns
@@ -260,19 +268,19 @@ def _nobody_suits(job: WaitingJob, index: AgentIndex) -> str:
     for capability in sorted(job.requires):
         if not index.having(capability):
             return f"no agent has capability '{capability}'"
-    if TORCH not in job.requires and not any(agent.has_tensorflow for agent in agents):
+    if needs_tensorflow(job.requires) and not any(agent.has_tensorflow for agent in agents):
         return "no agent has TensorFlow"
     for name, value in sorted(job.labels):
         if not index.having((name, value)):
             return f"labels {name}={value}: no agent"
-    if TORCH not in job.requires and not all(agent.has_tensorflow for agent in agents):
+    if needs_tensorflow(job.requires) and not all(agent.has_tensorflow for agent in agents):
         return f"no single agent comes with {' and '.join(['TensorFlow', *_wished(job)])}"
     return f"no single agent comes{_with(job)}"
 
 
 def _lacking(job: WaitingJob, pool: AgentPool) -> str:
     """Say how many agents would serve the job if they had its framework."""
-    if TORCH in job.requires:
+    if not needs_tensorflow(job.requires):
         return ""
     count = sum(
         1

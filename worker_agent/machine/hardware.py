@@ -13,7 +13,7 @@ import psutil
 
 from farm import __version__
 from farm.configuration.model_files import MODEL_CAPABILITY
-from farm.configuration.scripts import RUNS_BUNDLES, capability_of
+from farm.configuration.scripts import PYTHON_CAPABILITY, RUNS_BUNDLES, capability_of
 from farm.configuration.spec import NETWORK_CAPABILITY, TENSORFLOW, TORCH, TORCH_VERSION
 from farm.messages.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
 from farm.placement.agent_index import SHARES_CORES
@@ -59,6 +59,7 @@ def read_facts(
             *(f"{MODEL_CAPABILITY}{name}" for name in config.models.names()),
             *(capability_of(name) for name in config.scripts.names()),
             *((RUNS_BUNDLES,) if config.runs_bundles else ()),
+            *(f"{PYTHON_CAPABILITY}{name}" for name in config.settings.pythons),
         ),
         hardware=Hardware(
             cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from farm.configuration.model_files import file_of
-from farm.configuration.scripts import bundle_of, script_of
+from farm.configuration.scripts import bundle_of, python_of, script_of
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
@@ -354,6 +354,7 @@ def assignment_of(
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         script=None if script is None else str(script),
+        python=config.settings.pythons.get(python_of(command.spec.model) or ""),
         folder_prefix=str(folder_prefix(config.settings.state_dir)),
         agent_uid=os.geteuid(),
         interface=config.interface,

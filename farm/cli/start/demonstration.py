@@ -19,6 +19,7 @@ from farm.cli.start.up import stay_up
 from farm.cli.sweeps.results import print_cells
 from farm.cli.sweeps.sweep_answers import print_answers
 from farm.configuration.bundle import ScriptBundle
+from farm.configuration.scripts import PYTHON_CAPABILITY
 from farm.configuration.spec import EMULATORS, EXACT_EMULATION
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
@@ -124,6 +125,9 @@ def check_abilities(
             if ability in (EXACT_EMULATION, *EMULATORS):
                 expected = "a network that this machine can emulate; see `farm lab` (it needs root)"
                 raise InvalidSpec("network", ability, expected)
+            if ability.startswith(PYTHON_CAPABILITY):
+                expected = "agents that have this interpreter; where `farm up` runs, end it first"
+                raise InvalidSpec("COMMAND", ability.removeprefix(PYTHON_CAPABILITY), expected)
             raise InvalidSpec("agents", ability, f"{job.rank_count} agents that can do this")
 
 

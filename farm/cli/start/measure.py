@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,19 +99,21 @@ def measure(
     """Measure a training script of your own on each number of ranks, and say what is worth it.
 
     COMMAND is `python SCRIPT ARGS...`, or `python -m MODULE ARGS...` of a module in this folder.
+    `python` is the farm's own interpreter; another, such as venv/bin/python, needs nothing of ours.
     Words in braces are filled in: {per_rank_batch_size}, {global_batch_size}, {world_size}, {rank},
     {seed}, {data_dir} and your own --parameter. The steps of PyTorch optimizers and of Keras' fit
     are noticed; other scripts call benchfarm.step() after each. After the warm-up and the timed
-    steps each rank is ended. The interpreter is the farm's own, so that what SCRIPT imports must be
-    installed beside it.
+    steps each rank is ended.
 
     A farm of its own runs on this machine meanwhile, one agent a rank, unless `farm up` runs one in
     FARM_HOME already; all results stay there. Exit status: 0 every job succeeded, 1 one failed, 2
     wrong usage.
     """
     loaded = settings()
-    found, args = _script_of(command)
+    python, words = _python_of(command)
+    found, args = _script_of(words)
     case: dict[str, Any] = {
+        **({} if python is None else {"python": python.name}),
         "script": found.name,
         "bundle_sha256": found.bundle.sha256,
         "launcher": launcher,
@@ -146,7 +151,7 @@ def measure(
 
     def start(signals: StopSignals) -> EmbeddedFarm:
         to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
-        return _farm(loaded, cores, signals=signals)
+        return _farm(loaded, cores, python, signals=signals)
 
     succeeded = demonstrate(
         start, planned=planned, and_exit=True, show=show, bundles=[found.bundle]
@@ -188,19 +193,50 @@ def _on_running_farm(
     return summary.counts[JobState.SUCCEEDED] == summary.job_count
 
 
-def _farm(loaded: Settings, cores: list[tuple[int, ...]], *, signals: StopSignals) -> EmbeddedFarm:
+def _farm(
+    loaded: Settings,
+    cores: list[tuple[int, ...]],
+    python: Interpreter | None,
+    *,
+    signals: StopSignals,
+) -> EmbeddedFarm:
     sites = [
         local_site(number, cpus=cpus, home=loaded.home.absolute())
         for number, cpus in enumerate(cores)
     ]
+    if python is not None:
+        own = {"AGENT_PYTHON_ENVIRONMENTS": f"{python.name}={python.path}"}
+        sites = [dataclasses.replace(site, settings={**site.settings, **own}) for site in sites]
     # The address of this dashboard is not printed, so it can use any free port.
     loaded = dataclasses.replace(loaded, web_port=free_port())
     return EmbeddedFarm(loaded, sites=sites, signals=signals, report=to_stderr)
 
 
-def _script_of(command: tuple[str, ...]) -> tuple[FoundScript, list[str]]:
-    """Return what the command runs, and its arguments; `python` means this farm's interpreter."""
-    words = list(command)
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """`name`: tells those of two folders apart."""
+
+    name: str
+    path: Path
+
+
+def _python_of(command: tuple[str, ...]) -> tuple[Interpreter | None, list[str]]:
+    """Return the interpreter, and the command with `python` in its place; None: the farm's own."""
+    first, *words = command
+    if "/" not in first or not Path(first).name.startswith("python"):
+        return None, list(command)
+    # Not resolved: that of a virtual environment is a link, and knows by its place which it is.
+    path = Path(first).absolute()
+    if not path.is_file() or not os.access(path, os.X_OK) or "," in str(path):
+        raise InvalidSpec("COMMAND", first, "an interpreter that may be run, or python")
+    digits = hashlib.sha256(os.fsencode(path)).hexdigest()[:4]
+    folder = re.sub(r"[^A-Za-z0-9]", "", path.parent.parent.name)[:30]
+    return Interpreter(f"{folder or 'python'}-{digits}", path), ["python", *words]
+
+
+def _script_of(command: list[str]) -> tuple[FoundScript, list[str]]:
+    """Return what the command runs, and its arguments."""
+    words = command
     if words[0] in _INTERPRETERS:
         words = words[1:]
         if words[:1] == ["-m"] and len(words) > 1:

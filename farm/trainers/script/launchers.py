@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
@@ -17,6 +18,17 @@ from farm.configuration.scripts import LAUNCHERS
 from farm.messages.trainer_lines import Assignment, GoLine
 
 _WORKER = "worker"
+# As `_version_of`, for an interpreter that has nothing of ours.
+_ASK_VERSION = """
+import importlib.metadata, sys
+for package in sys.argv[1:]:
+    try:
+        print(importlib.metadata.version(package))
+        break
+    except importlib.metadata.PackageNotFoundError:
+        pass
+"""
+_VERSION_LIMIT_S = 60.0
 _TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
 
 
@@ -33,14 +45,15 @@ class ScriptLauncher:
         del gang, gradient_bytes
         return Traffic(messages=0.0, bytes=0.0)
 
-    def framework(self) -> str:
-        """Return the framework and its version, without importing it."""
-        for package in self.packages:
-            try:
-                return f"{self.facts.framework} {importlib.metadata.version(package)}"
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        return self.facts.framework
+    def framework(self, python: str | None = None) -> str:
+        """Return the framework and its version, without importing it.
+
+        `python`: the interpreter in which it is looked for; None: this one.
+        """
+        version = (
+            _version_of(self.packages) if python is None else _version_in(python, self.packages)
+        )
+        return self.facts.framework if version is None else f"{self.facts.framework} {version}"
 
     def environment(self, assignment: Assignment, go: GoLine) -> Mapping[str, str]:
         """Return the variables of the gang, for every framework and for this one."""
@@ -54,6 +67,31 @@ class ScriptLauncher:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
             **self.own_environment(assignment, go),
         }
+
+
+def _version_of(packages: Sequence[str]) -> str | None:
+    """Return the version of the first of the packages that is installed."""
+    for package in packages:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _version_in(python: str, packages: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK_VERSION, *packages],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
 
 
 def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:

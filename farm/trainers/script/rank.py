@@ -30,12 +30,14 @@ from pathlib import Path
 
 import psutil
 
+import benchfarm
 from benchfarm.marks import FD_VARIABLE, GO_ON_VARIABLE, LAST_MARK_VARIABLE
 from farm.configuration.axes import AXES, spec_values
 from farm.configuration.scripts import (
     PER_RANK,
     bundle_of,
     examples_per_epoch,
+    python_of,
     script_of,
     version_of,
     words_of,
@@ -112,16 +114,24 @@ def run_script(
         test_examples_count=0,
     )
     line.emit(
-        Ready(import_s=0.0, framework=launcher.framework(), dataset=source, model_sha256=sha256)
+        Ready(
+            import_s=0.0,
+            framework=launcher.framework(assignment.python),
+            dataset=source,
+            model_sha256=sha256,
+        )
     )
     go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
     if _read(assignment) != (script, sha256):
         problem = f"script {script.name}: it has changed since this rank was ready"
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
-    with _own_folder(assignment) as name:
+    with _own_folder(assignment) as name, _own_folder(assignment) as hooks:
         folder = Path(name)
         script = _placed(script, job.model, folder)
-        running = RunningScript(assignment, launcher, go, script=script, folder=folder)
+        Path(hooks, "benchfarm").symlink_to(Path(benchfarm.__file__).parent)
+        running = RunningScript(
+            assignment, launcher, go, script=script, folder=folder, hooks=Path(hooks)
+        )
         try:
             line.emit(_watch(assignment, running, line))
         finally:
@@ -132,6 +142,10 @@ def _read(assignment: Assignment) -> tuple[Path, str]:
     name = f"script {script_of(assignment.job.model)}"
     if assignment.script is None:
         problem = f"{name}: it is not among this agent's; see AGENT_SCRIPT_DIR and AGENT_SCRIPTS"
+        raise RankFailed(FailureKind.MODEL_MISSING, problem)
+    python = python_of(assignment.job.model)
+    if python is not None and assignment.python is None:
+        problem = f"{name}: this agent has no interpreter {python}; see AGENT_PYTHON_ENVIRONMENTS"
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
     path = Path(assignment.script)
     try:
@@ -192,8 +206,9 @@ class RunningScript:
         *,
         script: Path,
         folder: Path,
+        hooks: Path,
     ) -> None:
-        """Start it in the folder."""
+        """Start it in the folder. `hooks`: where another interpreter finds `benchfarm`."""
         assert assignment.job.steps is not None
         self.name = f"script {script_of(assignment.job.model)}"
         # The first starts the clock.
@@ -207,9 +222,13 @@ class RunningScript:
             GO_ON_VARIABLE: str(its_go_on),
             LAST_MARK_VARIABLE: str(self.mark_count),
         }
+        if assignment.python is not None:
+            environment["PYTHONPATH"] = str(hooks)
+            environment.pop("VIRTUAL_ENV", None)
+        python = assignment.python or sys.executable
         self.started_s = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchfarm.run", str(script), *arguments_of(assignment)],
+            [python, "-m", "benchfarm.run", str(script), *arguments_of(assignment)],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

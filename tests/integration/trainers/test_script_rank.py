@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import os
 import signal
+import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from tests.integration.trainer_process import TrainerProcess, go, results
 
 STEPS, WARMUP_STEPS = 12, 3
 
+CPUS = sorted(os.sched_getaffinity(0))
 PLAIN = """
 import sys, time
 import benchfarm
@@ -72,7 +75,9 @@ def job_of(script: str = "train.py", **case: Any) -> JobSpec:
 
 
 @contextlib.contextmanager
-def ranks(job: JobSpec, source: str, folder: Path) -> Iterator[list[TrainerProcess]]:
+def ranks(
+    job: JobSpec, source: str, folder: Path, *, python: Path | None = None
+) -> Iterator[list[TrainerProcess]]:
     """Start every rank of a script, which may begin."""
     script = folder / "train.py"
     script.write_text(source)
@@ -82,7 +87,8 @@ def ranks(job: JobSpec, source: str, folder: Path) -> Iterator[list[TrainerProce
         for rank in range(job.world_size):
             trainer = stack.enter_context(TrainerProcess(folder / f"rank{rank}.log"))
             cpu = (cpus[rank % len(cpus)],)
-            trainer.write(Assignment(job=job, rank=rank, cpus=cpu, script=str(script)))
+            own = None if python is None else str(python)
+            trainer.write(Assignment(job=job, rank=rank, cpus=cpu, script=str(script), python=own))
             trainers.append(trainer)
         for trainer in trainers:
             trainer.wait_for(Ready)
@@ -111,6 +117,37 @@ def test_a_script_without_a_framework_is_timed_between_its_marks(tmp_path: Path)
         assert trainer.seen(Started)[0].gradient_bytes is None
         assert trainer.exit_code() == 0
         assert "words ['--batch', '8', '0', '{\"a\": 1}']" in trainer.log.read_text()
+
+
+def test_another_interpreter_runs_the_script_with_nothing_of_ours_in_it(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    python = environment / "bin/python"
+    packages = environment / "lib/python{}.{}/site-packages".format(*sys.version_info[:2])
+    (packages / "torch-9.8.7.dist-info").mkdir()
+    (packages / "torch-9.8.7.dist-info/METADATA").write_text("Name: torch\nVersion: 9.8.7\n")
+    source = PLAIN.replace("print(", "print(sys.prefix, 'numpy' in sys.modules, ")
+    checks = (
+        "import importlib.util\nassert not importlib.util.find_spec('farm')\n"
+        "assert not importlib.util.find_spec('psutil')\n"
+    )
+    job = job_of(python="own", launcher="torch")
+    with ranks(job, checks + source, tmp_path, python=python) as [trainer]:
+        [result] = results([trainer])
+        assert trainer.seen(Ready)[0].framework == "torch 9.8.7"
+        assert result.timed_step_count == STEPS
+        assert str(environment) in trainer.log.read_text()
+
+
+def test_an_interpreter_that_the_agent_does_not_have_is_named(tmp_path: Path) -> None:
+    job = job_of(python="hf")
+    (tmp_path / "train.py").write_text(PLAIN)
+    with TrainerProcess(tmp_path / "log") as trainer:
+        own = str(tmp_path / "train.py")
+        trainer.write(Assignment(job=job, rank=0, cpus=tuple(CPUS[:1]), script=own))
+        assert trainer.exit_code() != 0
+        [found] = [event for event in trainer.arrived() if isinstance(event, Failure)]
+    assert "no interpreter hf" in found.message
 
 
 @pytest.mark.torch

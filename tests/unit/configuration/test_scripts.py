@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from farm.configuration.scripts import examples_per_epoch, script_of, words_of
+from farm.configuration.scripts import (
+    brings_framework,
+    bundle_of,
+    examples_per_epoch,
+    python_of,
+    script_of,
+    version_of,
+    words_of,
+)
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
 from farm.submission import plan
@@ -91,6 +99,20 @@ def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -
         ({"launcher": "mpi"}, "case[0].launcher: expected one of torch, tensorflow, none"),
         ({"script": "../train.py"}, "case[0].script: expected a file's name"),
         ({"script": 3}, "case[0].script: expected a file's name"),
+        ({"python": "a b"}, "case[0].python: expected a name of letters"),
+        ({"python": 3}, "case[0].python: expected a name of letters"),
+        ({"bundle_sha256": "abc"}, "case[0].bundle_sha256: expected 64 hexadecimal digits"),
+        (
+            {"bundle_sha256": SHA256, "script_sha256": SHA256},
+            "case[0].script_sha256: expected nothing beside bundle_sha256",
+        ),
+        (
+            {"bundle_sha256": SHA256, "script": "../train.py"},
+            "case[0].script: expected a path such",
+        ),
+        ({"bundle_sha256": SHA256, "script": "/train.py"}, "case[0].script: expected a path such"),
+        ({"bundle_sha256": SHA256, "script": "a b.py"}, "case[0].script: expected a path such"),
+        ({"bundle_sha256": SHA256, "script": "a#b.py"}, "case[0].script: expected a path such"),
         ({"script_sha256": "abc"}, "case[0].script_sha256: expected 64 hexadecimal digits"),
         ({"examples_per_epoch": 0}, "case[0].examples_per_epoch: expected a whole number from 1"),
         ({"model": "mlp"}, "case[0].model: expected nothing beside script"),
@@ -136,3 +158,21 @@ def test_a_script_is_measured_by_steps_however_a_sweep_names_it() -> None:
     }
     with pytest.raises(InvalidSpec, match="epochs: expected steps"):
         plan({"name": "x", "case": [case]})
+
+
+def test_another_interpreter_is_another_model_that_needs_no_framework_of_the_agents() -> None:
+    [own], [other] = jobs(), jobs(python="hf-3.11")
+    assert other.model == own.model.replace("train.py", "train.py#hf-3.11", 1)
+    assert (script_of(other.model), python_of(other.model)) == ("train.py", "hf-3.11")
+    assert python_of(own.model) is None
+    assert other.required_capabilities == {"script:train.py", "python:hf-3.11"}
+    assert brings_framework(other.required_capabilities)
+    assert not brings_framework(own.required_capabilities)
+
+
+def test_a_bundle_may_have_its_script_in_a_folder_and_needs_agents_that_run_bundles() -> None:
+    [job] = jobs(script="src/train.py", bundle_sha256="ab" * 32, python="hf")
+    assert job.model.startswith(f"bundle:src/train.py@{'ab' * 6}#hf")
+    assert (script_of(job.model), version_of(job.model)) == ("src/train.py", "ab" * 6)
+    assert (bundle_of(job.model), python_of(job.model)) == ("ab" * 6, "hf")
+    assert job.required_capabilities == {"bundles", "python:hf"}

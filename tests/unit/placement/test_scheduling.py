@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
 import pytest
@@ -70,6 +71,19 @@ def placed_ids(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> l
 
 def reason(jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, of: int) -> str:
     return explain(jobs, agents, reserve_after_s=RESERVE_AFTER_S)[of]
+
+
+def test_a_job_with_an_interpreter_of_its_own_needs_no_framework_of_the_agents() -> None:
+    able = [
+        dataclasses.replace(agent(name, can=["bundles", "python:hf"], version=v), has_tensorflow=h)
+        for name, v, h in (("a", "2.21.0", True), ("b", None, False))
+    ]
+    gang = job(1, world_size=2, requires=["bundles", "python:hf"])
+    assert placed_ids([gang], able) == [1]
+    assert placed_ids([job(1, world_size=2, requires=["bundles"])], able) == []
+    assert "no agent has capability 'python:jax'" in reason(
+        [job(1, requires=["python:jax"])], able, of=1
+    )
 
 
 def test_a_gang_is_whole_or_not_at_all() -> None:
