@@ -17,7 +17,7 @@ from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id
 from farm.messages.trainer_lines import TrainerLimits
 from farm.settings.declaration import one_of, seconds, setting, whole_number
-from worker_agent.trainer_process.environment import parse_names
+from worker_agent.trainer_process.environment import ANY_NAME, parse_names
 
 _MIB = 2**20
 
@@ -70,6 +70,11 @@ def parse_networks(text: str) -> dict[str, str]:
     if not all(NETWORK_NAME.fullmatch(name) for name in networks):
         raise ValueError("names of letters, digits, '.', '_' and '-', each with an address")
     return networks
+
+
+def parse_script_variables(text: str) -> frozenset[str]:
+    """Read "MY_MODE,LICENSE_FILE", or "*"."""
+    return frozenset({ANY_NAME}) if text.strip() == ANY_NAME else parse_names(text)
 
 
 def parse_pythons(text: str) -> dict[str, str]:
@@ -247,6 +252,13 @@ class AgentSettings:
         meaning="Folder of training scripts, Python files. Only root and the agent's user may be "
         "able to write it.",
         parse=str,
+    )
+    script_variables: frozenset[str] = setting(
+        "AGENT_SCRIPT_VARIABLES",
+        absent=frozenset,
+        meaning="Variables that a sweep may set for its script beside those of the frameworks "
+        "(`OMP_*`, `NCCL_*`, `HF_*` and the like), such as `MY_MODE,LICENSE_FILE`; `*`: any.",
+        parse=parse_script_variables,
     )
     pythons: dict[str, str] = setting(
         "AGENT_PYTHON_ENVIRONMENTS",

@@ -16,7 +16,10 @@ A script that no agent has travels with the files beside it as a bundle, see
     bundle:train.py@b005a2175131 --batch-size '{per_rank_batch_size}' --hidden 256
 
 Agents whose operators allow it fetch it from the server when a job needs it. Behind a # is the name
-of the interpreter, if it is not the agent's own: `bundle:train.py@b005a2175131#hf`.
+of the interpreter, if it is not the agent's own: `bundle:train.py@b005a2175131#hf`. Variables of
+the environment stand before the arguments, as in a shell, and `--` ends them:
+
+    script:train.py OMP_NUM_THREADS=2 -- --hidden 256
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ CASE_KEYS: Mapping[str, str] = {
     "python": "interpreter, by a name of `AGENT_PYTHON_ENVIRONMENTS`; by default the agent's own",
     "launcher": "what the script expects: `torch` (the default), `tensorflow` or `none`",
     "args": "its arguments, a list or one text, with placeholders such as `{per_rank_batch_size}`",
+    "environment": "a table `[case.environment]` of variables, with placeholders",
     "parameters": "a table `[case.parameters]` of further placeholders, each a value or a list",
     "examples_per_epoch": "how many examples an epoch has, for its time",
 }
@@ -89,6 +93,16 @@ MOST_EXAMPLES = 10**12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 VERSION_DIGITS = 12
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_NEVER_SET = ("LD_", "PYTHON", "FARM_", "AGENT_", "BENCHFARM_")
+_NEVER_SET_NAMES = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "VIRTUAL_ENV", "TF_CONFIG"),
+        *("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("NODE_RANK", "GROUP_RANK"),
+    }
+)
 PYTHON_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -146,7 +160,25 @@ def words_of(model: str, values: Mapping[str, object]) -> list[str]:
 
     A word in braces that is not among them stays: it may be JSON, or a format of the script's own.
     """
-    return [_filled(word, values) for word in shlex.split(model.partition(" ")[2])]
+    return [_filled(word, values) for word in _split(shlex.split(model.partition(" ")[2]))[1]]
+
+
+def variables_of(model: str, values: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Return the environment that the sweep has given to the script, filled in like its words."""
+    if script_of(model) is None:
+        return {}
+    settings, _ = _split(shlex.split(model.partition(" ")[2]))
+    pairs = (setting.partition("=") for setting in settings)
+    return {name: _filled(value, values or {}) for name, _, value in pairs}
+
+
+def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the variables and the arguments. Arguments may have such words, too, and a `--`."""
+    if "--" in words:
+        end = words.index("--")
+        if all(map(_SETTING.fullmatch, words[:end])):
+            return words[:end], words[end + 1 :]
+    return (), words
 
 
 def names_per_rank_batch(model: str) -> bool:
@@ -177,7 +209,8 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
         raise InvalidSpec(f"{where}launcher", launcher, f"one of {', '.join(LAUNCHERS)}")
     parameters = _read_parameters(case.get("parameters", {}), axes, where=f"{where}parameters")
     words = _read_args(case.get("args", []), where=f"{where}args")
-    used = {name for word in words for name in _PLACEHOLDER.findall(word)}
+    settings = _read_environment(case.get("environment", {}), where=f"{where}environment")
+    used = {name for word in (*settings, *words) for name in _PLACEHOLDER.findall(word)}
     known = (*(name for name in axes if name not in _NOT_BESIDE_SCRIPT), *_OF_RANKS, *parameters)
     for name in sorted(used):
         if name not in known:
@@ -191,7 +224,7 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
     return {
         **{key: value for key, value in case.items() if key not in CASE_KEYS},
         "model": [
-            _command(name, words, dict(zip(parameters, values, strict=True)), where=where)
+            _command(name, settings, words, dict(zip(parameters, values, strict=True)), where=where)
             for values in itertools.product(*parameters.values())
         ],
         "dataset": data,
@@ -241,6 +274,25 @@ def _read_args(given: object, *, where: str) -> list[str]:
     if not isinstance(given, list) or not all(_is_word(word) for word in given):
         raise InvalidSpec(where, given, "a list of printable texts, without line breaks")
     return given
+
+
+def _read_environment(given: object, *, where: str) -> list[str]:
+    """Return `NAME=VALUE` of each variable, by name."""
+    if not isinstance(given, Mapping):
+        raise InvalidSpec(where, given, "a table of values by name")
+    settings = []
+    for name, value in given.items():
+        at = f"{where}.{name}"
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise InvalidSpec(at, name, "a name of letters, digits and '_'")
+        if name.startswith(_NEVER_SET) or name in _NEVER_SET_NAMES:
+            raise InvalidSpec(at, name, "another variable: it decides what is run, or where")
+        if isinstance(value, bool | int | float):
+            value = _text_of(value, at)
+        if not _is_word(value):
+            raise InvalidSpec(at, value, "a text, a number, true or false")
+        settings.append(f"{name}={value}")
+    return sorted(settings)
 
 
 def _is_word(word: object) -> bool:
@@ -305,8 +357,17 @@ def _refuse_unused(
         raise InvalidSpec(f"{where}global_batch_size", batches, expected)
 
 
-def _command(name: str, words: Sequence[str], parameters: Mapping[str, str], *, where: str) -> str:
+def _command(
+    name: str,
+    settings: Sequence[str],
+    words: Sequence[str],
+    parameters: Mapping[str, str],
+    *,
+    where: str,
+) -> str:
     filled = [_filled(word, parameters) for word in words]
+    if settings or _split(filled)[1] is not filled:
+        filled = [*(_filled(setting, parameters) for setting in settings), "--", *filled]
     command = " ".join([name, *([shlex.join(filled)] if filled else ())])
     if len(command) > MOST_MODEL_CHARACTERS:
         # At the first one, before as many more are made as there are combinations.

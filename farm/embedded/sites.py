@@ -31,5 +31,6 @@ def local_site(number: int, *, cpus: tuple[int, ...], home: Path) -> AgentSite:
         "AGENT_STATE_DIR": str(home / "agents" / agent_id),
         # Whoever may use this farm may run programs here anyway.
         "AGENT_SCRIPTS": "submitted",
+        "AGENT_SCRIPT_VARIABLES": "*",
     }
     return AgentSite(agent_id=agent_id, settings=settings)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from farm.configuration.model_files import file_of
-from farm.configuration.scripts import bundle_of, python_of, script_of
+from farm.configuration.scripts import bundle_of, python_of, script_of, variables_of
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
@@ -40,7 +40,7 @@ from worker_agent.supervisor.events import (
     TrainerExited,
     TrainerSpoke,
 )
-from worker_agent.trainer_process.environment import trainer_environment
+from worker_agent.trainer_process.environment import may_be_set, trainer_environment
 from worker_agent.trainer_process.leftovers import kill_leftovers
 from worker_agent.trainer_process.logs import RankLog
 from worker_agent.trainer_process.process import TrainerProcess
@@ -197,6 +197,10 @@ class RankResources:
         """
         config, model = self._config, self._command.spec.model
         name, bundle = script_of(model), bundle_of(model)
+        for variable in variables_of(model):
+            if not may_be_set(variable, also=config.settings.script_variables):
+                problem = f"{variable}: this agent lets no sweep set it; see AGENT_SCRIPT_VARIABLES"
+                raise TrainerFailed(f"environment: {problem}")
         if name is None or bundle is None:
             return None if name is None else config.scripts.path_of(name)
         if not config.runs_bundles:

@@ -28,6 +28,9 @@ PASSED_PREFIXES = (
     *("LC_", "TF_", "XLA_", "KERAS_", "TORCH_", "PYTORCH_", "CUDA_", "CUDNN_", "NVIDIA_", "NCCL_"),
     *("GLOO_", "GRPC_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "MALLOC_"),
 )
+# Which a sweep may set for its script: also those of the libraries above the frameworks.
+_SET_PREFIXES = (*PASSED_PREFIXES, "HF_", "TRANSFORMERS_", "TOKENIZERS_", "DATASETS_", "JAX_")
+ANY_NAME = "*"
 # A cluster left over in the environment would contradict the one that go brings.
 _WITHHELD = frozenset({"TF_CONFIG"})
 # Not even of the libraries' own: a proxy's or an experiment tracker's.
@@ -43,6 +46,13 @@ def parse_names(text: str) -> frozenset[str]:
     if not all(_NAME.fullmatch(name) and not name.startswith(_OWN_PREFIXES) for name in names):
         raise ValueError(f"names of variables, none of {', '.join(_OWN_PREFIXES)}")
     return names
+
+
+def may_be_set(name: str, *, also: Collection[str] = ()) -> bool:
+    """Whether a sweep may give this variable to a script; `also`: what the operator has named."""
+    return (
+        name in also or ANY_NAME in also or (name.startswith(_SET_PREFIXES) and _is_harmless(name))
+    )
 
 
 def trainer_environment(
@@ -61,6 +71,8 @@ def trainer_environment(
 
 
 def _is_passed(name: str) -> bool:
-    if name in _WITHHELD or any(part in name.upper() for part in _SECRET_PARTS):
-        return False
-    return name in PASSED or name.startswith(PASSED_PREFIXES)
+    return _is_harmless(name) and (name in PASSED or name.startswith(PASSED_PREFIXES))
+
+
+def _is_harmless(name: str) -> bool:
+    return name not in _WITHHELD and not any(part in name.upper() for part in _SECRET_PARTS)

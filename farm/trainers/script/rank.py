@@ -39,6 +39,7 @@ from farm.configuration.scripts import (
     examples_per_epoch,
     python_of,
     script_of,
+    variables_of,
     version_of,
     words_of,
 )
@@ -181,8 +182,8 @@ def _placed(script: Path, model: str, folder: Path) -> Path:
     return folder / name
 
 
-def arguments_of(assignment: Assignment) -> list[str]:
-    """Return the script's arguments, with every placeholder filled in."""
+def _values_of(assignment: Assignment) -> dict[str, object]:
+    """Return what placeholders stand for on this rank."""
     job = assignment.job
     values = spec_values(job)
     filled: dict[str, object] = {axis.name: axis.address(values[axis.field]) for axis in AXES}
@@ -192,7 +193,7 @@ def arguments_of(assignment: Assignment) -> list[str]:
         "seed": job.seed,
         "data_dir": assignment.data_dir or "",
     }
-    return words_of(job.model, filled)
+    return filled
 
 
 class RunningScript:
@@ -215,8 +216,10 @@ class RunningScript:
         self.mark_count = 1 + assignment.job.warmup_step_count + assignment.job.steps
         self._marks, its_marks = os.pipe()
         its_go_on, self._go_on = os.pipe()
+        model, values = assignment.job.model, _values_of(assignment)
         environment = {
             **os.environ,
+            **variables_of(model, values),
             **launcher.environment(assignment, go),
             FD_VARIABLE: str(its_marks),
             GO_ON_VARIABLE: str(its_go_on),
@@ -228,7 +231,7 @@ class RunningScript:
         python = assignment.python or sys.executable
         self.started_s = time.monotonic()
         self._process = subprocess.Popen(
-            [python, "-m", "benchfarm.run", str(script), *arguments_of(assignment)],
+            [python, "-m", "benchfarm.run", str(script), *words_of(model, values)],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -105,3 +105,23 @@ def test_an_agent_that_runs_no_bundles_fetches_none(farm: AgentFarm) -> None:
     assert RUNS_BUNDLES not in farm.beat(agent).facts.capabilities  # type: ignore[union-attr]
     begin(farm, 7, agent).wait_for(Prepared)  # by a trainer that looks at no script
     assert all(beat.wanted is None for beat in farm.server.beats[agent.agent_id])
+
+
+@pytest.mark.parametrize(("allowed", "said"), [("", "AGENT_SCRIPT_VARIABLES"), ("MY_MODE", None)])
+def test_a_variable_that_the_operator_does_not_allow_is_refused(
+    allowed: str, said: str | None, farm: AgentFarm, tmp_path: Path
+) -> None:
+    (tmp_path / "scripts").mkdir(mode=0o700)
+    (tmp_path / "scripts/train.py").write_text("print(1)")
+    own = {"AGENT_SCRIPT_VARIABLES": allowed} if allowed else {}
+    agent = farm.agent(AGENT_SCRIPT_DIR=str(tmp_path / "scripts"), **own)
+    model = "script:train.py MY_MODE=1 OMP_NUM_THREADS=1 --"
+    gang = farm.gang(7, agent, model=model, dataset="script")
+    gang.start()
+    if said is None:
+        gang.wait_for(Prepared)
+        return
+    [refused] = gang.wait_for(RankEnded)
+    assert refused.failure is not None
+    assert said in refused.failure.message
+    assert "MY_MODE" in refused.failure.message

@@ -126,17 +126,17 @@ def test_another_interpreter_runs_the_script_with_nothing_of_ours_in_it(tmp_path
     packages = environment / "lib/python{}.{}/site-packages".format(*sys.version_info[:2])
     (packages / "torch-9.8.7.dist-info").mkdir()
     (packages / "torch-9.8.7.dist-info/METADATA").write_text("Name: torch\nVersion: 9.8.7\n")
-    source = PLAIN.replace("print(", "print(sys.prefix, 'numpy' in sys.modules, ")
+    source = PLAIN.replace("print(", "import os\nprint(sys.prefix, os.environ['OWN_MODE'], ")
     checks = (
         "import importlib.util\nassert not importlib.util.find_spec('farm')\n"
         "assert not importlib.util.find_spec('psutil')\n"
     )
-    job = job_of(python="own", launcher="torch")
+    job = job_of(python="own", launcher="torch", environment={"OWN_MODE": "of rank {rank}"})
     with ranks(job, checks + source, tmp_path, python=python) as [trainer]:
         [result] = results([trainer])
         assert trainer.seen(Ready)[0].framework == "torch 9.8.7"
         assert result.timed_step_count == STEPS
-        assert str(environment) in trainer.log.read_text()
+        assert f"{environment} of rank 0" in trainer.log.read_text()
 
 
 def test_an_interpreter_that_the_agent_does_not_have_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from farm.configuration.scripts import (
     brings_framework,
@@ -12,6 +14,7 @@ from farm.configuration.scripts import (
     examples_per_epoch,
     python_of,
     script_of,
+    variables_of,
     version_of,
     words_of,
 )
@@ -23,8 +26,8 @@ SHA256 = "0123456789abcdef" * 4
 
 
 def jobs(**case: Any) -> tuple[JobSpec, ...]:
-    given = {"script": "train.py", "world_size": 1, "global_batch_size": 64, **case}
-    return plan({"name": "scripts", "case": [given]}).expansion.jobs
+    chosen = {"script": "train.py", "world_size": 1, "global_batch_size": 64, **case}
+    return plan({"name": "scripts", "case": [chosen]}).expansion.jobs
 
 
 def refusal(**case: Any) -> str:
@@ -99,6 +102,16 @@ def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -
         ({"launcher": "mpi"}, "case[0].launcher: expected one of torch, tensorflow, none"),
         ({"script": "../train.py"}, "case[0].script: expected a file's name"),
         ({"script": 3}, "case[0].script: expected a file's name"),
+        ({"environment": {"PATH": "/x"}}, "case[0].environment.PATH: expected another variable"),
+        ({"environment": {"LD_PRELOAD": "x"}}, "expected another variable"),
+        ({"environment": {"PYTHONPATH": "x"}}, "expected another variable"),
+        ({"environment": {"FARM_X": "x"}}, "expected another variable"),
+        ({"environment": {"AGENT_KEY": "x"}}, "expected another variable"),
+        ({"environment": {"RANK": "1"}}, "expected another variable"),
+        ({"environment": {"a b": "x"}}, "expected a name of letters, digits and '_'"),
+        ({"environment": {"A": ["x"]}}, "case[0].environment.A: expected a text, a number"),
+        ({"environment": {"A": "{hiden}"}}, "expected a placeholder of"),
+        ({"environment": "hf"}, "case[0].environment: expected a table"),
         ({"python": "a b"}, "case[0].python: expected a name of letters"),
         ({"python": 3}, "case[0].python: expected a name of letters"),
         ({"bundle_sha256": "abc"}, "case[0].bundle_sha256: expected 64 hexadecimal digits"),
@@ -176,3 +189,31 @@ def test_a_bundle_may_have_its_script_in_a_folder_and_needs_agents_that_run_bund
     assert (script_of(job.model), version_of(job.model)) == ("src/train.py", "ab" * 6)
     assert (bundle_of(job.model), python_of(job.model)) == ("ab" * 6, "hf")
     assert job.required_capabilities == {"bundles", "python:hf"}
+
+
+def test_variables_stand_before_the_arguments_and_are_filled_in_like_them() -> None:
+    [job] = jobs(
+        args=["--hidden", "{hidden}"],
+        environment={"OMP_NUM_THREADS": 2, "MODE": "{hidden} of {rank}", "EMPTY": ""},
+        parameters={"hidden": 9},
+    )
+    assert job.model == "script:train.py EMPTY= 'MODE=9 of {rank}' OMP_NUM_THREADS=2 -- --hidden 9"
+    assert words_of(job.model, {"rank": 1}) == ["--hidden", "9"]
+    assert variables_of(job.model, {"rank": 1}) == {
+        **{"EMPTY": "", "MODE": "9 of 1", "OMP_NUM_THREADS": "2"}
+    }
+    assert variables_of("mlp") == {}
+
+
+@given(
+    st.lists(st.sampled_from(["--", "a=1", "B=", "x", "--lr=2", "{rank}", "{p}"]), max_size=6),
+    st.dictionaries(st.sampled_from(["A", "B_2"]), st.sampled_from(["", "--", "a=b c"])),
+    st.sampled_from(["z=1", "--", "v"]),
+)
+def test_arguments_and_variables_come_back_as_they_were_written(
+    args: list[str], environment: dict[str, str], p: str
+) -> None:
+    [job] = jobs(args=[*args, "{p}"], environment=environment, parameters={"p": p})
+    expected = [p if word == "{p}" else word for word in [*args, "{p}"]]
+    assert words_of(job.model, {}) == expected
+    assert variables_of(job.model) == environment
