@@ -80,21 +80,12 @@ _TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a scri
 @click.option("--dry-run", is_flag=True, help="Print the script's files and the jobs only.")
 @json_option
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
-@click.pass_context
 def measure(
-    ctx: click.Context,
     *,
-    world_sizes: str,
-    batch_sizes: str,
-    delays_ms: str | None,
-    launcher: str,
-    steps: int,
-    warmup_steps: int,
-    repetitions: str,
-    parameters: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
     command: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Measure a training script of your own on each number of ranks, and say what is worth it.
 
@@ -112,8 +103,50 @@ def measure(
     loaded = settings()
     python, words = _python_of(command)
     found, args = _script_of(words)
+    planned = plan(_sweep(found, args, python, **given))  # refused before a farm is started
+    if dry_run:
+        _print_plan(found, [job.model for job in planned.expansion.jobs], as_json=as_json)
+        return
+    world_sizes = {job.world_size for job in planned.expansion.jobs}
+    if len(world_sizes) > 1 and not any(f"{{{name}}}" in " ".join(args) for name in _TOLD):
+        to_stderr(
+            f"COMMAND has none of {', '.join(f'{{{name}}}' for name in _TOLD)}: each rank is taken "
+            "to compute its share of the batch"
+        )
+    show = _print_json if as_json else _print_text
+    if is_held(loaded.home):
+        to_stderr(f"on the farm that runs in {loaded.home}")
+        succeeded = _on_running_farm(loaded, planned, found.bundle, show=show)
+        raise click.exceptions.Exit(0 if succeeded else 1)
+    agents = max(world_sizes)
+    cores = share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
+
+    def start(signals: StopSignals) -> EmbeddedFarm:
+        to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
+        return _farm(loaded, cores, python, signals=signals)
+
+    succeeded = demonstrate(
+        start, planned=planned, and_exit=True, show=show, bundles=[found.bundle]
+    )
+    raise click.exceptions.Exit(0 if succeeded else 1)
+
+
+def _sweep(
+    found: FoundScript,
+    args: list[str],
+    python: Interpreter | None,
+    *,
+    world_sizes: str,
+    batch_sizes: str,
+    delays_ms: str | None,
+    launcher: str,
+    steps: int,
+    warmup_steps: int,
+    repetitions: str,
+    parameters: tuple[str, ...],
+) -> dict[str, Any]:
+    """Return the sweep that the command asks for. Raises InvalidSpec: an option does not fit."""
     case: dict[str, Any] = {
-        **({} if python is None else {"python": python.name}),
         "script": found.name,
         "bundle_sha256": found.bundle.sha256,
         "launcher": launcher,
@@ -126,37 +159,15 @@ def measure(
         "steps": steps,
         "warmup_steps": warmup_steps,
     }
+    if python is not None:
+        case["python"] = python.name
     if delays_ms is not None:
         case["one_way_delay_ms"] = _delays(delays_ms)
-    sweep = {
+    return {
         "name": f"measure {found.name}",
         "repetitions": _repetitions(repetitions),
         "case": [case],
     }
-    planned = plan(sweep)  # refused before a farm is started
-    if dry_run:
-        _print_plan(found, [job.model for job in planned.expansion.jobs], as_json=as_json)
-        return
-    if len(case["world_size"]) > 1 and not any(f"{{{name}}}" in " ".join(args) for name in _TOLD):
-        to_stderr(
-            f"COMMAND has none of {', '.join(f'{{{name}}}' for name in _TOLD)}: each rank is taken "
-            "to compute its share of the batch"
-        )
-    show = _print_json if as_json else _print_text
-    if is_held(loaded.home):
-        to_stderr(f"on the farm that runs in {loaded.home}")
-        ctx.exit(0 if _on_running_farm(loaded, planned, found.bundle, show=show) else 1)
-    agents = max(case["world_size"])
-    cores = share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
-
-    def start(signals: StopSignals) -> EmbeddedFarm:
-        to_stderr(f"starting a farm with {counted(agents, 'agent')} in {loaded.home}")
-        return _farm(loaded, cores, python, signals=signals)
-
-    succeeded = demonstrate(
-        start, planned=planned, and_exit=True, show=show, bundles=[found.bundle]
-    )
-    ctx.exit(0 if succeeded else 1)
 
 
 def _on_running_farm(
