@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"--only {', '.join(unknown)}: expected some of --list")
     faults = [f for f in at_hand(say) if given.only is None or f.name in given.only]
+    if given.trainers is Trainers.SCRIPT:  # no script is forked from a template
+        faults = [fault for fault in faults if not fault.name.startswith("template")]
     begun_s = time.monotonic()
     with stopping_once(), home(given.keep) as folder:
         outcome = run_beside(
