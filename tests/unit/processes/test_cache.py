@@ -9,7 +9,7 @@ import pytest
 from farm.errors import InvalidSpec
 from farm.processes.cache import Cache, CachedValue
 
-PATIENCE_S = 10.0
+PATIENCE_S = 240.0
 
 
 class _Maker:

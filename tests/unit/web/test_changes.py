@@ -11,7 +11,7 @@ from farm.errors import Unreachable
 from web.live.changes import ChangeKind, Changes, Subject, TooManyWatchers
 
 ONE, OTHER = Subject(ChangeKind.SWEEP, 1), Subject(ChangeKind.JOB, 1)
-PATIENCE_S = 10.0
+PATIENCE_S = 240.0
 
 
 class Store:
