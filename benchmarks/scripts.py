@@ -77,7 +77,8 @@ def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     pair_count = 1 if given.quick else given.pairs
     figures = []
     with TemporaryDirectory() as folder:
-        script = Path(folder) / "train.py"
+        script = Path(folder) / "own" / "train.py"
+        script.parent.mkdir()
         script.write_text(_SCRIPT)
         with _farm(Path(folder) / "home") as environment:
             for world_size in WORLD_SIZES:

@@ -11,7 +11,7 @@ import fnmatch
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,10 +42,11 @@ class FoundScript:
     bundle: ScriptBundle
 
 
-def find_script(given: Path) -> FoundScript:
+def find_script(given: Path, *, home: Path) -> FoundScript:
     """Read the script and what belongs to it: the working folder, or its own if that is elsewhere.
 
     A script that lies below the working folder may open files as they are called from there.
+    `home`: the farm's own folder, which is left out.
 
     Raises:
         InvalidSpec: there is no such script, its name is not allowed, it is too much, or a file
@@ -59,11 +60,11 @@ def find_script(given: Path) -> FoundScript:
     name = script.relative_to(folder).as_posix()
     if not is_script_path(name):
         raise InvalidSpec("script", name, SCRIPT_PATH)
-    return FoundScript(name, _bundle(_contents(script, folder)))
+    return FoundScript(name, _bundle(_contents(script, folder, home)))
 
 
-def find_module(module: str) -> FoundScript:
-    """Read what `python -m MODULE` runs in the working folder, with all that is in the folder.
+def find_module(module: str, *, home: Path) -> FoundScript:
+    """Read what `python -m MODULE` runs in the working folder, with all that is there but `home`.
 
     A script is added that starts the module as Python itself does.
 
@@ -80,7 +81,7 @@ def find_module(module: str) -> FoundScript:
     if not is_script_path(starter) or (folder / starter).exists():
         raise InvalidSpec("COMMAND", f"-m {module}", f"a module whose {starter} can be added here")
     content = _STARTER.format(module=module).encode()
-    return FoundScript(starter, _bundle({**_contents(found, folder), starter: content}))
+    return FoundScript(starter, _bundle({**_contents(found, folder, home), starter: content}))
 
 
 def _bundle(files: Mapping[str, bytes]) -> ScriptBundle:
@@ -89,9 +90,9 @@ def _bundle(files: Mapping[str, bytes]) -> ScriptBundle:
     return bundle
 
 
-def _contents(script: Path, folder: Path) -> dict[str, bytes]:
+def _contents(script: Path, folder: Path, home: Path) -> dict[str, bytes]:
     files = {}
-    for file in files_of(script, folder):
+    for file in files_of(script, folder, home=home):
         path = file.relative_to(folder).as_posix()
         if not is_member_path(path):
             continue  # it cannot be printed
@@ -103,7 +104,7 @@ def _contents(script: Path, folder: Path) -> dict[str, bytes]:
     return files
 
 
-def with_bundles(sweep: object) -> tuple[object, list[FoundScript]]:
+def with_bundles(sweep: object, *, home: Callable[[], Path]) -> tuple[object, list[FoundScript]]:
     """Return a sweep as it was read with the bundles of its scripts that are in this folder.
 
     A script that is not, or that the sweep names by its sha256, is one that the agents have.
@@ -126,22 +127,27 @@ def with_bundles(sweep: object) -> tuple[object, list[FoundScript]]:
             completed.append(case)
             continue
         if script not in found:
-            found[script] = find_script(Path(script))
+            found[script] = find_script(Path(script), home=home())
         one = found[script]
         completed.append({**case, "script": one.name, "bundle_sha256": one.bundle.sha256})
     return {**sweep, "case": completed}, list(found.values())
 
 
-def files_of(script: Path, folder: Path) -> list[Path]:
+def files_of(script: Path, folder: Path, *, home: Path) -> list[Path]:
     """Return the files of the script's bundle, which are below the folder, by name.
+
+    None of the farm's own folder, where each measurement changes something.
 
     Raises:
         InvalidSpec: they are too many or too large; the largest are named.
     """
     ignored = _ignored(folder)
+    home = home.resolve()
     found = {script}
     for file in _tracked(folder) or _walk(folder):
         name = file.relative_to(folder).as_posix()
+        if home != folder and file.is_relative_to(home):
+            continue
         if file.is_file() and not file.is_symlink() and not _matches(name, ignored):
             found.add(file)
         if len(found) > MOST_FILES:

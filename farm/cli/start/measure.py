@@ -102,7 +102,7 @@ def measure(
     """
     loaded = settings()
     python, words = _python_of(command)
-    found, args = _script_of(words)
+    found, args = _script_of(words, home=loaded.home)
     planned = plan(_sweep(found, args, python, **given))  # refused before a farm is started
     if dry_run:
         _print_plan(found, [job.model for job in planned.expansion.jobs], as_json=as_json)
@@ -245,17 +245,17 @@ def _python_of(command: tuple[str, ...]) -> tuple[Interpreter | None, list[str]]
     return Interpreter(f"{folder or 'python'}-{digits}", path), ["python", *words]
 
 
-def _script_of(command: list[str]) -> tuple[FoundScript, list[str]]:
+def _script_of(command: list[str], *, home: Path) -> tuple[FoundScript, list[str]]:
     """Return what the command runs, and its arguments."""
     words = command
     if words[0] in _INTERPRETERS:
         words = words[1:]
         if words[:1] == ["-m"] and len(words) > 1:
-            return find_module(words[1]), words[2:]
+            return find_module(words[1], home=home), words[2:]
     if not words or words[0].startswith("-") or not words[0].endswith(".py"):
         expected = "python SCRIPT.py ARGS... or python -m MODULE ARGS..."
         raise InvalidSpec("COMMAND", " ".join(command), expected)
-    return find_script(Path(words[0])), words[1:]
+    return find_script(Path(words[0]), home=home), words[1:]
 
 
 def _numbers(option: str, text: str, *, most: int) -> list[int]:

@@ -87,7 +87,8 @@ def submit(
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
-    data, scripts = with_bundles(read_sweep_file(sweep_file))
+    # Asked only of a sweep with scripts: others can be checked without settings.
+    data, scripts = with_bundles(read_sweep_file(sweep_file), home=lambda: settings().home)
     planned = plan(data)
     if dry_run:
         found, unknown_because = _expected(planned, prices_file, region)

@@ -13,6 +13,7 @@ from farm.cli import script_folder
 from farm.cli.script_folder import find_module, find_script, with_bundles
 from farm.errors import InvalidSpec
 
+HOME = Path("/nonexistent/home")
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -33,7 +34,7 @@ def test_keys_hidden_files_environments_and_what_is_ignored_stay_behind(tmp_path
         *("env/pyvenv.cfg", "env/lib/x.py", "node_modules/x.js"),
     )
     (tmp_path / "own/.farmignore").write_text("# large\nbig/\n*.log\n")
-    files = find_script(script).bundle.files
+    files = find_script(script, home=HOME).bundle.files
     assert list(files) == ["data/labels.csv", "nets/small.py", "train.py"]
     assert files["nets/small.py"] == b"nets/small.py"
 
@@ -43,19 +44,23 @@ def test_of_a_repository_what_git_tracks_is_copied_and_always_the_script(tmp_pat
     script = written(own, "train.py", "tracked.py", "scratch.py", "sub/tracked.py")
     subprocess.run(["git", "init", "-q", str(own)], check=True)
     subprocess.run(["git", "-C", str(own), "add", "tracked.py", "sub"], check=True)
-    assert list(find_script(script).bundle.files) == ["sub/tracked.py", "tracked.py", "train.py"]
+    assert list(find_script(script, home=HOME).bundle.files) == [
+        "sub/tracked.py",
+        "tracked.py",
+        "train.py",
+    ]
 
 
 def test_another_content_is_another_bundle_and_the_same_content_the_same(tmp_path: Path) -> None:
     script = written(tmp_path / "own", "train.py", "net.py")
-    first = find_script(script).bundle.sha256
+    first = find_script(script, home=HOME).bundle.sha256
     os.utime(script, (0, 0))
     script.chmod(0o666)
-    assert find_script(script).bundle.sha256 == first
+    assert find_script(script, home=HOME).bundle.sha256 == first
     (tmp_path / "own/net.py").write_text("changed")
-    second = find_script(script).bundle.sha256
+    second = find_script(script, home=HOME).bundle.sha256
     (tmp_path / "own/net.py").rename(tmp_path / "own/nets.py")
-    assert len({first, second, find_script(script).bundle.sha256}) == 3
+    assert len({first, second, find_script(script, home=HOME).bundle.sha256}) == 3
 
 
 def test_a_script_below_the_working_folder_brings_all_of_that_folder(
@@ -63,13 +68,13 @@ def test_a_script_below_the_working_folder_brings_all_of_that_folder(
 ) -> None:
     written(tmp_path, "src/train.py", "data/x.csv", "train.py")
     monkeypatch.chdir(tmp_path)
-    found = find_script(Path("src/train.py"))
+    found = find_script(Path("src/train.py"), home=HOME)
     assert (found.name, list(found.bundle.files)) == (
         "src/train.py",
         ["data/x.csv", "src/train.py", "train.py"],
     )
     monkeypatch.chdir(tmp_path / "data")
-    assert find_script(Path("../src/train.py")).name == "train.py"
+    assert find_script(Path("../src/train.py"), home=HOME).name == "train.py"
 
 
 def test_scripts_of_a_sweep_that_are_here_travel_and_others_are_the_agents(
@@ -84,14 +89,14 @@ def test_scripts_of_a_sweep_that_are_here_travel_and_others_are_the_agents(
         {"model": "mlp"},
         {"script": 3},
     ]
-    sweep, found = with_bundles({"name": "x", "case": cases})
+    sweep, found = with_bundles({"name": "x", "case": cases}, home=lambda: HOME)
     [one] = found
     assert isinstance(sweep, dict)
     first, *others = sweep["case"]
     assert first == {"script": "train.py", "steps": 5, "bundle_sha256": one.bundle.sha256}
     assert others == cases[1:]
     for odd in ({"case": 3}, 3, None, {"case": [3]}):
-        assert with_bundles(odd) == (odd, [])
+        assert with_bundles(odd, home=lambda: HOME) == (odd, [])
 
 
 def test_links_are_not_followed_but_the_scripts_own_is(tmp_path: Path) -> None:
@@ -99,8 +104,8 @@ def test_links_are_not_followed_but_the_scripts_own_is(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "own/link").symlink_to(tmp_path / "secret")
     (tmp_path / "link.py").symlink_to(script)
-    assert list(find_script(script).bundle.files) == ["net.py", "train.py"]
-    assert list(find_script(tmp_path / "link.py").bundle.files) == ["net.py", "train.py"]
+    assert list(find_script(script, home=HOME).bundle.files) == ["net.py", "train.py"]
+    assert list(find_script(tmp_path / "link.py", home=HOME).bundle.files) == ["net.py", "train.py"]
 
 
 def test_odd_files_beside_a_script_do_no_harm(tmp_path: Path) -> None:
@@ -108,14 +113,14 @@ def test_odd_files_beside_a_script_do_no_harm(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "own/pipe")
     os.mkfifo(tmp_path / "own/.farmignore")
     (tmp_path / "own" / os.fsdecode(b"\xff.txt")).write_text("")
-    assert list(find_script(script).bundle.files) == ["train.py"]
+    assert list(find_script(script, home=HOME).bundle.files) == ["train.py"]
 
 
 def test_an_ignore_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     script = written(tmp_path / "own", "train.py")
     (tmp_path / "own/.farmignore").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidSpec, match="a file of text in UTF-8"):
-        find_script(script)
+        find_script(script, home=HOME)
 
 
 def test_too_much_is_refused_and_the_largest_are_named(
@@ -125,7 +130,7 @@ def test_too_much_is_refused_and_the_largest_are_named(
     script = written(tmp_path / "own", "train.py")
     (tmp_path / "own/large.bin").write_bytes(b"x" * 100)
     with pytest.raises(InvalidSpec, match=r"largest: large\.bin") as refused:
-        find_script(script)
+        find_script(script, home=HOME)
     assert ".farmignore" in str(refused.value)
 
 
@@ -134,7 +139,7 @@ def test_what_is_no_script_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("")
     (tmp_path / "a b.py").write_text("")
     with pytest.raises(InvalidSpec, match="script"):
-        find_script(tmp_path / name)
+        find_script(tmp_path / name, home=HOME)
 
 
 @pytest.fixture
@@ -148,12 +153,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_module_is_started_by_a_script_beside_its_package(own: Path) -> None:
     written(own, "net/__init__.py", "net/train.py", "net/__main__.py", "data.csv")
-    found = find_module("net.train")
+    found = find_module("net.train", home=HOME)
     assert found.name == "run-net-train.py"
     assert set(found.bundle.files) == {
         *("data.csv", "run-net-train.py", "net/__init__.py", "net/__main__.py", "net/train.py")
     }
-    assert find_module("net").name == "run-net.py"
+    assert find_module("net", home=HOME).name == "run-net.py"
 
 
 def test_a_module_runs_as_python_itself_runs_it(own: Path) -> None:
@@ -164,7 +169,7 @@ def test_a_module_runs_as_python_itself_runs_it(own: Path) -> None:
     )
     (own / "net/__init__.py").write_text("")
     (own / "net/train.py").write_text(text)
-    found = find_module("net.train")
+    found = find_module("net.train", home=HOME)
     script = own / found.name
     script.write_bytes(found.bundle.files[found.name])
     ran = subprocess.run(
@@ -181,4 +186,9 @@ def test_a_module_runs_as_python_itself_runs_it(own: Path) -> None:
 def test_what_is_no_module_of_the_folder_is_refused(name: str, own: Path) -> None:
     written(own, "net/__init__.py", "net/train.py")
     with pytest.raises(InvalidSpec, match="a module in"):
-        find_module(name)
+        find_module(name, home=HOME)
+
+
+def test_the_farms_own_folder_stays_behind(own: Path) -> None:
+    script = written(own, "train.py", "home/farm.db", "homes.txt")
+    assert list(find_script(script, home=own / "home").bundle.files) == ["homes.txt", "train.py"]
