@@ -30,6 +30,10 @@ bp = APIBlueprint("api_bundles", __name__, url_prefix="/api/v1", tag="Sweeps")
     status=HTTPStatus.CREATED,
     meaning="It is in the store; sending it again changes nothing.",
     body=Body(None, other_types={received.ZIP: "A ZIP file of the script's files."}),
+    refusals={
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than 20 MB.",
+        HTTPStatus.UNPROCESSABLE_ENTITY: "It is no ZIP file of this form.",
+    },
 )
 def post_bundle() -> ResponseReturnValue:
     """Send a training script's files, which a sweep then names by `bundle_sha256`.

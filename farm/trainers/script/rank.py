@@ -69,6 +69,9 @@ logger = logging.getLogger(__name__)
 
 # Importing a framework, loading data and compiling may take so long without a mark.
 _MOST_START_UP_S = 900.0
+# While steps are timed their marks are read in portions of so long: to wake up for each would take
+# some hundredths of a short step from the script, whose core this process shares.
+_GATHER_S = 0.05
 # A script that makes no step for so long tells where its threads are, once.
 _SILENT_S = 60.0
 # After its last mark a script may clean up for so long.
@@ -241,6 +244,7 @@ class RunningScript:
         )
         os.close(its_marks)
         os.close(its_go_on)
+        self.gather_s = 0.0  # how long to let marks gather before they are read
         self._tail = b""
         self._reader = threading.Thread(target=self._read_output, name="output", daemon=True)
         self._reader.start()
@@ -254,6 +258,7 @@ class RunningScript:
                 if not selector.select(wait_s):
                     yield None
                     continue
+                time.sleep(self.gather_s)
                 chunk = os.read(self._marks, 1 << 16)
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 if not chunk or len(buffer) > _MOST_LINE_BYTES:
@@ -418,6 +423,7 @@ def _watch(assignment: Assignment, running: RunningScript, line: EventWriter) ->
         previous_s = mark.at_s
         if mark_count == 1 + job.warmup_step_count:
             window.open(mark.at_s)
+            running.gather_s = _GATHER_S
             recorder.flush()
         if mark_count == running.mark_count:
             window.stop(mark.at_s)
