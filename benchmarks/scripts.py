@@ -58,8 +58,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 images = torch.randn(given.batch_size, 1024)
 labels = torch.randint(0, 10, (given.batch_size,))
 ended_s = []
-if dist.get_rank() == 0:
-    atexit.register(lambda: given.timings.write_text(json.dumps(ended_s)))
+def save():
+    if dist.get_rank() == 0:
+        given.timings.write_text(json.dumps(ended_s))
+atexit.register(save)
 for _ in range(1 + {_WARMUP_STEPS} + {_STEPS}):
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(images), labels).backward()
@@ -67,7 +69,8 @@ for _ in range(1 + {_WARMUP_STEPS} + {_STEPS}):
         optimizer.step()
     finally:  # the last step ends the script where there is a farm
         ended_s.append(time.perf_counter())
-dist.destroy_process_group()
+save()
+os._exit(0)  # by hand gloo's threads abort one of some ten processes that end as others do
 """
 
 
