@@ -31,6 +31,7 @@ LEFT_OUT = {
     "farm reproduce": "takes long: tests/integration/cli/test_cli_reproduce_loopback.py and, as "
     "root, tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
     "farm evaluate": "takes minutes: tests/integration/cli/test_cli_evaluate.py",
+    "farm measure": "starts a farm: tests/e2e/test_measure.py, and tests/e2e/test_examples.py",
     "farm submit next.toml": "its jobs need netem: in tests/integration/cli/test_cli_plan.py",
 }
 _BY_HAND = "typed on a booted root: tests/e2e/test_booted_by_hand.py"
