@@ -150,9 +150,9 @@ def needed_capabilities(model: str) -> frozenset[str]:
     return frozenset({own} if python is None else {own, f"{PYTHON_CAPABILITY}{python}"})
 
 
-def brings_framework(capabilities: Collection[str]) -> bool:
-    """Whether jobs that ask for these have their framework from an interpreter of their own."""
-    return any(capability.startswith(PYTHON_CAPABILITY) for capability in capabilities)
+def are_of_script(capabilities: Collection[str]) -> bool:
+    """Whether a script's job asks for these: it names the framework that it needs, if any."""
+    return any(one == RUNS_BUNDLES or one.startswith(PREFIX) for one in capabilities)
 
 
 def words_of(model: str, values: Mapping[str, object]) -> list[str]:

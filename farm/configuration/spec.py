@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
-from farm.configuration.scripts import needed_capabilities, python_of, script_of
+from farm.configuration.scripts import LAUNCHERS, needed_capabilities, python_of, script_of
 from farm.errors import InvalidSpec
 from farm.values.codec import content_hash
 
@@ -202,8 +202,11 @@ class JobSpec:
             found.add(self.emulator or EXACT_EMULATION)
         if self.interface is not None:
             found.add(f"{NETWORK_CAPABILITY}{self.interface}")
-        if self.strategy.startswith(PYTORCH_NAMES) and python_of(self.model) is None:
-            found.add(TORCH)
+        if python_of(self.model) is None:
+            if self.strategy.startswith(PYTORCH_NAMES):
+                found.add(TORCH)
+            elif self.strategy == LAUNCHERS["tensorflow"].name:
+                found.add(TENSORFLOW)
         if (file := file_of(self.model)) is not None:
             found.add(f"{MODEL_CAPABILITY}{file}")
         return frozenset(found) | needed_capabilities(self.model)

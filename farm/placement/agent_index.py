@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from farm.configuration.scripts import brings_framework
-from farm.configuration.spec import TORCH, TORCH_VERSION
+from farm.configuration.scripts import are_of_script
+from farm.configuration.spec import TENSORFLOW, TORCH, TORCH_VERSION
 from farm.gang.views import LiveAgent, WaitingJob
 
 # What is asked of an agent: capabilities, labels, and its version of the framework. None is a
@@ -41,7 +41,7 @@ def kind_of(job: WaitingJob) -> Kind:
 
 def needs_tensorflow(capabilities: frozenset[str]) -> bool:
     """Whether jobs that ask for these need the agent's own TensorFlow."""
-    return TORCH not in capabilities and not brings_framework(capabilities)
+    return TENSORFLOW in capabilities or not (TORCH in capabilities or are_of_script(capabilities))
 
 
 def suits(agent: LiveAgent, wish: Wish) -> bool:

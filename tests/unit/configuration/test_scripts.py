@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.configuration.scripts import (
-    brings_framework,
     bundle_of,
     examples_per_epoch,
     python_of,
@@ -69,7 +68,7 @@ def test_the_examples_of_an_epoch_are_those_that_the_sweep_says() -> None:
 
 @pytest.mark.parametrize(
     ("launcher", "capabilities"),
-    [("torch", {"torch"}), ("tensorflow", set()), ("none", set())],
+    [("torch", {"torch"}), ("tensorflow", {"tensorflow"}), ("none", set())],
 )
 def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -> None:
     [job] = jobs(launcher=launcher)
@@ -179,8 +178,6 @@ def test_another_interpreter_is_another_model_that_needs_no_framework_of_the_age
     assert (script_of(other.model), python_of(other.model)) == ("train.py", "hf-3.11")
     assert python_of(own.model) is None
     assert other.required_capabilities == {"script:train.py", "python:hf-3.11"}
-    assert brings_framework(other.required_capabilities)
-    assert not brings_framework(own.required_capabilities)
 
 
 def test_a_bundle_may_have_its_script_in_a_folder_and_needs_agents_that_run_bundles() -> None:

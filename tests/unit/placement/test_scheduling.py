@@ -73,14 +73,17 @@ def reason(jobs: Collection[WaitingJob], agents: Collection[LiveAgent], *, of: i
     return explain(jobs, agents, reserve_after_s=RESERVE_AFTER_S)[of]
 
 
-def test_a_job_with_an_interpreter_of_its_own_needs_no_framework_of_the_agents() -> None:
+def test_a_script_needs_the_framework_alone_that_its_launcher_is_of() -> None:
     able = [
-        dataclasses.replace(agent(name, can=["bundles", "python:hf"], version=v), has_tensorflow=h)
-        for name, v, h in (("a", "2.21.0", True), ("b", None, False))
+        dataclasses.replace(agent(name, can=can, version=version), has_tensorflow=bool(version))
+        for name, can, version in (
+            ("a", ["bundles", "python:hf", "tensorflow"], "2.21.0"),
+            ("b", ["bundles", "python:hf"], None),
+        )
     ]
-    gang = job(1, world_size=2, requires=["bundles", "python:hf"])
-    assert placed_ids([gang], able) == [1]
-    assert placed_ids([job(1, world_size=2, requires=["bundles"])], able) == []
+    for requires, ids in ((["python:hf"], [1]), ([], [1]), (["tensorflow"], [])):
+        gang = job(1, world_size=2, requires=["bundles", *requires])
+        assert placed_ids([gang], able) == ids
     assert "no agent has capability 'python:jax'" in reason(
         [job(1, requires=["python:jax"])], able, of=1
     )
