@@ -32,8 +32,9 @@ def has_ended(farm: ChaosFarm) -> str | None:
 def connect_slowly(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
     """Open connections that send a byte now and then, and some that only listen."""
     del agent, rng
-    opened = [_connected(farm, _STREAM) for _ in range(_VIEWER_COUNT)]
-    slow = [_connected(farm, b"") for _ in range(_SLOW_COUNT)]
+    web_is(farm, "live", within_s=30)  # the fault before may have killed it
+    opened = _connected(farm, _STREAM, count=_VIEWER_COUNT)
+    slow = _connected(farm, b"", count=_SLOW_COUNT)
     is_over = threading.Event()
 
     def trickle() -> None:
@@ -56,11 +57,16 @@ def connect_slowly(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
     return end
 
 
-def _connected(farm: ChaosFarm, text: bytes) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", farm.web_port), timeout=60)
-    connection.sendall(text)
-    connection.setblocking(False)
-    return connection
+def _connected(farm: ChaosFarm, text: bytes, *, count: int) -> list[socket.socket]:
+    """Return as many connections as the server takes."""
+    found = []
+    for _ in range(count):
+        with suppress(ConnectionError):
+            connection = socket.create_connection(("127.0.0.1", farm.web_port), timeout=60)
+            found.append(connection)
+            connection.sendall(text)
+            connection.setblocking(False)
+    return found
 
 
 def is_kept_out(farm: ChaosFarm) -> str | None:
