@@ -40,9 +40,10 @@ _KERAS_MODULES = (
     "tf_keras.src.callbacks",
     "tf_keras.callbacks",
 )
+# On the validation data: what an epoch is worth.
 _ACCURACIES = (
-    *("accuracy", "acc", "sparse_categorical_accuracy", "categorical_accuracy"),
-    "binary_accuracy",
+    *("val_accuracy", "val_acc", "val_sparse_categorical_accuracy", "val_categorical_accuracy"),
+    "val_binary_accuracy",
 )
 _BITS = re.compile(r"\d+$")  # of a type's name, such as float32
 # Reading a value may wait for the device. No more than this share of the time goes into it.
@@ -55,6 +56,7 @@ def install(marks: Marks) -> None:
     keras = KerasHook(marks, stepper)
     then: dict[str, Callable[[ModuleType], None]] = {
         "torch.optim.optimizer": TorchHook(marks, stepper).install,
+        "torch.utils.data.dataloader": functools.partial(time_data_waits, marks),
         "torch.multiprocessing.spawn": functools.partial(refuse_own_ranks, marks),
         **dict.fromkeys(_KERAS_MODULES, keras.install),
     }
@@ -76,6 +78,24 @@ def finish_device_work() -> None:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         cuda.synchronize()
+
+
+def time_data_waits(marks: Marks, module: ModuleType) -> None:
+    """Add up how long this process waits for its DataLoaders, that of an evaluation too."""
+    iterator = getattr(module, "_BaseDataLoaderIter", None)
+    if iterator is None:
+        return
+    original = iterator.__next__
+
+    @functools.wraps(original)
+    def following(loader: Any) -> Any:
+        begun_s = time.monotonic()
+        try:
+            return original(loader)
+        finally:
+            marks.data_wait_s = (marks.data_wait_s or 0.0) + time.monotonic() - begun_s
+
+    iterator.__next__ = following
 
 
 def refuse_own_ranks(marks: Marks, module: ModuleType) -> None:
@@ -178,7 +198,10 @@ class TorchHook:
 
 
 class KerasHook:
-    """Marks the end of each training batch, with the loss and accuracy that Keras reports."""
+    """Marks the end of each training batch with its loss, and of each epoch with its accuracy.
+
+    What `fit` does between two epochs, such as validation, is in no step.
+    """
 
     def __init__(self, marks: Marks, stepper: Stepper) -> None:
         self._marks = marks
@@ -200,21 +223,45 @@ class KerasHook:
             self._after_batch(callbacks, logs)
 
         callback_list.on_train_batch_end = on_train_batch_end
+        self._watch_epochs(callback_list)
+
+    def _watch_epochs(self, callback_list: Any) -> None:
+        begin, end = callback_list.on_epoch_begin, callback_list.on_epoch_end
+
+        @functools.wraps(begin)
+        def on_epoch_begin(callbacks: Any, epoch: Any, logs: Any = None) -> None:
+            begin(callbacks, epoch, logs)
+            self._marks.begin_step()
+
+        @functools.wraps(end)
+        def on_epoch_end(callbacks: Any, epoch: Any, logs: Any = None) -> None:
+            end(callbacks, epoch, logs)
+            self._after_epoch(logs)
+
+        callback_list.on_epoch_begin, callback_list.on_epoch_end = on_epoch_begin, on_epoch_end
+
+    def _after_epoch(self, logs: Any) -> None:
+        known = logs if isinstance(logs, Mapping) else {}
+        accuracy = next((known[name] for name in _ACCURACIES if name in known), None)
+        self._marks.end_epoch(
+            loss=number(known.get("loss")),
+            val_loss=number(known.get("val_loss")),
+            accuracy=number(accuracy),
+        )
 
     def _after_batch(self, callbacks: Any, logs: Any) -> None:
         # All of Keras is one: `fit` makes a new CallbackList each time.
         if not self._stepper.counts(self):
             return
-        loss = accuracy = None
+        loss = None
         begun_s = time.monotonic()
         is_due = begun_s >= self._next_reading_s or self._marks.next_is_last
         if is_due and isinstance(logs, Mapping):
             loss = number(logs.get("loss"))
-            accuracy = number(next((logs[name] for name in _ACCURACIES if name in logs), None))
             ended_s = time.monotonic()
             self._next_reading_s = ended_s + (ended_s - begun_s) / _READING_SHARE
         size = None if self._marks.is_begun else _size_of_keras(callbacks)
-        self._marks.hooked_step(loss, accuracy, size)
+        self._marks.hooked_step(loss, size)
 
 
 def _size_of_torch(optimizer: Any) -> tuple[int, int] | None:

@@ -50,6 +50,9 @@ class Marks:
         self._last_mark = last_mark
         self._count = 0
         self._is_explicit = False
+        # Since the process began, by the hook of PyTorch's DataLoader; None: it has none.
+        self.data_wait_s: float | None = None
+        self._begun_s: float | None = None
         # Reentrant, since a signal's handler may call `benchfarm.step`.
         self._lock = threading.RLock()
         self.before_end: Callable[[], None] = lambda: None
@@ -105,7 +108,6 @@ class Marks:
     def hooked_step(
         self,
         loss: float | None = None,
-        accuracy: float | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
         """Mark a step that a framework's hook saw, unless the script tells of its steps itself.
@@ -116,7 +118,22 @@ class Marks:
             TrainingOver: this was the last mark, or that is past.
         """
         if not self._is_explicit and self._fd is not None:
-            self._mark(None, loss, accuracy, size)
+            self._mark(None, loss, None, size)
+
+    def begin_step(self) -> None:
+        """Have the next step begin now, and not with the mark before it."""
+        if not self._is_explicit:
+            self._begun_s = time.monotonic()
+
+    def end_epoch(
+        self, *, loss: float | None, val_loss: float | None, accuracy: float | None
+    ) -> None:
+        """Tell what a framework's hook saw at the end of an epoch, unless the script tells it."""
+        if self._is_explicit:
+            return
+        told = {"loss": loss, "val_loss": val_loss, "accuracy": accuracy}
+        with self._lock:
+            self._write({"epoch": {name: _json_number(value) for name, value in told.items()}})
 
     def _mark(
         self,
@@ -129,6 +146,11 @@ class Marks:
             is_past = 0 < self._last_mark <= self._count
             if not is_past:
                 self._count += 1
+                further: dict[str, Any] = {
+                    "size": size,
+                    "begun_s": self._begun_s,
+                    "data_wait_s": self.data_wait_s,
+                }
                 self._write(
                     {
                         "mark": self._count,
@@ -136,9 +158,10 @@ class Marks:
                         "examples": examples,
                         "loss": _json_number(loss),
                         "accuracy": _json_number(accuracy),
-                        **({"size": size} if size is not None else {}),
+                        **{name: value for name, value in further.items() if value is not None},
                     }
                 )
+                self._begun_s = None
             is_over = self._fd is not None and self._count == self._last_mark
         if is_over and not is_past:
             self.before_end()

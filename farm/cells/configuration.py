@@ -43,9 +43,7 @@ class CellConfiguration:
     @property
     def length(self) -> str:
         """How long a job of it measures."""
-        if self.epochs:
-            return counted(self.epochs, "epoch", write=count)
-        return counted(self.steps or 0, "step", write=count)
+        return length_of(self.steps, self.epochs)
 
     @property
     def labels(self) -> str:
@@ -80,3 +78,10 @@ def configuration_of(spec: Mapping[str, Any]) -> CellConfiguration:
         time_limit_s=spec.get("time_limit_s"),
         label_pairs=tuple(sorted((spec.get("labels") or {}).items())),
     )
+
+
+def length_of(steps: int | None, epochs: int | None) -> str:
+    """Return how long a job measures, in words."""
+    if epochs is not None:
+        return counted(epochs, "epoch", write=count)
+    return "to its end" if steps is None else counted(steps, "step", write=count)

@@ -104,8 +104,9 @@ class JobSpec:
     """One configuration to be measured once.
 
     A global batch of B over n replicas gives the first B mod n replicas one example more. Exactly
-    one of `steps` (timed steps after the warm-up) and `epochs` is set. `labels` restricts which
-    agents may serve the job. Names are checked against the registries at submission, not here.
+    one of `steps` (timed steps after the warm-up) and `epochs` is set; neither lets a script train
+    to its end. `labels` restricts which agents may serve the job. Names are checked against the
+    registries at submission, not here.
 
     `world_size` counts the ranks that train. `replicas_per_rank`, `steps_between_averages` and the
     servers' fields matter to the strategies that use them, and keep their defaults for others.
@@ -154,11 +155,13 @@ class JobSpec:
                 self.global_batch_size,
                 f"at least one example for each of {self.replica_count} replicas",
             )
-        if (self.steps is None) == (self.epochs is None):
+        is_script = script_of(self.model) is not None
+        is_told = (self.steps is not None, self.epochs is not None)
+        if all(is_told) or not (any(is_told) or is_script):
             raise InvalidSpec(
                 "steps", {"steps": self.steps, "epochs": self.epochs}, "either steps or epochs"
             )
-        if self.steps is None and script_of(self.model) is not None:
+        if self.epochs is not None and is_script:
             raise InvalidSpec(
                 "epochs", self.epochs, "steps: what an epoch of a script is, it knows"
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 from farm.configuration.axes import AXES
 from farm.configuration.scripts import CASE_KEYS as SCRIPT_KEYS
-from farm.configuration.scripts import as_axes
+from farm.configuration.scripts import as_axes, script_of
 from farm.configuration.spec import EMULATORS, MAX_STEPS
 from farm.errors import InvalidSpec
 from farm.values.fields import (
@@ -22,6 +22,7 @@ from farm.values.fields import (
     Name,
     Type,
     Whole,
+    WholeOrWord,
     Word,
     axis,
     refuse_unknown,
@@ -32,9 +33,12 @@ DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
 MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 AUTO = "auto"  # repetitions: until the cell is precise
+ALL_STEPS = "all"  # of a script: until it ends by itself
 MAX_AUTO_REPETITIONS = 1000
 # With two, the interval is nine times as wide as the two are apart.
 LEAST_REPETITIONS = 3
+# Only the number of jobs limits it, and that is the expansion's to name.
+REPETITIONS = WholeOrWord(Whole(1, MAX_SEED), AUTO)
 TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
 
 
@@ -76,9 +80,9 @@ CASE_OPTIONS = (
     ),
     SweepOption(
         name="steps",
-        meaning="timed steps, after the warm-up",
+        meaning='timed steps, after the warm-up; `"all"` lets a script train to its end',
         unset="`30`",
-        type=_COUNT,
+        type=WholeOrWord(_COUNT, ALL_STEPS),
     ),
     SweepOption(
         name="epochs",
@@ -159,7 +163,8 @@ class CaseSpec:
     """One cross product.
 
     `values`: of every axis by its field, at least one each, in the order in which they were
-    written. `emulator` None: any that is exact. Exactly one of `steps` and `epochs` is set.
+    written. `emulator` None: any that is exact. Exactly one of `steps` and `epochs` is set; neither
+    lets a script train to its end.
     """
 
     values: Mapping[str, tuple[Any, ...]]
@@ -235,11 +240,9 @@ def parse_precision(data: Mapping[str, object]) -> Precision | None:
 
 
 def _read_repetitions(value: object, where: str) -> int:
-    try:
-        # Only the number of jobs limits it, and that is the expansion's to name.
-        return Whole(1, MAX_SEED).read(value, where)
-    except InvalidSpec as error:
-        raise InvalidSpec(where, value, f'{error.expected} or "{AUTO}"') from None
+    count = REPETITIONS.read(value, where)
+    assert isinstance(count, int)  # AUTO is a precision
+    return count
 
 
 def _parse_case(case: object, where: str) -> CaseSpec:
@@ -266,6 +269,11 @@ def _parse_case(case: object, where: str) -> CaseSpec:
     given = _read(case, CASE_OPTIONS, where=at)
     if given["steps"] is None and given["epochs"] is None:
         given["steps"] = DEFAULT_STEPS
+    elif given["steps"] == ALL_STEPS:
+        if not all(script_of(model) for model in values["model"]):
+            expected = "a number: only scripts of your own decide when they end"
+            raise InvalidSpec(f"{at}steps", ALL_STEPS, expected)
+        given["steps"] = None
     return CaseSpec(values=values, **given)
 
 

@@ -19,12 +19,20 @@ from farm.configuration.catalogue import Traffic
 from farm.configuration.spec import JobSpec, ServerPlacement
 from farm.measuring.exchange_figures import ExchangeFigures, exchange_figures
 from farm.messages.reports import Sample
-from farm.messages.trainer_lines import StepProfile, TimedPart, TrainerResult, WindowUse
+from farm.messages.trainer_lines import (
+    ScriptTimes,
+    StepProfile,
+    TimedPart,
+    TrainerResult,
+    WindowUse,
+)
 from farm.statistics.means import mean, quantile
 
 # Of one second nobody knows how far it is from the others.
 _LEAST_TICKS = 2
 _ROUNDING = 1e-9
+# A step of a script that takes longer holds something else as well, such as a checkpoint.
+_PAUSE_MEDIANS = 5.0
 
 # Shown wherever step times are compared.
 STEP_TIME_NOTE = (
@@ -161,14 +169,19 @@ class AttemptFigures:
     @property
     def steps_per_epoch(self) -> int | None:
         """Return how many steps an epoch takes, a partial one among them."""
-        return math.ceil(self.train_examples_count / self.spec.global_batch_size) or None
+        if self.train_examples_count:
+            return math.ceil(self.train_examples_count / self.spec.global_batch_size)
+        told = self.chief.script_times
+        return None if told is None else told.steps_per_epoch
 
     @property
     def time_per_epoch_s(self) -> float | None:
         """Return the time of an epoch, which is over with the slowest rank."""
         medians_s = [found.median_s for one in self._averaged if (found := step_statistics(one))]
-        if not (medians_s and self.train_examples_count):
+        if not (medians_s and self.steps_per_epoch):
             return None
+        if not self.train_examples_count:
+            return max(medians_s) * self.steps_per_epoch
         length = steps_in_epoch(self.train_examples_count, self.spec.global_batch_size)
         return max(medians_s) * length
 
@@ -184,6 +197,42 @@ class AttemptFigures:
             own = spec.global_batch_size if synchronous else spec.per_replica_batch_size(rank)
             examples_count += own * len(times_s)
         return examples_count / slowest_s
+
+    @property
+    def epoch_count(self) -> int | None:
+        """Return how many epochs were trained; None where steps were counted."""
+        told = self.chief.script_times
+        return self.spec.epochs if told is None else told.epoch_count
+
+    @property
+    def data_wait_s(self) -> float | None:
+        """Return for how long a script waited for its DataLoader, of a step on average."""
+        waits = [
+            None if told is None or told.data_wait_s is None else told.data_wait_s / step_count
+            for told, step_count in self._told
+        ]
+        return _mean_of_all(waits)
+
+    @property
+    def pause_s(self) -> float | None:
+        """Return how long a script did something else than steps, of a step on average.
+
+        That is what it told of, and what steps above five medians took beyond the median.
+        """
+        pauses = [
+            None if told is None else told.pause_s / step_count for told, step_count in self._told
+        ]
+        told_s = _mean_of_all(pauses)
+        if told_s is None or self.steps is None:
+            return None
+        median_s, times_s = self.steps.median_s, [t for one in self.pace.values() for t in one]
+        excess_s = math.fsum(t - median_s for t in times_s if t > _PAUSE_MEDIANS * median_s)
+        return told_s + excess_s / len(times_s)
+
+    @property
+    def _told(self) -> Sequence[tuple[ScriptTimes | None, int]]:
+        results = [rank.result for rank in self.training]
+        return [(r.script_times, r.timed_step_count) for r in results if r.timed_step_count]
 
     @property
     def resident_bytes(self) -> int | None:

@@ -154,7 +154,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         meaning="epochs that were trained; empty where steps were counted",
         write=count,
         is_whole=True,
-        of=lambda figures: figures.spec.epochs,
+        of=lambda figures: figures.epoch_count,
         if_empty="not known",
     ),
     Quantity(
@@ -221,6 +221,22 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=percent,
         of=_idle_ratio,
         most=1,
+    ),
+    Quantity(
+        name="data_wait_s",
+        title="Data wait",
+        meaning="of a script's step, waiting for PyTorch's DataLoader; mean over the ranks",
+        unit="s",
+        write=duration,
+        of=lambda figures: figures.data_wait_s,
+    ),
+    Quantity(
+        name="pause_s",
+        title="Pauses",
+        meaning="beside a script's steps, such as evaluation or checkpoints, a step's share; mean",
+        unit="s",
+        write=duration,
+        of=lambda figures: figures.pause_s,
     ),
     Quantity(
         name="push_s",

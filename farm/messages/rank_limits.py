@@ -20,6 +20,8 @@ _ENDING_S = 600.0
 # Of a job by epochs, whose steps an epoch depends on the data set, which only the agent has seen.
 MOST_STEPS_PER_S = 10_000
 MOST_STEPS_BY_EPOCHS = 4_000_000
+# Of a script that trains to its end: each accuracy that it tells ends one.
+MOST_SCRIPT_EPOCHS = 10_000
 # Steps beside those that the job asks for, under the profiler: ten of them and their rest.
 _PROFILED_STEPS = 100
 # Of a report that is no series, as JSON: no line of a trainer, which is what it holds, is longer.
@@ -52,7 +54,8 @@ def rank_limits(spec: JobSpec, *, elapsed_s: float | None) -> RankLimits:
         return RankLimits(step_count=asked, epoch_count=spec.steps, time_s=time_s)
     in_time = int(time_s * MOST_STEPS_PER_S)
     steps = min(MOST_STEPS_BY_EPOCHS + 2 * spec.warmup_step_count, in_time) + _PROFILED_STEPS
-    return RankLimits(step_count=steps, epoch_count=min(spec.epochs or 0, steps), time_s=time_s)
+    epochs = MOST_SCRIPT_EPOCHS if spec.epochs is None else spec.epochs
+    return RankLimits(step_count=steps, epoch_count=min(epochs, steps), time_s=time_s)
 
 
 def excess_of_attempt(

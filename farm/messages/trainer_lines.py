@@ -234,6 +234,7 @@ MOST_STALENESSES = 100_000
 TIMED_PARTS = "timed_parts"
 INTERFACE = "interface"
 WINDOW_TRAINING_S = "window_training_s"  # the timed parts together
+SCRIPT_TIMES = "script_times"
 WINDOW_CPU_RATIO = "window_cpu_ratio"  # of the rank's cores, by this process in the timed parts
 
 
@@ -243,6 +244,21 @@ class TimedPart:
 
     begin_s: Span
     end_s: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptTimes:
+    """What a user's script told beside its timed steps. None: it is not known.
+
+    `pause_s`: between these, such as Keras' validation after an epoch; `data_wait_s`: waiting for
+    PyTorch's DataLoader; both of all timed steps together. `epoch_count`: of one that trains to its
+    end; `steps_per_epoch`: of the last of these.
+    """
+
+    pause_s: Span
+    data_wait_s: Span | None
+    epoch_count: Count | None
+    steps_per_epoch: Count | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +302,7 @@ class TrainerResult:
 
     def check_details(self) -> None:
         """Raises InvalidSpec: what is read of the details later is not what it has to be."""
-        _ = self.timed_parts, self.window_use
+        _ = self.timed_parts, self.window_use, self.script_times
 
     @property
     def timed_parts(self) -> tuple[TimedPart, ...] | None:
@@ -302,6 +318,19 @@ class TrainerResult:
             return None
         parts: tuple[TimedPart, ...] = from_json(tuple[TimedPart, ...], told, where=TIMED_PARTS)
         return parts
+
+    @property
+    def script_times(self) -> ScriptTimes | None:
+        """Return what a user's script told; None: it was none.
+
+        Raises:
+            InvalidSpec: what the trainer told are no numbers.
+        """
+        told = self.details.get(SCRIPT_TIMES)
+        if told is None:
+            return None
+        times: ScriptTimes = from_json(ScriptTimes, told, where=SCRIPT_TIMES)
+        return times
 
     @property
     def interface(self) -> object:

@@ -20,6 +20,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from farm.configuration.scripts import script_of
+from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState
 from farm.gang.rendezvous import Advance, AttemptEnd, Resend, Wait, decide, voided
 from farm.gang.views import AttemptView
@@ -40,7 +42,7 @@ from farm.store.gangs.moves import (
     lock_gangs,
     mark_commanded,
 )
-from farm.store.gangs.outcomes import clocks, evidence_of, measurement_of
+from farm.store.gangs.outcomes import AttemptEvidence, clocks, evidence_of, measurement_of
 from farm.store.measurements.repetitions import extend_cells
 from farm.values.storable import storable
 
@@ -261,6 +263,9 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
             return _given_up(attempt.token, evidence.untold_steps)
         if evidence.verdict.voids:
             end = voided(evidence.verdict.voids)
+        elif (problem := _unlike_step_counts(attempt.spec, evidence)) is not None:
+            failure = Failure(kind=FailureKind.TRAINER_RAISED, message=problem)
+            end, evidence = AttemptEnd(state=AttemptState.FAILED, failure=failure), None
     if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
         measurement = measurement_of(
             attempt,
@@ -277,6 +282,22 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
         disturbed={flag.rank: flag.message for flag in end.disturbed if flag.rank is not None},
         measurement=measurement,
     )
+
+
+def _unlike_step_counts(spec: JobSpec, evidence: AttemptEvidence) -> str | None:
+    """Say which ranks of a script that trained to its end made other numbers of steps."""
+    if spec.steps is not None or spec.epochs is not None:
+        return None
+    first, *others = evidence.outcomes
+    expected = first.result.timed_step_count
+    for other in others:
+        if other.result.timed_step_count != expected:
+            return (
+                f"script {script_of(spec.model)}: expected as many steps on every rank, got "
+                f"{expected} timed ones on rank 0 and {other.result.timed_step_count} on rank "
+                f"{other.rank}"
+            )
+    return None
 
 
 def _clocks(attempt: AttemptView) -> Sequence[int]:

@@ -154,6 +154,27 @@ class Whole:
         raise InvalidSpec(where, value, f"a whole number from {self.low} to {self.high}")
 
 
+@dataclass(frozen=True, slots=True)
+class WholeOrWord:
+    """A whole number, or a word in its place."""
+
+    whole: Whole
+    word: str
+
+    def read(self, value: object, where: str) -> int | str:
+        """Return the number, or the word.
+
+        Raises:
+            InvalidSpec: it is neither, or out of range.
+        """
+        if value == self.word:
+            return self.word
+        try:
+            return self.whole.read(value, where)
+        except InvalidSpec as error:
+            raise InvalidSpec(where, value, f'{error.expected} or "{self.word}"') from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
     """A number with a unit: people write `unit`, `read` returns base units.
@@ -280,4 +301,4 @@ class Labels:
         return labels
 
 
-Type: TypeAlias = Name | Whole | Amount | OneOf[Any] | Word | Boolean | Labels
+Type: TypeAlias = Name | Whole | WholeOrWord | Amount | OneOf[Any] | Word | Boolean | Labels

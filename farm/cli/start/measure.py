@@ -24,7 +24,7 @@ from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import LAUNCHERS
 from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE, JobSpec
-from farm.configuration.sweep import AUTO, DEFAULT_STEPS
+from farm.configuration.sweep import ALL_STEPS, AUTO, DEFAULT_STEPS
 from farm.embedded.cores import share_cores
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.home import is_held
@@ -67,7 +67,7 @@ _TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a scri
 )
 @click.option("--one-way-delay-ms", "delays_ms", metavar="MS,...", help="Needs an emulator.")
 @click.option("--launcher", default="torch", show_default=True, type=click.Choice(list(LAUNCHERS)))
-@click.option("--steps", default=DEFAULT_STEPS, show_default=True, type=click.IntRange(min=1))
+@click.option("--steps", default=str(DEFAULT_STEPS), show_default=True, metavar="N|all")
 @click.option("--warmup-steps", default=5, show_default=True, type=click.IntRange(min=0))
 @click.option("--repetitions", default="1", show_default=True, metavar="R|auto")
 @click.option(
@@ -94,7 +94,7 @@ def measure(
     Words in braces are filled in: {per_rank_batch_size}, {global_batch_size}, {world_size}, {rank},
     {seed}, {data_dir} and your own --parameter. The steps of PyTorch optimizers and of Keras' fit
     are noticed; other scripts call benchfarm.step() after each. After the warm-up and the timed
-    steps each rank is ended.
+    steps each rank is ended; with --steps all it trains to its end.
 
     A farm of its own runs on this machine meanwhile, one agent a rank, unless `farm up` runs one in
     FARM_HOME already; all results stay there. Exit status: 0 every job succeeded, 1 one failed, 2
@@ -140,7 +140,7 @@ def _sweep(
     batch_sizes: str,
     delays_ms: str | None,
     launcher: str,
-    steps: int,
+    steps: str,
     warmup_steps: int,
     repetitions: str,
     parameters: tuple[str, ...],
@@ -156,7 +156,7 @@ def _sweep(
         "global_batch_size": _numbers(
             "--global-batch-size", batch_sizes, most=MAX_GLOBAL_BATCH_SIZE
         ),
-        "steps": steps,
+        "steps": _count_or("--steps", steps, word=ALL_STEPS),
         "warmup_steps": warmup_steps,
     }
     if python is not None:
@@ -165,7 +165,7 @@ def _sweep(
         case["one_way_delay_ms"] = _delays(delays_ms)
     return {
         "name": f"measure {found.name}",
-        "repetitions": _repetitions(repetitions),
+        "repetitions": _count_or("--repetitions", repetitions, word=AUTO),
         "case": [case],
     }
 
@@ -269,11 +269,11 @@ def _delays(text: str) -> list[float]:
         raise InvalidSpec("--one-way-delay-ms", text, "numbers such as 0,20") from None
 
 
-def _repetitions(text: str) -> int | str:
-    if text == AUTO:
-        return AUTO
+def _count_or(option: str, text: str, *, word: str) -> int | str:
+    if text == word:
+        return word
     if not text.isdecimal() or not int(text):
-        raise InvalidSpec("--repetitions", text, f"a number from 1, or {AUTO}")
+        raise InvalidSpec(option, text, f"a number from 1, or {word}")
     return int(text)
 
 
@@ -352,7 +352,7 @@ def _job_json(job: JobRow, measured: MeasurementRow | None) -> dict[str, object]
         "command": job.model,
         "repetition": job.repetition,
         "step_time_s": measured.step_time_s if measured else None,
-        "step_count": spec.steps if succeeded else None,
+        "step_count": measured.timed_step_count if measured and succeeded else None,
         "throughput_examples_per_s": measured.throughput_examples_per_s if measured else None,
         "failure_kind": job.failure_kind,
         "failure_reason": None if succeeded else job.reason,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from farm.cells.configuration import length_of
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import memory_of, prices_of
 from farm.cli.output import Column, json_option, print_json, print_table
@@ -223,7 +224,7 @@ def _print_plan(
             str(job.world_size),
             str(job.global_batch_size),
             display.duration(None if job.network is None else job.network.one_way_delay_s),
-            counted(job.epochs, "epoch") if job.epochs else counted(job.steps or 0, "step"),
+            length_of(job.steps, job.epochs),
             str(job.repetition),
         ]
         for job in jobs

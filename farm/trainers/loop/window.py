@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import socket
@@ -129,6 +130,14 @@ class TimedWindow:
         self.payload_bytes = _add(
             self.payload_bytes, growth(self._connections_at_open, connections)
         )
+
+    def ended_at(self, at_s: float) -> TimedWindow:
+        """Return the window as if its open part ended now, at an instant that has just passed."""
+        ended = copy.copy(self)
+        ended.parts = list(self.parts)
+        ended.stop(at_s)
+        ended.close()
+        return ended
 
     def figures(self) -> WindowFigures:
         """Return the fields of a result that tell when the window was and what it counted."""

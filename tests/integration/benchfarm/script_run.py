@@ -18,12 +18,16 @@ TIME_LIMIT_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a script left. `marks`: those on the pipe until all write ends were closed."""
+    """What a script left. `told`: what came by the pipe until all write ends were closed."""
 
     status: int
     output: str
     error: str
-    marks: list[dict[str, Any]]
+    told: list[dict[str, Any]]
+
+    @property
+    def marks(self) -> list[dict[str, Any]]:
+        return [line for line in self.told if "mark" in line]
 
     def numbers(self) -> list[int]:
         return [mark["mark"] for mark in self.marks]
@@ -43,9 +47,9 @@ class ScriptRun:
     def end(self) -> Ended:
         """Read all marks, then wait for the script."""
         with os.fdopen(self.read_end) as pipe:
-            marks = [json.loads(line) for line in pipe]
+            told = [json.loads(line) for line in pipe]
         status = self.process.wait(TIME_LIMIT_S)
-        return Ended(status, (self.folder / "stdout").read_text(), self.error(), marks)
+        return Ended(status, (self.folder / "stdout").read_text(), self.error(), told)
 
 
 def write_script(folder: Path, text: str, name: str = "train.py") -> Path:

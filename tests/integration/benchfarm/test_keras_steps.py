@@ -57,7 +57,18 @@ def test_each_training_batch_of_fit_is_a_mark(tmp_path: Path) -> None:
     assert "size" not in ended.marks[1]
     for mark in (ended.marks[0], ended.marks[-1]):
         assert mark["loss"] > 0
-        assert 0 <= mark["accuracy"] <= 1
+    # Two epochs of each `fit`, after five batches each; that of validation is no training step.
+    assert [told for mark in ended.told for told in mark if told in ("mark", "epoch")] == [
+        *(["mark"] * 5 + ["epoch"]) * 2,
+        *["mark"] * 3,
+    ]
+    for epoch in (told["epoch"] for told in ended.told if "epoch" in told):
+        assert epoch["loss"] > 0
+        assert epoch["val_loss"] > 0
+        assert 0 <= epoch["accuracy"] <= 1
+    begun = ["begun_s" in mark for mark in ended.marks]
+    assert [number for number, has_begun in enumerate(begun, start=1) if has_begun] == [1, 6, 11]
+    assert ended.marks[4]["monotonic_s"] < ended.marks[5]["begun_s"]
 
 
 @pytest.mark.torch

@@ -352,6 +352,9 @@ def test_keras_of_former_generations_is_watched_once(tmp_path: Path) -> None:
         class CallbackList:
             def on_train_batch_end(self, batch, logs=None):
                 print("batch", batch)
+            def on_epoch_begin(self, epoch, logs=None):
+                pass
+            on_epoch_end = on_epoch_begin
         """,
         "callbacks.py",
     )
@@ -369,11 +372,14 @@ def test_keras_of_former_generations_is_watched_once(tmp_path: Path) -> None:
             callbacks = tf_keras.callbacks.CallbackList()
             for batch in range(2):
                 callbacks.on_train_batch_end(batch, {"loss": OnDevice(), "acc": 0.75})
+            callbacks.on_epoch_end(epoch, {"loss": 0.5, "val_loss": 0.25, "val_acc": 0.75})
         """,
     )
     ended = run_script(script, last_mark=6)
 
     assert (ended.status, ended.output) == (0, "batch 0\nbatch 1\n" * 3)
     assert ended.numbers() == [1, 2, 3, 4, 5, 6]
-    read = [(mark["loss"], mark["accuracy"]) for mark in ended.marks]
-    assert [read[0], read[1], read[5]] == [(0.5, 0.75), (None, None), (0.5, 0.75)]
+    read = [mark["loss"] for mark in ended.marks]
+    assert [read[0], read[1], read[5]] == [0.5, None, 0.5]
+    epochs = [told["epoch"] for told in ended.told if "epoch" in told]
+    assert epochs == [{"loss": 0.5, "val_loss": 0.25, "accuracy": 0.75}] * 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -49,13 +50,17 @@ def add_gangs(
     failures: Sequence[Failure | None],
     *,
     precision: Mapping[str, object] | None = None,
+    **changes: Any,
 ) -> list[int]:
     """Add running attempts of two ranks, all of which have just ended; return their tokens.
 
     Each is of a cell of its own of one sweep. With a failure both ranks have failed; without one
     gang i has taken i + 1 tenths of a second for a step, and as many tenths of its cores.
     """
-    specs = [job_spec(world_size=2, global_batch_size=32 + 2 * i) for i in range(len(failures))]
+    specs = [
+        job_spec(world_size=2, global_batch_size=32 + 2 * i, **changes)
+        for i in range(len(failures))
+    ]
     job_ids = add_sweep(session, *specs)
     sweep = session.get_one(SweepRow, session.get_one(JobRow, job_ids[0]).sweep_id)
     sweep.spec = {**sweep.spec, **(precision or {})}
@@ -110,6 +115,26 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
     steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=times_s)
     insert_steps(session, token=token, rank=0, steps=steps)
     return token
+
+
+@pytest.mark.parametrize(("steps", "state"), [(None, "failed"), (10, "succeeded")])
+def test_a_script_that_trains_to_its_end_makes_as_many_steps_on_every_rank(
+    engine: sa.Engine, steps: int | None, state: str
+) -> None:
+    script: dict[str, Any] = {"model": "script:train.py", "dataset": "script", "strategy": "torch_script"}
+    with writing(engine) as session:
+        [token] = add_gangs(session, [None], **script, steps=steps)
+        row = session.get_one(RankRow, (token, 1))
+        assert row.ended is not None
+        row.ended = {**row.ended, "result": {**row.ended["result"], "timed_step_count": 2}}
+    lead_attempts(engine, now=LATER, rules=RULES)
+    with reading(engine) as session:
+        attempt = session.get_one(AttemptRow, token)
+        assert attempt.state is AttemptState(state)
+        if steps is None:
+            assert attempt.failure_kind == FailureKind.TRAINER_RAISED.value
+            said = session.scalars(select(JobRow.reason)).one()
+            assert "got 3 timed ones on rank 0 and 2 on rank 1" in (said or "")
 
 
 def states(engine: sa.Engine) -> list[tuple[AttemptState, JobState, str | None]]:

@@ -17,9 +17,11 @@ import pytest
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import (
     Assignment,
+    Epoch,
     Failure,
     FailureKind,
     Ready,
+    ScriptTimes,
     Started,
     StepKind,
     TrainerResult,
@@ -119,6 +121,62 @@ def test_a_script_without_a_framework_is_timed_between_its_marks(tmp_path: Path)
         assert "words ['--batch', '8', '0', '{\"a\": 1}']" in trainer.log.read_text()
 
 
+def test_a_script_may_train_to_its_end_and_tell_how_accurate_each_epoch_got(
+    tmp_path: Path,
+) -> None:
+    source = PLAIN.replace("range(1_000_000)", "range(100)").replace(
+        "loss=1 / (i + 1))",
+        "loss=1 / (i + 1), accuracy=i / 100 if i % 25 == 24 else None)",
+    )
+    with ranks(job_of(steps="all"), source, tmp_path) as [trainer]:
+        [result] = results([trainer])
+        assert len(trainer.step_times_s(StepKind.WARMUP)) == WARMUP_STEPS
+        times_s = trainer.step_times_s(StepKind.TIMED)
+        epochs = trainer.seen(Epoch)
+    assert len(times_s) == result.timed_step_count == 100 - 1 - WARMUP_STEPS
+    assert [epoch.epoch for epoch in epochs] == [0, 1, 2, 3]
+    assert [epoch.val_accuracy_ratio for epoch in epochs] == [0.24, 0.49, 0.74, 0.99]
+    assert all(epoch.step_count == 25 and 24 * 0.005 <= epoch.train_s < 1 for epoch in epochs)
+    assert result.val_accuracy_ratio == 0.99
+    assert result.train_loss == pytest.approx(0.01)
+    # The counters are read every tenth of the time, and count up to the last reading.
+    assert 0.8 * len(times_s) <= result.window_step_count <= len(times_s)
+    counted_s = sum(times_s[: result.window_step_count])
+    assert result.timed_window_s == pytest.approx(counted_s, rel=1e-6)
+    assert result.script_times == ScriptTimes(
+        pause_s=0.0, data_wait_s=None, epoch_count=4, steps_per_epoch=25
+    )
+
+
+def test_what_trains_to_its_end_has_to_come_to_timed_steps(tmp_path: Path) -> None:
+    source = PLAIN.replace("range(1_000_000)", f"range({1 + WARMUP_STEPS})")
+    found = failure(source, tmp_path, steps="all")
+    assert f"ended after {1 + WARMUP_STEPS} of {2 + WARMUP_STEPS} steps" in found.message
+
+
+@pytest.mark.torch
+def test_waiting_for_a_data_loader_is_told_apart(tmp_path: Path) -> None:
+    source = """
+import time, torch
+class Slow(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        while True:
+            time.sleep(0.02)
+            yield torch.zeros(1)
+weight = torch.nn.Parameter(torch.zeros(1))
+optimizer = torch.optim.SGD([weight], 0.1)
+for x in torch.utils.data.DataLoader(Slow()):
+    time.sleep(0.01)
+    optimizer.step()
+"""
+    with ranks(job_of(launcher="torch"), source, tmp_path) as [trainer]:
+        [result] = results([trainer])
+    assert result.script_times is not None
+    assert result.script_times.data_wait_s is not None
+    waited_s = result.script_times.data_wait_s
+    assert STEPS * 0.02 <= waited_s <= result.timed_window_s - STEPS * 0.01
+
+
 def test_another_interpreter_runs_the_script_with_nothing_of_ours_in_it(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     venv.create(environment, symlinks=True)
@@ -193,6 +251,11 @@ def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Pa
             "import argparse\nargparse.ArgumentParser().parse_args(['--nope'])",
             FailureKind.TRAINER_RAISED,
             "ended with status 2: train.py: error: unrecognized arguments: --nope",
+        ),
+        (
+            "import benchfarm\nbenchfarm.step()\nbenchfarm.step(accuracy=93.5)",
+            FailureKind.TRAINER_RAISED,
+            "accuracy: expected a share from 0 to 1, got 93.5",
         ),
         ("import sys; sys.exit('told so')", FailureKind.TRAINER_RAISED, "status 1: told so"),
         (
@@ -270,6 +333,9 @@ def test_a_script_that_ignores_its_end_is_measured_all_the_same(tmp_path: Path) 
         b'{"mark": 7, "monotonic_s": 1.0, "loss": null}\n',
         b'{"mark": "x", "monotonic_s": [], "loss": null}\n',
         b'{"mark": 1, "monotonic_s": 1.0, "loss": null, "size": 3}\n',
+        b'{"mark": 1, "monotonic_s": 1.0, "loss": null, "accuracy": null, "begun_s": NaN}\n',
+        b'{"mark": 1, "monotonic_s": 1.0, "loss": null, "accuracy": null, "data_wait_s": NaN}\n',
+        b'{"epoch": [1, 2]}\n',
         b"[" * 5000 + b"\n",
     ],
 )

@@ -172,6 +172,15 @@ def test_a_script_is_measured_by_steps_however_a_sweep_names_it() -> None:
         plan({"name": "x", "case": [case]})
 
 
+def test_a_script_may_train_to_its_end_and_a_model_of_the_farms_own_may_not() -> None:
+    [job] = jobs(steps="all")
+    assert (job.steps, job.epochs) == (None, None)
+    assert 'steps: expected a whole number from 1 to 10000000 or "all"' in refusal(steps="some")
+    own = {"model": "mlp", "dataset": "digits", "strategy": "ddp", "world_size": 1}
+    with pytest.raises(InvalidSpec, match="steps: expected a number: only scripts"):
+        plan({"name": "x", "case": [{**own, "global_batch_size": 64, "steps": "all"}]})
+
+
 def test_another_interpreter_is_another_model_that_needs_no_framework_of_the_agents() -> None:
     [own], [other] = jobs(), jobs(python="hf-3.11")
     assert other.model == own.model.replace("train.py", "train.py#hf-3.11", 1)

@@ -272,7 +272,7 @@ MALFORMED: dict[str, tuple[object, str]] = {
     ),
     "a list of steps": (
         sweep({"steps": [1, 2]}),
-        "case[0].steps: expected a whole number from 1 to 10000000, got [1, 2]",
+        'case[0].steps: expected a whole number from 1 to 10000000 or "all", got [1, 2]',
     ),
     "a seed below zero": (
         sweep({"seed": -1}),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,10 +27,12 @@ from farm.measuring.quantities import measure as measure_all
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import (
     INTERFACE,
+    SCRIPT_TIMES,
     TIMED_PARTS,
     WINDOW_CPU_RATIO,
     WINDOW_TRAINING_S,
     Exchange,
+    ScriptTimes,
     StepProfile,
     TimedPart,
     TrainerResult,
@@ -339,6 +341,28 @@ def test_a_time_per_epoch_is_the_same_by_steps_and_by_epochs(epochs: int | None)
     spec = dataclasses.replace(SPEC, epochs=epochs, steps=None if epochs else 4)
     measured = measure(spec, [outcome(0)], timed_steps_s={0: [0.5]}, train_examples_count=1000)
     assert measured.values["time_per_epoch_s"] == pytest.approx(0.5 * 1000 / 64)
+
+
+def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() -> None:
+    def told(**changes: Any) -> TrainerResult:
+        times = ScriptTimes(
+            **{"pause_s": 0.2, "data_wait_s": 0.4, "epoch_count": 2, "steps_per_epoch": 3} | changes
+        )
+        return dataclasses.replace(RESULT, details={SCRIPT_TIMES: to_json(times)})
+
+    def values(*results: TrainerResult) -> Mapping[str, Any]:
+        ranks = [outcome(rank, result=result) for rank, result in enumerate(results)]
+        steps_s = {0: [0.5, 0.5, 4.5, 0.5]}
+        return measure(SPEC, ranks, timed_steps_s=steps_s, train_examples_count=0).values
+
+    found = values(told(), told(data_wait_s=0.8))
+    assert found["data_wait_s"] == pytest.approx((0.1 + 0.2) / 2)
+    # The third step holds a pause of 4 s.
+    assert found["pause_s"] == pytest.approx(0.2 / 4 + 4.0 / 4)
+    assert (found["epochs"], found["steps_per_epoch"]) == (2, 3)
+    assert found["time_per_epoch_s"] == pytest.approx(3 * 0.5)
+    assert values(told(), told(data_wait_s=None))["data_wait_s"] is None
+    assert values(RESULT, RESULT)["pause_s"] is None
 
 
 def test_an_attempt_without_timed_steps_has_no_step_time() -> None:

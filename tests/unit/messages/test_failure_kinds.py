@@ -19,14 +19,14 @@ PRODUCERS = {
         "farm.importers.anwar2021",  # says it of the study's one cell without a time
     },
     FailureKind.NOT_A_NUMBER: {
-        *("farm.trainers.loop.runner", "farm.trainers.loop.training", "farm.trainers.script.rank"),
+        *("farm.trainers.loop.runner", "farm.trainers.loop.training", "farm.trainers.script.watch"),
     },
     FailureKind.DIVERGED: {"farm.trainers.loop.runner"},
     FailureKind.TRAINER_RAISED: {
         "farm.gang.rendezvous",
         *("farm.trainers.failures", "worker_agent.rank.verdict", "farm.trainers.models.model_file"),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
-        "farm.trainers.script.rank",
+        *("farm.trainers.script.process", "farm.trainers.script.watch", "farm.scheduler.leading"),
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},

@@ -10,10 +10,9 @@ from typing_extensions import TypedDict
 from farm.configuration.axes import AXES
 from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
 from farm.configuration.sweep import (
-    AUTO,
     CASE_OPTIONS,
-    MAX_SEED,
     PRECISION_OPTIONS,
+    REPETITIONS,
     SWEEP_OPTIONS,
     SweepOption,
 )
@@ -27,6 +26,7 @@ from farm.values.fields import (
     OneOf,
     Type,
     Whole,
+    WholeOrWord,
     Word,
 )
 
@@ -48,6 +48,8 @@ def _annotation(of: Type) -> Any:
             return _annotated[str, Field(pattern=f"^{pattern}$")] if pattern else _NAME
         case Whole(low=low, high=high):
             return _annotated[int, Field(ge=low, le=high)]
+        case WholeOrWord(whole=whole, word=word):
+            return _annotation(whole) | _literal[word]
         case Amount():
             bounds: dict[str, Any] = {
                 "gt" if of.is_above_low else "ge": of.low,
@@ -100,7 +102,7 @@ SweepFile = _object(
     "A sweep file as JSON.",
     {
         "name": _NAME,
-        "repetitions": _not_required[_annotated[int, Field(ge=1, le=MAX_SEED)] | _literal[AUTO]],
+        "repetitions": _not_required[_annotation(REPETITIONS)],
         **_optional((*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
         "case": _annotated[_list[SweepCase], Field(min_length=1)],
     },
