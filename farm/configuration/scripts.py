@@ -2,10 +2,10 @@
 
 A case says `script = "train.py"`, its `launcher`, its `args` and its `[case.parameters]`. A job has
 them where it has a model and a strategy of the farm's own: the launcher is its strategy, and its
-model is the command, with the values of the parameters in it. So whatever tells models apart tells
-apart what a script computes. What each rank fills in stays in braces:
+model is the command, with what each rank fills in in braces. So whatever tells models apart tells
+apart what a script computes:
 
-    script:train.py@b005a2175131 --batch-size '{per_rank_batch_size}' --hidden 256
+    script:train.py@b005a2175131 --batch-size {per_rank_batch_size}
 
 An agent that has the file, and whose operator allows it, says so by a capability. Behind the @ are
 the first digits of `script_sha256`, if the sweep has it: another content is another model.
@@ -13,13 +13,13 @@ the first digits of `script_sha256`, if the sweep has it: another content is ano
 A script that no agent has travels with the files beside it as a bundle, see
 `farm.configuration.bundle`, which the sweep names by `bundle_sha256`:
 
-    bundle:train.py@b005a2175131 --batch-size '{per_rank_batch_size}' --hidden 256
+    bundle:train.py@b005a2175131 --batch-size {per_rank_batch_size}
 
 Agents whose operators allow it fetch it from the server when a job needs it. Behind a # is the name
-of the interpreter, if it is not the agent's own: `bundle:train.py@b005a2175131#hf`. Variables of
-the environment stand before the arguments, as in a shell, and `--` ends them:
+of the interpreter, if it is not the agent's own: `bundle:train.py@b005a2175131#hf`. The values of
+parameters and variables of the environment stand before the arguments, and `--` ends them:
 
-    script:train.py OMP_NUM_THREADS=2 -- --hidden 256
+    script:train.py {hidden}=256 OMP_NUM_THREADS=2 -- --hidden {hidden}
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 VERSION_DIGITS = 12
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_SETTING = re.compile(r"(\{[a-z][a-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*)=.*", re.DOTALL)
+_PLAIN = re.compile(r"[A-Za-z0-9@%+=:,./{}_-]+")  # needs no quotes in a command
 _NEVER_SET = ("LD_", "PYTHON", "FARM_", "AGENT_", "BENCHFARM_")
 _NEVER_SET_NAMES = frozenset(
     {
@@ -156,24 +157,38 @@ def are_of_script(capabilities: Collection[str]) -> bool:
 
 
 def words_of(model: str, values: Mapping[str, object]) -> list[str]:
-    """Return the arguments of the command, with the `values` in the place of their names.
+    """Return the arguments of the command, with values in the place of their names.
 
-    A word in braces that is not among them stays: it may be JSON, or a format of the script's own.
+    `values`: beside those of the parameters. A word in braces that is in neither stays: it may be
+    JSON, or a format of the script's own.
     """
-    return [_filled(word, values) for word in _split(shlex.split(model.partition(" ")[2]))[1]]
+    known = {**values, **parameters_of(model)}
+    return [_filled(word, known) for word in _split(shlex.split(model.partition(" ")[2]))[1]]
 
 
 def variables_of(model: str, values: Mapping[str, object] | None = None) -> dict[str, str]:
     """Return the environment that the sweep has given to the script, filled in like its words."""
+    known = {**(values or {}), **parameters_of(model)}
+    found = _settings_of(model).items()
+    return {name: _filled(value, known) for name, value in found if not name.startswith("{")}
+
+
+def parameters_of(model: str) -> dict[str, str]:
+    """Return the values that the sweep has given to the script's own parameters."""
+    found = _settings_of(model).items()
+    return {name[1:-1]: value for name, value in found if name.startswith("{")}
+
+
+def _settings_of(model: str) -> dict[str, str]:
     if script_of(model) is None:
         return {}
     settings, _ = _split(shlex.split(model.partition(" ")[2]))
     pairs = (setting.partition("=") for setting in settings)
-    return {name: _filled(value, values or {}) for name, _, value in pairs}
+    return {name: value for name, _, value in pairs}
 
 
 def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the variables and the arguments. Arguments may have such words, too, and a `--`."""
+    """Return the settings and the arguments. Arguments may have such words, too, and a `--`."""
     if "--" in words:
         end = words.index("--")
         if all(map(_SETTING.fullmatch, words[:end])):
@@ -365,10 +380,11 @@ def _command(
     *,
     where: str,
 ) -> str:
-    filled = [_filled(word, parameters) for word in words]
-    if settings or _split(filled)[1] is not filled:
-        filled = [*(_filled(setting, parameters) for setting in settings), "--", *filled]
-    command = " ".join([name, *([shlex.join(filled)] if filled else ())])
+    given = [*(f"{{{key}}}={value}" for key, value in parameters.items()), *settings]
+    if given or _split(words)[1] is not words:
+        words = [*given, "--", *words]
+    quoted = (word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
+    command = " ".join([name, *quoted])
     if len(command) > MOST_MODEL_CHARACTERS:
         # At the first one, before as many more are made as there are combinations.
         expected = f"a command of at most {MOST_MODEL_CHARACTERS} characters"

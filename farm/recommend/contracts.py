@@ -39,9 +39,9 @@ class Question:
     too; one machine is always considered, since it is what every gang has to beat. World sizes
     that are named are considered even if they were never measured. None for the model and the data
     set is enough where the origin has one workload. `script` stands for both: a user's script, in
-    the newest version that was measured, or in that of `script_sha256`. With
-    `target_accuracy_ratio` the training lasts until that accuracy is reached, and `epochs` is not
-    looked at.
+    the newest version that was measured, or in that of `script_sha256`, with the values of its own
+    parameters that `script_parameters` names, such as "hidden=256". With `target_accuracy_ratio`
+    the training lasts until that accuracy is reached, and `epochs` is not looked at.
     """
 
     origin: str = "farm"
@@ -49,6 +49,7 @@ class Question:
     dataset: str | None = None
     script: str | None = None
     script_sha256: str | None = None
+    script_parameters: tuple[str, ...] = ()
     training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
     global_batch_size: int
     one_way_delay_s: float = 0.0
@@ -76,6 +77,8 @@ class Question:
             raise InvalidSpec("script", self.script, "either script or model, not both")
         if self.script is None and self.script_sha256 is not None:
             raise InvalidSpec("script_sha256", self.script_sha256, "nothing without script")
+        if self.script is None and self.script_parameters:
+            raise InvalidSpec("parameter", self.script_parameters[0], "nothing without script")
         if self.global_batch_size < 1:
             raise InvalidSpec("global_batch_size", self.global_batch_size, "at least 1")
         if not self.one_way_delay_s >= 0:

@@ -99,12 +99,21 @@ def _of_script(session: Session, question: Question) -> tuple[Question, tuple[st
     if question.script is None:
         return question, ()
     found = measured_script(
-        session, origin=question.origin, script=question.script, sha256=question.script_sha256
+        session,
+        origin=question.origin,
+        script=question.script,
+        sha256=question.script_sha256,
+        parameters=question.script_parameters,
     )
     warning = others_warning(question.script, found)
     dataset = question.dataset or found.dataset
     settled = dataclasses.replace(
-        question, script=None, script_sha256=None, model=found.model, dataset=dataset
+        question,
+        script=None,
+        script_sha256=None,
+        script_parameters=(),
+        model=found.model,
+        dataset=dataset,
     )
     return settled, () if warning is None else (warning,)
 

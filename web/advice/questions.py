@@ -31,6 +31,7 @@ _MODEL = parameters.text("model", "Needed where the origin has several.")
 _DATASET = parameters.text("dataset", "Needed where the origin has several.")
 _SCRIPT = parameters.text("script", "Of your own, instead of `model`: its newest version.")
 _SCRIPT_SHA256 = parameters.text("script_sha256", "Another version of `script`.")
+_PARAMETER = parameters.texts("parameter", "Of `script`, such as `hidden=256,lr=1e-3`.")
 _PASS = parameters.one_of("pass", "`forward_backward` by default.", TrainingPass)
 _BATCH_SIZE = parameters.required_whole(
     "global_batch_size", "Examples in one step of the whole gang.", high=MAX_GLOBAL_BATCH_SIZE
@@ -72,6 +73,7 @@ QUESTION = (
         _DATASET,
         _SCRIPT,
         _SCRIPT_SHA256,
+        _PARAMETER,
         _PASS,
         _BATCH_SIZE,
         _DELAY,
@@ -98,6 +100,7 @@ def read_question(given: Given) -> Question:
         dataset=given[_DATASET],
         script=given[_SCRIPT],
         script_sha256=given[_SCRIPT_SHA256],
+        script_parameters=given[_PARAMETER],
         training_pass=given[_PASS] or TrainingPass.FORWARD_BACKWARD,
         global_batch_size=given[_BATCH_SIZE],
         one_way_delay_s=given[_DELAY] / 1000,

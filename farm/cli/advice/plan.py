@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from farm.cli.advice.price_options import prices_option, region_option
-from farm.cli.advice.questions import prices_of
+from farm.cli.advice.questions import SCRIPT_OPTIONS, prices_of
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
@@ -39,8 +39,7 @@ def _grid_options(command: _F) -> _F:
         click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
         click.option("--model", help="Only this; needed where nothing is measured yet."),
         click.option("--dataset", help="Only this; needed where nothing is measured yet."),
-        click.option("--script", help="Of your own, instead of --model: its newest version."),
-        click.option("--script-sha256", metavar="DIGITS", help="Another version of --script."),
+        *SCRIPT_OPTIONS,
         click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
         click.option("--world-sizes", help="Such as 1,2,4,8; those that were measured."),
         click.option("--global-batch-sizes", help="Such as 64,256; those that were measured."),
@@ -103,6 +102,7 @@ def plan(
     dataset: str | None,
     script: str | None,
     script_sha256: str | None,
+    script_parameters: tuple[str, ...],
     fingerprint: str | None,
     prices_file: Path | None,
     region: str | None,
@@ -124,7 +124,14 @@ def plan(
     task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
     with store(loaded) as engine:
         if script is not None:
-            task = _of_script(engine, origin, task, script=script, sha256=script_sha256)
+            task = _of_script(
+                engine,
+                origin,
+                task,
+                script=script,
+                sha256=script_sha256,
+                parameters=script_parameters,
+            )
         known = _known(engine, origin, task, fingerprint)
     planned = make_plan(known, task, catalogue=catalogue())
     _print(planned, origin, task, out=out, as_json=as_json)
@@ -169,14 +176,17 @@ def _task(
     )
 
 
-def _of_script(engine: Any, origin: str, task: Task, *, script: str, sha256: str | None) -> Task:
-    """Return the task for a script of the user's, and say which versions it leaves out."""
+def _of_script(engine: Any, origin: str, task: Task, **script: Any) -> Task:
+    """Return the task for a user's script, as `measured_script` finds it.
+
+    Says which versions that leaves out.
+    """
     from farm.store.engine import reading
     from farm.store.measurements.scripts import measured_script, others_warning
 
     with reading(engine) as session:
-        found = measured_script(session, origin=origin, script=script, sha256=sha256)
-    if warning := others_warning(script, found):
+        found = measured_script(session, origin=origin, **script)
+    if warning := others_warning(script["script"], found):
         click.echo(f"farm: {warning}", err=True)
     return dataclasses.replace(task, model=found.model, dataset=found.dataset)
 

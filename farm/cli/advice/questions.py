@@ -16,7 +16,19 @@ from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.text.nouns import counted
 
-__all__ = ["memory_of", "prices_of", "prices_option", "region_option"]
+__all__ = ["SCRIPT_OPTIONS", "memory_of", "prices_of", "prices_option", "region_option"]
+
+SCRIPT_OPTIONS = (
+    click.option("--script", help="Of your own, instead of --model: its newest version."),
+    click.option("--script-sha256", metavar="DIGITS", help="Another version of --script."),
+    click.option(
+        "--parameter",
+        "script_parameters",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Of --script's own; may be repeated.",
+    ),
+)
 
 if TYPE_CHECKING:
     from farm.recommend.configuration import Observation

@@ -8,7 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
+from farm.cli.advice.questions import (
+    SCRIPT_OPTIONS,
+    memory_of,
+    prices_of,
+    prices_option,
+    region_option,
+)
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Count, Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
@@ -67,8 +73,7 @@ def _question_options(command: _F) -> _F:
     options = (
         click.option("--model", help="May be left out where the origin has one workload."),
         click.option("--dataset", help="May be left out where the origin has one workload."),
-        click.option("--script", help="Of your own, instead of --model: its newest version."),
-        click.option("--script-sha256", metavar="DIGITS", help="Another version of --script."),
+        *SCRIPT_OPTIONS,
         click.option(
             "--pass",
             "training_pass",

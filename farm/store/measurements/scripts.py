@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.configuration.scripts import BUNDLE_PREFIX, PREFIX, script_of, version_of
+from farm.configuration.scripts import (
+    BUNDLE_PREFIX,
+    PREFIX,
+    parameters_of,
+    script_of,
+    version_of,
+)
 from farm.errors import InvalidSpec, NotFound
 from farm.store.result_tables import MeasurementRow
+
+_Command: TypeAlias = tuple[str, str | None]  # a model and its data set
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +32,18 @@ class MeasuredScript:
 
 
 def measured_script(
-    session: Session, *, origin: str, script: str, sha256: str | None = None
+    session: Session,
+    *,
+    origin: str,
+    script: str,
+    sha256: str | None = None,
+    parameters: Sequence[str] = (),
 ) -> MeasuredScript:
     """Return what was measured of a script: its newest version, or the one whose sha256 is given.
 
     `script`: the file's name, or its path in the bundle. The folder may be left out, or be another
     where no other script has this name. `sha256`: as many first digits as tell
-    versions apart.
+    versions apart. `parameters`: such as "hidden=256", where several values were measured.
 
     Raises:
         NotFound: it was not measured, or not in that version.
@@ -55,12 +69,49 @@ def measured_script(
             raise NotFound(f"{script} was not measured with sha256 {sha256!r}, but: {shown}")
         wanted = agreeing[0]
     commands = [one for one in found if version_of(one[0]) == wanted]
+    for text in parameters:
+        commands = _having(text, commands)
     if len(commands) > 1:
-        shown = "; ".join(f"{model} ({dataset})" for model, dataset in sorted(commands))
-        raise InvalidSpec("model", None, f"one of these commands of {script}: {shown}")
+        raise _ambiguous(commands)
     [(model, dataset)] = commands
     others = tuple(version for version in versions if version != wanted)
     return MeasuredScript(model=model, dataset=dataset, others=others)
+
+
+def _having(text: str, commands: Sequence[_Command]) -> list[_Command]:
+    """Return the commands that were given this value of a parameter."""
+    name, _, value = text.partition("=")
+    given = [(one, parameters_of(one[0])) for one in commands]
+    found = [one for one, known in given if name in known and _is_same(known[name], value)]
+    if not found:
+        measured = sorted({f"{n}={v}" for _, known in given for n, v in known.items()})
+        raise InvalidSpec("parameter", text, f"one of {', '.join(measured)}")
+    return found
+
+
+def _is_same(text: str, other: str) -> bool:
+    """Whether two values are one, as 1e-3 and 0.001 are."""
+    try:
+        return text == other or float(text) == float(other)
+    except ValueError:
+        return False
+
+
+def _ambiguous(commands: Sequence[_Command]) -> InvalidSpec:
+    """Say what would tell the commands apart: values of parameters, or else a whole command."""
+    values: dict[str, set[str | None]] = {}
+    given = [parameters_of(model) for model, _ in commands]
+    for name in sorted({name for known in given for name in known}):
+        values[name] = {known.get(name) for known in given}
+    several = {name: found for name, found in values.items() if len(found) > 1}
+    if several:
+        shown = "; ".join(
+            " or ".join(sorted(f"{name}={value}" for value in found if value is not None))
+            for name, found in several.items()
+        )
+        return InvalidSpec("parameter", None, shown)
+    shown = "; ".join(f"{model} ({dataset})" for model, dataset in sorted(commands, key=str))
+    return InvalidSpec("model", None, f"one of these commands: {shown}")
 
 
 def others_warning(script: str, found: MeasuredScript) -> str | None:

@@ -85,11 +85,28 @@ def test_several_commands_of_a_version_are_not_pooled(versions: sa.Engine) -> No
         ask(versions, script="src/train.py")
 
 
+def test_a_parameter_of_ones_own_is_fixed_in_a_question(engine: sa.Engine) -> None:
+    given = "--hidden {hidden} --lr {lr}"
+    for lr, hidden in (("1e-3", 256), ("1e-3", 1024), ("0.1", 256)):
+        add(engine, f"bundle:train.py@{NEW} {{hidden}}={hidden} {{lr}}={lr} -- {given}")
+    with pytest.raises(InvalidSpec) as refused:
+        ask(engine, script="train.py")
+    assert "hidden=1024 or hidden=256; lr=0.1 or lr=1e-3" in str(refused.value)
+    with pytest.raises(InvalidSpec, match=r"expected lr=0\.1 or lr=1e-3"):
+        ask(engine, script="train.py", script_parameters=("hidden=256",))
+    ids, _ = ask(engine, script="train.py", script_parameters=("hidden=256", "lr=0.001"))
+    assert ids == {1, 2}
+    assert ask(engine, script="train.py", script_parameters=("hidden=1024",))[0] == {3, 4}
+    with pytest.raises(InvalidSpec, match="expected one of hidden=1024, hidden=256, lr="):
+        ask(engine, script="train.py", script_parameters=("heads=8",))
+
+
 def test_a_script_and_a_model_or_a_sum_alone_contradict() -> None:
     with pytest.raises(InvalidSpec, match="either script or model"):
         Question(global_batch_size=64, script="train.py", model="mlp")
-    with pytest.raises(InvalidSpec, match="nothing without script"):
-        Question(global_batch_size=64, script_sha256=OLD)
+    for alone in ({"script_sha256": OLD}, {"script_parameters": ("hidden=9",)}):
+        with pytest.raises(InvalidSpec, match="nothing without script"):
+            Question(global_batch_size=64, **alone)
 
 
 @pytest.fixture

@@ -121,7 +121,11 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
 def test_a_script_that_trains_to_its_end_makes_as_many_steps_on_every_rank(
     engine: sa.Engine, steps: int | None, state: str
 ) -> None:
-    script: dict[str, Any] = {"model": "script:train.py", "dataset": "script", "strategy": "torch_script"}
+    script: dict[str, Any] = {
+        "model": "script:train.py",
+        "dataset": "script",
+        "strategy": "torch_script",
+    }
     with writing(engine) as session:
         [token] = add_gangs(session, [None], **script, steps=steps)
         row = session.get_one(RankRow, (token, 1))

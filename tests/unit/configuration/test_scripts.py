@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from farm.configuration.scripts import (
     bundle_of,
     examples_per_epoch,
+    parameters_of,
     python_of,
     script_of,
     variables_of,
@@ -29,6 +31,10 @@ def jobs(**case: Any) -> tuple[JobSpec, ...]:
     return plan({"name": "scripts", "case": [chosen]}).expansion.jobs
 
 
+def models(found: Iterable[JobSpec]) -> list[str]:
+    return [job.model for job in found]
+
+
 def refusal(**case: Any) -> str:
     with pytest.raises(InvalidSpec) as refused:
         jobs(**case)
@@ -37,9 +43,7 @@ def refusal(**case: Any) -> str:
 
 def test_a_script_is_a_model_and_its_launcher_a_strategy() -> None:
     [job] = jobs(script_sha256=SHA256, args=["--batch", "{per_rank_batch_size}", "--note", "a b"])
-    assert job.model == (
-        "script:train.py@0123456789ab --batch '{per_rank_batch_size}' --note 'a b'"
-    )
+    assert job.model == ("script:train.py@0123456789ab --batch {per_rank_batch_size} --note 'a b'")
     assert (job.dataset, job.strategy) == ("script", "torch_script")
     assert job.required_capabilities == {"script:train.py", "torch"}
     assert script_of(job.model) == "train.py"
@@ -57,6 +61,12 @@ def test_each_combination_of_parameters_is_a_model_of_its_own() -> None:
         for hidden in ("1024", "256")
         for lr in ("0.5", "1e-3")
     ]
+    assert {(known["hidden"], known["lr"]) for known in map(parameters_of, models(found))} == {
+        ("1024", "0.5"),
+        ("1024", "1e-3"),
+        ("256", "0.5"),
+        ("256", "1e-3"),
+    }
 
 
 def test_the_examples_of_an_epoch_are_those_that_the_sweep_says() -> None:
@@ -203,7 +213,10 @@ def test_variables_stand_before_the_arguments_and_are_filled_in_like_them() -> N
         environment={"OMP_NUM_THREADS": 2, "MODE": "{hidden} of {rank}", "EMPTY": ""},
         parameters={"hidden": 9},
     )
-    assert job.model == "script:train.py EMPTY= 'MODE=9 of {rank}' OMP_NUM_THREADS=2 -- --hidden 9"
+    assert (
+        job.model
+        == "script:train.py {hidden}=9 EMPTY= 'MODE={hidden} of {rank}' OMP_NUM_THREADS=2 -- --hidden {hidden}"
+    )
     assert words_of(job.model, {"rank": 1}) == ["--hidden", "9"]
     assert variables_of(job.model, {"rank": 1}) == {
         **{"EMPTY": "", "MODE": "9 of 1", "OMP_NUM_THREADS": "2"}
