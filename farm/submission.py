@@ -109,9 +109,11 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
         key = (*what, job.strategy, *shape)
         if key not in sizes:
             size = model_size(job.model, job.dataset)
-            dataset = datasets[job.dataset]
-            fits = size is None or least_memory_bytes(job, size, dataset) <= smallest
-            sizes[key] = None if fits else size
+            # A script's size and data set are its own affair.
+            if size is not None and least_memory_bytes(job, size, datasets[job.dataset]) > smallest:
+                sizes[key] = size
+            else:
+                sizes[key] = None
         size = sizes[key]
         if size is not None:
             problem = memory_problem(job, size, datasets[job.dataset], agents)
@@ -135,7 +137,7 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
     from farm.store.sweeps.sweeps import insert_sweep
 
     expansion = planned.expansion
-    check_bundles(session, expansion.jobs)
+    check_bundles(session, [job.model for job in expansion.jobs])
     skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in expansion.impossible)
     sweep_id = insert_sweep(
         session,

@@ -18,8 +18,10 @@ from pathlib import Path
 from farm.configuration.bundle import (
     MAX_BYTES,
     MOST_FILES,
+    MOST_SCRIPT_BYTES,
     SCRIPT_PATH,
     ScriptBundle,
+    check_files,
     is_member_path,
     is_script_path,
 )
@@ -52,15 +54,30 @@ def find_script(given: Path, *, home: Path) -> FoundScript:
         InvalidSpec: there is no such script, its name is not allowed, it is too much, or a file
             cannot be read.
     """
-    if not given.is_file():
+    if not is_script_here(given):
         raise InvalidSpec("script", str(given), "a Python file that is there")
-    script = given.resolve()  # as Python does, which looks for modules beside it
-    here = Path.cwd().resolve()
+    try:
+        script = given.resolve()  # as Python does, which looks for modules beside it
+        here = Path.cwd()
+    except OSError as error:
+        expected = f"a working folder that is there ({error.strerror})"
+        raise InvalidSpec("script", str(given), expected) from None
+    if script.stat().st_size > MOST_SCRIPT_BYTES:
+        expected = f"at most {byte_count(MOST_SCRIPT_BYTES)} of Python"
+        raise InvalidSpec("script", byte_count(script.stat().st_size), expected)
     folder = here if script.is_relative_to(here) else script.parent
     name = script.relative_to(folder).as_posix()
     if not is_script_path(name):
         raise InvalidSpec("script", name, SCRIPT_PATH)
     return FoundScript(name, _bundle(_contents(script, folder, home)))
+
+
+def is_script_here(path: Path) -> bool:
+    """Whether there is a file of that name, which may be one that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def find_module(module: str, *, home: Path) -> FoundScript:
@@ -85,6 +102,7 @@ def find_module(module: str, *, home: Path) -> FoundScript:
 
 
 def _bundle(files: Mapping[str, bytes]) -> ScriptBundle:
+    check_files(files)
     bundle = ScriptBundle(dict(sorted(files.items())))
     _refuse_too_large({path: len(content) for path, content in files.items()}, len(bundle.archive))
     return bundle
@@ -95,7 +113,7 @@ def _contents(script: Path, folder: Path, home: Path) -> dict[str, bytes]:
     for file in files_of(script, folder, home=home):
         path = file.relative_to(folder).as_posix()
         if not is_member_path(path):
-            continue  # it cannot be printed
+            continue  # it cannot be printed, or lies too deep
         try:
             files[path] = file.read_bytes()
         except OSError as error:
@@ -122,7 +140,7 @@ def with_bundles(sweep: object, *, home: Callable[[], Path]) -> tuple[object, li
         if (
             not isinstance(script, str)
             or {"script_sha256", "bundle_sha256"} & case.keys()
-            or not Path(script).is_file()
+            or not is_script_here(Path(script))
         ):
             completed.append(case)
             continue
@@ -143,17 +161,20 @@ def files_of(script: Path, folder: Path, *, home: Path) -> list[Path]:
     """
     ignored = _ignored(folder)
     home = home.resolve()
+    if home == folder:
+        raise InvalidSpec("FARM_HOME", str(home), "another folder than the script's")
     found = {script}
     for file in _tracked(folder) or _walk(folder):
         name = file.relative_to(folder).as_posix()
-        if home != folder and file.is_relative_to(home):
+        if file.is_relative_to(home) or _matches(name, ignored) or not file.is_file():
             continue
-        if file.is_file() and not file.is_symlink() and not _matches(name, ignored):
+        target = file.resolve()  # of a link, which is followed within the folder
+        if target.is_relative_to(folder) and not target.is_relative_to(home):
             found.add(file)
         if len(found) > MOST_FILES:
             expected = f"at most {MOST_FILES} files beside it; name others in {_IGNORE_FILE}"
             raise InvalidSpec("script", str(script), expected)
-    sizes = {file.relative_to(folder).as_posix(): file.lstat().st_size for file in found}
+    sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in found}
     _refuse_too_large(sizes, sum(sizes.values()))
     return sorted(found)
 
@@ -171,7 +192,7 @@ def _tracked(folder: Path) -> list[Path]:
     """Return what git tracks there; nothing where it tracks nothing, or is not there."""
     try:
         listed = subprocess.run(
-            ["git", "-C", str(folder), "ls-files", "-z"],  # noqa: S607 (the user's own)
+            ["git", "-C", str(folder), "ls-files", "-z", "--recurse-submodules"],  # noqa: S607 (the user's own)
             capture_output=True,
             check=True,
             timeout=30,
@@ -204,15 +225,22 @@ def _ignored(folder: Path) -> list[str]:
         lines = ignored.read_text().splitlines()
     except (OSError, UnicodeError):
         raise InvalidSpec("script", str(ignored), "a file of text in UTF-8") from None
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    for pattern in found:
+        if pattern.startswith("!"):
+            raise InvalidSpec(_IGNORE_FILE, pattern, "names of what is left out alone")
+    return found
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern names the file, or a folder above it."""
+    """Whether a pattern names the file, or a folder above it, as in a .gitignore.
+
+    One with a `/` that is not its last character begins at the top.
+    """
     parts = name.split("/")
     above = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
     return any(
-        fnmatch.fnmatch(one, pattern.rstrip("/")) or fnmatch.fnmatch(parts[-1], pattern)
+        fnmatch.fnmatch(one, pattern.strip("/"))
         for pattern in patterns
-        for one in above
+        for one in (above if "/" in pattern.rstrip("/") else parts)
     )

@@ -20,7 +20,10 @@ from farm.errors import InvalidSpec
 from farm.text.display import byte_count
 
 MAX_BYTES = 20 * 10**6  # of an archive
+MOST_SCRIPT_BYTES = 2**20  # of the file that is run
 MOST_FILES = 5000
+MOST_FOLDERS = 2000
+_MOST_PARTS = 30  # of a path
 _MOST_PATH_CHARACTERS = 250
 SCRIPT_PATH = (
     "a path such as train.py or src/train.py: letters, digits, '_', '-' and '.' that does not "
@@ -79,8 +82,12 @@ def read_archive(archive: bytes) -> ScriptBundle:
                 files[member.filename] = opened.read(member)
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
         raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
-    _check_folders(files)
-    return ScriptBundle(files)
+    check_files(files)
+    bundle = ScriptBundle(files)
+    if len(bundle.archive) > MAX_BYTES:  # names may be longer than they were
+        found = byte_count(len(bundle.archive))
+        raise InvalidSpec("bundle", found, f"at most {byte_count(MAX_BYTES)}")
+    return bundle
 
 
 def _check_member(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
@@ -89,7 +96,7 @@ def _check_member(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
         raise InvalidSpec("bundle", path, "a member that is not compressed")
     # The upper half is the mode of Unix, where what wrote the archive has kept it.
     kind = (member.external_attr >> 16) & 0o170000
-    if member.is_dir() or kind not in (0, 0o100000):
+    if path.endswith("/") or kind not in (0, 0o100000):
         raise InvalidSpec("bundle", path, "ordinary files alone")
     if not is_member_path(path):
         raise InvalidSpec("bundle", path, "a path below the bundle's own folder")
@@ -104,13 +111,24 @@ def is_member_path(path: str) -> bool:
         0 < len(path.encode(errors="replace")) <= 4 * _MOST_PATH_CHARACTERS
         and path.isprintable()
         and "\\" not in path
+        and len(parts) <= _MOST_PARTS
         and all(part not in ("", ".", "..") and len(part.encode()) <= 255 for part in parts)
     )
 
 
-def _check_folders(files: Mapping[str, bytes]) -> None:
-    """Refuse a file that is another one's folder."""
+def check_files(files: Mapping[str, bytes]) -> None:
+    """Refuse no file at all, a file that is another one's folder, and too many folders.
+
+    Raises:
+        InvalidSpec: as said.
+    """
+    if not files:
+        raise InvalidSpec("bundle", "no file", "at least the script")
+    folders: set[str] = set()
     for path in files:
         for parent in PurePosixPath(path).parents:
             if str(parent) in files:
                 raise InvalidSpec("bundle", path, f"a path whose folder {parent} is no file")
+            folders.add(str(parent))
+    if len(folders) > MOST_FOLDERS:
+        raise InvalidSpec("bundle", len(folders), f"at most {MOST_FOLDERS} folders")

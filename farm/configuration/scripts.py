@@ -105,7 +105,34 @@ _NEVER_SET_NAMES = frozenset(
     }
 )
 PYTHON_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_HEAD = re.compile(
+    r"[a-z]+:(?P<name>[^@#]*)(@(?P<version>[0-9a-f]{12}))?(#[A-Za-z0-9][A-Za-z0-9._-]{0,39})?"
+)
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def check_command(model: str) -> None:
+    """Refuse what begins like a script's model and is none that `as_axes` makes.
+
+    Raises:
+        InvalidSpec: where the script is from, its version, interpreter or a variable cannot be so.
+    """
+    if not model.startswith((PREFIX, BUNDLE_PREFIX)):
+        return
+    head, _, rest = model.partition(" ")
+    found = _HEAD.fullmatch(head)
+    is_bundle = model.startswith(BUNDLE_PREFIX)
+    if found is None or not (is_script_path if is_bundle else is_file_name)(found["name"]):
+        raise InvalidSpec("model", model, f"{SCRIPT_PATH if is_bundle else FILE_NAME} after ':'")
+    if is_bundle and found["version"] is None:
+        raise InvalidSpec("model", model, f"{VERSION_DIGITS} hexadecimal digits after '@'")
+    try:
+        settings, _ = _split(shlex.split(rest))
+    except ValueError as error:
+        raise InvalidSpec("model", model, f"words as in a shell ({error})") from None
+    for setting in settings:
+        if not setting.startswith("{"):
+            _check_variable(setting.partition("=")[0], "model")
 
 
 def script_of(model: str) -> str | None:
@@ -298,16 +325,20 @@ def _read_environment(given: object, *, where: str) -> list[str]:
     settings = []
     for name, value in given.items():
         at = f"{where}.{name}"
-        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise InvalidSpec(at, name, "a name of letters, digits and '_'")
-        if name.startswith(_NEVER_SET) or name in _NEVER_SET_NAMES:
-            raise InvalidSpec(at, name, "another variable: it decides what is run, or where")
+        _check_variable(name, at)
         if isinstance(value, bool | int | float):
             value = _text_of(value, at)
         if not _is_word(value):
             raise InvalidSpec(at, value, "a text, a number, true or false")
         settings.append(f"{name}={value}")
     return sorted(settings)
+
+
+def _check_variable(name: object, where: str) -> None:
+    if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+        raise InvalidSpec(where, name, "a name of letters, digits and '_'")
+    if name.startswith(_NEVER_SET) or name in _NEVER_SET_NAMES:
+        raise InvalidSpec(where, name, "another variable: it decides what is run, or where")
 
 
 def _is_word(word: object) -> bool:

@@ -9,7 +9,13 @@ import re
 from dataclasses import dataclass, field
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
-from farm.configuration.scripts import LAUNCHERS, needed_capabilities, python_of, script_of
+from farm.configuration.scripts import (
+    LAUNCHERS,
+    check_command,
+    needed_capabilities,
+    python_of,
+    script_of,
+)
 from farm.errors import InvalidSpec
 from farm.values.codec import content_hash
 
@@ -155,6 +161,7 @@ class JobSpec:
                 self.global_batch_size,
                 f"at least one example for each of {self.replica_count} replicas",
             )
+        check_command(self.model)
         is_script = script_of(self.model) is not None
         is_told = (self.steps is not None, self.epochs is not None)
         if all(is_told) or not (any(is_told) or is_script):

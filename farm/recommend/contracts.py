@@ -77,6 +77,8 @@ class Question:
             raise InvalidSpec("script", self.script, "either script or model, not both")
         if self.script is None and self.script_sha256 is not None:
             raise InvalidSpec("script_sha256", self.script_sha256, "nothing without script")
+        if self.script_sha256 == "":
+            raise InvalidSpec("script_sha256", "", "the first of its digits")
         if self.script is None and self.script_parameters:
             raise InvalidSpec("parameter", self.script_parameters[0], "nothing without script")
         if self.global_batch_size < 1:

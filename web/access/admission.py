@@ -199,7 +199,8 @@ def _check_type() -> None:
     if request.mimetype not in _GUARDED_TYPES:
         raise RefusedRequest(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type: expected application/json, got {request.mimetype[:80]!r}",
+            f"Content-Type: expected one of {', '.join(sorted(_GUARDED_TYPES))}, "
+            f"got {request.mimetype[:80]!r}",
         )
 
 

@@ -14,7 +14,7 @@ from farm.processes.private_files import make_private_folder
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 200 * 10**6  # of all archives; the ones that were used least lately go first
-_SUFFIX = ".zip"
+_SUFFIX, _PARTIAL = ".zip", ".part"
 
 
 class BundleCache:
@@ -25,16 +25,30 @@ class BundleCache:
         self._most_bytes = most_bytes
 
     def has(self, digits: str) -> bool:
-        """Whether the bundle whose sha256 begins so is here."""
-        return self._find(digits) is not None
+        """Whether the bundle whose sha256 begins so is here, unchanged; a damaged one goes."""
+        path = self._find(digits)
+        if path is None:
+            return False
+        try:
+            is_whole = hashlib.sha256(path.read_bytes()).hexdigest() == path.stem
+            if not is_whole:
+                path.unlink(missing_ok=True)
+        except OSError:
+            return False
+        return is_whole
 
     def put(self, archive: bytes) -> None:
         """Keep an archive. Raises OSError."""
         make_private_folder(self._folder)
+        for left in self._folder.glob(f"*{_PARTIAL}"):  # by an agent that was killed
+            left.unlink()
         path = self._folder / f"{hashlib.sha256(archive).hexdigest()}{_SUFFIX}"
-        partial = path.with_suffix(".part")
-        partial.write_bytes(archive)
-        partial.replace(path)
+        partial = path.with_suffix(_PARTIAL)
+        try:
+            partial.write_bytes(archive)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
         self._forget_old(path)
 
     def write(self, digits: str, folder: Path, *, group: int | None = None) -> None:
@@ -66,7 +80,8 @@ class BundleCache:
     def _find(self, digits: str) -> Path | None:
         if not digits.isalnum():
             return None
-        return next(self._folder.glob(f"{digits}*{_SUFFIX}"), None)
+        found = self._folder.glob(f"{digits}*{_SUFFIX}")
+        return next((path for path in found if path.is_file()), None)
 
     def _forget_old(self, newest: Path) -> None:
         held = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime)

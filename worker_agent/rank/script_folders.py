@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,6 +19,8 @@ from worker_agent.trainer_process.user import TrainerUser
 logger = logging.getLogger(__name__)
 
 _LIMIT_S = 60.0
+_TOGETHER = 500  # a command
+_NAMED = 5
 
 
 def folder_prefix(state_dir: Path) -> Path:
@@ -32,13 +36,27 @@ def remove_folders(state_dir: Path, user: TrainerUser | None) -> None:
     """
     prefix = folder_prefix(state_dir)
     for owner in (user, None) if user is not None else (None,):
-        found = [str(path) for path in prefix.parent.glob(f"{prefix.name}*")]
-        if found:
-            # A script may have taken from itself the right to change its folders.
-            _run(["chmod", "-R", "u+rwX", "--", *found], owner)
-            _run(["rm", "-rf", "--", *found], owner)
-    if left := list(prefix.parent.glob(f"{prefix.name}*")):
-        logger.warning("folders of scripts that cannot be removed: %s", ", ".join(map(str, left)))
+        uid = os.getuid() if owner is None else owner.uid
+        found = sorted(prefix.parent.glob(f"{prefix.name}*"))
+        # A script may have made more of them than one command line has room for.
+        for begin in range(0, len(found), _TOGETHER):
+            some = found[begin : begin + _TOGETHER]
+            # A script may have taken from itself the right to change its folders. Those of others
+            # are left alone: `chmod` follows a link that is named.
+            if own := [str(path) for path in some if _is_folder_of(path, uid)]:
+                _run(["chmod", "-R", "u+rwX", "--", *own], owner)
+            _run(["rm", "-rf", "--", *map(str, some)], owner)
+    if left := sorted(prefix.parent.glob(f"{prefix.name}*")):
+        names = ", ".join(map(str, left[:_NAMED]))
+        logger.warning("%d folders of scripts cannot be removed, such as %s", len(left), names)
+
+
+def _is_folder_of(path: Path, uid: int) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == uid
 
 
 def _run(command: list[str], user: TrainerUser | None) -> None:

@@ -28,8 +28,13 @@ PASSED_PREFIXES = (
     *("LC_", "TF_", "XLA_", "KERAS_", "TORCH_", "PYTORCH_", "CUDA_", "CUDNN_", "NVIDIA_", "NCCL_"),
     *("GLOO_", "GRPC_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "MALLOC_"),
 )
-# Which a sweep may set for its script: also those of the libraries above the frameworks.
+# Which a sweep may set for its script: also those of the libraries above the frameworks, unless
+# they name a library or a module to load, or a file or folder to write.
 _SET_PREFIXES = (*PASSED_PREFIXES, "HF_", "TRANSFORMERS_", "TOKENIZERS_", "DATASETS_", "JAX_")
+_FILE_PARTS = (
+    *("PLUGIN", "LIBRAR", "INJECTION", "MODULE", "PATH", "FILE", "FOLDER", "DIR", "HOME", "CACHE"),
+    "XLA_FLAGS",
+)
 ANY_NAME = "*"
 # A cluster left over in the environment would contradict the one that go brings.
 _WITHHELD = frozenset({"TF_CONFIG"})
@@ -50,9 +55,10 @@ def parse_names(text: str) -> frozenset[str]:
 
 def may_be_set(name: str, *, also: Collection[str] = ()) -> bool:
     """Whether a sweep may give this variable to a script; `also`: what the operator has named."""
-    return (
-        name in also or ANY_NAME in also or (name.startswith(_SET_PREFIXES) and _is_harmless(name))
-    )
+    if name in also or ANY_NAME in also:
+        return True
+    names_file = any(part in name.upper() for part in _FILE_PARTS)
+    return name.startswith(_SET_PREFIXES) and _is_harmless(name) and not names_file
 
 
 def trainer_environment(
@@ -75,4 +81,5 @@ def _is_passed(name: str) -> bool:
 
 
 def _is_harmless(name: str) -> bool:
-    return name not in _WITHHELD and not any(part in name.upper() for part in _SECRET_PARTS)
+    told = name.upper().removeprefix("TOKENIZERS_")  # a library's name, and no token
+    return name not in _WITHHELD and not any(part in told for part in _SECRET_PARTS)

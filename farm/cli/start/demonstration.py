@@ -128,7 +128,9 @@ def check_abilities(
             if ability.startswith(PYTHON_CAPABILITY):
                 expected = "agents that have this interpreter; where `farm up` runs, end it first"
                 raise InvalidSpec("COMMAND", ability.removeprefix(PYTHON_CAPABILITY), expected)
-            raise InvalidSpec("agents", ability, f"{job.rank_count} agents that can do this")
+            having = sum(ability in abilities for abilities in offered)
+            expected = f"{job.rank_count} for a job of {job.world_size} ranks"
+            raise InvalidSpec("agents", f"{having} that offer '{ability}'", expected)
 
 
 def _submit(engine: sa.Engine, planned: SubmissionPlan) -> int:

@@ -234,7 +234,8 @@ class Interpreter:
 def _python_of(command: tuple[str, ...]) -> tuple[Interpreter | None, list[str]]:
     """Return the interpreter, and the command with `python` in its place; None: the farm's own."""
     first, *words = command
-    if "/" not in first or not Path(first).name.startswith("python"):
+    name = Path(first).name
+    if "/" not in first or not name.startswith("python") or name.endswith(".py"):
         return None, list(command)
     # Not resolved: that of a virtual environment is a link, and knows by its place which it is.
     path = Path(first).absolute()

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import BUNDLE_PREFIX, VERSION_DIGITS, bundle_of, script_of
-from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
 from farm.messages.agents import WantedPiece
 from farm.messages.commands import BundlePiece
@@ -59,13 +58,13 @@ def add_bundle(session: Session, bundle: ScriptBundle, *, now: dt.datetime) -> N
     )
 
 
-def check_bundles(session: Session, jobs: Iterable[JobSpec]) -> None:
-    """Refuse jobs whose bundle is not in the store.
+def check_bundles(session: Session, models: Iterable[str]) -> None:
+    """Refuse the models of jobs whose bundle is not in the store.
 
     Raises:
         InvalidSpec: names the first bundle that is missing.
     """
-    for model in dict.fromkeys(job.model for job in jobs):
+    for model in dict.fromkeys(models):
         digits = bundle_of(model)
         if digits is not None and _bundle(session, digits) is None:
             expected = f"a bundle that was sent before, with {script_of(model)} in it"

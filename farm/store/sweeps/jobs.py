@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidTransition, NotFound
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, JobState, move
 from farm.store.result_tables import MeasurementRow
+from farm.store.sweeps.bundles import check_bundles
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 
 
@@ -121,6 +122,7 @@ def retry_job(session: Session, job_id: int, *, now: dt.datetime, by: str | None
     Raises:
         NotFound: there is no such job.
         InvalidTransition: it succeeded, or is not over yet.
+        InvalidSpec: its script's files are not in the store any more.
     """
     job = session.get(JobRow, job_id, with_for_update=True)
     if job is None:
@@ -139,7 +141,11 @@ def retry_job(session: Session, job_id: int, *, now: dt.datetime, by: str | None
 def retry_failed(
     session: Session, sweep_id: int, *, now: dt.datetime, by: str | None = None
 ) -> int:
-    """Ask again for every job of a sweep that failed or was cancelled; return how many."""
+    """Ask again for every job of a sweep that failed or was cancelled; return how many.
+
+    Raises:
+        InvalidSpec: the files of a job's script are not in the store any more.
+    """
     return _retry(session, JobRow.sweep_id == sweep_id, now=now, by=by)
 
 
@@ -174,6 +180,7 @@ def _retry(
 ) -> int:
     over = JobRow.state.in_((JobState.FAILED, JobState.CANCELLED))
     jobs = _locked(session, which, over)
+    check_bundles(session, [job.model for job in jobs])
     session.execute(
         delete(MeasurementRow).where(
             MeasurementRow.job_id.in_(select(JobRow.id).where(which, over))

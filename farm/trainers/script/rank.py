@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import benchfarm
+from farm.configuration.bundle import MOST_SCRIPT_BYTES
 from farm.configuration.scripts import (
     bundle_of,
     examples_per_epoch,
@@ -24,8 +25,6 @@ from farm.trainers.script.launchers import ScriptLauncher
 from farm.trainers.script.process import ScriptProcess
 from farm.trainers.script.watch import ScriptWatch
 from farm.values.codec import from_text
-
-_MOST_BYTES = 2**20  # of the script itself
 
 
 def run_script(
@@ -83,7 +82,7 @@ def _read(assignment: Assignment) -> tuple[Path, str]:
         raise RankFailed(FailureKind.MODEL_MISSING, problem)
     path = Path(assignment.script)
     try:
-        content = read_installed(path, most_bytes=_MOST_BYTES, agent_uid=assignment.agent_uid)
+        content = read_installed(path, most_bytes=MOST_SCRIPT_BYTES, agent_uid=assignment.agent_uid)
     except NotInstalled as error:
         raise RankFailed(FailureKind.MODEL_MISSING, f"{name}: {error}") from None
     sha256 = hashlib.sha256(content).hexdigest()

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from farm.configuration.spec import NetworkProfile
-from farm.errors import InvalidTransition, NotFound
+from farm.errors import InvalidSpec, InvalidTransition, NotFound
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting import waiting_jobs
@@ -265,6 +265,22 @@ def test_retrying_a_sweep_takes_what_failed_and_keeps_what_succeeded(engine: sa.
         JobState.WAITING,
     ]
     assert left == [ids[0]]
+
+
+def test_what_has_lost_its_scripts_files_cannot_be_retried(engine: sa.Engine) -> None:
+    script = {"model": "bundle:train.py@0123456789ab", "dataset": "script"}
+    with writing(engine) as session:
+        [job_id] = add_sweep(session, job_spec(**script, strategy="plain_script"))
+        add_attempt(session, job_id, state=AttemptState.FAILED)
+        sweep_id = session.get_one(JobRow, job_id).sweep_id
+    for again in (
+        lambda session: retry_failed(session, sweep_id, now=LATER),
+        lambda session: retry_job(session, job_id, now=LATER),
+    ):
+        with writing(engine) as session, pytest.raises(InvalidSpec, match="sent before"):
+            again(session)
+        with reading(engine) as session:
+            assert session.get_one(JobRow, job_id).state is JobState.FAILED
 
 
 def test_two_that_cancel_one_sweep_at_once_count_each_job_once(engine: sa.Engine) -> None:

@@ -49,6 +49,28 @@ def test_a_changed_archive_is_not_used_and_forgotten(cache: BundleCache, tmp_pat
     assert not cache.has(DIGITS)
 
 
+def test_a_damaged_archive_is_fetched_again(cache: BundleCache, tmp_path: Path) -> None:
+    cache.put(BUNDLE.archive)
+    [held] = (tmp_path / "bundles").iterdir()
+    held.write_bytes(BUNDLE.archive[:-1])
+    assert not cache.has(DIGITS)
+    held.mkdir()
+    assert not cache.has(DIGITS)
+
+
+def test_nothing_is_left_of_an_archive_that_could_not_be_written(
+    cache: BundleCache, tmp_path: Path
+) -> None:
+    cache.put(BUNDLE.archive)
+    [held] = (tmp_path / "bundles").iterdir()
+    (tmp_path / "bundles/killed.part").write_bytes(b"x")
+    held.unlink()
+    held.mkdir()  # so that the last step fails
+    with pytest.raises(OSError, match=r".*"):
+        cache.put(BUNDLE.archive)
+    assert list((tmp_path / "bundles").iterdir()) == [held]
+
+
 @pytest.mark.parametrize("digits", ["*", "../x", "", "0" * 12])
 def test_odd_names_find_nothing(digits: str, cache: BundleCache) -> None:
     cache.put(BUNDLE.archive)

@@ -35,6 +35,25 @@ def test_all_folders_of_the_agent_go_and_those_of_others_stay(folder: Path) -> N
     assert (stays / "sub/checkpoint").exists()
 
 
+def test_more_folders_than_a_command_line_has_room_for_go(folder: Path) -> None:
+    own = folder_prefix(folder / "agent-1")
+    for number in range(2500):
+        own.with_name(f"{own.name}{number:0200}").mkdir()
+    remove_folders(folder / "agent-1", None)
+    assert list(folder.iterdir()) == []
+
+
+def test_what_a_link_names_is_left_alone(folder: Path) -> None:
+    own = folder_prefix(folder / "agent-1")
+    (folder / "other").mkdir()
+    (folder / "other/file").write_text("")
+    (folder / "other/file").chmod(0o400)
+    own.with_name(f"{own.name}evil").symlink_to(folder / "other")
+    remove_folders(folder / "agent-1", None)
+    assert [path.name for path in folder.iterdir()] == ["other"]
+    assert (folder / "other/file").stat().st_mode & 0o777 == 0o400
+
+
 def test_where_nothing_is_left_nothing_happens(folder: Path) -> None:
     remove_folders(folder / "agent-1", None)
     assert list(folder.iterdir()) == []

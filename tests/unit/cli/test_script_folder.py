@@ -33,9 +33,10 @@ def test_keys_hidden_files_environments_and_what_is_ignored_stay_behind(tmp_path
         *(".env", ".git/config", "server.pem", "id_rsa", "nets/__pycache__/small.pyc"),
         *("env/pyvenv.cfg", "env/lib/x.py", "node_modules/x.js"),
     )
-    (tmp_path / "own/.farmignore").write_text("# large\nbig/\n*.log\n")
+    written(tmp_path / "own", "nets/big/model.bin", "root.txt", "nets/root.txt")
+    (tmp_path / "own/.farmignore").write_text("# large\nbig/\n*.log\n/root.txt\n")
     files = find_script(script, home=HOME).bundle.files
-    assert list(files) == ["data/labels.csv", "nets/small.py", "train.py"]
+    assert list(files) == ["data/labels.csv", "nets/root.txt", "nets/small.py", "train.py"]
     assert files["nets/small.py"] == b"nets/small.py"
 
 
@@ -99,13 +100,16 @@ def test_scripts_of_a_sweep_that_are_here_travel_and_others_are_the_agents(
         assert with_bundles(odd, home=lambda: HOME) == (odd, [])
 
 
-def test_links_are_not_followed_but_the_scripts_own_is(tmp_path: Path) -> None:
+def test_links_are_followed_within_the_folder_alone(tmp_path: Path) -> None:
     script = written(tmp_path / "own", "train.py", "net.py")
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "own/link").symlink_to(tmp_path / "secret")
+    (tmp_path / "own/same.py").symlink_to("net.py")
     (tmp_path / "link.py").symlink_to(script)
-    assert list(find_script(script, home=HOME).bundle.files) == ["net.py", "train.py"]
-    assert list(find_script(tmp_path / "link.py", home=HOME).bundle.files) == ["net.py", "train.py"]
+    for name in (script, tmp_path / "link.py"):
+        files = find_script(name, home=HOME).bundle.files
+        assert list(files) == ["net.py", "same.py", "train.py"]
+        assert files["same.py"] == b"net.py"
 
 
 def test_odd_files_beside_a_script_do_no_harm(tmp_path: Path) -> None:
@@ -123,6 +127,16 @@ def test_an_ignore_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         find_script(script, home=HOME)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"), [("!train.py", "what is left out"), ("x", "another folder than the script's")]
+)
+def test_what_cannot_be_done_for_the_files_is_said(line: str, said: str, tmp_path: Path) -> None:
+    script = written(tmp_path / "own", "train.py")
+    (tmp_path / "own/.farmignore").write_text(line)
+    with pytest.raises(InvalidSpec, match=said):
+        find_script(script, home=HOME if line.startswith("!") else tmp_path / "own")
+
+
 def test_too_much_is_refused_and_the_largest_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +148,22 @@ def test_too_much_is_refused_and_the_largest_are_named(
     assert ".farmignore" in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["absent.py", "train.txt", "a b.py", "."])
+def test_a_folder_that_is_gone_is_named(own: Path) -> None:
+    script = written(own.parent, "train.py")
+    own.rmdir()
+    for name in (script, Path("../train.py")):
+        with pytest.raises(InvalidSpec, match="script"):
+            find_script(name, home=HOME)
+
+
+def test_a_script_that_no_agent_would_run_is_refused(tmp_path: Path) -> None:
+    script = written(tmp_path / "own", "train.py")
+    script.write_bytes(b"#" * (2**20 + 1))
+    with pytest.raises(InvalidSpec, match="of Python"):
+        find_script(script, home=HOME)
+
+
+@pytest.mark.parametrize("name", ["absent.py", "train.txt", "a b.py", ".", "x" * 300 + ".py"])
 def test_what_is_no_script_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("")
     (tmp_path / "a b.py").write_text("")

@@ -32,7 +32,9 @@ def of_kind(path: str, kind: int) -> zipfile.ZipInfo:
     return member
 
 
-@given(st.dictionaries(PATHS.filter(is_member_path), st.binary(max_size=40), max_size=5))
+@given(
+    st.dictionaries(PATHS.filter(is_member_path), st.binary(max_size=40), min_size=1, max_size=5)
+)
 def test_files_come_back_as_they_were(files: dict[str, bytes]) -> None:
     bundle = ScriptBundle(files)
     shuffled = ScriptBundle(dict(reversed(files.items())))
@@ -49,7 +51,7 @@ def test_files_come_back_as_they_were(files: dict[str, bytes]) -> None:
     "path",
     [
         *("../x", "a/../../x", "/etc/passwd", "a//b", "./a", "a/", "..", ".", "C:\\x"),
-        *("a\nb", "x" * 300, "a/" * 600 + "b"),
+        *("a\nb", "x" * 300, "a/" * 600 + "b", "a/" * 30 + "b"),
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
@@ -87,6 +89,31 @@ def test_what_is_no_archive_is_refused(archive: bytes) -> None:
         read_archive(archive)
 
 
+def test_a_name_that_begins_with_nul_is_refused() -> None:
+    archive = archive_of(("xy", b"1")).replace(b"xy", b"\0y")
+    with pytest.raises(InvalidSpec, match="a path below"):
+        read_archive(archive)
+
+
+def test_an_archive_without_a_file_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="at least the script"):
+        read_archive(archive_of())
+
+
+def test_an_archive_that_is_longer_once_it_is_written_anew_is_refused() -> None:
+    """Names of an old code page are longer in UTF-8."""
+    name = "\u2592" * 80
+    members = {f"{name}{number}": b"" for number in range(40)}
+    written = ScriptBundle(members).archive
+    short = archive_of(*((f"{'x' * 80}{number}", b"") for number in range(40)))
+    old = short.replace(b"x" * 80, name.encode("cp437"))
+    assert read_archive(old).files == members
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundles, "MAX_BYTES", (len(old) + len(written)) // 2)
+        with pytest.raises(InvalidSpec, match="at most"):
+            read_archive(old)
+
+
 @given(st.data())
 def test_a_damaged_archive_is_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
     archive = bytearray(ScriptBundle({"train.py": b"print(1)", "a/b.py": b"2"}).archive)
@@ -104,6 +131,9 @@ def test_too_many_and_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(bundles, "MOST_FILES", 2)
     with pytest.raises(InvalidSpec, match="at most 2 files"):
         read_archive(archive)
+    monkeypatch.setattr(bundles, "MOST_FOLDERS", 4)
+    with pytest.raises(InvalidSpec, match="at most 4 folders"):
+        read_archive(ScriptBundle({"a/b/c/d/e": b"1"}).archive)
     monkeypatch.setattr(bundles, "MAX_BYTES", 100)
     with pytest.raises(InvalidSpec, match="at most 100"):
         read_archive(archive)

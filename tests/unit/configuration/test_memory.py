@@ -130,6 +130,13 @@ def test_what_fits_with_a_server_is_kept_though_it_does_not_without() -> None:
     assert [job.strategy for job in kept] == ["ps_sync"]
 
 
+def test_a_script_is_never_too_large() -> None:
+    script = {"script": "train.py", "world_size": 1, "global_batch_size": 64}
+    sweep = {**SWEEP, "case": [script, CASE]}
+    planned = plan(sweep)
+    assert within_memory(planned, [agent(4_000_000_000)]).expansion == planned.expansion
+
+
 def test_a_model_of_a_users_own_is_never_too_large() -> None:
     sweep = {**SWEEP, "case": [{**CASE, "model": "file:mine.py"}]}
     assert len(within_memory(plan(sweep), [agent(1)]).expansion.jobs) == 2

@@ -191,6 +191,25 @@ def test_a_script_may_train_to_its_end_and_a_model_of_the_farms_own_may_not() ->
         plan({"name": "x", "case": [{**own, "global_batch_size": 64, "steps": "all"}]})
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("bundle:../../opt/evil.txt@0123456789ab", "bundle:/opt/x.py@0123456789ab"),
+        *("bundle:@0123456789ab", "bundle:train.py", "bundle:train.py@0123456789AB"),
+        *("bundle:train.py@0123456789ab 'open", "bundle:train.py@0123456789ab#../x"),
+        *("bundle:train.py@0123456789ab LD_PRELOAD=x -- y", "script:a/train.py", "script:"),
+        *("script:train.txt", "script:train.py@0123", "script:train.py PATH=x --"),
+    ],
+)
+def test_a_model_that_no_sweeps_script_could_make_is_refused(model: str) -> None:
+    case = {"model": model, "dataset": "script", "strategy": "plain_script"}
+    sized = {**case, "world_size": 1, "global_batch_size": 64}
+    with pytest.raises(InvalidSpec):
+        plan({"name": "x", "case": [sized]})
+    with pytest.raises(InvalidSpec):
+        JobSpec(**sized, steps=1)  # type: ignore[arg-type]
+
+
 def test_another_interpreter_is_another_model_that_needs_no_framework_of_the_agents() -> None:
     [own], [other] = jobs(), jobs(python="hf-3.11")
     assert other.model == own.model.replace("train.py", "train.py#hf-3.11", 1)
@@ -213,10 +232,8 @@ def test_variables_stand_before_the_arguments_and_are_filled_in_like_them() -> N
         environment={"OMP_NUM_THREADS": 2, "MODE": "{hidden} of {rank}", "EMPTY": ""},
         parameters={"hidden": 9},
     )
-    assert (
-        job.model
-        == "script:train.py {hidden}=9 EMPTY= 'MODE={hidden} of {rank}' OMP_NUM_THREADS=2 -- --hidden {hidden}"
-    )
+    given = "{hidden}=9 EMPTY= 'MODE={hidden} of {rank}' OMP_NUM_THREADS=2"
+    assert job.model == f"script:train.py {given} -- --hidden {{hidden}}"
     assert words_of(job.model, {"rank": 1}) == ["--hidden", "9"]
     assert variables_of(job.model, {"rank": 1}) == {
         **{"EMPTY": "", "MODE": "9 of 1", "OMP_NUM_THREADS": "2"}
