@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+# Of a farm on this machine alone, whose own user may run programs here anyway.
+ANY_SCRIPT = {"AGENT_SCRIPTS": "submitted", "AGENT_SCRIPT_VARIABLES": "*"}
 _FIRST_PORT = 20_000
 _PORTS_PER_AGENT = 200
 
@@ -29,8 +31,6 @@ def local_site(number: int, *, cpus: tuple[int, ...], home: Path) -> AgentSite:
         "AGENT_PORT_RANGE": f"{first_port}-{first_port + _PORTS_PER_AGENT - 1}",
         "AGENT_CPUS": ",".join(map(str, cpus)),
         "AGENT_STATE_DIR": str(home / "agents" / agent_id),
-        # Whoever may use this farm may run programs here anyway.
-        "AGENT_SCRIPTS": "submitted",
-        "AGENT_SCRIPT_VARIABLES": "*",
+        **ANY_SCRIPT,
     }
     return AgentSite(agent_id=agent_id, settings=settings)

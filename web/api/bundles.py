@@ -13,6 +13,7 @@ from farm.keys.api_tokens import Scope
 from farm.store.sweeps.bundles import add_bundle
 from web import received
 from web.access.admission import takes_up_to
+from web.access.local_user import check_may_send_scripts
 from web.access.scopes import needs
 from web.api.schema import sweep_answers
 from web.api.schema.description import Body, described
@@ -31,6 +32,7 @@ bp = APIBlueprint("api_bundles", __name__, url_prefix="/api/v1", tag="Sweeps")
     meaning="It is in the store; sending it again changes nothing.",
     body=Body(None, other_types={received.ZIP: "A ZIP file of the script's files."}),
     refusals={
+        HTTPStatus.FORBIDDEN: "The farm has no tokens, and another user of its machine asks.",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than 20 MB.",
         HTTPStatus.UNPROCESSABLE_ENTITY: "It is no ZIP file of this form.",
     },
@@ -41,6 +43,7 @@ def post_bundle() -> ResponseReturnValue:
     The body is a ZIP file of at most 20 MB without compression: ordinary files alone, with paths
     below its own folder. What no job names is removed a day later.
     """
+    check_may_send_scripts()
     bundle = read_archive(received.posted_archive())
     with write_session() as session:
         add_bundle(session, bundle, now=now())

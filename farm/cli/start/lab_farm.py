@@ -11,7 +11,7 @@ from farm.cli.start.up import to_stderr
 from farm.embedded.cores import share_cores
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import AgentSite
+from farm.embedded.sites import ANY_SCRIPT, AgentSite
 from farm.lab.lab import Lab
 from farm.settings.server import Settings
 
@@ -59,6 +59,7 @@ def lab_sites(lab: Lab, *, home: Path) -> list[AgentSite]:
                 "AGENT_CPUS": ",".join(map(str, cpus)),
                 "AGENT_SHARES_CORES": "true" if is_shared else "false",
                 "AGENT_STATE_DIR": str(home / "agents" / host.name),
+                **ANY_SCRIPT,
             },
             prefix=host.command(()),
         )

@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from farm.configuration.bundle import MAX_BYTES, ScriptBundle
 from farm.store.engine import reading
 from farm.store.tables import BundleRow, JobRow
-from tests.web_client import client_of
+from tests.web_client import TOKEN, client_of
 
 BUNDLE = ScriptBundle({"src/train.py": b"print(1)", "net.py": b"x"})
 SWEEP = {
@@ -28,7 +28,10 @@ SWEEP = {
 
 @pytest.fixture
 def client(engine: sa.Engine) -> FlaskClient:
-    return client_of(engine)
+    """Of somebody with a token: only these may send scripts without a connection of their own."""
+    client = client_of(engine, FARM_API_TOKEN=TOKEN)
+    client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {TOKEN}"
+    return client
 
 
 def count(engine: sa.Engine) -> int:
@@ -54,6 +57,15 @@ def test_a_sweep_names_a_bundle_that_was_sent(client: FlaskClient, engine: sa.En
     with reading(engine) as session:
         models = set(session.scalars(sa.select(JobRow.model)))
     assert models == {f"bundle:src/train.py@{BUNDLE.sha256[:12]}"}
+
+
+def test_an_open_farm_takes_no_script_from_nobody_knows_whom(engine: sa.Engine) -> None:
+    refused = client_of(engine).post(
+        "/api/v1/bundles", data=BUNDLE.archive, content_type="application/zip"
+    )
+    assert refused.status_code == 403
+    assert "farm token create" in refused.get_data(as_text=True)
+    assert count(engine) == 0
 
 
 def test_what_an_archiver_made_without_compression_is_taken(client: FlaskClient) -> None:

@@ -18,8 +18,10 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
+from farm.configuration.bundle import ScriptBundle
 from farm.store.access.api_tokens import revoke_token
 from farm.store.engine import writing
+from tests.postgres_programs import unprivileged_user
 from tests.web_client import NO_BROKER, make_api_token
 
 _COMMAND = [sys.executable, "-m", "farm.cli.main", "run", "web"]
@@ -69,6 +71,30 @@ def _refusal(environ: dict[str, str]) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
+def _send_script(port: int, *, uid: int | None = None) -> int:
+    """Send a bundle as that user; return the status of the answer."""
+    archive = ScriptBundle({"train.py": b"print(1)"}).archive
+    send = (
+        "import http.client, sys\n"
+        "connection = http.client.HTTPConnection('127.0.0.1', int(sys.argv[1]), timeout=60)\n"
+        "connection.request('POST', '/api/v1/bundles', body=sys.stdin.buffer.read(),"
+        " headers={'Content-Type': 'application/zip'})\n"
+        "print(connection.getresponse().status)"
+    )
+    # Not of a virtual environment, which another user may not be able to read.
+    python = os.path.realpath(sys.executable) if uid is None else "/usr/bin/python3"
+    sent = subprocess.run(
+        [python, "-I", "-c", send, str(port)],
+        input=archive,
+        capture_output=True,
+        timeout=_DEADLINE_S,
+        check=True,
+        cwd="/",
+        user=uid,
+    )
+    return int(sent.stdout)
+
+
 def _get(port: int, path: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
@@ -106,6 +132,19 @@ def test_a_killed_server_leaves_no_worker(engine: sa.Engine, database_url: str) 
         process.kill()
         assert not psutil.wait_procs(workers, timeout=60)[1]
         assert _is_free(port)
+
+
+def test_an_open_farm_takes_scripts_from_its_own_user(engine: sa.Engine, database_url: str) -> None:
+    port = _free_port()
+    with _server(database_url, port):
+        assert _send_script(port) == 201
+
+
+@pytest.mark.root
+def test_and_from_no_other_user_of_the_machine(engine: sa.Engine, database_url: str) -> None:
+    port = _free_port()
+    with _server(database_url, port):
+        assert _send_script(port, uid=unprivileged_user().pw_uid) == 403
 
 
 def test_a_body_without_a_length_is_cut_off_at_the_limit(

@@ -1,0 +1,73 @@
+"""Which user of this machine is at the other end of a connection, by /proc/net/tcp.
+
+An open farm asks nobody for a token, and every user of the machine can reach its port. What a
+script does is done as the farm's own user, so that scripts are taken from that one alone, and from
+root.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+from flask import request
+
+from web.access.callers import caller
+from web.errors import RefusedRequest
+
+_TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_ESTABLISHED = "01"
+_WORD = 4  # bytes; each is written in the byte order of the machine
+
+
+def check_may_send_scripts() -> None:
+    """Raises RefusedRequest: the farm has no tokens, and another user of this machine asks."""
+    if not caller().is_farm_open:
+        return
+    uid = _uid_of_peer()
+    if uid not in (0, os.geteuid()):
+        who = "a user that is not known" if uid is None else f"user {uid}"
+        raise RefusedRequest(
+            HTTPStatus.FORBIDDEN,
+            f"bundle: this farm has no tokens and takes scripts from user {os.geteuid()} alone, "
+            f"not from {who}: `farm token create NAME --scope submit` makes one",
+        )
+
+
+def _uid_of_peer() -> int | None:
+    try:
+        port = int(request.environ["REMOTE_PORT"])
+        peer = (ipaddress.ip_address(request.environ["REMOTE_ADDR"]), port)
+    except (KeyError, ValueError):
+        return None
+    return next((uid for end, uid in _connections() if end == (_plain(peer[0]), peer[1])), None)
+
+
+def _connections() -> Iterator[tuple[tuple[object, int], int]]:
+    """Yield the own end of each connection of this network namespace, with its user."""
+    for table in _TABLES:
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if len(fields) > 7 and fields[3] == _ESTABLISHED:
+                address, _, port = fields[1].partition(":")
+                yield (_address(address), int(port, 16)), int(fields[7])
+
+
+def _address(text: str) -> object:
+    words = bytes.fromhex(text)
+    step = -1 if sys.byteorder == "little" else 1
+    packed = b"".join(words[i : i + _WORD][::step] for i in range(0, len(words), _WORD))
+    return _plain(ipaddress.ip_address(packed))
+
+
+def _plain(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> object:
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address if mapped is None else mapped
