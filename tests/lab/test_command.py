@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +23,31 @@ from farm.store.tables import AgentRow
 from tests.e2e.live_farm import FAKE_TRAINER, wait_until
 
 FARM = [sys.executable, "-m", "farm.cli.main", "lab", "--agents", "2", "--delay-ms", "20"]
+
+
+# Rank 1 answers each byte of rank 0: a step is a round trip.
+PING = """
+import os, socket, time
+import benchfarm
+rank = int(os.environ["FARM_RANK"])
+host, port = os.environ["FARM_RANK_ADDRESSES"].split(",")[0].rsplit(":", 1)
+if rank == 0:
+    connection, _ = socket.create_server((host, int(port))).accept()
+else:
+    while True:
+        try:
+            connection = socket.create_connection((host, int(port)))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+while True:
+    if rank == 0:
+        connection.send(b"x")
+    connection.recv(1)
+    if rank == 1:
+        connection.send(b"x")
+    benchfarm.step()
+"""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -61,6 +87,36 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
         assert row.network == ("vde_link" if row.one_way_delay_s else "none")
     assert namespaces(lab_of(interface)) == []
     assert find_marked(str(tmp_path)) == []
+
+
+def test_a_script_of_ones_own_is_measured_over_the_labs_links(tmp_path: Path) -> None:
+    (tmp_path / "ping.py").write_text(PING)
+    own = environment(tmp_path / "home")
+    del own["AGENT_TRAINER"]
+
+    def farm(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "farm.cli.main", *words]
+        return subprocess.run(
+            command, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    with subprocess.Popen(FARM, env=own, stdout=subprocess.DEVNULL) as lab:
+        try:
+            # Its own sweep takes minutes.
+            wait_until(lambda: farm("cancel", "1").returncode == 0, "sweep of the lab")
+            done = farm(
+                *("measure", "--launcher", "none", "--world-size", "2", "--steps", "20"),
+                *("--global-batch-size", "2", "--one-way-delay-ms", "0,20", "--json"),
+                *("--", "python", "ping.py"),
+            )
+        finally:
+            lab.send_signal(signal.SIGINT)
+            lab.wait(timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps_s = {
+        job["one_way_delay_s"]: job["step_time_s"] for job in json.loads(done.stdout)["jobs"]
+    }
+    assert steps_s[0.02] - steps_s[0.0] == pytest.approx(0.04, rel=0.2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
