@@ -17,9 +17,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable, SupportsFloat, SupportsInt
 
+from benchfarm.torch_trace import StepTrace, trace_of_gang
+
 FD_VARIABLE = "FARM_MARKS_FD"
 LAST_MARK_VARIABLE = "FARM_LAST_MARK"
 GO_ON_VARIABLE = "FARM_GO_ON_FD"
+PROFILED_VARIABLE = "FARM_PROFILED_STEPS"
 # JSON numbers beyond this are not the same in every reader.
 _LARGEST_COUNT = 2**53
 
@@ -35,11 +38,19 @@ class Marks:
     when this process ends.
     """
 
-    def __init__(self, fd: int, *, last_mark: int = 0, go_on_fd: int | None = None) -> None:
+    def __init__(
+        self,
+        fd: int,
+        *,
+        last_mark: int = 0,
+        profiled_count: int = 0,
+        go_on_fd: int | None = None,
+    ) -> None:
         """Take over a pipe's write end.
 
         `last_mark`: 0 if the script decides when it ends. `go_on_fd`: the read end of another pipe;
-        after the last mark the script waits for its end.
+        after the last mark the script waits for its end. `profiled_count`: how many steps are
+        profiled then, where that is possible.
         """
         os.set_inheritable(fd, False)
         if go_on_fd is not None:
@@ -48,6 +59,8 @@ class Marks:
         self._fd: int | None = fd
         self._file = _identity(fd)
         self._last_mark = last_mark
+        self._profiled_count = profiled_count
+        self._trace: StepTrace | None = None
         self._count = 0
         self._is_explicit = False
         # Since the process began, by the hook of PyTorch's DataLoader; None: it has none.
@@ -78,7 +91,8 @@ class Marks:
             os.set_inheritable(fd, True)
         try:
             told = {name: str(fd) for name, fd in found.items()}
-            yield {**told, LAST_MARK_VARIABLE: str(self._last_mark)} if told else {}
+            counts = {LAST_MARK_VARIABLE: self._last_mark, PROFILED_VARIABLE: self._profiled_count}
+            yield {**told, **{name: str(n) for name, n in counts.items()}} if told else {}
         finally:
             for fd in found.values():
                 os.set_inheritable(fd, False)
@@ -143,7 +157,7 @@ class Marks:
         size: tuple[int, int] | None = None,
     ) -> None:
         with self._lock:
-            is_past = 0 < self._last_mark <= self._count
+            is_past = 0 < self._end <= self._count
             if not is_past:
                 self._count += 1
                 further: dict[str, Any] = {
@@ -162,12 +176,33 @@ class Marks:
                     }
                 )
                 self._begun_s = None
-            is_over = self._fd is not None and self._count == self._last_mark
-        if is_over and not is_past:
-            self.before_end()
-            self._wait_until_counted()
+            if self._fd is None:
+                return
+            if self._count == self._last_mark and not is_past:
+                self.before_end()
+                self._wait_until_counted()
+                self._trace = trace_of_gang() if self._profiled_count else None
+            elif self._trace is not None:
+                self._profile(self._trace)
+            is_over = self._count == self._end
         if is_over:
             raise TrainingOver(0)
+
+    @property
+    def _end(self) -> int:
+        """The mark at which the script ends; 0: there is none."""
+        return self._last_mark + (0 if self._trace is None else self._profiled_count)
+
+    def _profile(self, trace: StepTrace) -> None:
+        """End a profiled step; after the last one tell what the profiler saw, and end."""
+        is_last = self._count == self._end
+        if is_last:
+            self._last_mark, self._trace = self._end, None
+        with contextlib.suppress(Exception):  # a profiler that does not work here
+            if is_last:
+                self._write({"profile": trace.end()})
+            else:
+                trace.next_step()
 
     def _wait_until_counted(self) -> None:
         """Wait until the farm has read what this process has sent, which is lost with its sockets.
@@ -220,12 +255,15 @@ def take_from_environment() -> Marks | None:
     fd = _whole(os.environ.pop(FD_VARIABLE, None))
     last_mark = _whole(os.environ.pop(LAST_MARK_VARIABLE, None))
     go_on_fd = _whole(os.environ.pop(GO_ON_VARIABLE, None))
+    profiled_count = _whole(os.environ.pop(PROFILED_VARIABLE, None))
     if fd is None:
         return None
     try:
         if not stat.S_ISFIFO(os.fstat(fd).st_mode):
             return None
-        return Marks(fd, last_mark=last_mark or 0, go_on_fd=go_on_fd)
+        return Marks(
+            fd, last_mark=last_mark or 0, profiled_count=profiled_count or 0, go_on_fd=go_on_fd
+        )
     except (OSError, OverflowError):
         return None
 

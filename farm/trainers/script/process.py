@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import psutil
 
-from benchfarm.marks import FD_VARIABLE, GO_ON_VARIABLE, LAST_MARK_VARIABLE
+from benchfarm.marks import FD_VARIABLE, GO_ON_VARIABLE, LAST_MARK_VARIABLE, PROFILED_VARIABLE
 from farm.configuration.axes import AXES, spec_values
 from farm.configuration.scripts import PER_RANK, script_of, variables_of, words_of
 from farm.messages.trainer_lines import Assignment, FailureKind, GoLine
@@ -34,6 +34,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = 1  # Python's status after one that nobody caught, and of sys.exit("text")
 _TAIL_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 16  # of a mark, which has 200
+# After the timed ones. The first waits for ranks whose profiler starts later, see `ScriptWatch`.
+PROFILED_STEP_COUNT = 12
 _SHOWN_CHARACTERS = 500
 # PyTorch's own hook writes it before each line of a traceback.
 _OF_RANK = re.compile(r"^\[rank\d+\]:\s?")
@@ -67,7 +69,14 @@ class EpochMark:
     accuracy: float | None
 
 
-Mark: TypeAlias = StepMark | EpochMark
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileMark:
+    """What PyTorch's profiler saw: of each profiled step the seconds of communication, in order."""
+
+    communication_s: tuple[float, ...]
+
+
+Mark: TypeAlias = StepMark | EpochMark | ProfileMark
 
 
 def _values_of(assignment: Assignment) -> dict[str, object]:
@@ -113,6 +122,7 @@ class ScriptProcess:
             FD_VARIABLE: str(its_marks),
             GO_ON_VARIABLE: str(its_go_on),
             LAST_MARK_VARIABLE: str(self.mark_count or 0),
+            PROFILED_VARIABLE: str(PROFILED_STEP_COUNT if job.world_size > 1 else 0),
         }
         if assignment.python is not None:
             environment["PYTHONPATH"] = str(hooks)
@@ -254,6 +264,8 @@ def _mark(text: bytes) -> Mark:
             return EpochMark(
                 **{name: _number(told["epoch"][name]) for name in ("loss", "val_loss", "accuracy")}
             )
+        if "profile" in told:
+            return ProfileMark(communication_s=tuple(map(float, told["profile"] or ())))
         count, byte_count = map(_natural, told.get("size") or (None, None))
         return StepMark(
             number=int(told["mark"]),

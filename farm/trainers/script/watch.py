@@ -8,12 +8,14 @@ Then the counters are read every second, and count up to the last reading.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import os
 import resource
 import signal
 import time
+from collections.abc import Iterator
 
 from farm.messages.rank_limits import MOST_SCRIPT_EPOCHS
 from farm.messages.trainer_lines import (
@@ -25,13 +27,22 @@ from farm.messages.trainer_lines import (
     ScriptTimes,
     Started,
     StepKind,
+    StepProfile,
     TrainerResult,
 )
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.recorder import SEND_INTERVAL_S, StepRecorder
+from farm.trainers.loop.step_profile import step_profile
 from farm.trainers.loop.window import TimedWindow
 from farm.trainers.processes.line import EventWriter
-from farm.trainers.script.process import EpochMark, ScriptProcess, StepMark
+from farm.trainers.script.process import (
+    PROFILED_STEP_COUNT,
+    EpochMark,
+    Mark,
+    ProfileMark,
+    ScriptProcess,
+    StepMark,
+)
 from farm.values.codec import to_json
 from farm.values.ranges import MOST_TIME_S
 
@@ -46,6 +57,8 @@ _GATHER_S = 0.05
 _SILENT_S = 60.0
 # After its last mark a script may clean up for so long.
 _GRACE_S = 10.0
+# Profiled steps may take so long, their profiler's start and end included.
+_MOST_PROFILE_S = 30.0
 # Of a script that trains to its end the counters are read so often, and before that after each
 # tenth of its time.
 _READING_S = 1.0
@@ -64,6 +77,7 @@ class ScriptWatch:
         self._window = TimedWindow(
             assignment.interface, connections=process.connections, cpu_s=process.cpu_s
         )
+        self._profile: StepProfile | None = None
         self._silent_since_s = time.monotonic()
         self._has_told_stacks = False
         self._last = StepMark(number=0, at_s=0.0)
@@ -90,10 +104,13 @@ class ScriptWatch:
         Raises:
             RankFailed: it ended before, or told what cannot be.
         """
-        for mark in self._process.marks(wait_s=SEND_INTERVAL_S):
+        marks = self._process.marks(wait_s=SEND_INTERVAL_S)
+        for mark in marks:
             if mark is None:
                 self._on_silence()
                 continue
+            if isinstance(mark, ProfileMark):  # which comes after the last one
+                raise RankFailed(FailureKind.TRAINER_RAISED, self._not_in_order)
             self._silent_since_s, self._has_told_stacks = time.monotonic(), False
             self._check(mark)
             if isinstance(mark, EpochMark):
@@ -105,6 +122,8 @@ class ScriptWatch:
                 self._window.close()
                 self._read, self._read_count = self._window, self._timed_count
                 self._process.let_go()
+                self._recorder.flush()
+                self._profile = self._read_profile(marks)
                 break
         else:
             self._on_end()
@@ -113,6 +132,38 @@ class ScriptWatch:
             logger.warning("%s went on after its last step, and is killed", self._process.name)
             self._process.end()
         return self._result()
+
+    @property
+    def _not_in_order(self) -> str:
+        return f"{self._process.name}: its steps are not in order; only benchfarm may mark them"
+
+    def _read_profile(self, marks: Iterator[Mark | None]) -> StepProfile | None:
+        """Return what a profiler sees of some more steps; None: there is none, or they took long.
+
+        Whatever else happens meanwhile changes nothing of what was measured.
+        """
+        begun_s = time.monotonic()
+        ends_s = [self._last.at_s]
+        for mark in marks:
+            if isinstance(mark, StepMark) and ends_s[-1] < mark.at_s <= time.monotonic():
+                self._recorder.add(
+                    StepKind.PROFILED, begun_s=ends_s[-1], time_s=mark.at_s - ends_s[-1]
+                )
+                ends_s.append(mark.at_s)
+            elif isinstance(mark, ProfileMark):
+                times_s = [end_s - begin_s for begin_s, end_s in itertools.pairwise(ends_s)]
+                inside_s = mark.communication_s
+                is_whole = len(inside_s) == len(times_s) == PROFILED_STEP_COUNT
+                if not is_whole or not all(0 <= s <= MOST_TIME_S for s in inside_s):
+                    return None
+                if not any(inside_s):  # the ranks did communicate, and the profiler has missed it
+                    return None
+                # The first waits for ranks whose profiler has started later.
+                return step_profile(times_s[1:], inside_s[1:])
+            if time.monotonic() - begun_s > _MOST_PROFILE_S:
+                break
+            self._recorder.beat()
+        return None
 
     def _on_silence(self) -> None:
         silent_s = time.monotonic() - self._silent_since_s
@@ -130,8 +181,7 @@ class ScriptWatch:
             is_in_time = self._last.at_s <= begun_s < mark.at_s <= time.monotonic()
             is_in_time &= 0 <= (mark.data_wait_s or 0.0) <= MOST_TIME_S
             if mark.number != self._last.number + 1 or not is_in_time:
-                problem = f"{name}: its steps are not in order; only benchfarm may mark them"
-                raise RankFailed(FailureKind.TRAINER_RAISED, problem)
+                raise RankFailed(FailureKind.TRAINER_RAISED, self._not_in_order)
         for loss in (mark.loss, mark.val_loss if isinstance(mark, EpochMark) else None):
             if loss is not None and not math.isfinite(loss):
                 problem = f"{name}: loss: expected a finite number, got {loss}"
@@ -243,5 +293,6 @@ class ScriptWatch:
             val_accuracy_ratio=self._accuracy,
             peak_resident_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
             seed=self._job.seed,
+            profile=self._profile,
             details={**self._read.details(self._core_count), SCRIPT_TIMES: to_json(times)},
         )

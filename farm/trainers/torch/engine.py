@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ProfilerActivity, profile
 
+from benchfarm.torch_trace import STEP, activities_of, communication_times
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
@@ -43,12 +43,6 @@ if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
 
 _NOTHING = contextlib.nullcontext()
-_PROFILED_STEP = "benchfarm step"  # what a step is recorded as while it is profiled
-_CPU_COLLECTIVES = ("gloo:all_reduce",)
-_GPU_COLLECTIVE = "ncclDevKernel"
-_CPU_COMPUTING = "aten::"
-_MICROSECONDS_PER_S = 1e6
-_Span: TypeAlias = tuple[float, float]  # begin and end, in microseconds
 
 
 def choose_device() -> torch.device:
@@ -99,7 +93,7 @@ class TorchEngine:
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         # Of full steps alone: partial ones are not among the timed steps.
         self._update_count += not self._is_forward and examples_count == self._global_batch_size
-        with torch.profiler.record_function(_PROFILED_STEP) if self._is_traced else _NOTHING:
+        with torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
             if len(indices) == 0:
                 # The peers wait for this rank's part of the sum: one example with weight zero. Not
                 # as in training, where it would count in the moving statistics.
@@ -155,13 +149,15 @@ class TorchEngine:
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
         self._is_traced = True
         try:
-            times_s = _communication_times(run_steps)
+            with torch.profiler.profile(activities=activities_of(torch)) as profiler:
+                run_steps()
+            times_s = communication_times(profiler.events() or [])
         finally:
             self._is_traced = False
         if self._world_size == 1:
             return ()
         # The ranks did communicate, so without a collective the profiler has missed it.
-        return times_s if times_s and any(times_s) else None
+        return tuple(times_s) if times_s and any(times_s) else None
 
     def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
         self._gang.wait(name, timeout_s=timeout_s)
@@ -249,74 +245,3 @@ def _loss_sum(
     for penalty in penalties:
         total = total + penalty.float().sum() * len(labels)
     return total
-
-
-def _communication_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
-    """Call `run_steps` under the profiler; return for each step the seconds of communication.
-
-    That is transfer and waiting for slower peers together, as far as nothing is computed meanwhile:
-    DistributedDataParallel sums gradients in buckets, whose all-reduces overlap each other and the
-    backward pass. None where the profiler left no step.
-    """
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as profiler:
-        run_steps()
-    events = profiler.events() or []
-    steps = [_span(event) for event in events if event.name == _PROFILED_STEP and _is_on_cpu(event)]
-    collectives = [event for event in events if _is_collective(event)]
-    # Gloo's threads sum what has arrived, which is a part of the collective.
-    of_gloo = {event.thread for event in collectives if _is_on_cpu(event)}
-    on_gpu = any(not _is_on_cpu(event) for event in events)
-    computing = [
-        event
-        for event in events
-        if (
-            not _is_on_cpu(event) and not _is_collective(event)
-            if on_gpu
-            else event.name.startswith(_CPU_COMPUTING) and event.thread not in of_gloo
-        )
-    ]
-    return per_step(steps, map(_span, collectives), map(_span, computing)) if steps else None
-
-
-def per_step(
-    steps: Iterable[_Span], collectives: Iterable[_Span], computing: Iterable[_Span] = ()
-) -> tuple[float, ...]:
-    """Return the seconds of each step in which a collective was under way and nothing computed.
-
-    In order of the steps' time.
-    """
-    busy = sorted(computing)
-    either = sorted([*busy, *collectives])
-    return tuple(
-        (_covered(step, either) - _covered(step, busy)) / _MICROSECONDS_PER_S
-        for step in sorted(steps)
-    )
-
-
-def _covered(step: _Span, collectives: Iterable[_Span]) -> float:
-    """Return how much of a step the collectives, in order of their begin, cover together."""
-    covered, reached = 0.0, step[0]
-    for begin, end in collectives:
-        begin, end = max(begin, reached), min(end, step[1])
-        if end > begin:
-            covered += end - begin
-            reached = end
-    return covered
-
-
-def _is_collective(event: Any) -> bool:
-    if _is_on_cpu(event):
-        return event.name in _CPU_COLLECTIVES
-    return bool(event.name.startswith(_GPU_COLLECTIVE))
-
-
-def _span(event: object) -> _Span:
-    interval = event.time_range  # type: ignore[attr-defined] # PyTorch annotates no type of it
-    return interval.start, interval.end
-
-
-def _is_on_cpu(event: object) -> bool:
-    return bool(event.device_type == torch.autograd.DeviceType.CPU)  # type: ignore[attr-defined]

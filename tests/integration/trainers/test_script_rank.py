@@ -28,6 +28,7 @@ from farm.messages.trainer_lines import (
 )
 from farm.submission import plan
 from farm.trainers.all_reduce import ring_all_reduce
+from farm.trainers.script.process import PROFILED_STEP_COUNT
 from tests.integration.trainer_process import TrainerProcess, go, results
 
 STEPS, WARMUP_STEPS = 12, 3
@@ -223,12 +224,20 @@ def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Pa
         assert trainers[0].seen(Ready)[0].framework.startswith("torch 2.")
         assert [trainer.exit_code() for trainer in trainers] == [0, 0]
         [first, _] = [trainer.seen(Started)[0] for trainer in trainers]
+        assert len(trainers[0].step_times_s(StepKind.PROFILED)) == PROFILED_STEP_COUNT
     gradient_bytes = 4 * (256 * 512 + 512 + 512 * 10 + 10)
     assert (first.parameter_count, first.gradient_bytes) == (gradient_bytes // 4, gradient_bytes)
     theory = ring_all_reduce(2, gradient_bytes)
     for result in both:
         assert result.payload_tx_bytes is not None
         assert result.payload_tx_bytes / 60 == pytest.approx(theory.bytes, rel=0.05)
+        profile = result.profile
+        assert profile is not None
+        assert profile.step_count == PROFILED_STEP_COUNT - 2
+        assert 0 < profile.communication_s < profile.step_time_s
+        assert profile.compute_s + profile.communication_s == pytest.approx(
+            profile.step_time_s, rel=0.3
+        )
 
 
 @pytest.mark.parametrize(
@@ -336,6 +345,7 @@ def test_a_script_that_ignores_its_end_is_measured_all_the_same(tmp_path: Path) 
         b'{"mark": 1, "monotonic_s": 1.0, "loss": null, "accuracy": null, "begun_s": NaN}\n',
         b'{"mark": 1, "monotonic_s": 1.0, "loss": null, "accuracy": null, "data_wait_s": NaN}\n',
         b'{"epoch": [1, 2]}\n',
+        b'{"profile": [0.1]}\n',
         b"[" * 5000 + b"\n",
     ],
 )

@@ -187,7 +187,7 @@ def test_one_rank_has_no_communication_in_its_steps() -> None:
 
 
 def test_all_reduces_that_overlap_count_once_and_those_outside_a_step_not() -> None:
-    from farm.trainers.torch.engine import per_step
+    from benchfarm.torch_trace import per_step
 
     second = 1e6
     steps = [(20 * second, 30 * second), (0.0, 10 * second)]

@@ -70,6 +70,7 @@ RULES: dict[str, set[str]] = {
     "farm.submission": PURE | {"farm.registry", "farm.store", *STORE},
     "farm.trainers": PURE | {"farm", "farm.registry", "farm.log", *MATHS},
     "farm.trainers.script": PURE | {"benchfarm", "farm.processes", "farm.trainers", "psutil"},
+    "farm.trainers.torch.engine": PURE | {"benchfarm.torch_trace", "farm.trainers", "torch", "numpy"},
     "farm.trainers.torch.gang": PURE | {"farm.trainers", "psutil", "torch"},
     "farm.store": PURE | {"farm", "farm.keys.api_tokens", "farm.processes.private_files", *STORE},
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
