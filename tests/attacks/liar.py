@@ -4,7 +4,8 @@ It adds to its two queues as fast as it can: heartbeats of ever new lives, small
 that are late, foreign, absurd, enormous or nonsense; and what nobody has signed. It takes no rank
 unless LIAR_SERVES is set: then it says that it is idle, goes through the barriers as an honest
 agent does, and reports all that its attempt can have. LIAR_BROKER_URL, LIAR_NAME and LIAR_KEY say
-who it is; it ends with SIGTERM.
+who it is; it ends with SIGTERM. With LIAR_BYTES_PER_S each of its two floods keeps to half of
+that, as on a machine of its own whose link carries no more.
 """
 
 from __future__ import annotations
@@ -55,11 +56,14 @@ READY = "at work"  # is printed once the floods begin
 class Liar:
     """Its threads share nothing but the counters, of which each number is given out once."""
 
-    def __init__(self, url: str, *, name: str, key: str, serves: bool) -> None:
+    def __init__(
+        self, url: str, *, name: str, key: str, serves: bool, bytes_per_s: float | None = None
+    ) -> None:
         self._url = url
         self._name = name
         self._keys = [read_key(key)]
         self._serves = serves
+        self._bytes_per_s = None if bytes_per_s is None else bytes_per_s / 2
         self._counter = itertools.count(1)
         self._number = itertools.count(1)
         self._boot_id = uuid.uuid4().hex
@@ -75,7 +79,12 @@ class Liar:
         reports = [self._reports_text(rng, number) for number in range(_DIFFERENT)]
         floods = ((HEARTBEATS_QUEUE, beats), (REPORTS_QUEUE, reports))
         works = [
-            functools.partial(_push, queue=own_queue(queue, self._name), texts=texts)
+            functools.partial(
+                _push,
+                queue=own_queue(queue, self._name),
+                texts=texts,
+                bytes_per_s=self._bytes_per_s,
+            )
             for queue, texts in floods
         ]
         for work in (*works, self._live):
@@ -250,14 +259,18 @@ def _envelope(message: object) -> dict[str, object]:
     return {"version": WIRE_VERSION, "message": message}
 
 
-def _push(client: redis.Redis, *, queue: str, texts: list[str]) -> None:
+def _push(client: redis.Redis, *, queue: str, texts: list[str], bytes_per_s: float | None) -> None:
     rng = random.Random(2)
     while True:
+        begun_s, sent = time.monotonic(), 0
         pipe = client.pipeline(transaction=False)
         for text in rng.choices(texts, k=_AT_ONCE):
+            sent += len(text)
             pipe.lpush(queue, text)
             pipe.lpush(BELL_KEY, "1")
         pipe.execute(raise_on_error=False)
+        if bytes_per_s is not None:
+            time.sleep(max(0.0, sent / bytes_per_s - (time.monotonic() - begun_s)))
 
 
 def _noise(rng: random.Random, length: int) -> str:
@@ -276,7 +289,14 @@ def main() -> int:
     environ = os.environ
     url, name, key = (environ[f"LIAR_{what}"] for what in ("BROKER_URL", "NAME", "KEY"))
     with contextlib.suppress(KeyboardInterrupt):
-        Liar(url, name=name, key=key, serves="LIAR_SERVES" in environ).run()
+        most = environ.get("LIAR_BYTES_PER_S")
+        Liar(
+            url,
+            name=name,
+            key=key,
+            serves="LIAR_SERVES" in environ,
+            bytes_per_s=None if most is None else float(most),
+        ).run()
     return 0
 
 

@@ -352,7 +352,7 @@ def strictest_farm(home: Path) -> Iterator[Farm]:
 
 
 @contextmanager
-def lying(secrets: AgentSecrets) -> Iterator[subprocess.Popen[bytes]]:
+def lying(secrets: AgentSecrets, *, mbit_per_s: float | None) -> Iterator[subprocess.Popen[bytes]]:
     """Have the program at work for the length of a block; it is stopped at first."""
     environment = {
         **os.environ,
@@ -360,6 +360,7 @@ def lying(secrets: AgentSecrets) -> Iterator[subprocess.Popen[bytes]]:
         "LIAR_NAME": secrets.name,
         "LIAR_KEY": secrets.key,
         "LIAR_SERVES": "1",
+        **({} if mbit_per_s is None else {"LIAR_BYTES_PER_S": str(mbit_per_s * 125_000)}),
     }
     process = subprocess.Popen(
         ["nice", "-n", str(_NICE), sys.executable, "-m", "tests.attacks.liar"],
@@ -379,11 +380,13 @@ def lying(secrets: AgentSecrets) -> Iterator[subprocess.Popen[bytes]]:
             process.stdout.close()
 
 
-def attack(home: Path, *, is_strict: bool, length_s: float) -> Outcome:
+def attack(
+    home: Path, *, is_strict: bool, length_s: float, mbit_per_s: float | None = None
+) -> Outcome:
     """Run a farm, attack it for so long and return what that came to."""
     with ExitStack() as stack:
         farm = stack.enter_context((strictest_farm if is_strict else signed_farm)(home))
-        liar = stack.enter_context(lying(farm.secrets[_LIAR]))
+        liar = stack.enter_context(lying(farm.secrets[_LIAR], mbit_per_s=mbit_per_s))
         return Attack(farm, liar=liar).run(length_s)
 
 
@@ -392,12 +395,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attacks.stolen_key", description=__doc__)
     parser.add_argument("--strict", action="store_true", help="on a farm with TLS everywhere")
     parser.add_argument("--seconds", type=float, default=LENGTH_S, help="how long it attacks")
+    parser.add_argument("--mbit-per-s", type=float, help="what the attacker's link carries")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the logs stay")
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(given.keep or folder).absolute()
         home.mkdir(parents=True, exist_ok=True)
-        outcome = attack(home, is_strict=given.strict, length_s=given.seconds)
+        outcome = attack(
+            home, is_strict=given.strict, length_s=given.seconds, mbit_per_s=given.mbit_per_s
+        )
     print("\n".join(outcome.lines()))
     for text in outcome.excesses():
         print(f"exceeded: {text}")
