@@ -61,7 +61,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
         PERMANENT_SESSION_LIFETIME=timedelta(hours=12),
         MAX_CONTENT_LENGTH=admission.MAX_BODY_BYTES,
         MAX_FORM_MEMORY_SIZE=admission.MAX_BODY_BYTES,
-        MAX_FORM_PARTS=20,
+        MAX_FORM_PARTS=1000,  # the form of a new sweep has a part for each value
     )
     app.session_interface = _Sessions()
     if settings.proxy_count:

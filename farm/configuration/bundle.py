@@ -11,6 +11,7 @@ import hashlib
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,10 @@ SCRIPT_PATH = (
 )
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _SCRIPT_PATH = re.compile(rf"({_PART}/)*{_PART}\.py")
+_ZIP_ERRORS = (
+    *(zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, zlib.error),
+    IndexError,
+)
 _MADE_AT = (1980, 1, 1, 0, 0, 0)  # the first time that a ZIP file knows
 
 
@@ -80,7 +85,7 @@ def read_archive(archive: bytes) -> ScriptBundle:
             for member in members:
                 _check_member(member, files)
                 files[member.filename] = opened.read(member)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
+    except _ZIP_ERRORS as error:
         raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
     check_files(files)
     bundle = ScriptBundle(files)
@@ -90,10 +95,52 @@ def read_archive(archive: bytes) -> ScriptBundle:
     return bundle
 
 
+def from_archiver(content: bytes) -> ScriptBundle:
+    """Return the files in a ZIP file as people make it: compressed, with folders of its own.
+
+    Folders and hidden files are left out, and a folder that holds everything else.
+
+    Raises:
+        InvalidSpec: as `read_archive`; links and the like are refused, too.
+    """
+    files: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as opened:
+            members = [member for member in opened.infolist() if _is_wanted(member.filename)]
+            if len(members) > MOST_FILES:
+                raise InvalidSpec("bundle", len(members), f"at most {MOST_FILES} files")
+            total = sum(member.file_size for member in members)
+            if total > MAX_BYTES:  # no member is read beyond the size that it says
+                found, most = byte_count(total), byte_count(MAX_BYTES)
+                raise InvalidSpec("bundle", found, f"at most {most} unpacked")
+            for member in members:
+                _check_kind(member, files)
+                files[member.filename] = opened.read(member)
+    except _ZIP_ERRORS as error:
+        raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
+    tops = {path.partition("/")[0] for path in files}
+    if len(tops) == 1 and all("/" in path for path in files):
+        files = {path.partition("/")[2]: content for path, content in files.items()}
+    return read_archive(ScriptBundle(files).archive)
+
+
+def _is_wanted(path: str) -> bool:
+    parts = path.split("/")
+    return not path.endswith("/") and not any(
+        (part.startswith(".") and part != "..") or part in ("__MACOSX", "__pycache__")
+        for part in parts
+    )
+
+
 def _check_member(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
     path = member.filename
     if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
         raise InvalidSpec("bundle", path, "a member that is not compressed")
+    _check_kind(member, known)
+
+
+def _check_kind(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
+    path = member.filename
     # The upper half is the mode of Unix, where what wrote the archive has kept it.
     kind = (member.external_attr >> 16) & 0o170000
     if path.endswith("/") or kind not in (0, 0o100000):

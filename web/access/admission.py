@@ -117,6 +117,8 @@ def takes_up_to(limit_bytes: int) -> Callable[[_View], _View]:
 def _recognise() -> None:
     view = current_app.view_functions.get(request.endpoint or "")
     limit_bytes = getattr(view, _LIMIT, MAX_BODY_BYTES)
+    if request.mimetype == "application/x-www-form-urlencoded":  # which holds no file
+        limit_bytes = min(limit_bytes, MAX_BODY_BYTES)
     request.max_content_length = limit_bytes
     if request.content_length is not None and request.content_length > limit_bytes:
         raise RequestEntityTooLarge

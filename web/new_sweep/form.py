@@ -14,10 +14,12 @@ from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import AXES, AxisKind
 from farm.configuration.catalogue import Catalogue
+from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
 from farm.configuration.sweep import AUTO
 from farm.errors import InvalidSpec
 from farm.text.toml_text import key_text, value_text
 from farm.values.fields import Name, OneOf
+from web.new_sweep import script_fields
 
 # Axes of which several values may be ticked; all others are lists, of numbers or of names.
 _REGISTERED = ("model", "dataset", "strategy")
@@ -38,7 +40,7 @@ COUNT = "count"
 _YES = "yes"
 FIELDS = (
     *("name", BY, "repetitions", *_OF_PRECISION, "priority", "repeat"),
-    *(*TICKED, *LISTS, *_OF_CASE, "emulator", "labels"),
+    *(*TICKED, *LISTS, *_OF_CASE, *CASE_KEYS, "emulator", "labels"),
 )
 MAX_CHARACTERS = 2000  # of a field
 _MOST_CHOSEN = 200
@@ -110,7 +112,12 @@ def _check_lengths(fields: Fields) -> None:
 
 def _case_of(fields: Fields) -> dict[str, object]:
     case: dict[str, object] = {}
+    for key in CASE_KEYS:
+        if text := fields.text(key):
+            case[key] = script_fields.value_of(key, text)
     for axis in AXES:
+        if "script" in case and axis.name in TOLD_BY_SCRIPT:
+            continue
         if axis.name in TICKED:
             _add(case, axis.name, list(fields.chosen(axis.name)))
         else:
@@ -206,6 +213,9 @@ def _texts(name: str, value: object) -> tuple[str, ...] | None:
         return (_YES,) if value is True else () if value is False else None
     if name == "labels":
         return _shown_labels(value)
+    if name in CASE_KEYS:
+        text = script_fields.text_of(name, value)
+        return None if text is None or len(text) > MAX_CHARACTERS else (text,)
     if name in ("name", "emulator"):
         return (value,) if isinstance(value, str) and _is_plain(value) else None
     shown = _shown(value)
@@ -247,7 +257,7 @@ def refused_field(error: InvalidSpec) -> tuple[str | None, InvalidSpec]:
     """
     match = _FIELD_OF.match(error.field)
     name = match[1] if match else None
-    if name is None or name not in FIELDS:
+    if name is None or name not in (*FIELDS, script_fields.FILES):
         return None, error
     return name, InvalidSpec(name, error.value, error.expected)
 

@@ -14,7 +14,9 @@ import sqlalchemy as sa
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 
+from farm.configuration.bundle import MAX_BYTES
 from farm.configuration.model_files import files_of
+from farm.configuration.scripts import LAUNCHERS, PREFIX
 from farm.configuration.spec import EMULATORS, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.views import LiveAgent
@@ -28,13 +30,17 @@ from farm.registry import catalogue
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
 from farm.store.measurements.imports import origin_names
+from farm.store.sweeps.bundles import add_bundle
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit
 from web import received
+from web.access.admission import MAX_BODY_BYTES, takes_up_to
+from web.access.local_user import check_may_send_scripts
 from web.access.scopes import costly, needs
 from web.backend import backend, now, read_session, ring_after, write_session
 from web.errors import RefusedRequest, status_of
 from web.new_sweep import form as sweep_form
+from web.new_sweep import script_fields
 from web.new_sweep.drafts import Draft, form_key
 from web.new_sweep.fitting import for_live_agents
 from web.new_sweep.form import Fields
@@ -116,6 +122,7 @@ def get_new_sweep() -> ResponseReturnValue:
 
 
 @bp.post("/sweeps/preview")
+@takes_up_to(MAX_BYTES + MAX_BODY_BYTES)
 @needs(Scope.SUBMIT)
 @costly
 def post_preview() -> ResponseReturnValue:
@@ -124,6 +131,8 @@ def post_preview() -> ResponseReturnValue:
     fields = None if is_file else sweep_form.read_fields(request.form)
     text = _sent_text() if fields is None else ""
     try:
+        if fields is not None:
+            fields = _with_script(fields)
         text = (_uploaded() or text) if fields is None else _text_of(fields)
         planned = for_live_agents(_planned(text))
     except (InvalidSpec, RefusedRequest) as error:
@@ -221,6 +230,31 @@ def _uploaded() -> str | None:
         raise InvalidSpec("file", upload.filename, "a TOML file, which is UTF-8 text") from None
 
 
+def _with_script(fields: Fields) -> Fields:
+    """Return the fields with the script's files that came with them, which are in the store then.
+
+    Raises:
+        InvalidSpec: they are not what a bundle can be.
+        RefusedRequest: the farm takes none from this user.
+    """
+    upload = request.files.get(script_fields.FILES)
+    if upload is None or not upload.filename:
+        return fields
+    check_may_send_scripts()
+    bundle, script = script_fields.bundle_of_upload(
+        upload.filename, upload.read(), script=fields.text("script")
+    )
+    with write_session() as session:
+        add_bundle(session, bundle, now=now())
+    own = {"script": (script,), "bundle_sha256": (bundle.sha256,), "script_sha256": ()}
+    return Fields({name: texts for name, texts in {**fields.values, **own}.items() if texts})
+
+
+def _scripts(agents: Iterable[LiveAgent]) -> list[str]:
+    capabilities = {one for agent in agents for one in agent.capabilities}
+    return sorted(one.removeprefix(PREFIX) for one in capabilities if one.startswith(PREFIX))
+
+
 def _draft(ticket: str) -> Draft:
     draft = backend().drafts.find(ticket, now=now())
     if draft is None:
@@ -292,6 +326,9 @@ def _page(shown: ShownForms) -> str:
         uses_servers=any(facts.uses_servers for facts in known.strategies.values()),
         emulators=EMULATORS,
         further=sweep_form.FURTHER,
+        script_hints=script_fields.HINTS,
+        launchers=list(LAUNCHERS),
+        scripts=_scripts(agents)[:_MOST_LABELS],
         ticked=sweep_form.TICKED,
         networks=_networks(agents)[:_MOST_LABELS],
         model_files=sorted(set().union(*(files_of(agent.capabilities) for agent in agents))),

@@ -61,7 +61,7 @@ def test_what_the_form_shows_first_can_be_enqueued_as_it_is(
 ) -> None:
     add_two_agents(engine)
     page = client.get("/sweeps/new").get_data(as_text=True)
-    form = page.split('<form class="stack" method="post" action="/sweeps/preview">', 1)[1]
+    form = page.split('action="/sweeps/preview" enctype="multipart/form-data">', 1)[1]
     form = form.split("</form>", 1)[0]
     sent: dict[str, list[str]] = {}
     for kind, name, value, is_checked in re.findall(
