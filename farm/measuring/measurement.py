@@ -191,6 +191,8 @@ class AttemptFigures:
         slowest_s = max(map(math.fsum, self.pace.values()), default=0.0)
         if slowest_s <= 0:
             return None
+        if self.examples_per_step is not None and self.timed_step_count:
+            return self.examples_per_step * self.timed_step_count / slowest_s
         spec, examples_count = self.spec, 0
         for rank, times_s in self.pace.items():
             synchronous = self.is_synchronous
@@ -203,6 +205,16 @@ class AttemptFigures:
         """Return how many epochs were trained; None where steps were counted."""
         told = self.chief.script_times
         return self.spec.epochs if told is None else told.epoch_count
+
+    @property
+    def examples_per_step(self) -> float | None:
+        """Return how many examples a step of the whole gang had, as every rank has told."""
+        counts = [
+            None if told is None or told.examples_count is None else told.examples_count / steps
+            for told, steps in self._told
+        ]
+        known = [count for count in counts if count is not None]
+        return math.fsum(known) if counts and len(known) == len(counts) else None
 
     @property
     def data_wait_s(self) -> float | None:

@@ -131,6 +131,11 @@ QUANTITIES: tuple[Quantity, ...] = (
         time_power=-1,
     ),
     Quantity(
+        name="examples_per_step",
+        meaning="of the whole gang, as a script has told by `benchfarm.step(examples=...)`",
+        of=lambda figures: figures.examples_per_step,
+    ),
+    Quantity(
         name="steps_per_epoch",
         meaning="steps of one epoch",
         write=count,

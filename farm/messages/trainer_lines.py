@@ -251,12 +251,13 @@ class ScriptTimes:
     """What a user's script told beside its timed steps. None: it is not known.
 
     `pause_s`: between these, such as Keras' validation after an epoch; `data_wait_s`: waiting for
-    PyTorch's DataLoader; both of all timed steps together. `epoch_count`: of one that trains to its
-    end; `steps_per_epoch`: of the last of these.
+    PyTorch's DataLoader; both of all timed steps together, as is `examples_count`, of this rank.
+    `epoch_count`: of one that trains to its end; `steps_per_epoch`: of the last of these.
     """
 
     pause_s: Span
     data_wait_s: Span | None
+    examples_count: Count | None
     epoch_count: Count | None
     steps_per_epoch: Count | None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import hashlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ from farm.embedded.signals import Stopped, StopSignals
 from farm.embedded.sites import local_site
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
+from farm.measuring.quantities import BY_NAME
 from farm.recommend.sweep_answers import answers_for
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
@@ -53,6 +55,7 @@ _INTERPRETERS = ("python", "python3")
 _MOST_JOBS = 100_000
 # With agents that have gone, on a farm that somebody else may stop.
 _PATIENCE_S = 60.0
+_ALIKE_EXAMPLES = 0.01  # of a step, as asked and as told
 _TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a script learns its share
 
 
@@ -303,12 +306,21 @@ def _print_plan(found: FoundScript, jobs: list[str], *, as_json: bool) -> None:
 
 
 def warnings_of(measured: Iterable[MeasurementRow]) -> list[str]:
-    """Say of which jobs the ranks did not train together, as with Keras 3 on several machines."""
-    return [
-        f"{m.world_size} ranks sent each other nothing, so each trained alone: {m.model}"
-        for m in measured
-        if m.world_size > 1 and m.sent_bytes_per_step == 0.0
-    ]
+    """Say of which jobs the ranks trained otherwise than asked.
+
+    That is alone, as with Keras 3 on several machines, or on another number of examples.
+    """
+    found = []
+    for m in measured:
+        if m.world_size > 1 and m.sent_bytes_per_step == 0.0:
+            found.append(
+                f"{m.world_size} ranks sent each other nothing, so each trained alone: {m.model}"
+            )
+        examples = BY_NAME["examples_per_step"].value_measured(m)
+        asked = m.global_batch_size
+        if examples is not None and not math.isclose(examples, asked, rel_tol=_ALIKE_EXAMPLES):
+            found.append(f"a step had {examples:g} examples, and not {asked}: {m.model}")
+    return found
 
 
 def _print_text(engine: sa.Engine, sweep_id: int) -> None:

@@ -54,6 +54,7 @@ class StepMark:
     at_s: float
     begun_s: float | None = None
     data_wait_s: float | None = None
+    examples_count: int | None = None
     loss: float | None = None
     accuracy: float | None = None
     parameter_count: int | None = None
@@ -272,6 +273,7 @@ def _mark(text: bytes) -> Mark:
             at_s=float(told["monotonic_s"]),
             begun_s=_number(told.get("begun_s")),
             data_wait_s=_number(told.get("data_wait_s")),
+            examples_count=_natural(told.get("examples")),
             loss=_number(told["loss"]),
             accuracy=_number(told["accuracy"]),
             parameter_count=count,

@@ -86,6 +86,7 @@ class ScriptWatch:
         # Of the timed steps.
         self._timed_count = 0
         self._pause_s = 0.0
+        self._examples_count: int | None = 0  # None: not every step has told
         self._data_wait_at_begin_s = 0.0
         # Of the current epoch; how many are complete.
         self._first_step_s = 0.0
@@ -232,6 +233,10 @@ class ScriptWatch:
         if is_timed:
             self._timed_count += 1
             self._pause_s += begun_s - previous.at_s
+            if mark.examples_count is None:
+                self._examples_count = None
+            elif self._examples_count is not None:
+                self._examples_count += mark.examples_count
             if self._job.steps is None:
                 self._read_counters(mark.at_s)
 
@@ -282,6 +287,7 @@ class ScriptWatch:
         times = ScriptTimes(
             pause_s=self._pause_s,
             data_wait_s=None if waited_s is None else waited_s - self._data_wait_at_begin_s,
+            examples_count=self._examples_count,
             epoch_count=self._epoch_count or None,
             steps_per_epoch=self._steps_per_epoch,
         )

@@ -145,7 +145,7 @@ def test_a_script_may_train_to_its_end_and_tell_how_accurate_each_epoch_got(
     counted_s = sum(times_s[: result.window_step_count])
     assert result.timed_window_s == pytest.approx(counted_s, rel=1e-6)
     assert result.script_times == ScriptTimes(
-        pause_s=0.0, data_wait_s=None, epoch_count=4, steps_per_epoch=25
+        pause_s=0.0, data_wait_s=None, examples_count=4 * 96, epoch_count=4, steps_per_epoch=25
     )
 
 

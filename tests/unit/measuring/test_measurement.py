@@ -345,9 +345,11 @@ def test_a_time_per_epoch_is_the_same_by_steps_and_by_epochs(epochs: int | None)
 
 def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() -> None:
     def told(**changes: Any) -> TrainerResult:
-        times = ScriptTimes(
-            **{"pause_s": 0.2, "data_wait_s": 0.4, "epoch_count": 2, "steps_per_epoch": 3} | changes
-        )
+        usual: dict[str, Any] = {
+            **{"pause_s": 0.2, "data_wait_s": 0.4, "examples_count": 40},
+            **{"epoch_count": 2, "steps_per_epoch": 3},
+        }
+        times = ScriptTimes(**{**usual, **changes})
         return dataclasses.replace(RESULT, details={SCRIPT_TIMES: to_json(times)})
 
     def values(*results: TrainerResult) -> Mapping[str, Any]:
@@ -355,7 +357,10 @@ def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() ->
         steps_s = {0: [0.5, 0.5, 4.5, 0.5]}
         return measure(SPEC, ranks, timed_steps_s=steps_s, train_examples_count=0).values
 
-    found = values(told(), told(data_wait_s=0.8))
+    found = values(told(), told(data_wait_s=0.8, examples_count=44))
+    assert found["examples_per_step"] == 10 + 11
+    assert found["throughput_examples_per_s"] == pytest.approx(4 * 21 / 6.0)
+    assert values(told(), told(examples_count=None))["examples_per_step"] is None
     assert found["data_wait_s"] == pytest.approx((0.1 + 0.2) / 2)
     # The third step holds a pause of 4 s.
     assert found["pause_s"] == pytest.approx(0.2 / 4 + 4.0 / 4)
