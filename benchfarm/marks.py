@@ -6,6 +6,7 @@ as if there were no farm. A mark costs a few microseconds.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
@@ -14,9 +15,12 @@ import signal
 import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Callable, SupportsFloat, SupportsInt
 
+from benchfarm import device_clock
+from benchfarm.device_clock import DeviceClock
 from benchfarm.torch_trace import StepTrace, trace_of_gang
 
 FD_VARIABLE = "FARM_MARKS_FD"
@@ -25,6 +29,8 @@ GO_ON_VARIABLE = "FARM_GO_ON_FD"
 PROFILED_VARIABLE = "FARM_PROFILED_STEPS"
 # JSON numbers beyond this are not the same in every reader.
 _LARGEST_COUNT = 2**53
+_MOST_PENDING = 1000
+_RESOLUTION_S = 1e-9
 
 
 class TrainingOver(SystemExit):
@@ -61,6 +67,10 @@ class Marks:
         self._last_mark = last_mark
         self._profiled_count = profiled_count
         self._trace: StepTrace | None = None
+        self._clock: DeviceClock | None = None
+        # Lines that wait for the GPU to come to their event, and those behind them.
+        self._pending: deque[tuple[Any, dict[str, Any]]] = deque()
+        self._told_s = 0.0
         self._count = 0
         self._is_explicit = False
         # Since the process began, by the hook of PyTorch's DataLoader; None: it has none.
@@ -147,7 +157,7 @@ class Marks:
             return
         told = {"loss": loss, "val_loss": val_loss, "accuracy": accuracy}
         with self._lock:
-            self._write({"epoch": {name: _json_number(value) for name, value in told.items()}})
+            self._tell({"epoch": {name: _json_number(value) for name, value in told.items()}})
 
     def _mark(
         self,
@@ -159,13 +169,14 @@ class Marks:
         with self._lock:
             is_past = 0 < self._end <= self._count
             if not is_past:
+                self._look_for_device()
                 self._count += 1
                 further: dict[str, Any] = {
                     "size": size,
                     "begun_s": self._begun_s,
                     "data_wait_s": self.data_wait_s,
                 }
-                self._write(
+                self._tell(
                     {
                         "mark": self._count,
                         "monotonic_s": time.monotonic(),
@@ -180,6 +191,7 @@ class Marks:
                 return
             if self._count == self._last_mark and not is_past:
                 self.before_end()
+                self._flush(waits=True)
                 self._wait_until_counted()
                 self._trace = trace_of_gang() if self._profiled_count else None
             elif self._trace is not None:
@@ -200,9 +212,53 @@ class Marks:
             self._last_mark, self._trace = self._end, None
         with contextlib.suppress(Exception):  # a profiler that does not work here
             if is_last:
-                self._write({"profile": trace.end()})
+                self._tell({"profile": trace.end()})
+                self._flush(waits=True)
             else:
                 trace.next_step()
+
+    def _look_for_device(self) -> None:
+        if self._count > 0 or self._fd is None:
+            return
+        self._clock = device_clock.of_this_process()
+        if self._clock is not None and self._last_mark == 0:
+            atexit.register(self._flush, waits=True)  # the script's end is no mark
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        """Write a line, that of a mark once the device has done the step."""
+        event = None
+        if self._clock is not None and "mark" in line:
+            try:
+                event = self._clock.record()
+            except Exception:  # such as while a graph of the device is recorded
+                self._clock = None
+        self._pending.append((event, line))
+        self._flush()
+
+    def _flush(self, *, waits: bool = False) -> None:
+        """Write what the device has come to, and without a device all; `waits`: for the device."""
+        with self._lock:
+            while self._pending:
+                event, line = self._pending[0]
+                if event is not None:
+                    try:
+                        if waits or len(self._pending) > _MOST_PENDING:
+                            event.synchronize()
+                        elif not event.query():
+                            return
+                        if self._clock is not None:
+                            line["monotonic_s"] = self._clock.read(event)
+                    except Exception:  # the host's own time is the next best
+                        self._clock = None
+                if "mark" in line:
+                    # Steps are in order whoever times them, the host or the device.
+                    least_s = self._told_s
+                    if "begun_s" in line:
+                        least_s = line["begun_s"] = max(line["begun_s"], least_s)
+                    self._told_s = max(line["monotonic_s"], least_s + _RESOLUTION_S)
+                    line["monotonic_s"] = self._told_s
+                self._pending.popleft()
+                self._write(line)
 
     def _wait_until_counted(self) -> None:
         """Wait until the farm has read what this process has sent, which is lost with its sockets.
