@@ -110,18 +110,31 @@ def from_archiver(content: bytes) -> ScriptBundle:
             if len(members) > MOST_FILES:
                 raise InvalidSpec("bundle", len(members), f"at most {MOST_FILES} files")
             total = sum(member.file_size for member in members)
-            if total > MAX_BYTES:  # no member is read beyond the size that it says
+            if total > MAX_BYTES:
                 found, most = byte_count(total), byte_count(MAX_BYTES)
                 raise InvalidSpec("bundle", found, f"at most {most} unpacked")
+            if sum(member.compress_size for member in members) > len(content):
+                raise InvalidSpec("bundle", "members that overlap", "each byte in one member")
             for member in members:
                 _check_kind(member, files)
-                files[member.filename] = opened.read(member)
+                files[member.filename] = _unpacked(opened, member)
     except _ZIP_ERRORS as error:
         raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
     tops = {path.partition("/")[0] for path in files}
     if len(tops) == 1 and all("/" in path for path in files):
         files = {path.partition("/")[2]: content for path, content in files.items()}
     return read_archive(ScriptBundle(files).archive)
+
+
+def _unpacked(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Return a member's content, unpacking no more than the size that it names.
+
+    `ZipFile.read` unpacks up to 2 GiB and then cuts, and of other methods than deflation all.
+    """
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InvalidSpec("bundle", member.filename, "a member in the usual compression, deflate")
+    with opened.open(member) as stream:
+        return stream.read(member.file_size)
 
 
 def _is_wanted(path: str) -> bool:

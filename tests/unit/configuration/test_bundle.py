@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import random
 import stat
+import tracemalloc
 import zipfile
 
 import pytest
@@ -11,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.configuration import bundle as bundles
-from farm.configuration.bundle import ScriptBundle, is_member_path, read_archive
+from farm.configuration.bundle import (
+    ScriptBundle,
+    from_archiver,
+    is_member_path,
+    read_archive,
+)
 from farm.errors import InvalidSpec
 
 PATHS = st.from_regex(r"([a-z0-9 _.-]{1,6}/){0,2}[a-z0-9 _.\u00e9-]{1,6}", fullmatch=True)
@@ -23,6 +30,19 @@ def archive_of(*members: tuple[zipfile.ZipInfo | str, bytes], compression: int =
         for member, content in members:
             archive.writestr(member, content)
     return written.getvalue()
+
+
+def named_twice(archive: bytes, name: bytes, again: bytes) -> bytes:
+    """Add a second directory entry, which names the bytes of the only member."""
+    whole = bytearray(archive)
+    at = whole.index(b"PK\x01\x02")
+    end = whole.index(b"PK\x05\x06")
+    entry = bytes(whole[at:end])
+    whole[end:end] = entry.replace(name, again, 1)
+    tail = len(whole) - 22
+    whole[tail + 8 : tail + 12] = (2).to_bytes(2, "little") * 2
+    whole[tail + 12 : tail + 16] = (2 * len(entry)).to_bytes(4, "little")
+    return bytes(whole)
 
 
 def of_kind(path: str, kind: int) -> zipfile.ZipInfo:
@@ -70,17 +90,8 @@ def test_what_grows_when_it_is_read_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="bundle"):
         read_archive(bomb)
     once = archive_of(("x", b"x" * 1000))
-    # A second directory entry that names the first one's bytes.
-    whole = bytearray(once)
-    at = whole.index(b"PK\x01\x02")
-    end = whole.index(b"PK\x05\x06")
-    entry = bytes(whole[at:end])
-    whole[end:end] = entry.replace(b"x", b"y", 1)
-    tail = len(whole) - 22
-    whole[tail + 8 : tail + 12] = (2).to_bytes(2, "little") * 2
-    whole[tail + 12 : tail + 16] = (2 * len(entry)).to_bytes(4, "little")
     with pytest.raises(InvalidSpec, match="bundle"):
-        read_archive(bytes(whole))
+        read_archive(named_twice(once, b"x", b"y"))
 
 
 @pytest.mark.parametrize("archive", [b"", b"PK", b"no archive", b"\0" * 100])
@@ -137,3 +148,24 @@ def test_too_many_and_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(bundles, "MAX_BYTES", 100)
     with pytest.raises(InvalidSpec, match="at most 100"):
         read_archive(archive)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_that_unpacks_to_more_than_it_says_takes_no_memory(method: int) -> None:
+    bomb = bytearray(archive_of(("train.py", bytes(10**8)), compression=method))
+    for header, at in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        begin = bomb.index(header) + at
+        bomb[begin : begin + 4] = (1000).to_bytes(4, "little")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidSpec, match="bundle"):
+            from_archiver(bytes(bomb))
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_that_share_their_bytes_are_refused_unread() -> None:
+    once = archive_of(("x.py", random.Random(7).randbytes(5000)), compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(InvalidSpec, match="overlap"):
+        from_archiver(named_twice(once, b"x.py", b"y.py"))
