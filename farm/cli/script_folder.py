@@ -7,11 +7,10 @@ change of the original changes no measurement that is under way.
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +24,16 @@ from farm.configuration.bundle import (
     is_member_path,
     is_script_path,
 )
+from farm.configuration.script_files import (
+    ENVIRONMENT_FILE,
+    IGNORE_FILE,
+    is_left_out,
+    matches,
+    read_ignored,
+)
 from farm.errors import InvalidSpec
 from farm.text.display import byte_count
 
-_IGNORE_FILE = ".farmignore"
-_LEFT_OUT = ("__pycache__", "node_modules", "*.pyc", "*.pem", "*.key", "id_rsa*", "id_ed25519*")
 _NAMED = 3  # of the largest files
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 # Meanwhile the module is `__main__`, where its classes are found when they are pickled.
@@ -117,7 +121,7 @@ def _contents(script: Path, folder: Path, home: Path) -> dict[str, bytes]:
         try:
             files[path] = file.read_bytes()
         except OSError as error:
-            expected = f"a file that can be read ({error.strerror}), or its name in {_IGNORE_FILE}"
+            expected = f"a file that can be read ({error.strerror}), or its name in {IGNORE_FILE}"
             raise InvalidSpec("script", str(file), expected) from None
     return files
 
@@ -166,13 +170,13 @@ def files_of(script: Path, folder: Path, *, home: Path) -> list[Path]:
     found = {script}
     for file in _tracked(folder) or _walk(folder):
         name = file.relative_to(folder).as_posix()
-        if file.is_relative_to(home) or _matches(name, ignored) or not file.is_file():
+        if file.is_relative_to(home) or matches(name, ignored) or not file.is_file():
             continue
         target = file.resolve()  # of a link, which is followed within the folder
         if target.is_relative_to(folder) and not target.is_relative_to(home):
             found.add(file)
         if len(found) > MOST_FILES:
-            expected = f"at most {MOST_FILES} files beside it; name others in {_IGNORE_FILE}"
+            expected = f"at most {MOST_FILES} files beside it; name others in {IGNORE_FILE}"
             raise InvalidSpec("script", str(script), expected)
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in found}
     _refuse_too_large(sizes, sum(sizes.values()))
@@ -185,7 +189,7 @@ def _refuse_too_large(sizes: Mapping[str, int], total: int) -> None:
     largest = sorted(sizes, key=lambda path: -sizes[path])[:_NAMED]
     named = ", ".join(f"{path} ({byte_count(sizes[path])})" for path in largest)
     expected = f"at most {byte_count(MAX_BYTES)} with the files beside it; largest: {named}"
-    raise InvalidSpec("script", byte_count(total), f"{expected}; see {_IGNORE_FILE}")
+    raise InvalidSpec("script", byte_count(total), f"{expected}; see {IGNORE_FILE}")
 
 
 def _tracked(folder: Path) -> list[Path]:
@@ -208,39 +212,19 @@ def _walk(folder: Path) -> Iterator[Path]:
         folders[:] = [
             name
             for name in sorted(folders)
-            if not name.startswith(".")
-            and not _matches(name, _LEFT_OUT)
-            and not (here / name / "pyvenv.cfg").exists()
+            if not is_left_out(name) and not (here / name / ENVIRONMENT_FILE).exists()
         ]
         for name in sorted(files):
-            if not name.startswith(".") and not _matches(name, _LEFT_OUT):
+            if not is_left_out(name):
                 yield here / name
 
 
 def _ignored(folder: Path) -> list[str]:
-    ignored = folder / _IGNORE_FILE
+    ignored = folder / IGNORE_FILE
     if not ignored.is_file():
         return []
     try:
-        lines = ignored.read_text().splitlines()
-    except (OSError, UnicodeError):
-        raise InvalidSpec("script", str(ignored), "a file of text in UTF-8") from None
-    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    for pattern in found:
-        if pattern.startswith("!"):
-            raise InvalidSpec(_IGNORE_FILE, pattern, "names of what is left out alone")
-    return found
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern names the file, or a folder above it, as in a .gitignore.
-
-    One with a `/` that is not its last character begins at the top.
-    """
-    parts = name.split("/")
-    above = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
-    return any(
-        fnmatch.fnmatch(one, pattern.strip("/"))
-        for pattern in patterns
-        for one in (above if "/" in pattern.rstrip("/") else parts)
-    )
+        content = ignored.read_bytes()
+    except OSError:
+        raise InvalidSpec("script", str(ignored), "a file that can be read") from None
+    return read_ignored(content, name=str(ignored))

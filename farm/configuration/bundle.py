@@ -17,6 +17,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from farm.configuration.script_files import (
+    IGNORE_FILE,
+    is_left_out,
+    matches,
+    outside_environments,
+    read_ignored,
+)
 from farm.errors import InvalidSpec
 from farm.text.display import byte_count
 
@@ -24,6 +31,11 @@ MAX_BYTES = 20 * 10**6  # of an archive
 MOST_SCRIPT_BYTES = 2**20  # of the file that is run
 MOST_FILES = 5000
 MOST_FOLDERS = 2000
+# Of an archive as people make it, with what is left out of it.
+_MOST_MEMBERS = 50_000
+_DEEPEST = 100
+_MOST_COMPARED = 5_000_000  # names of files with names that are left out, some seconds
+_MOST_IGNORE_BYTES = 50_000
 _MOST_PARTS = 30  # of a path
 _MOST_PATH_CHARACTERS = 250
 SCRIPT_PATH = (
@@ -98,7 +110,8 @@ def read_archive(archive: bytes) -> ScriptBundle:
 def from_archiver(content: bytes) -> ScriptBundle:
     """Return the files in a ZIP file as people make it: compressed, with folders of its own.
 
-    Folders and hidden files are left out, and a folder that holds everything else.
+    What `farm submit` leaves out of a folder is left out: hidden files, keys, caches, virtual
+    environments, and what a `.farmignore` names. So is a folder that holds everything else.
 
     Raises:
         InvalidSpec: as `read_archive`; links and the like are refused, too.
@@ -106,23 +119,13 @@ def from_archiver(content: bytes) -> ScriptBundle:
     files: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as opened:
-            members = [member for member in opened.infolist() if _is_wanted(member.filename)]
-            if len(members) > MOST_FILES:
-                raise InvalidSpec("bundle", len(members), f"at most {MOST_FILES} files")
-            total = sum(member.file_size for member in members)
-            if total > MAX_BYTES:
-                found, most = byte_count(total), byte_count(MAX_BYTES)
-                raise InvalidSpec("bundle", found, f"at most {most} unpacked")
-            if sum(member.compress_size for member in members) > len(content):
-                raise InvalidSpec("bundle", "members that overlap", "each byte in one member")
-            for member in members:
-                _check_kind(member, files)
-                files[member.filename] = _unpacked(opened, member)
+            members = _wanted(opened)
+            _check_sizes(members, len(content))
+            for path, member in members.items():
+                _check_kind(member)
+                files[path] = _unpacked(opened, member)
     except _ZIP_ERRORS as error:
         raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
-    tops = {path.partition("/")[0] for path in files}
-    if len(tops) == 1 and all("/" in path for path in files):
-        files = {path.partition("/")[2]: content for path, content in files.items()}
     return read_archive(ScriptBundle(files).archive)
 
 
@@ -137,22 +140,76 @@ def _unpacked(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
         return stream.read(member.file_size)
 
 
-def _is_wanted(path: str) -> bool:
-    parts = path.split("/")
-    return not path.endswith("/") and not any(
-        (part.startswith(".") and part != "..") or part in ("__MACOSX", "__pycache__")
-        for part in parts
-    )
+def _wanted(opened: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the members that belong to a script, by path below the folder that holds them all."""
+    members = opened.infolist()
+    if len(members) > _MOST_MEMBERS:
+        raise InvalidSpec("bundle", len(members), f"at most {_MOST_MEMBERS} members")
+    for member in members:
+        if member.filename.count("/") > _DEEPEST:
+            raise InvalidSpec("bundle", member.filename, f"at most {_DEEPEST} folders in a path")
+    kept = [
+        member
+        for member in members
+        if not member.filename.endswith("/") and not any(map(is_left_out, _parts(member)))
+    ]
+    tops = {_parts(member)[0] for member in kept}
+    is_folder = len(tops) == 1 and all(len(_parts(member)) > 1 for member in kept)
+    top = f"{tops.pop()}/" if is_folder else ""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in kept:
+        path = member.filename.removeprefix(top)
+        if path in found:
+            raise InvalidSpec("bundle", path, "each path once")
+        found[path] = member
+    ignored = _ignored(opened, f"{top}{IGNORE_FILE}")
+    paths = outside_environments(found)
+    if len(ignored) * sum(path.count("/") + 1 for path in paths) > _MOST_COMPARED:
+        expected = f"fewer names in {IGNORE_FILE} for {len(paths)} files"
+        raise InvalidSpec("bundle", len(ignored), expected)
+    return {path: found[path] for path in paths if not matches(path, ignored)}
+
+
+def _parts(member: zipfile.ZipInfo) -> list[str]:
+    return member.filename.split("/")
+
+
+def _ignored(opened: zipfile.ZipFile, name: str) -> list[str]:
+    try:
+        member = opened.getinfo(name)
+    except KeyError:
+        return []
+    if member.file_size > _MOST_IGNORE_BYTES:
+        raise InvalidSpec("bundle", name, f"a file of at most {byte_count(_MOST_IGNORE_BYTES)}")
+    return read_ignored(_unpacked(opened, member), name=name)
+
+
+def _check_sizes(members: Mapping[str, zipfile.ZipInfo], archive_bytes: int) -> None:
+    if len(members) > MOST_FILES:
+        expected = f"at most {MOST_FILES} files; name others in {IGNORE_FILE}"
+        raise InvalidSpec("bundle", len(members), expected)
+    total = sum(member.file_size for member in members.values())
+    if total > MAX_BYTES:
+        largest = max(members, key=lambda path: members[path].file_size)
+        expected = (
+            f"at most {byte_count(MAX_BYTES)} unpacked (the largest is {largest}, "
+            f"{byte_count(members[largest].file_size)}); name others in {IGNORE_FILE}"
+        )
+        raise InvalidSpec("bundle", byte_count(total), expected)
+    if sum(member.compress_size for member in members.values()) > archive_bytes:
+        raise InvalidSpec("bundle", "members that overlap", "each byte in one member")
 
 
 def _check_member(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
     path = member.filename
     if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
         raise InvalidSpec("bundle", path, "a member that is not compressed")
-    _check_kind(member, known)
+    _check_kind(member)
+    if path in known:
+        raise InvalidSpec("bundle", path, "each path once")
 
 
-def _check_kind(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
+def _check_kind(member: zipfile.ZipInfo) -> None:
     path = member.filename
     # The upper half is the mode of Unix, where what wrote the archive has kept it.
     kind = (member.external_attr >> 16) & 0o170000
@@ -160,8 +217,6 @@ def _check_kind(member: zipfile.ZipInfo, known: Mapping[str, bytes]) -> None:
         raise InvalidSpec("bundle", path, "ordinary files alone")
     if not is_member_path(path):
         raise InvalidSpec("bundle", path, "a path below the bundle's own folder")
-    if path in known:
-        raise InvalidSpec("bundle", path, "each path once")
 
 
 def is_member_path(path: str) -> bool:

@@ -7,6 +7,7 @@ import random
 import stat
 import tracemalloc
 import zipfile
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -169,3 +170,73 @@ def test_members_that_share_their_bytes_are_refused_unread() -> None:
     once = archive_of(("x.py", random.Random(7).randbytes(5000)), compression=zipfile.ZIP_DEFLATED)
     with pytest.raises(InvalidSpec, match="overlap"):
         from_archiver(named_twice(once, b"x.py", b"y.py"))
+
+
+def zipped(*paths: str, ignored: str = "", top: str = "own/") -> bytes:
+    """A compressed archive of a folder, each file with its path as its content."""
+    files = {path: path.encode() for path in paths} | {".farmignore": ignored.encode()}
+    return archive_of(
+        *((f"{top}{path}", content) for path, content in files.items()),
+        compression=zipfile.ZIP_DEFLATED,
+    )
+
+
+@pytest.mark.parametrize("top", ["own/", ""])
+def test_of_an_archive_the_same_is_left_out_as_of_a_folder(top: str) -> None:
+    archive = zipped(
+        *("train.py", "data/labels.csv", "nets/small.py", "big/model.bin", "notes.log"),
+        *(".env", ".git/config", "server.pem", "id_rsa", "nets/__pycache__/small.pyc"),
+        *("env/pyvenv.cfg", "env/lib/x.py", "node_modules/x.js", "__MACOSX/x", "root.txt"),
+        "nets/root.txt",
+        ignored="# large\nbig/\n*.log\n/root.txt\n",
+        top=top,
+    )
+    kept = ("data/labels.csv", "nets/root.txt", "nets/small.py", "train.py")
+    assert from_archiver(archive).files == {path: path.encode() for path in kept}
+
+
+def test_a_link_in_a_virtual_environment_is_left_out_and_no_other() -> None:
+    link = of_kind("env/bin/python", stat.S_IFLNK)
+    members = (("train.py", b"1"), ("env/pyvenv.cfg", b""), (link, b"/usr/bin/python"))
+    assert list(from_archiver(archive_of(*members)).files) == ["train.py"]
+    with pytest.raises(InvalidSpec, match="ordinary files"):
+        from_archiver(archive_of(("train.py", b"1"), (of_kind("x", stat.S_IFLNK), b"/etc")))
+
+
+@pytest.mark.parametrize(
+    "path", ["../x.py", "a/../../x.py", "/x.py", "./x.py", "a\\x.py", "C:\\x.py"]
+)
+def test_an_archive_that_leads_out_of_its_folder_is_refused(path: str) -> None:
+    for members in ([path], [path, "train.py"]):
+        with pytest.raises(InvalidSpec, match="a path below"):
+            from_archiver(archive_of(*((zipfile.ZipInfo(one), b"1") for one in members)))
+
+
+def test_an_archive_that_is_too_large_says_what_to_leave_out() -> None:
+    archive = archive_of(
+        ("train.py", b"1"), ("model.bin", bytes(21_000_000)), compression=zipfile.ZIP_DEFLATED
+    )
+    with pytest.raises(InvalidSpec, match=r"model\.bin, 21\.0 MB\); name others in \.farmignore"):
+        from_archiver(archive)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "said"),
+    [("!train.py", "left out alone"), ("x" * 60_000, "50.0 kB"), ("x\n" * 20_000, "fewer names")],
+)
+def test_an_ignore_file_that_is_none_is_refused(ignored: str, said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        from_archiver(zipped(*(f"{number}.py" for number in range(300)), ignored=ignored))
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        ([f"{'a/' * 5000}{number}" for number in range(50)], "100 folders"),
+        (map(str, range(50_001)), "50000 members"),
+        (map(str, range(5001)), "5000 files"),
+    ],
+)
+def test_an_archive_of_endless_paths_is_refused_at_once(paths: Iterable[str], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        from_archiver(archive_of(*((path, b"") for path in paths)))
