@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import html
 import re
+from collections.abc import Mapping
 
 import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
-from werkzeug.test import TestResponse
+from werkzeug.test import TestResponse, encode_multipart
 
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow, SweepRow
@@ -71,6 +72,14 @@ def look_at_file(client: FlaskClient, text: str) -> TestResponse:
     """Send a sweep file to be looked at."""
     data = {"csrf_token": csrf_of(client, "/sweeps/new"), "sweep": text}
     return client.post("/sweeps/preview", data=data)
+
+
+def send_form(client: FlaskClient, data: Mapping[str, object]) -> TestResponse:
+    """Send a form that may have a file to be looked at."""
+    # Given the file itself, the client leaves a large one open.
+    boundary, body = encode_multipart({"csrf_token": csrf_of(client, "/sweeps/new"), **data})
+    kind = f"multipart/form-data; boundary={boundary}"
+    return client.post("/sweeps/preview", data=body, content_type=kind)
 
 
 def followed(client: FlaskClient, answer: TestResponse) -> TestResponse:

@@ -33,6 +33,7 @@ from farm.store.measurements.imports import origin_names
 from farm.store.sweeps.bundles import add_bundle
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit
+from farm.text.display import byte_count
 from web import received
 from web.access.admission import MAX_BODY_BYTES, takes_up_to
 from web.access.local_user import check_may_send_scripts
@@ -222,7 +223,9 @@ def _uploaded() -> str | None:
     upload = request.files.get("file")
     if upload is None or not upload.filename:
         return None
-    content: bytes = upload.read()
+    content: bytes = upload.read(MAX_BODY_BYTES + 1)
+    if len(content) > MAX_BODY_BYTES:
+        raise InvalidSpec("file", upload.filename, f"at most {byte_count(MAX_BODY_BYTES)}")
     try:
         # Editors of another system begin a file with a mark that TOML does not know.
         return content.decode("utf-8-sig").replace("\r\n", "\n")

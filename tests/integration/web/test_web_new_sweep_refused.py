@@ -9,6 +9,7 @@ import re
 import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
+from werkzeug.datastructures import FileStorage
 
 from farm.keys.api_tokens import Scope
 from tests.new_sweep_pages import (
@@ -19,6 +20,7 @@ from tests.new_sweep_pages import (
     look,
     look_at_file,
     row_count,
+    send_form,
     text_of,
     value_of,
 )
@@ -140,6 +142,14 @@ def test_an_uploaded_file_that_is_no_text_is_refused(client: FlaskClient, path: 
     answer = client.post(path, data=data, content_type="multipart/form-data")
     assert answer.status_code == 422
     assert "file: expected a TOML file" in text_of(answer)
+
+
+@ON_ONE_DATABASE
+def test_an_uploaded_sweep_of_two_megabytes_is_refused_unread(client: FlaskClient) -> None:
+    sweep = FileStorage(io.BytesIO(TOML.encode() + b"#" * 2_000_000), "sweep.toml")
+    answer = send_form(client, {"file": sweep})
+    assert answer.status_code == 422
+    assert "file: expected at most 1.05 MB" in text_of(answer)
 
 
 @ON_ONE_DATABASE
