@@ -48,7 +48,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BETWEEN = re.compile(r"[,;\s]+")
 _LABELS = "such as instance_type=Standard_D2s_v3, zone=a"
-_FIELD_OF = re.compile(r"(?:case\[[0-9]+\]\.)?([a-z_]+)")
+_FIELD_OF = re.compile(r"(?:case\[[0-9]+\]\.)?([a-z_][a-z_0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,19 @@ import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from farm.configuration.bundle import SCRIPT_PATH, ScriptBundle, from_archiver, is_script_path
+from farm.configuration.bundle import (
+    MOST_SCRIPT_BYTES,
+    SCRIPT_PATH,
+    ScriptBundle,
+    from_archiver,
+    is_script_path,
+)
 from farm.configuration.scripts import CASE_KEYS
 from farm.errors import InvalidSpec
+from farm.text.display import byte_count
 
 FILES = "script_files"  # the upload
+_MOST_SHOWN = 10
 # Of a case the fields are those of the file. Tables are written as words of a shell.
 _TABLES = ("parameters", "environment")
 HINTS: Mapping[str, str] = {
@@ -71,27 +79,45 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def bundle_of_upload(file_name: str, content: bytes, *, script: str) -> tuple[ScriptBundle, str]:
-    """Return a Python file, or a ZIP file as archivers make it, as a bundle with its script.
-
-    `script`: its path in the archive; may be empty where there is only one Python file.
+def bundle_of_upload(file_name: str, content: bytes) -> ScriptBundle:
+    """Return a Python file, or a ZIP file as archivers make it, as a bundle.
 
     Raises:
-        InvalidSpec: of the field `script_files` or `script`.
+        InvalidSpec: of the field `script_files`.
     """
     name = PurePosixPath(file_name).name
     if name.endswith(".py"):
         if not is_script_path(name):
             raise InvalidSpec(FILES, name, SCRIPT_PATH)
-        return ScriptBundle({name: content}), name
+        if len(content) > MOST_SCRIPT_BYTES:
+            expected = f"at most {byte_count(MOST_SCRIPT_BYTES)} of Python"
+            raise InvalidSpec(FILES, byte_count(len(content)), expected)
+        return ScriptBundle({name: content})
+    if not name.lower().endswith(".zip"):
+        raise InvalidSpec(FILES, name, "a Python file or a ZIP file")
     try:
-        bundle = from_archiver(content)
+        return from_archiver(content)
     except InvalidSpec as error:
         raise InvalidSpec(FILES, error.value, error.expected) from None
-    there = [path for path in bundle.files if path.endswith(".py")]
-    if not script and len(there) == 1:
-        [script] = there
-    if script not in bundle.files:
-        shown = ", ".join(there[:10]) or "a Python file, of which the archive has none"
-        raise InvalidSpec("script", script or None, f"the script's path in {name}: {shown}")
-    return bundle, script
+
+
+def script_in(bundle: ScriptBundle, typed: str) -> str:
+    """Return the path of the script in a bundle.
+
+    `typed`: may be empty where there is only one Python file, and may begin with the folder that a
+    ZIP file had around all others.
+
+    Raises:
+        InvalidSpec: of the field `script`; it lists some that could be meant.
+    """
+    there = [path for path in bundle.files if is_script_path(path)]
+    if not typed and len(there) == 1:
+        return there[0]
+    found = next((path for path in (typed, typed.partition("/")[2]) if path in there), None)
+    if found is None:
+        shown = ", ".join(there[:_MOST_SHOWN]) or "a Python file, of which it has none"
+        raise InvalidSpec("script", typed or None, f"the script's path in its files: {shown}")
+    if len(bundle.files[found]) > MOST_SCRIPT_BYTES:
+        size, most = byte_count(len(bundle.files[found])), byte_count(MOST_SCRIPT_BYTES)
+        raise InvalidSpec("script", size, f"at most {most} of Python")
+    return found

@@ -30,7 +30,7 @@ from farm.registry import catalogue
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
 from farm.store.measurements.imports import origin_names
-from farm.store.sweeps.bundles import add_bundle
+from farm.store.sweeps.bundles import add_bundle, find_bundle
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit
 from farm.text.display import byte_count
@@ -133,6 +133,7 @@ def post_preview() -> ResponseReturnValue:
     text = _sent_text() if fields is None else ""
     try:
         if fields is not None:
+            fields = _with_files(fields)
             fields = _with_script(fields)
         text = (_uploaded() or text) if fields is None else _text_of(fields)
         planned = for_live_agents(_planned(text))
@@ -233,8 +234,10 @@ def _uploaded() -> str | None:
         raise InvalidSpec("file", upload.filename, "a TOML file, which is UTF-8 text") from None
 
 
-def _with_script(fields: Fields) -> Fields:
+def _with_files(fields: Fields) -> Fields:
     """Return the fields with the script's files that came with them, which are in the store then.
+
+    So the form need not send them again where another of its fields is refused.
 
     Raises:
         InvalidSpec: they are not what a bundle can be.
@@ -244,13 +247,31 @@ def _with_script(fields: Fields) -> Fields:
     if upload is None or not upload.filename:
         return fields
     check_may_send_scripts()
-    bundle, script = script_fields.bundle_of_upload(
-        upload.filename, upload.read(), script=fields.text("script")
-    )
+    bundle = script_fields.bundle_of_upload(upload.filename, upload.read())
     with write_session() as session:
         add_bundle(session, bundle, now=now())
-    own = {"script": (script,), "bundle_sha256": (bundle.sha256,), "script_sha256": ()}
+    is_one_file = not upload.filename.lower().endswith(".zip")
+    script = (*bundle.files,) if is_one_file else fields.chosen("script")
+    own = {"script": script, "bundle_sha256": (bundle.sha256,), "script_sha256": ()}
     return Fields({name: texts for name, texts in {**fields.values, **own}.items() if texts})
+
+
+def _with_script(fields: Fields) -> Fields:
+    """Return the fields with the script's path in its bundle, if they name one.
+
+    Raises:
+        InvalidSpec: the store has no such bundle, or the bundle no such script.
+    """
+    sha256 = fields.text("bundle_sha256")
+    if not sha256:
+        return fields
+    with read_session() as session:
+        bundle = find_bundle(session, sha256)
+    if bundle is None:
+        expected = "a bundle that the server has: choose the script's files again"
+        raise InvalidSpec("bundle_sha256", sha256, expected)
+    script = script_fields.script_in(bundle, fields.text("script"))
+    return Fields({**fields.values, "script": (script,)})
 
 
 def _scripts(agents: Iterable[LiveAgent]) -> list[str]:

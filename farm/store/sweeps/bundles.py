@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.bundle import ScriptBundle
+from farm.configuration.bundle import ScriptBundle, read_archive
 from farm.configuration.scripts import BUNDLE_PREFIX, VERSION_DIGITS, bundle_of, script_of
 from farm.errors import InvalidSpec
 from farm.messages.agents import WantedPiece
@@ -69,6 +69,19 @@ def check_bundles(session: Session, models: Iterable[str]) -> None:
         if digits is not None and _bundle(session, digits) is None:
             expected = f"a bundle that was sent before, with {script_of(model)} in it"
             raise InvalidSpec("bundle_sha256", digits, expected)
+
+
+def find_bundle(session: Session, sha256: str) -> ScriptBundle | None:
+    """Return a bundle with its files; None: the store has none of that name."""
+    row = _bundle(session, sha256[:VERSION_DIGITS])
+    if row is None or row.sha256 != sha256:
+        return None
+    pieces = (
+        select(BundlePieceRow.content)
+        .where(BundlePieceRow.sha256 == sha256)
+        .order_by(BundlePieceRow.number)
+    )
+    return read_archive(b"".join(session.scalars(pieces)))
 
 
 def bundle_piece(session: Session, wanted: WantedPiece) -> BundlePiece:

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
+from werkzeug.datastructures import FileStorage
 from werkzeug.test import TestResponse
 
+from farm.configuration.bundle import MAX_BYTES
 from farm.store.engine import reading, writing
 from farm.store.tables import BundleRow, JobRow
 from tests import factories
@@ -23,10 +25,11 @@ from tests.new_sweep_pages import (
     followed,
     look,
     row_count,
+    send_form,
     text_of,
     value_of,
 )
-from tests.web_client import TOKEN, client_of, csrf_of, sign_in
+from tests.web_client import TOKEN, client_of, sign_in
 
 SCRIPT = {
     "script": "train.py",
@@ -45,10 +48,8 @@ def client(engine: sa.Engine) -> FlaskClient:
 
 def send(client: FlaskClient, name: str, content: bytes, **fields: str) -> TestResponse:
     """Send the form with a file."""
-    data = {"csrf_token": csrf_of(client), **FORM, **SCRIPT, **fields}
-    return client.post(
-        "/sweeps/preview", data={**data, "script_files": (io.BytesIO(content), name)}
-    )
+    upload = FileStorage(io.BytesIO(content), name)
+    return send_form(client, {**FORM, **SCRIPT, **fields, "script_files": upload})
 
 
 def zipped(files: Mapping[str, bytes | int]) -> bytes:
@@ -98,8 +99,10 @@ def test_a_folder_is_sent_as_archivers_make_it(client: FlaskClient, engine: sa.E
     made = zipped({"own/": b"", **files})
     answer = send(client, "own.zip", made, script="")
     assert answer.status_code == 422
-    assert "script: expected the script's path in own.zip: net.py, src/train.py" in text_of(answer)
-    answer = send(client, "own.zip", made, script="src/train.py")
+    assert "script: expected the script's path in its files: net.py, src/train" in text_of(answer)
+    # What was sent need not be sent again, and the folder around it may stand before the path.
+    sha256 = value_of(answer.get_data(as_text=True), "bundle_sha256")
+    answer = look(client, **SCRIPT | {"script": "own/src/train.py"}, bundle_sha256=sha256)
     enqueue(client, followed(client, answer))
     assert all(model.startswith("bundle:src/train.py@") for model in models(engine))
     with reading(engine) as session:
@@ -123,9 +126,9 @@ def test_what_was_sent_can_be_changed_without_sending_it_again(client: FlaskClie
         ("x.zip", {"train.py": stat.S_IFLNK}, "ordinary files alone"),
         ("x.zip", {"../train.py": b""}, "a path below"),
         ("x.zip", {"train.py": bytes(21_000_000)}, "at most 20.0 MB unpacked"),
-        ("x.zip", {"a/b.txt": b""}, "of which the archive has none"),
         ("x.zip", {}, "at least the script"),
         ("x.zip", None, "a ZIP file"),
+        ("x.tar.gz", None, "a Python file or a ZIP file, got 'x.tar.gz'"),
         ("a b.py", None, "a path such as train.py"),
     ],
 )
@@ -139,8 +142,7 @@ def test_files_that_no_agent_would_take_are_refused_at_their_field(
     answer = send(client, name, b"no archive" if files is None else zipped(files))
     assert answer.status_code == 422
     assert said in text_of(answer)
-    page = answer.get_data(as_text=True)
-    assert 'id="script_files-error"' in page or 'id="script-error"' in page
+    assert 'id="script_files-error"' in answer.get_data(as_text=True)
     with reading(engine) as session:
         assert session.scalar(sa.select(sa.func.count()).select_from(BundleRow)) == 0
 
@@ -155,6 +157,7 @@ def test_files_that_no_agent_would_take_are_refused_at_their_field(
         ("args", "{hiden} {hidden}", "did you mean 'hidden'?"),
         ("launcher", "slurm", "one of torch, tensorflow, none"),
         ("script", "../train.py", "a file's name"),
+        ("script_sha256", "12", "64 hexadecimal digits"),
         ("steps", "some", 'or "all"'),
     ],
 )
@@ -176,3 +179,36 @@ def test_an_open_farm_takes_no_files_from_nobody_knows_whom(engine: sa.Engine) -
     answer = send(client, "train.py", b"print(1)")
     assert answer.status_code == 403
     assert "farm token create" in text_of(answer)
+
+
+@ON_ONE_DATABASE
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.zip", zipped({"a/b.txt": b""}), "of which it has none"),
+        ("x.zip", zipped({"train.py": b"#" * 2_000_000}), "at most 1.05 MB of Python"),
+        ("train.py", b"#" * 2_000_000, "at most 1.05 MB of Python"),
+    ],
+)
+def test_what_is_no_script_of_a_usual_size_is_refused(
+    name: str, content: bytes, said: str, client: FlaskClient
+) -> None:
+    answer = send(client, name, content)
+    assert answer.status_code == 422
+    assert said in text_of(answer)
+
+
+@ON_ONE_DATABASE
+def test_a_bundle_that_the_server_lacks_is_refused_before_it_is_enqueued(
+    client: FlaskClient,
+) -> None:
+    for sha256 in ("0" * 64, "0" * 12, "no such"):
+        answer = look(client, **SCRIPT, bundle_sha256=sha256)
+        assert answer.status_code == 422
+        assert "choose the script's files again" in text_of(answer)
+        assert 'id="bundle_sha256-error"' in answer.get_data(as_text=True)
+
+
+@ON_ONE_DATABASE
+def test_a_form_of_more_than_a_bundle_may_be_is_refused(client: FlaskClient) -> None:
+    assert send(client, "x.zip", bytes(MAX_BYTES + 2 * 2**20)).status_code == 413
