@@ -28,7 +28,7 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from farm.configuration.bundle import SCRIPT_PATH, is_script_path
 from farm.configuration.catalogue import StrategyFacts
@@ -414,13 +414,17 @@ def _command(
     given = [*(f"{{{key}}}={value}" for key, value in parameters.items()), *settings]
     if given or _split(words)[1] is not words:
         words = [*given, "--", *words]
-    quoted = (word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
-    command = " ".join([name, *quoted])
+    command = " ".join([name, *([shell_text(words)] if words else [])])
     if len(command) > MOST_MODEL_CHARACTERS:
         # At the first one, before as many more are made as there are combinations.
         expected = f"a command of at most {MOST_MODEL_CHARACTERS} characters"
         raise InvalidSpec(f"{where}args", command, expected)
     return command
+
+
+def shell_text(words: Iterable[str]) -> str:
+    """Return words as one line of a shell, placeholders without quotes."""
+    return " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
 
 
 def _filled(word: str, values: Mapping[str, object]) -> str:

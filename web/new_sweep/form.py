@@ -15,7 +15,7 @@ from werkzeug.datastructures import MultiDict
 from farm.configuration.axes import AXES, AxisKind
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
-from farm.configuration.sweep import AUTO
+from farm.configuration.sweep import ALL_STEPS, AUTO
 from farm.errors import InvalidSpec
 from farm.text.toml_text import key_text, value_text
 from farm.values.fields import Name, OneOf
@@ -216,6 +216,8 @@ def _texts(name: str, value: object) -> tuple[str, ...] | None:
     if name in CASE_KEYS:
         text = script_fields.text_of(name, value)
         return None if text is None or len(text) > MAX_CHARACTERS else (text,)
+    if (name, value) == ("steps", ALL_STEPS):
+        return (ALL_STEPS,)
     if name in ("name", "emulator"):
         return (value,) if isinstance(value, str) and _is_plain(value) else None
     shown = _shown(value)

@@ -13,7 +13,7 @@ from farm.configuration.bundle import (
     from_archiver,
     is_script_path,
 )
-from farm.configuration.scripts import CASE_KEYS
+from farm.configuration.scripts import CASE_KEYS, shell_text
 from farm.errors import InvalidSpec
 from farm.text.display import byte_count
 
@@ -58,7 +58,7 @@ def value_of(key: str, text: str) -> object:
 def text_of(key: str, value: object) -> str | None:
     """Return what stands in the field for a value of a sweep file; None: it can hold no such."""
     if key == "args" and isinstance(value, list):
-        return shlex.join(map(str, value)) if value else None
+        return shell_text(map(str, value)) if value else None
     if key not in _TABLES:
         return str(value) if isinstance(value, str | int) and value != "" else None
     if not isinstance(value, Mapping):

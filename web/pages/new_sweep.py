@@ -16,7 +16,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.configuration.bundle import MAX_BYTES
 from farm.configuration.model_files import files_of
-from farm.configuration.scripts import LAUNCHERS, PREFIX
+from farm.configuration.scripts import LAUNCHERS, PREFIX, PYTHON_CAPABILITY
 from farm.configuration.spec import EMULATORS, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.views import LiveAgent
@@ -50,7 +50,7 @@ from web.new_sweep.preview import summarise, unserved, widest_gang
 bp = Blueprint("new_sweep", __name__)
 
 _MOST_PREDICTED = 20_000  # jobs: a second's work
-_MOST_LABELS = 100  # that are suggested
+_MOST_SUGGESTED = 100  # labels, names of networks and the like
 EXAMPLE_SWEEP = """\
 name = "one machine or two?"
 repetitions = 2
@@ -274,11 +274,6 @@ def _with_script(fields: Fields) -> Fields:
     return Fields({**fields.values, "script": (script,)})
 
 
-def _scripts(agents: Iterable[LiveAgent]) -> list[str]:
-    capabilities = {one for agent in agents for one in agent.capabilities}
-    return sorted(one.removeprefix(PREFIX) for one in capabilities if one.startswith(PREFIX))
-
-
 def _draft(ticket: str) -> Draft:
     draft = backend().drafts.find(ticket, now=now())
     if draft is None:
@@ -328,10 +323,11 @@ def _foresee(engine: sa.Engine, text: str, memory: Memory, prices: Prices) -> Ex
     return found
 
 
-def _networks(agents: Iterable[LiveAgent]) -> list[str]:
+def _names(agents: Iterable[LiveAgent], prefix: str) -> list[str]:
+    """Return some of the names that agents have in capabilities that begin so."""
     capabilities = {one for agent in agents for one in agent.capabilities}
-    named = (one for one in capabilities if one.startswith(NETWORK_CAPABILITY))
-    return sorted(one.removeprefix(NETWORK_CAPABILITY) for one in named)
+    named = (one.removeprefix(prefix) for one in capabilities if one.startswith(prefix))
+    return sorted(named)[:_MOST_SUGGESTED]
 
 
 def _page(shown: ShownForms) -> str:
@@ -352,11 +348,14 @@ def _page(shown: ShownForms) -> str:
         further=sweep_form.FURTHER,
         script_hints=script_fields.HINTS,
         launchers=list(LAUNCHERS),
-        scripts=_scripts(agents)[:_MOST_LABELS],
+        script_names={
+            "script": _names(agents, PREFIX),
+            "python": _names(agents, PYTHON_CAPABILITY),
+        },
         ticked=sweep_form.TICKED,
-        networks=_networks(agents)[:_MOST_LABELS],
+        networks=_names(agents, NETWORK_CAPABILITY),
         model_files=sorted(set().union(*(files_of(agent.capabilities) for agent in agents))),
-        labels=labels[:_MOST_LABELS],
+        labels=labels[:_MOST_SUGGESTED],
         agent_count=agent_count,
         beyond=sweep_form.beyond(fields.text("world_size"), agent_count),
         origins=measured,

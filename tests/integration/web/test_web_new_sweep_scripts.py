@@ -74,10 +74,11 @@ def test_a_script_that_agents_have_is_offered_and_enqueued(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
     with writing(engine) as session:
-        facts = factories.agent_facts(capabilities=("script:train.py", "torch"), cpus=(0,))
+        facts = factories.agent_facts(capabilities=("script:train.py", "python:hf"), cpus=(0,))
         factories.add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC), facts=facts)
     page = client.get("/sweeps/new").get_data(as_text=True)
-    assert '<datalist id="known-scripts"><option value="train.py"></datalist>' in page
+    assert '<datalist id="known-script"><option value="train.py"></datalist>' in page
+    assert '<datalist id="known-python"><option value="hf"></datalist>' in page
     preview = followed(client, look(client, **SCRIPT))
     assert "Enqueue 8 jobs" in text_of(preview)
     enqueue(client, preview)

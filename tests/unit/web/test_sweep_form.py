@@ -6,6 +6,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import AXES
 from farm.configuration.expansion import Expansion
+from farm.configuration.scripts import TOLD_BY_SCRIPT
 from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
@@ -32,6 +33,12 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "strategy": ("single", "mwms_ring"),
     "world_size": ("1, 2",),
     "global_batch_size": ("64",),
+}
+
+SCRIPT = {
+    "script": "train.py",
+    "args": ["--batch", "{per_rank_batch_size}", "--hidden", "{hidden}", "{flag}", "a b"],
+    "parameters": {"hidden": [256, 1024], "flag": True},
 }
 
 
@@ -202,10 +209,17 @@ def test_the_file_of_a_form_fills_the_form_again(given: dict[str, tuple[str, ...
         {"case": {"labels": {"zone": "a", "kind": "b c"}, "epochs": 2, "seed": 3}},
         {"case": {"pass": "forward", "emulator": "tcp_proxy", "time_limit_s": 1.5}},
         {"case": {"world_size": [1, 2, 4], "model": ["mlp", "of another farm"]}},
+        {"case": SCRIPT},
+        {"case": {**SCRIPT, "steps": "all", "bundle_sha256": "0" * 64, "python": "hf"}},
+        {"case": {**SCRIPT, "launcher": "none", "environment": {"A": "1 2", "B": 3, "C": ""}}},
+        {"case": {**SCRIPT, "script_sha256": "0" * 64, "examples_per_epoch": 50000}},
     ],
 )
 def test_a_file_with_one_case_fills_the_form_with_the_same_sweep(changed: dict[str, Any]) -> None:
-    data = {"name": "n", **changed, "case": [{**case(), **changed.get("case", {})}]}
+    own = changed.get("case", {})
+    told = TOLD_BY_SCRIPT if "script" in own else ()
+    given = {name: value for name, value in case().items() if name not in told}
+    data = {"name": "n", **changed, "case": [{**given, **own}]}
     fields = fields_of(data)
     assert fields is not None
     again = sweep_of(fields)
@@ -294,3 +308,9 @@ def test_every_axis_of_a_sweep_file_has_a_field_that_gives_it_back() -> None:
     found = fields_of({"name": "all", "skip_impossible": True, "case": [asked]})
     assert found is not None
     assert sweep_of(found)["case"] == [asked]
+
+
+def test_arguments_of_a_file_stand_in_the_form_as_people_write_them() -> None:
+    found = fields_of({"name": "n", "case": [{"script": "t.py", "args": ["--b", "{seed}", "a b"]}]})
+    assert found is not None
+    assert found.text("args") == "--b {seed} 'a b'"
