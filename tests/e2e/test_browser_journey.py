@@ -61,6 +61,7 @@ def test_from_a_new_sweep_to_advice(
         hand = hands[way]
         page.goto(f"{address}/")
         _look_at(page)
+        _bring_a_script(page, hand, file=tmp_path / "train.py")
         _enqueue(page, hand, name=f"by {way}")
         _watch(page, hand, name=f"by {way}")
         _ask(page, hand)
@@ -69,6 +70,32 @@ def test_from_a_new_sweep_to_advice(
         page.get_by_role("link", name=f"by {way}").first.wait_for()
         check(page)
         picture(page, "farm")
+
+
+def _bring_a_script(page: Page, hand: Hand, *, file: Path) -> None:
+    """Send a script with a mistake in its arguments, mend it, and see what it would become."""
+    file.write_text("print(1)")
+    hand.press(_navigation(page, "New sweep"))
+    hand.press(page.get_by_text("Or a training script of your own"))
+    hand.choose_file(page.get_by_label("Its files", exact=True), file)
+    for label, text in (
+        ("Args", "--batch {batch} --hidden {hidden}"),
+        ("Parameters", "hidden=256,1024"),
+        ("World sizes", "1, 2"),
+        ("Global batch sizes", "64"),
+        ("Repetitions", "1"),
+    ):
+        hand.write(page.get_by_label(label, exact=True), text)
+    hand.press(page.get_by_role("button", name="Preview"))
+    page.get_by_text("args: expected a placeholder").wait_for()
+    _look_at(page)
+    # The file need not be chosen again.
+    args = "--batch {per_rank_batch_size} --hidden {hidden}"
+    hand.write(page.get_by_label("Args", exact=True), args)
+    hand.press(page.get_by_role("button", name="Preview"))
+    page.get_by_role("heading", name="Enqueue ").wait_for()
+    page.get_by_role("button", name="Enqueue 4 jobs").wait_for()
+    _look_at(page)
 
 
 def _enqueue(page: Page, hand: Hand, *, name: str) -> None:
