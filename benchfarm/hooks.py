@@ -19,6 +19,7 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ def finish_device_work() -> None:
 
 
 def time_data_waits(marks: Marks, module: ModuleType) -> None:
-    """Add up how long this process waits for its DataLoaders, that of an evaluation too."""
+    """Add up how long the main thread waits for its DataLoaders, that of an evaluation too."""
     iterator = getattr(module, "_BaseDataLoaderIter", None)
     if iterator is None:
         return
@@ -89,6 +90,8 @@ def time_data_waits(marks: Marks, module: ModuleType) -> None:
 
     @functools.wraps(original)
     def following(loader: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return original(loader)  # which fetches ahead, and the training does not wait
         begun_s = time.monotonic()
         try:
             return original(loader)

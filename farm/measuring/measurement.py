@@ -32,7 +32,7 @@ from farm.statistics.means import mean, quantile
 _LEAST_TICKS = 2
 _ROUNDING = 1e-9
 # A step of a script that takes longer holds something else as well, such as a checkpoint.
-_PAUSE_MEDIANS = 5.0
+PAUSE_MEDIANS = 5.0
 
 # Shown wherever step times are compared.
 STEP_TIME_NOTE = (
@@ -238,7 +238,7 @@ class AttemptFigures:
         if told_s is None or self.steps is None:
             return None
         median_s, times_s = self.steps.median_s, [t for one in self.pace.values() for t in one]
-        excess_s = math.fsum(t - median_s for t in times_s if t > _PAUSE_MEDIANS * median_s)
+        excess_s = math.fsum(t - median_s for t in times_s if t > PAUSE_MEDIANS * median_s)
         return told_s + excess_s / len(times_s)
 
     @property
@@ -249,7 +249,10 @@ class AttemptFigures:
     @property
     def resident_bytes(self) -> int | None:
         """Return the largest memory of a rank that trains."""
-        return _largest(s.resident_bytes for rank in self.training for s in window_samples(rank))
+        sampled = [s.resident_bytes for rank in self.training for s in window_samples(rank)]
+        # A short script may have ended before a sample has seen it at its largest.
+        told = [r.result.peak_resident_bytes for r in self.training if r.result.script_times]
+        return _largest([*sampled, *told])
 
     @functools.cached_property
     def _use(self) -> MeanUse:

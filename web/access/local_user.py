@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from flask import request
 
@@ -39,16 +40,22 @@ def check_may_send_scripts() -> None:
 
 
 def _uid_of_peer() -> int | None:
+    """Return the user of the connection between both ends; None: there is none, or several.
+
+    One port of the peer's may belong to several connections, of several users, to other servers.
+    """
+    connection: Any = request.environ.get("gunicorn.socket")
     try:
-        port = int(request.environ["REMOTE_PORT"])
-        peer = (ipaddress.ip_address(request.environ["REMOTE_ADDR"]), port)
-    except (KeyError, ValueError):
+        peer, own = connection.getpeername(), connection.getsockname()
+    except (AttributeError, OSError):
         return None
-    return next((uid for end, uid in _connections() if end == (_plain(peer[0]), peer[1])), None)
+    ends = tuple((_plain(ipaddress.ip_address(host)), port) for host, port, *_ in (peer, own))
+    found = [uid for local, remote, uid in _connections() if (local, remote) == ends]
+    return found[0] if len(found) == 1 else None
 
 
-def _connections() -> Iterator[tuple[tuple[object, int], int]]:
-    """Yield the own end of each connection of this network namespace, with its user."""
+def _connections() -> Iterator[tuple[tuple[object, int], tuple[object, int], int]]:
+    """Yield both ends of each connection of this network namespace, the local first, its user."""
     for table in _TABLES:
         try:
             lines = table.read_text().splitlines()[1:]
@@ -57,8 +64,12 @@ def _connections() -> Iterator[tuple[tuple[object, int], int]]:
         for line in lines:
             fields = line.split()
             if len(fields) > 7 and fields[3] == _ESTABLISHED:
-                address, _, port = fields[1].partition(":")
-                yield (_address(address), int(port, 16)), int(fields[7])
+                yield _end(fields[1]), _end(fields[2]), int(fields[7])
+
+
+def _end(text: str) -> tuple[object, int]:
+    address, _, port = text.partition(":")
+    return _address(address), int(port, 16)
 
 
 def _address(text: str) -> object:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -36,6 +38,7 @@ _TAIL_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 16  # of a mark, which has 200
 # After the timed ones. The first waits for ranks whose profiler starts later, see `ScriptWatch`.
 PROFILED_STEP_COUNT = 12
+_PIPE_BYTES = 1 << 20  # of marks that gather before they are read
 _SHOWN_CHARACTERS = 500
 # PyTorch's own hook writes it before each line of a traceback.
 _OF_RANK = re.compile(r"^\[rank\d+\]:\s?")
@@ -114,6 +117,8 @@ class ScriptProcess:
         self.mark_count = None if job.steps is None else 1 + job.warmup_step_count + job.steps
         self._fewest_marks = 1 + job.warmup_step_count + (job.steps or 1)
         self._marks, its_marks = os.pipe()
+        with contextlib.suppress(OSError):  # a user may have had too much of it already
+            fcntl.fcntl(self._marks, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         its_go_on, self._go_on = os.pipe()
         model, values = job.model, _values_of(assignment)
         environment = {
@@ -156,7 +161,7 @@ class ScriptProcess:
                     yield None
                     continue
                 time.sleep(self.gather_s)
-                chunk = os.read(self._marks, 1 << 16)
+                chunk = os.read(self._marks, _PIPE_BYTES)
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 if not chunk or len(buffer) > _MOST_LINE_BYTES:
                     return
@@ -218,7 +223,8 @@ class ScriptProcess:
             problem = "ended without a step: call benchfarm.step() once after each"
         elif status == 0:
             wanted = self._fewest_marks
-            problem = f"ended after {mark_count} of {wanted} steps; ask for fewer, or let it go on"
+            mend = "let it go on, or ask for fewer (--steps, --warmup-steps)"
+            problem = f"ended after {mark_count} of {wanted} steps: {mend}"
         elif raised is not None:
             name = (raised["name"] or raised["bare"]).rpartition(".")[2]
             kind = kind_of(name, raised["text"] or "", world_size=world_size)

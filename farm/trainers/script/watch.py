@@ -14,9 +14,12 @@ import math
 import os
 import resource
 import signal
+import statistics
 import time
+from array import array
 from collections.abc import Iterator
 
+from farm.measuring.measurement import PAUSE_MEDIANS
 from farm.messages.rank_limits import MOST_SCRIPT_EPOCHS
 from farm.messages.trainer_lines import (
     SCRIPT_TIMES,
@@ -87,7 +90,8 @@ class ScriptWatch:
         self._timed_count = 0
         self._pause_s = 0.0
         self._examples_count: int | None = 0  # None: not every step has told
-        self._data_wait_at_begin_s = 0.0
+        self._times_s = array("d")
+        self._data_waits_s = array("d")  # within each of these
         # Of the current epoch; how many are complete.
         self._first_step_s = 0.0
         self._epoch_steps = 0
@@ -188,7 +192,7 @@ class ScriptWatch:
                 problem = f"{name}: loss: expected a finite number, got {loss}"
                 raise RankFailed(FailureKind.NOT_A_NUMBER, problem)
         if mark.accuracy is not None and not 0 <= mark.accuracy <= 1:
-            problem = f"{name}: accuracy: expected a share from 0 to 1, got {mark.accuracy:g}"
+            problem = f"{name}: accuracy: expected a share from 0 to 1, got {mark.accuracy}"
             raise RankFailed(FailureKind.TRAINER_RAISED, problem)
 
     def _on_step(self, mark: StepMark) -> None:
@@ -203,7 +207,6 @@ class ScriptWatch:
             self._recorder.flush()
             self._window.open(mark.at_s)
             self._read_s = mark.at_s
-            self._data_wait_at_begin_s = mark.data_wait_s or 0.0
             self._process.gather_s = _GATHER_S
         if mark.accuracy is not None:
             self._end_epoch(EpochMark(loss=mark.loss, val_loss=None, accuracy=mark.accuracy))
@@ -233,6 +236,9 @@ class ScriptWatch:
         if is_timed:
             self._timed_count += 1
             self._pause_s += begun_s - previous.at_s
+            self._times_s.append(mark.at_s - begun_s)
+            waited_s = (mark.data_wait_s or 0.0) - (previous.data_wait_s or 0.0)
+            self._data_waits_s.append(max(0.0, waited_s))
             if mark.examples_count is None:
                 self._examples_count = None
             elif self._examples_count is not None:
@@ -281,12 +287,17 @@ class ScriptWatch:
         if status != 0 or self._job.steps is not None or self._read is None:
             raise process.failure(mark_count, status=status, world_size=self._job.world_size)
 
+    def _data_wait_s(self) -> float:
+        """Return the waits within steps, without those that hold a pause, such as an evaluation."""
+        most_s = PAUSE_MEDIANS * statistics.median(self._times_s)
+        both = zip(self._times_s, self._data_waits_s, strict=True)
+        return math.fsum(wait_s for time_s, wait_s in both if time_s <= most_s)
+
     def _result(self) -> TrainerResult:
         assert self._read is not None
-        waited_s = self._last.data_wait_s
         times = ScriptTimes(
             pause_s=self._pause_s,
-            data_wait_s=None if waited_s is None else waited_s - self._data_wait_at_begin_s,
+            data_wait_s=None if self._last.data_wait_s is None else self._data_wait_s(),
             examples_count=self._examples_count,
             epoch_count=self._epoch_count or None,
             steps_per_epoch=self._steps_per_epoch,
