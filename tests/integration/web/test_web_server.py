@@ -71,12 +71,16 @@ def _refusal(environ: dict[str, str]) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
-def _send_script(port: int, *, uid: int | None = None) -> int:
-    """Send a bundle as that user; return the status of the answer."""
+def _send_script(port: int, *, uid: int | None = None, source_port: int = 0) -> int:
+    """Send a bundle as that user, from that port; return the status of the answer."""
     archive = ScriptBundle({"train.py": b"print(1)"}).archive
     send = (
-        "import http.client, sys\n"
+        "import http.client, socket, sys\n"
         "connection = http.client.HTTPConnection('127.0.0.1', int(sys.argv[1]), timeout=60)\n"
+        "connection.sock = socket.socket()\n"
+        "connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+        "connection.sock.bind(('127.0.0.1', int(sys.argv[2])))\n"
+        "connection.sock.connect(('127.0.0.1', int(sys.argv[1])))\n"
         "connection.request('POST', '/api/v1/bundles', body=sys.stdin.buffer.read(),"
         " headers={'Content-Type': 'application/zip'})\n"
         "print(connection.getresponse().status)"
@@ -84,7 +88,7 @@ def _send_script(port: int, *, uid: int | None = None) -> int:
     # Not of a virtual environment, which another user may not be able to read.
     python = os.path.realpath(sys.executable) if uid is None else "/usr/bin/python3"
     sent = subprocess.run(
-        [python, "-I", "-c", send, str(port)],
+        [python, "-I", "-c", send, str(port), str(source_port)],
         input=archive,
         capture_output=True,
         timeout=_DEADLINE_S,
@@ -144,7 +148,15 @@ def test_an_open_farm_takes_scripts_from_its_own_user(engine: sa.Engine, databas
 def test_and_from_no_other_user_of_the_machine(engine: sa.Engine, database_url: str) -> None:
     port = _free_port()
     with _server(database_url, port):
-        assert _send_script(port, uid=unprivileged_user().pw_uid) == 403
+        stranger = unprivileged_user().pw_uid
+        assert _send_script(port, uid=stranger) == 403
+        # Nor if a connection of the farm's user to another server has the same port.
+        with socket.create_server(("127.0.0.1", 0)) as other, socket.socket() as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind(("127.0.0.1", 0))
+            own.connect(other.getsockname())
+            source_port = own.getsockname()[1]
+            assert _send_script(port, uid=stranger, source_port=source_port) == 403
 
 
 def test_a_body_without_a_length_is_cut_off_at_the_limit(
