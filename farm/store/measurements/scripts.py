@@ -85,7 +85,8 @@ def _having(text: str, commands: Sequence[_Command]) -> list[_Command]:
     found = [one for one, known in given if name in known and _is_same(known[name], value)]
     if not found:
         measured = sorted({f"{n}={v}" for _, known in given for n, v in known.items()})
-        raise InvalidSpec("parameter", text, f"one of {', '.join(measured)}")
+        expected = f"one of {', '.join(measured)}" if measured else "none: this version has none"
+        raise InvalidSpec("parameter", text, expected)
     return found
 
 
