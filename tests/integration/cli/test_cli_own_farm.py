@@ -37,9 +37,9 @@ def test_what_the_farms_own_agents_can_do_is_taken(known: sa.Engine) -> None:
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ({"script": "other.py"}, "agents: expected 2 agents that can do this"),
+        ({"script": "other.py"}, "agents: expected 2 for a job of 2 ranks"),
         ({"one_way_delay_ms": 20}, "see `farm lab`"),
-        ({"world_size": 3}, "agents: expected 3 agents that can do this"),
+        ({"world_size": 3}, "agents: expected 3 for a job of 3 ranks"),
     ],
 )
 def test_what_only_former_agents_could_do_is_refused(
