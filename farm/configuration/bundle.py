@@ -48,6 +48,7 @@ _ZIP_ERRORS = (
     *(zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, zlib.error),
     IndexError,
 )
+_ENCRYPTED = 0x1  # among the flags of a member
 _MADE_AT = (1980, 1, 1, 0, 0, 0)  # the first time that a ZIP file knows
 
 
@@ -136,6 +137,8 @@ def _unpacked(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InvalidSpec("bundle", member.filename, "a member in the usual compression, deflate")
+    if member.flag_bits & _ENCRYPTED:
+        raise InvalidSpec("bundle", member.filename, "a ZIP file without a password")
     with opened.open(member) as stream:
         return stream.read(member.file_size)
 

@@ -240,3 +240,12 @@ def test_an_ignore_file_that_is_none_is_refused(ignored: str, said: str) -> None
 def test_an_archive_of_endless_paths_is_refused_at_once(paths: Iterable[str], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         from_archiver(archive_of(*((path, b"") for path in paths)))
+
+
+def test_an_archive_with_a_password_is_refused_in_plain_words() -> None:
+    archive = bytearray(archive_of(("train.py", b"print(1)"), compression=zipfile.ZIP_DEFLATED))
+    for mark, flags_at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        archive[archive.index(mark) + flags_at] |= 0x1
+    with pytest.raises(InvalidSpec) as refusal:
+        from_archiver(bytes(archive))
+    assert str(refusal.value) == ("bundle: expected a ZIP file without a password, got 'train.py'")
