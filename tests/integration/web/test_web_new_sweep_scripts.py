@@ -15,6 +15,7 @@ from werkzeug.datastructures import FileStorage
 from werkzeug.test import TestResponse
 
 from farm.configuration.bundle import MAX_BYTES
+from farm.keys.api_tokens import Scope
 from farm.store.engine import reading, writing
 from farm.store.tables import BundleRow, JobRow
 from tests import factories
@@ -29,7 +30,7 @@ from tests.new_sweep_pages import (
     text_of,
     value_of,
 )
-from tests.web_client import TOKEN, client_of, sign_in
+from tests.web_client import TOKEN, client_of, csrf_of, make_api_token, sign_in
 
 SCRIPT = {
     "script": "train.py",
@@ -180,6 +181,39 @@ def test_an_open_farm_takes_no_files_from_nobody_knows_whom(engine: sa.Engine) -
     answer = send(client, "train.py", b"print(1)")
     assert answer.status_code == 403
     assert "farm token create" in text_of(answer)
+
+
+@ON_ONE_DATABASE
+@pytest.mark.parametrize(
+    ("scope", "is_own_form", "status", "bundle_count"),
+    [
+        (None, True, 303, 0),  # to the page that signs in
+        (Scope.READ, True, 403, 0),
+        (Scope.SUBMIT, False, 403, 0),
+        (Scope.SUBMIT, True, 303, 1),
+    ],
+)
+def test_only_who_may_submit_a_sweep_may_send_files(
+    scope: Scope | None, is_own_form: bool, status: int, bundle_count: int, engine: sa.Engine
+) -> None:
+    client = client_of(engine, FARM_API_TOKEN=TOKEN)
+    csrf_token = csrf_of(client, "/login")
+    if scope is not None:
+        sign_in(client, make_api_token(engine, scope=scope))
+        with client.session_transaction() as session:
+            csrf_token = session.setdefault("csrf", "of this test")
+    answer = client.post(
+        "/sweeps/preview",
+        data={
+            **FORM,
+            **SCRIPT,
+            "csrf_token": csrf_token if is_own_form else "of another site",
+            "script_files": FileStorage(io.BytesIO(b"print(1)"), "train.py"),
+        },
+    )
+    assert answer.status_code == status, text_of(answer)
+    with reading(engine) as store:
+        assert len(store.scalars(sa.select(BundleRow.sha256)).all()) == bundle_count
 
 
 @ON_ONE_DATABASE
