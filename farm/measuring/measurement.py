@@ -20,6 +20,7 @@ from farm.configuration.spec import JobSpec, ServerPlacement
 from farm.measuring.exchange_figures import ExchangeFigures, exchange_figures
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import (
+    PAUSE_MEDIANS,
     ScriptTimes,
     StepProfile,
     TimedPart,
@@ -31,8 +32,6 @@ from farm.statistics.means import mean, quantile
 # Of one second nobody knows how far it is from the others.
 _LEAST_TICKS = 2
 _ROUNDING = 1e-9
-# A step of a script that takes longer holds something else as well, such as a checkpoint.
-PAUSE_MEDIANS = 5.0
 
 # Shown wherever step times are compared.
 STEP_TIME_NOTE = (
@@ -209,21 +208,13 @@ class AttemptFigures:
     @property
     def examples_per_step(self) -> float | None:
         """Return how many examples a step of the whole gang had, as every rank has told."""
-        counts = [
-            None if told is None or told.examples_count is None else told.examples_count / steps
-            for told, steps in self._told
-        ]
-        known = [count for count in counts if count is not None]
-        return math.fsum(known) if counts and len(known) == len(counts) else None
+        mean_per_rank = _mean_of_all(self._told_per_step(lambda told: told.examples_count))
+        return None if mean_per_rank is None else mean_per_rank * len(self.training)
 
     @property
     def data_wait_s(self) -> float | None:
         """Return for how long a script waited for its DataLoader, of a step on average."""
-        waits = [
-            None if told is None or told.data_wait_s is None else told.data_wait_s / step_count
-            for told, step_count in self._told
-        ]
-        return _mean_of_all(waits)
+        return _mean_of_all(self._told_per_step(lambda told: told.data_wait_s))
 
     @property
     def pause_s(self) -> float | None:
@@ -231,20 +222,21 @@ class AttemptFigures:
 
         That is what it told of, and what steps above five medians took beyond the median.
         """
-        pauses = [
-            None if told is None else told.pause_s / step_count for told, step_count in self._told
-        ]
-        told_s = _mean_of_all(pauses)
+        told_s = _mean_of_all(self._told_per_step(lambda told: told.pause_s))
         if told_s is None or self.steps is None:
             return None
         median_s, times_s = self.steps.median_s, [t for one in self.pace.values() for t in one]
         excess_s = math.fsum(t - median_s for t in times_s if t > PAUSE_MEDIANS * median_s)
         return told_s + excess_s / len(times_s)
 
-    @property
-    def _told(self) -> Sequence[tuple[ScriptTimes | None, int]]:
-        results = [rank.result for rank in self.training]
-        return [(r.script_times, r.timed_step_count) for r in results if r.timed_step_count]
+    def _told_per_step(self, read: Callable[[ScriptTimes], float | None]) -> list[float | None]:
+        """Return by rank the mean over its timed steps of what its script told of all of them."""
+        found: list[float | None] = []
+        for result in (rank.result for rank in self.training):
+            told = None if result.script_times is None else read(result.script_times)
+            count = result.timed_step_count
+            found.append(None if told is None or not count else told / count)
+        return found
 
     @property
     def resident_bytes(self) -> int | None:

@@ -235,6 +235,8 @@ TIMED_PARTS = "timed_parts"
 INTERFACE = "interface"
 WINDOW_TRAINING_S = "window_training_s"  # the timed parts together
 SCRIPT_TIMES = "script_times"
+# A step of a script that takes so many medians holds something else, such as a checkpoint.
+PAUSE_MEDIANS = 5.0
 WINDOW_CPU_RATIO = "window_cpu_ratio"  # of the rank's cores, by this process in the timed parts
 
 

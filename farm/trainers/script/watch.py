@@ -19,9 +19,9 @@ import time
 from array import array
 from collections.abc import Iterator
 
-from farm.measuring.measurement import PAUSE_MEDIANS
 from farm.messages.rank_limits import MOST_SCRIPT_EPOCHS
 from farm.messages.trainer_lines import (
+    PAUSE_MEDIANS,
     SCRIPT_TIMES,
     Assignment,
     Epoch,
