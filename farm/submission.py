@@ -110,10 +110,8 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
         if key not in sizes:
             size = model_size(job.model, job.dataset)
             # A script's size and data set are its own affair.
-            if size is not None and least_memory_bytes(job, size, datasets[job.dataset]) > smallest:
-                sizes[key] = size
-            else:
-                sizes[key] = None
+            fits = size is None or least_memory_bytes(job, size, datasets[job.dataset]) <= smallest
+            sizes[key] = None if fits else size
         size = sizes[key]
         if size is not None:
             problem = memory_problem(job, size, datasets[job.dataset], agents)

@@ -17,10 +17,10 @@ from pathlib import Path
 from farm.configuration.bundle import (
     MAX_BYTES,
     MOST_FILES,
-    MOST_SCRIPT_BYTES,
     SCRIPT_PATH,
     ScriptBundle,
     check_files,
+    check_script_size,
     is_member_path,
     is_script_path,
 )
@@ -66,9 +66,7 @@ def find_script(given: Path, *, home: Path) -> FoundScript:
     except OSError as error:
         expected = f"a working folder that is there ({error.strerror})"
         raise InvalidSpec("script", str(given), expected) from None
-    if script.stat().st_size > MOST_SCRIPT_BYTES:
-        expected = f"at most {byte_count(MOST_SCRIPT_BYTES)} of Python"
-        raise InvalidSpec("script", byte_count(script.stat().st_size), expected)
+    check_script_size(script.stat().st_size, "script")
     folder = here if script.is_relative_to(here) else script.parent
     name = script.relative_to(folder).as_posix()
     if not is_script_path(name):

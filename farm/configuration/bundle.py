@@ -57,6 +57,14 @@ def is_script_path(text: str) -> bool:
     return len(text) <= _MOST_PATH_CHARACTERS and _SCRIPT_PATH.fullmatch(text) is not None
 
 
+def check_script_size(size: int, where: str) -> None:
+    """Refuse a script of so many bytes that no agent runs it. Raises InvalidSpec of `where`."""
+    if size > MOST_SCRIPT_BYTES:
+        raise InvalidSpec(
+            where, byte_count(size), f"at most {byte_count(MOST_SCRIPT_BYTES)} of Python"
+        )
+
+
 @dataclass(frozen=True)  # without slots, since the archive is kept
 class ScriptBundle:
     """A script's files. `files`: content by path, with `/` between folders."""
@@ -100,12 +108,7 @@ def read_archive(archive: bytes) -> ScriptBundle:
                 files[member.filename] = opened.read(member)
     except _ZIP_ERRORS as error:
         raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
-    check_files(files)
-    bundle = ScriptBundle(files)
-    if len(bundle.archive) > MAX_BYTES:  # names may be longer than they were
-        found = byte_count(len(bundle.archive))
-        raise InvalidSpec("bundle", found, f"at most {byte_count(MAX_BYTES)}")
-    return bundle
+    return _bundle_of(files)
 
 
 def from_archiver(content: bytes) -> ScriptBundle:
@@ -127,7 +130,17 @@ def from_archiver(content: bytes) -> ScriptBundle:
                 files[path] = _unpacked(opened, member)
     except _ZIP_ERRORS as error:
         raise InvalidSpec("bundle", "other bytes", f"a ZIP file ({error})") from None
-    return read_archive(ScriptBundle(files).archive)
+    return _bundle_of(files)
+
+
+def _bundle_of(files: Mapping[str, bytes]) -> ScriptBundle:
+    """Return files that were in an archive, each checked alone, as a bundle."""
+    check_files(files)
+    bundle = ScriptBundle(files)
+    if len(bundle.archive) > MAX_BYTES:  # names may be longer than they were
+        found = byte_count(len(bundle.archive))
+        raise InvalidSpec("bundle", found, f"at most {byte_count(MAX_BYTES)}")
+    return bundle
 
 
 def _unpacked(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:

@@ -25,17 +25,11 @@ class BundleCache:
         self._most_bytes = most_bytes
 
     def has(self, digits: str) -> bool:
-        """Whether the bundle whose sha256 begins so is here, unchanged; a damaged one goes."""
-        path = self._find(digits)
-        if path is None:
-            return False
+        """Whether the bundle whose sha256 begins so is here, unchanged."""
         try:
-            is_whole = hashlib.sha256(path.read_bytes()).hexdigest() == path.stem
-            if not is_whole:
-                path.unlink(missing_ok=True)
+            return self._whole(digits) is not None
         except OSError:
             return False
-        return is_whole
 
     def put(self, archive: bytes) -> None:
         """Keep an archive. Raises OSError."""
@@ -68,14 +62,23 @@ class BundleCache:
             _let_read(folder, group)
 
     def _read(self, digits: str) -> ScriptBundle:
-        path = self._find(digits)
-        archive = b"" if path is None else path.read_bytes()
-        if path is None or hashlib.sha256(archive).hexdigest() != path.stem:
-            if path is not None:
-                path.unlink(missing_ok=True)
+        found = self._whole(digits)
+        if found is None:
             raise InvalidSpec("bundle", digits, "one that this agent has fetched, unchanged")
+        path, archive = found
         os.utime(path)  # it was used
         return read_archive(archive)
+
+    def _whole(self, digits: str) -> tuple[Path, bytes] | None:
+        """Return an archive and where it is; None: it is not here, or damaged, and goes."""
+        path = self._find(digits)
+        if path is None:
+            return None
+        archive = path.read_bytes()
+        if hashlib.sha256(archive).hexdigest() != path.stem:
+            path.unlink(missing_ok=True)
+            return None
+        return path, archive
 
     def _find(self, digits: str) -> Path | None:
         if not digits.isalnum():
