@@ -119,7 +119,9 @@ def case_options() -> list[str]:
 
 def script_keys() -> list[str]:
     """Return the keys of a case that names a script."""
-    return _table(("key", "meaning"), ((f"`{key}`", what) for key, what in CASE_KEYS.items()))
+    return _table(
+        ("key", "meaning"), ((f"`{name}`", key.meaning) for name, key in CASE_KEYS.items())
+    )
 
 
 def _unset(option: SweepOption) -> str:

@@ -29,6 +29,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from farm.configuration.bundle import SCRIPT_PATH, is_script_path
 from farm.configuration.catalogue import StrategyFacts
@@ -65,17 +66,61 @@ LAUNCHERS: Mapping[str, StrategyFacts] = {
 }
 LAUNCHED = frozenset(facts.name for facts in LAUNCHERS.values())
 
-# Keys of a case that stand for axes, and what they mean.
-CASE_KEYS: Mapping[str, str] = {
-    "script": "Python file, instead of `model`, `dataset` and `strategy`",
-    "script_sha256": "of a file that the agents have, by which versions are told apart",
-    "bundle_sha256": "of a bundle that the server has; its `script` may be in a folder of it",
-    "python": "interpreter, by a name of `AGENT_PYTHON_ENVIRONMENTS`; by default the agent's own",
-    "launcher": "what the script expects: `torch` (the default), `tensorflow` or `none`",
-    "args": "its arguments, a list or one text, with placeholders such as `{per_rank_batch_size}`",
-    "environment": "a table `[case.environment]` of variables, with placeholders",
-    "parameters": "a table `[case.parameters]` of further placeholders, each a value or a list",
-    "examples_per_epoch": "how many examples an epoch has, for its time",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptKey:
+    """A key of a case with a script, which stands for axes.
+
+    `meaning`: of what stands in a sweep file; `typed`: of what is typed into a form, empty: the
+    same. `choices`: the first is the default. `is_table`: of values by name. `is_long`: many
+    characters are usual.
+    """
+
+    meaning: str
+    typed: str = ""
+    choices: tuple[str, ...] = ()
+    is_table: bool = False
+    is_long: bool = False
+
+
+CASE_KEYS: Mapping[str, ScriptKey] = {
+    "script": ScriptKey(
+        meaning="Python file, instead of `model`, `dataset` and `strategy`",
+        typed="one that agents have, or its path in the files below; instead of models, data sets "
+        "and strategies",
+    ),
+    "script_sha256": ScriptKey(
+        meaning="of a file that the agents have, by which versions are told apart"
+    ),
+    "bundle_sha256": ScriptKey(
+        meaning="of a bundle that the server has; its `script` may be in a folder of it"
+    ),
+    "python": ScriptKey(
+        meaning="interpreter, by a name of `AGENT_PYTHON_ENVIRONMENTS`; by default the agent's own"
+    ),
+    "launcher": ScriptKey(
+        meaning="what the script expects: `torch` (the default), `tensorflow` or `none`",
+        choices=tuple(LAUNCHERS),
+    ),
+    "args": ScriptKey(
+        meaning="its arguments, a list or one text, with placeholders such as "
+        "`{per_rank_batch_size}`",
+        typed="as in a shell, such as --batch-size {per_rank_batch_size} --hidden {hidden}",
+        is_long=True,
+    ),
+    "environment": ScriptKey(
+        meaning="a table `[case.environment]` of variables, with placeholders",
+        typed="variables, such as OMP_NUM_THREADS=2",
+        is_table=True,
+        is_long=True,
+    ),
+    "parameters": ScriptKey(
+        meaning="a table `[case.parameters]` of further placeholders, each a value or a list",
+        typed="values of {hidden} and others in the arguments, such as hidden=256,1024 lr=1e-3",
+        is_table=True,
+        is_long=True,
+    ),
+    "examples_per_epoch": ScriptKey(meaning="how many examples an epoch has, for its time"),
 }
 TOLD_BY_SCRIPT = ("model", "dataset", "strategy")
 # A script learns of none of them: they would tell jobs apart that are alike.

@@ -7,41 +7,30 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from farm.configuration.bundle import (
-    MOST_SCRIPT_BYTES,
     SCRIPT_PATH,
     ScriptBundle,
+    check_script_size,
     from_archiver,
     is_script_path,
 )
 from farm.configuration.scripts import CASE_KEYS, shell_text
 from farm.errors import InvalidSpec
-from farm.text.display import byte_count
 
 FILES = "script_files"  # the upload
 _MOST_SHOWN = 10
-# Of a case the fields are those of the file. Tables are written as words of a shell.
-_TABLES = ("parameters", "environment")
-HINTS: Mapping[str, str] = {
-    **CASE_KEYS,
-    "script": "one that agents have, or its path in the files below; instead of models, data sets "
-    "and strategies",
-    "args": "as in a shell, such as --batch-size {per_rank_batch_size} --hidden {hidden}",
-    "parameters": "values of {hidden} and others in the arguments, such as hidden=256,1024 lr=1e-3",
-    "environment": "variables, such as OMP_NUM_THREADS=2",
-}
 
 
 def value_of(key: str, text: str) -> object:
-    """Return what a sweep file would have for what was typed.
+    """Return what a sweep file would have for what was typed. Tables are words of a shell.
 
     Raises:
         InvalidSpec: a table is not of the form NAME=VALUE NAME=VALUE.
     """
     if key == "examples_per_epoch":
         return int(text) if text.isdecimal() else text
-    if key not in _TABLES:
+    if not CASE_KEYS[key].is_table:
         return text
-    expected = f"words such as {HINTS[key].rpartition('such as ')[2]}"
+    expected = f"words such as {CASE_KEYS[key].typed.rpartition('such as ')[2]}"
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -59,7 +48,7 @@ def text_of(key: str, value: object) -> str | None:
     """Return what stands in the field for a value of a sweep file; None: it can hold no such."""
     if key == "args" and isinstance(value, list):
         return shell_text(map(str, value)) if value else None
-    if key not in _TABLES:
+    if not CASE_KEYS[key].is_table:
         return str(value) if isinstance(value, str | int) and value != "" else None
     if not isinstance(value, Mapping):
         return None
@@ -89,9 +78,7 @@ def bundle_of_upload(file_name: str, content: bytes) -> ScriptBundle:
     if name.endswith(".py"):
         if not is_script_path(name):
             raise InvalidSpec(FILES, name, SCRIPT_PATH)
-        if len(content) > MOST_SCRIPT_BYTES:
-            expected = f"at most {byte_count(MOST_SCRIPT_BYTES)} of Python"
-            raise InvalidSpec(FILES, byte_count(len(content)), expected)
+        check_script_size(len(content), FILES)
         return ScriptBundle({name: content})
     if not name.lower().endswith(".zip"):
         raise InvalidSpec(FILES, name, "a Python file or a ZIP file")
@@ -117,7 +104,5 @@ def script_in(bundle: ScriptBundle, typed: str) -> str:
     if found is None:
         shown = ", ".join(there[:_MOST_SHOWN]) or "a Python file, of which it has none"
         raise InvalidSpec("script", typed or None, f"the script's path in its files: {shown}")
-    if len(bundle.files[found]) > MOST_SCRIPT_BYTES:
-        size, most = byte_count(len(bundle.files[found])), byte_count(MOST_SCRIPT_BYTES)
-        raise InvalidSpec("script", size, f"at most {most} of Python")
+    check_script_size(len(bundle.files[found]), "script")
     return found

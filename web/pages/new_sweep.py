@@ -16,7 +16,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.configuration.bundle import MAX_BYTES
 from farm.configuration.model_files import files_of
-from farm.configuration.scripts import LAUNCHERS, PREFIX, PYTHON_CAPABILITY
+from farm.configuration.scripts import CASE_KEYS, PREFIX, PYTHON_CAPABILITY
 from farm.configuration.spec import EMULATORS, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.views import LiveAgent
@@ -346,8 +346,7 @@ def _page(shown: ShownForms) -> str:
         uses_servers=any(facts.uses_servers for facts in known.strategies.values()),
         emulators=EMULATORS,
         further=sweep_form.FURTHER,
-        script_hints=script_fields.HINTS,
-        launchers=list(LAUNCHERS),
+        script_keys=CASE_KEYS,
         script_names={
             "script": _names(agents, PREFIX),
             "python": _names(agents, PYTHON_CAPABILITY),
