@@ -251,7 +251,7 @@ class Marks:
                     except Exception:  # the host's own time is the next best
                         self._clock = None
                 if "mark" in line:
-                    # Steps are in order whoever times them, the host or the device.
+                    # Each mark must be later than the one before, whichever clock timed it.
                     least_s = self._told_s
                     if "begun_s" in line:
                         least_s = line["begun_s"] = max(line["begun_s"], least_s)

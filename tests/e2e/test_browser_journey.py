@@ -72,21 +72,23 @@ def test_from_a_new_sweep_to_advice(
         picture(page, "farm")
 
 
+def _preview(page: Page, hand: Hand, *fields: tuple[str, str]) -> None:
+    """Fill in the form, small as it can be beside these fields, and ask for its preview."""
+    usual = (("World sizes", "1, 2"), ("Global batch sizes", "64"), ("Repetitions", "1"))
+    for label, text in (*fields, *usual):
+        hand.write(page.get_by_label(label, exact=True), text)
+    hand.press(page.get_by_role("button", name="Preview"))
+
+
 def _bring_a_script(page: Page, hand: Hand, *, file: Path) -> None:
     """Send a script with a mistake in its arguments, mend it, and see what it would become."""
     file.write_text("print(1)")
     hand.press(_navigation(page, "New sweep"))
     hand.press(page.get_by_text("Or a training script of your own"))
     hand.choose_file(page.get_by_label("Its files", exact=True), file)
-    for label, text in (
-        ("Args", "--batch {batch} --hidden {hidden}"),
-        ("Parameters", "hidden=256,1024"),
-        ("World sizes", "1, 2"),
-        ("Global batch sizes", "64"),
-        ("Repetitions", "1"),
-    ):
-        hand.write(page.get_by_label(label, exact=True), text)
-    hand.press(page.get_by_role("button", name="Preview"))
+    _preview(
+        page, hand, ("Args", "--batch {batch} --hidden {hidden}"), ("Parameters", "hidden=256,1024")
+    )
     page.get_by_text("args: expected a placeholder").wait_for()
     _look_at(page)
     # The file need not be chosen again.
@@ -102,15 +104,7 @@ def _enqueue(page: Page, hand: Hand, *, name: str) -> None:
     hand.press(_navigation(page, "New sweep"))
     page.get_by_role("heading", name="New sweep", exact=True).wait_for()
     _look_at(page)
-    for label, text in (
-        ("Name", name),
-        ("World sizes", "1, 2"),
-        ("Global batch sizes", "64"),
-        ("Repetitions", "1"),
-        ("Steps", "40"),
-    ):
-        hand.write(page.get_by_label(label, exact=True), text)
-    hand.press(page.get_by_role("button", name="Preview"))
+    _preview(page, hand, ("Name", name), ("Steps", "40"))
     page.get_by_role("heading", name=f"Enqueue {name}?").wait_for()
     # Of two strategies on one machine and on two, one is for one machine alone.
     page.get_by_text("Cannot run, and is left out").wait_for()
