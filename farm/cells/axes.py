@@ -1,16 +1,24 @@
-"""What the cells of a sweep differ in: the axes one may look along."""
+"""What the cells of a sweep differ in: the axes one may look along.
+
+The parameters of a user's script are axes, too: each is one for the sweeps that name it, and the
+model is then the command without their values.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 from farm.cells.configuration import CellConfiguration
 from farm.configuration.axes import AXES, BY_NAME, Axis, AxisKind, Value
+from farm.configuration.scripts import parameters_of, without_parameters
 from farm.configuration.spec import MAX_STEPS
 from farm.configuration.sweep import TIME_LIMIT_S
 from farm.text.display import duration
-from farm.values.fields import Name, Whole
+from farm.values.fields import Amount, Name, Whole
 
 EMULATOR = Axis(
     name="emulator",
@@ -62,6 +70,73 @@ CELL_AXES: tuple[Axis, ...] = (
     *(axis for kind in AxisKind for axis in AXES if axis.kind is kind),
     *(EMULATOR, LENGTH, WARMUP, REPEAT, TIME_LIMIT, LABELS),
 )
+# Before the name of a parameter, which may be that of an axis of cells.
+PARAMETER = "parameter."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _CommandAxis(Axis):
+    """A model, or the command of a script without the values of its parameters."""
+
+    def value_of(self, configuration: Any) -> Value:
+        return without_parameters(configuration["model"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ParameterAxis(Axis):
+    """A parameter of scripts; cells of other models have None."""
+
+    def value_of(self, configuration: Any) -> Value:
+        text = parameters_of(configuration["model"]).get(self.name.removeprefix(PARAMETER))
+        return text if text is None or not self.is_number else float(text)
+
+    def named(self, value: Value) -> str:
+        return f"{self.title} {self.text(value)}"
+
+
+_COMMAND = _CommandAxis(
+    name="model",
+    kind=AxisKind.WORKLOAD,
+    type=BY_NAME["model"].type,
+    title=BY_NAME["model"].title,
+    meaning=BY_NAME["model"].meaning,
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parameter(name: str, *, is_number: bool) -> Axis:
+    number = Amount(unit="", noun="number", low=-math.inf, high=math.inf)
+    return _ParameterAxis(
+        name=f"{PARAMETER}{name}",
+        kind=AxisKind.CASE,
+        type=number if is_number else Name(),
+        title=name,
+        meaning="parameter of the script",
+        none="none",
+    )
+
+
+def axes_of(configurations: Sequence[CellConfiguration]) -> Sequence[Axis]:
+    """Return CELL_AXES, with those of the scripts' parameters beside the model."""
+    values: dict[str, set[str]] = {}
+    for model in sorted({configuration["model"] for configuration in configurations}):
+        for name, text in parameters_of(model).items():
+            values.setdefault(name, set()).add(text)
+    if not values:
+        return CELL_AXES
+    parameters = [_parameter(name, is_number=_are_numbers(texts)) for name, texts in values.items()]
+    model = CELL_AXES.index(BY_NAME["model"])
+    return [*CELL_AXES[:model], *parameters, _COMMAND, *CELL_AXES[model + 1 :]]
+
+
+def _are_numbers(texts: set[str]) -> bool:
+    """Whether each is a number, and written unlike the rest: 1e-3 and 0.001 are two values."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return False
+    written = {f"{number:.9g}" for number in numbers}  # as `Axis.address` has them
+    return len(written) == len(texts) and all(map(math.isfinite, numbers))
 
 
 def is_named(axis: Axis, words: Mapping[str, str], value: Value) -> bool:
@@ -86,9 +161,10 @@ def places_of(
     configurations: Sequence[CellConfiguration],
 ) -> tuple[Sequence[Axis], Sequence[tuple[Value, ...]], Mapping[str, Sequence[Value]]]:
     """Return the axes on which they differ, where each stands on them, and by axis the values."""
-    columns = {axis: list(map(axis.value_of, configurations)) for axis in CELL_AXES}
+    known = axes_of(configurations)
+    columns = {axis: list(map(axis.value_of, configurations)) for axis in known}
     values = {axis: set(column) for axis, column in columns.items()}
-    axes = [axis for axis in CELL_AXES if len(values[axis]) > 1]
+    axes = [axis for axis in known if len(values[axis]) > 1]
     places: list[tuple[Value, ...]] = (
         list(zip(*(columns[axis] for axis in axes), strict=True))
         if axes

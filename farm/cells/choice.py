@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from farm.cells.axes import CELL_AXES, order
+from farm.cells.axes import CELL_AXES, PARAMETER, order
 from farm.cells.table import CellLine, SweepTable
 from farm.configuration.axes import Axis, Value
 from farm.errors import InvalidSpec
@@ -17,7 +17,7 @@ _T = TypeVar("_T", "CellMetric", Axis)
 
 FIXED = "at_"  # before the name of an axis: hold it at a value
 OPTIONS = ("metric", "x", "y", "along", "by")
-QUERY = (*OPTIONS, "show", "sort", "cells", "page", *(f"{FIXED}{axis.name}" for axis in CELL_AXES))
+_QUERY = (*OPTIONS, "show", "sort", "cells", "page", *(f"{FIXED}{axis.name}" for axis in CELL_AXES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,13 +163,19 @@ class Choice:
         return {name: str(value) for name, value in merged.items() if value is not None}
 
 
+def query_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Return what a query may name: what every sweep has, and of those given a script's own."""
+    return (*_QUERY, *(name for name in given if name.startswith(f"{FIXED}{PARAMETER}")))
+
+
 def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
     """Read what is to be shown; parameters that are empty, as forms send them, count as absent.
 
     Raises:
         InvalidSpec: a parameter names nothing that this sweep has.
     """
-    given = {name: text for name, text in args.items() if text and name in QUERY}
+    known = query_names(args)
+    given = {name: text for name, text in args.items() if text and name in known}
     fixed = _fixed(given, table)
     varying = table.axes
     free = [axis for axis in varying if axis.name not in fixed]
@@ -220,11 +226,12 @@ def _map_axes(
 
 def _fixed(given: Mapping[str, str], table: SweepTable) -> dict[str, Value]:
     fixed: dict[str, Value] = {}
-    for axis in CELL_AXES:
-        name = f"{FIXED}{axis.name}"
-        text = given.get(name)
-        if text is None:
+    axes = {f"{FIXED}{axis.name}": axis for axis in (*CELL_AXES, *table.axes)}
+    for name, text in given.items():
+        if not name.startswith(FIXED):
             continue
+        if (axis := axes.get(name)) is None:
+            raise InvalidSpec(name, text, _one_of([]))
         values = {axis.address(value): value for value in table.values.get(axis.name, ())}
         if text not in values:
             raise InvalidSpec(name, text, _one_of(list(values)))

@@ -24,6 +24,7 @@ parameters and variables of the environment stand before the arguments, and `--`
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -251,7 +252,18 @@ def parameters_of(model: str) -> dict[str, str]:
     return {name[1:-1]: value for name, value in found if name.startswith("{")}
 
 
-def _settings_of(model: str) -> dict[str, str]:
+def without_parameters(model: str) -> str:
+    """Return the same command for all values of the parameters; another model is as it was."""
+    if not parameters_of(model):
+        return model
+    name, _, rest = model.partition(" ")
+    settings, words = _split(shlex.split(rest))
+    variables = [setting for setting in settings if not setting.startswith("{")]
+    return " ".join([name, shell_text([*variables, "--", *words] if variables else words)]).rstrip()
+
+
+@functools.lru_cache(maxsize=4096)  # of thousands of cells, pages ask for each axis
+def _settings_of(model: str) -> Mapping[str, str]:
     if script_of(model) is None:
         return {}
     settings, _ = _split(shlex.split(model.partition(" ")[2]))

@@ -10,7 +10,7 @@ from typing import IO
 from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
-from farm.cells.choice import QUERY, read_choice
+from farm.cells.choice import query_names, read_choice
 from farm.charts.bars import Bars
 from farm.charts.chart import Figure
 from farm.charts.heat_map import HeatMap
@@ -94,7 +94,7 @@ def _chart(sweep_id: str, name: str) -> tuple[Figure | Bars | HeatMap, str, obje
     Raises:
         NotFound: there is no such sweep, or no such chart of it.
     """
-    args = received.query(*QUERY)
+    args = received.query(*query_names(request.args))
     number = received.row_id("sweep", sweep_id)
     with read_session() as session:
         sweep_summary(session, number)

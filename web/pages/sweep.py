@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
-from flask import Blueprint, flash, redirect, url_for
+from flask import Blueprint, flash, redirect, request, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.cells.choice import METRICS, QUERY, Choice, in_order, read_choice
+from farm.cells.choice import METRICS, Choice, in_order, query_names, read_choice
 from farm.cells.table import CellLine
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import JobState, SweepState
@@ -51,7 +51,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     it downwards; `show=failed` for those that failed; `metric`, `x` and `y` of the map, `along` of
     the charts, and `at_...` what other axes are held at.
     """
-    args = received.query(*QUERY)
+    args = received.query(*query_names(request.args))
     number, instant = received.row_id("sweep", sweep_id), now()
     page = received.whole(args, "page", high=_MOST_PAGES) or 1
     cells_page = received.whole(args, "cells", high=_MOST_PAGES) or 1

@@ -23,7 +23,7 @@ from farm.cli.start.demonstration import check_abilities, demonstrate, print_res
 from farm.cli.start.up import to_stderr
 from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.configuration.bundle import ScriptBundle
-from farm.configuration.scripts import LAUNCHERS
+from farm.configuration.scripts import LAUNCHERS, parameters_of
 from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE, JobSpec
 from farm.configuration.sweep import ALL_STEPS, AUTO, DEFAULT_STEPS
 from farm.embedded.cores import share_cores
@@ -254,10 +254,15 @@ def _script_of(command: list[str], *, home: Path) -> tuple[FoundScript, list[str
     words = command
     if words[0] in _INTERPRETERS:
         words = words[1:]
+        if words[:1] == ["-u"]:  # what ranks write arrives at once anyway
+            words = words[1:]
         if words[:1] == ["-m"] and len(words) > 1:
             return find_module(words[1], home=home), words[2:]
     if not words or words[0].startswith("-") or not words[0].endswith(".py"):
-        expected = "python SCRIPT.py ARGS... or python -m MODULE ARGS..."
+        expected = (
+            "python SCRIPT.py ARGS... or python -m MODULE ARGS..., which the farm starts on each "
+            "rank in the place of torchrun and other launchers"
+        )
         raise InvalidSpec("COMMAND", " ".join(command), expected)
     return find_script(Path(words[0]), home=home), words[1:]
 
@@ -363,6 +368,7 @@ def _job_json(job: JobRow, measured: MeasurementRow | None) -> dict[str, object]
         "global_batch_size": job.global_batch_size,
         "one_way_delay_s": 0.0 if spec.network is None else spec.network.one_way_delay_s,
         "command": job.model,
+        "parameters": dict(parameters_of(job.model)),
         "repetition": job.repetition,
         "step_time_s": measured.step_time_s if measured else None,
         "step_count": measured.timed_step_count if measured and succeeded else None,

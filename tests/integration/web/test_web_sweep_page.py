@@ -177,6 +177,32 @@ def test_the_map_has_a_number_for_each_cell_and_follows_the_choice(
     assert "at_global_batch_size=64" in _part(page, 'id="sort-step_time"', ">")
 
 
+def test_parameters_of_a_script_are_compared_like_other_axes(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    specs = [
+        factories.job_spec(
+            model=f"script:train.py {{hidden}}={hidden} {{lr}}={lr} -- {{hidden}} {{lr}}",
+            strategy="torch_script",
+            global_batch_size=hidden,
+        )
+        for hidden in (256, 1024)
+        for lr in ("small", "large")
+    ]
+    sweep_id = add_measured(engine, *specs)
+    page = page_of(client, f"/sweeps/{sweep_id}?x=parameter.lr&y=parameter.hidden")
+    heat = text_of(_part(page, 'id="map-as-table"', "</details>"))
+    assert "hidden lr large lr small 256 400 ms 400 ms 1024 1.60 s 1.60 s" in heat
+    assert "lr small" in text_of(page)
+    chart = page_of(
+        client, f"/sweeps/{sweep_id}?along=parameter.hidden&at_parameter.lr=small&metric=step_time"
+    )
+    assert '<option value="parameter.hidden" selected>' in chart
+    for query in ("at_parameter.lr=huge", "at_parameter.depth=3", "x=parameter.depth"):
+        refused = client.get(f"/sweeps/{sweep_id}?{query}")
+        assert refused.status_code == 400, query
+
+
 def test_the_map_says_of_each_cell_how_it_stands(client: FlaskClient, engine: sa.Engine) -> None:
     specs = [
         factories.job_spec(world_size=n, global_batch_size=batch, epochs=epochs)
