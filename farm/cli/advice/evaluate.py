@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,7 @@ from farm.cli.advice.evaluation_tables import (
     few_shot_cells,
     interval_cells,
 )
+from farm.cli.advice.questions import script_asked, script_options
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
@@ -44,6 +45,7 @@ _LEAST_OBSERVATIONS = 10
 @click.option("--origin", default="farm", show_default=True, help="Whose measurements.")
 @click.option("--model", help="May be left out where the origin has one workload.")
 @click.option("--dataset", help="May be left out where the origin has one workload.")
+@script_options
 @click.option("--fingerprint", help="Which kind of hardware, by its first characters.")
 @click.option("--predictor", "predictors", multiple=True, help="Only this; may be repeated.")
 @click.option("--split", "splits", multiple=True, help="Only this; may be repeated.")
@@ -71,6 +73,7 @@ def evaluate(
     jobs: int | None,
     report: Path | None,
     as_json: bool,
+    **script: Any,
 ) -> None:
     """Hold measurements out, predict them, and say how far off the predictions are.
 
@@ -81,7 +84,7 @@ def evaluate(
     calibrated without what is held out; their width is high / low - 1, and their score is the
     interval score of ln(time), beside that of intervals of constant width: less is better.
     """
-    loaded = _load(origin=origin, model=model, dataset=dataset, fingerprint=fingerprint)
+    loaded = _load(script, origin=origin, model=model, dataset=dataset, fingerprint=fingerprint)
     evaluation = _evaluate(
         loaded,
         origin=origin,
@@ -104,11 +107,19 @@ def evaluate(
 
 
 def _load(
-    *, origin: str, model: str | None, dataset: str | None, fingerprint: str | None
+    script: Mapping[str, Any],
+    *,
+    origin: str,
+    model: str | None,
+    dataset: str | None,
+    fingerprint: str | None,
 ) -> Loaded:
     from farm.recommend.observations import load
 
     with store(settings()) as engine, reading(engine) as session:
+        asked = script_asked(session, origin=origin, **script)
+        if asked is not None:
+            model, dataset = asked.model, asked.dataset
         found = load(session, origin=origin, model=model, dataset=dataset)
     kinds = [k for k in found.values() if (k.fingerprint or "").startswith(fingerprint or "")]
     if not kinds:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from farm.cli.advice.price_options import prices_option, region_option
-from farm.cli.advice.questions import SCRIPT_OPTIONS, prices_of
+from farm.cli.advice.questions import SCRIPT_OPTIONS, prices_of, script_asked
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
@@ -119,19 +119,21 @@ def plan(
     """
     from farm.recommend.plans.planning import make_plan
     from farm.registry import catalogue
+    from farm.store.engine import reading
 
     loaded = settings()
     task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
     with store(loaded) as engine:
-        if script is not None:
-            task = _of_script(
-                engine,
-                origin,
-                task,
+        with reading(engine) as session:
+            asked = script_asked(
+                session,
+                origin=origin,
                 script=script,
-                sha256=script_sha256,
-                parameters=script_parameters,
+                script_sha256=script_sha256,
+                script_parameters=script_parameters,
             )
+        if asked is not None:
+            task = dataclasses.replace(task, model=asked.model, dataset=asked.dataset)
         known = _known(engine, origin, task, fingerprint)
     planned = make_plan(known, task, catalogue=catalogue())
     _print(planned, origin, task, out=out, as_json=as_json)
@@ -174,21 +176,6 @@ def _task(
         beta=choice["beta"],
         seed=choice["seed"],
     )
-
-
-def _of_script(engine: Any, origin: str, task: Task, **script: Any) -> Task:
-    """Return the task for a user's script, as `measured_script` finds it.
-
-    Says which versions that leaves out.
-    """
-    from farm.store.engine import reading
-    from farm.store.measurements.scripts import measured_script, others_warning
-
-    with reading(engine) as session:
-        found = measured_script(session, origin=origin, **script)
-    if warning := others_warning(script["script"], found):
-        click.echo(f"farm: {warning}", err=True)
-    return dataclasses.replace(task, model=found.model, dataset=found.dataset)
 
 
 def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> KnownMeasurements:

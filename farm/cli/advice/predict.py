@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from farm.cli.advice.questions import memory_of
+from farm.cli.advice.questions import memory_of, script_asked, script_options
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
@@ -46,16 +46,17 @@ class _Queries:
 @click.command()
 @click.argument("queries", metavar="QUERIES.csv", type=click.Path(path_type=Path))
 @click.option("--origin", default="farm", show_default=True, help="Whose measurements.")
+@script_options
 @click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
 @json_option
-def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool) -> None:
+def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool, **script: Any) -> None:
     """Predict the time of one step for each row of a CSV file, and write one row for each.
 
     QUERIES.csv may be - for standard input. The columns are those of the measurement table,
     such as world_size and global_batch_size, which are required, strategy or one_way_delay_ms;
     others are kept and not looked at, a step_time_s as given_step_time_s. A column or cell that
-    is not there is what the origin's measurements have in common. Rows keep their order and
-    columns, and get step_time_s, low_s and high_s (90 %), low80_s, high80_s and basis:
+    is not there is what the origin's measurements have in common, or --script. Rows keep their
+    order and columns, and get step_time_s, low_s and high_s (90 %), low80_s, high80_s and basis:
     measured, interpolated, extrapolated, or unknown and why. speculative_because says which
     predictions are guesses, far from anything measured.
     --json prints items instead.
@@ -65,7 +66,11 @@ def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool) -> N
         click.echo(f"farm: kept and not looked at: {', '.join(unused)}", err=True)
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
-        answered = predict_queries(session, asked.asked, origin=origin, memory=memory_of(loaded))
+        rows, of_script = asked.asked, script_asked(session, origin=origin, **script)
+        if of_script is not None:
+            known = {"model": of_script.model, "dataset": of_script.dataset}
+            rows = [{**known, **row} if "model" not in row else row for row in rows]
+        answered = predict_queries(session, rows, origin=origin, memory=memory_of(loaded))
     predictions = [answer.prediction for answer in answered]
     if as_json:
         print_json({"items": _items(asked, predictions)})

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from farm.cli.advice.price_options import prices_option, region_option
+from farm.errors import InvalidSpec
 from farm.recommend.kept.fits import Fits
 from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.text.nouns import counted
 
-__all__ = ["SCRIPT_OPTIONS", "memory_of", "prices_of", "prices_option", "region_option"]
+__all__ = [
+    "SCRIPT_OPTIONS",
+    "memory_of",
+    "prices_of",
+    "prices_option",
+    "region_option",
+    "script_asked",
+    "script_options",
+]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 SCRIPT_OPTIONS = (
     click.option("--script", help="Of your own, instead of --model: its newest version."),
@@ -31,8 +42,49 @@ SCRIPT_OPTIONS = (
 )
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from farm.recommend.configuration import Observation
     from farm.recommend.prediction import StepTimeModel
+    from farm.store.measurements.scripts import MeasuredScript
+
+
+def script_options(command: _F) -> _F:
+    """Give a command the options that name a script; `script_asked` reads them."""
+    for option in reversed(SCRIPT_OPTIONS):
+        command = option(command)
+    return command
+
+
+def script_asked(
+    session: Session,
+    *,
+    origin: str,
+    script: str | None,
+    script_sha256: str | None,
+    script_parameters: tuple[str, ...],
+) -> MeasuredScript | None:
+    """Return the script that was asked for, and say which other versions that leaves out.
+
+    Raises:
+        NotFound, InvalidSpec: as `measured_script`.
+    """
+    from farm.store.measurements.scripts import measured_script, others_warning
+
+    if script is None:
+        for option, value in (
+            ("--script-sha256", script_sha256),
+            ("--parameter", ", ".join(script_parameters)),
+        ):
+            if value:
+                raise InvalidSpec(option, value, "a --script that it is of")
+        return None
+    found = measured_script(
+        session, origin=origin, script=script, sha256=script_sha256, parameters=script_parameters
+    )
+    if warning := others_warning(script, found):
+        click.echo(f"farm: {warning}", err=True)
+    return found
 
 
 def prices_of(loaded: Settings, file: Path | None, region: str | None) -> Prices:

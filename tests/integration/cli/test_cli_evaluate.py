@@ -58,6 +58,27 @@ def test_every_split_is_scored(farm: FarmCommand, tmp_path: Path) -> None:
     assert "| physical | random |" in page
 
 
+def test_a_script_is_asked_for_by_its_name(farm: FarmCommand, tmp_path: Path) -> None:
+    text = (tmp_path / "mine.csv").read_text()
+    for number, digits in enumerate(("a" * 12, "b" * 12)):
+        name = f"script:train.py@{digits},own,torch_script"
+        own = text.replace("small_cnn,digits,mwms_ring", name)
+        (tmp_path / f"{number}.csv").write_text(own)
+        farm.json("import", "table", str(tmp_path / f"{number}.csv"), "--origin", "scripts")
+    (tmp_path / "asked.csv").write_text("world_size,global_batch_size\n2,64\n")
+    asked = ("predict", str(tmp_path / "asked.csv"), "--origin", "scripts")
+    [known] = farm.json(*asked, "--script", "train.py")["items"]
+    assert known["basis"] == "measured"
+    [of_first] = farm.json(*asked, "--script", "train.py", "--script-sha256", "aaaa")["items"]
+    assert set(known["measurement_ids"]).isdisjoint(of_first["measurement_ids"])
+    told = farm.json(
+        *("evaluate", "--origin", "scripts", "--predictor", "physical", "--no-few-shot"),
+        *("--split", "random", "--script", "train.py", "--jobs", "1"),
+    )
+    assert told["model"] == f"script:train.py@{'b' * 12}"
+    assert "a --script" in farm.refusal(*asked, "--parameter", "hidden=1", status=2)
+
+
 def test_a_report_stays_in_its_folder_whatever_the_origin_is_called(
     farm: FarmCommand, tmp_path: Path
 ) -> None:
