@@ -239,6 +239,8 @@ def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
         causes = [f for f in failures if f[1].kind is not FailureKind.PEER_LOST]
         if silent and not causes and not expired:
             return _silence(silent, *failures[0])
+        if not causes and (ended_early := _ended_early(attempt, *failures[0])) is not None:
+            return ended_early
         if causes or not expired:
             rank, failure = (causes or failures)[0]
             # Of the network nobody complains while it trains: it was looked at after the end.
@@ -277,6 +279,23 @@ def _silence(silent: Sequence[RankView], witness: RankView, complaint: Failure) 
         f"{names} stopped answering, seen by rank {witness.rank} on {witness.agent_id}:"
         f" {complaint.message}",
     )
+
+
+def _ended_early(attempt: AttemptView, witness: RankView, complaint: Failure) -> AttemptEnd | None:
+    """Blame a rank that has trained to its end for the broken connection of one that goes on.
+
+    Where steps are counted, such a rank itself says that it has made too few.
+    """
+    done = [rank for rank in attempt.ranks if rank.succeeded]
+    if not done or attempt.spec.steps is not None or attempt.spec.epochs is not None:
+        return None
+    message = (
+        f"rank {done[0].rank} on {done[0].agent_id} ended while rank {witness.rank} on "
+        f"{witness.agent_id} went on, and every rank has to make as many steps: "
+        f"{complaint.message}"
+    )
+    failure = Failure(kind=FailureKind.TRAINER_RAISED, message=message)
+    return AttemptEnd(state=AttemptState.FAILED, failure=failure)
 
 
 def _named(rank: RankView, failure: Failure) -> Failure:

@@ -63,6 +63,7 @@ class ScriptLauncher:
             "FARM_RANK": str(assignment.rank),
             "FARM_WORLD_SIZE": str(len(addresses)),
             "FARM_RANK_ADDRESSES": ",".join(addresses),
+            "PYTHONUNBUFFERED": "1",  # so that who watches, or looks for a cause, misses nothing
             # Libraries would start a thread for each core of the machine, not of this rank.
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
             **self.own_environment(assignment, go),

@@ -15,15 +15,11 @@ from farm.store.tables import BundleRow, JobRow
 from tests.web_client import TOKEN, client_of
 
 BUNDLE = ScriptBundle({"src/train.py": b"print(1)", "net.py": b"x"})
-SWEEP = {
-    "name": "mine",
-    "case": [
-        {
-            **{"script": "src/train.py", "bundle_sha256": BUNDLE.sha256},
-            **{"world_size": [1, 2], "global_batch_size": 64, "steps": 5},
-        }
-    ],
+CASE: dict[str, object] = {
+    **{"script": "src/train.py", "bundle_sha256": BUNDLE.sha256},
+    **{"world_size": [1, 2], "global_batch_size": 64, "steps": 5},
 }
+SWEEP = {"name": "mine", "case": [CASE]}
 
 
 @pytest.fixture
@@ -52,6 +48,11 @@ def test_a_sweep_names_a_bundle_that_was_sent(client: FlaskClient, engine: sa.En
             "files": ["net.py", "src/train.py"],
         }
     assert count(engine) == 1
+    [case] = SWEEP["case"]
+    other = client.post("/api/v1/sweeps", json={**SWEEP, "case": [{**case, "script": "train.py"}]})
+    assert other.status_code == 422
+    assert other.get_json()["field"] == "script"
+    assert "net.py, src/train.py" in other.get_json()["detail"]
     submitted = client.post("/api/v1/sweeps", json=SWEEP)
     assert submitted.status_code == 201
     with reading(engine) as session:

@@ -210,6 +210,31 @@ def test_a_gang_in_which_everybody_lost_somebody_blames_nobody() -> None:
     assert decision.failure.kind is FailureKind.PEER_LOST
 
 
+@pytest.mark.parametrize("steps", [10, None])
+def test_who_has_trained_to_its_end_is_the_cause_of_a_peers_broken_connection(
+    steps: int | None,
+) -> None:
+    view = attempt(
+        AttemptState.RUNNING,
+        rank(0, RankPhase.ENDED, succeeded=True, ended_age_s=1.0),
+        failed(1, FailureKind.PEER_LOST),
+        spec=dataclasses.replace(SPEC, model="script:train.py", steps=steps, epochs=None),
+    )
+    decision = decide(view, LIMITS)
+    assert isinstance(decision, AttemptEnd)
+    assert decision.failure is not None
+    if steps is not None:  # it has made all that were asked for
+        assert decision.state is AttemptState.LOST
+        assert decision.failure.kind is FailureKind.PEER_LOST
+        return
+    assert decision.state is AttemptState.FAILED
+    assert decision.failure == Failure(
+        kind=FailureKind.TRAINER_RAISED,
+        message="rank 0 on vm-0 ended while rank 1 on vm-1 went on, and every rank has to make as "
+        "many steps: because peer_lost",
+    )
+
+
 def test_nobody_waits_for_a_prepared_rank_when_another_cannot_prepare() -> None:
     lacking = failed(1, FailureKind.DATASET_MISSING, ended_age_s=0.0)
     view = attempt(AttemptState.PREPARING, rank(0, RankPhase.PREPARED), lacking)
