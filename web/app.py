@@ -15,6 +15,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
 from farm.configuration.axes import spec_values
+from farm.configuration.scripts import workload_text
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.settings.server import Settings
@@ -83,6 +84,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
         app.add_template_filter(words)
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(admission.csrf_token)
+    app.add_template_global(workload_text)
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):
         app.register_blueprint(blueprint)

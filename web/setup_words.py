@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from farm.cells.configuration import CellConfiguration
 from farm.configuration.axes import AXES, BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
+from farm.configuration.scripts import workload_text
 from farm.text.display import count
 
 _MOST_KEPT = 4096  # of some 100 bytes
@@ -22,7 +23,7 @@ def configuration_words(what: CellConfiguration) -> str:
         what["strategy"],
         f"{what.machine_count} {agents}",
         f"batch {count(what['global_batch_size'])}",
-        f"{what['model']} on {what['dataset']}",
+        workload_text(what["model"], what["dataset"]),
     ]
     if values["training_pass"] != "forward_backward":
         parts.append(what["training_pass"].replace("_", " "))

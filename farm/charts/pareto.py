@@ -13,6 +13,7 @@ from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.metric_lines import SPREAD_OF_LOGARITHMS, extremes
 from farm.charts.told import mark_of, told_of
 from farm.configuration.axes import Value
+from farm.configuration.scripts import workload_text
 from farm.text.display import count, dollars, duration
 
 MOST_DOTS = 200
@@ -117,6 +118,6 @@ def _fronts(dots: Sequence[_Dot]) -> dict[str, list[_Dot]]:
                 front.append(dot)
         name = "Pareto front, its cells solid"
         if len(workloads) > 1:
-            name += f", {key[0]} on {key[1]}, {key[2].replace('_', ' + ')}"
+            name += f", {workload_text(key[0], key[1])}, {key[2].replace('_', ' + ')}"
         fronts[name] = front
     return fronts

@@ -280,6 +280,15 @@ def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return (), words
 
 
+def workload_text(model: str | None, dataset: str | None) -> str:
+    """Name a workload for people; a script by its command, with its parameters filled in."""
+    if model is None or script_of(model) is None:
+        return f"{model or 'unnamed model'} on {dataset or 'an unnamed data set'}"
+    name = model.partition(" ")[0].removeprefix(PREFIX).removeprefix(BUNDLE_PREFIX)
+    settings = [f"{key}={value}" for key, value in variables_of(model).items()]
+    return " ".join([*settings, name, shell_text(words_of(model, {}))]).rstrip()
+
+
 def names_per_rank_batch(model: str) -> bool:
     """Whether the command has the examples of one rank in it."""
     return f"{{{PER_RANK}}}" in model

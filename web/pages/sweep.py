@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from farm.cells.choice import METRICS, Choice, in_order, query_names, read_choice
 from farm.cells.table import CellLine
+from farm.configuration.scripts import workload_text
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import JobState, SweepState
 from farm.keys.api_tokens import Scope
@@ -192,4 +193,6 @@ def _chosen(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
 
 def _workload(item: SweepJob) -> str:
     spec = from_json(JobSpec, item.job.spec)
-    return f"{spec.model} on {spec.dataset}, {spec.training_pass.value.replace('_', ' + ')}"
+    return (
+        f"{workload_text(spec.model, spec.dataset)}, {spec.training_pass.value.replace('_', ' + ')}"
+    )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from farm.cli.advice.recommend import verdict
+from farm.configuration.scripts import workload_text
 from farm.recommend.contracts import Question
 from farm.recommend.sweep_answers import OwnAnswer
 from farm.text import display
@@ -28,5 +29,5 @@ def _asked(question: Question) -> str:
         network.append(display.bit_rate(question.bandwidth_bytes_per_s))
     if question.packet_loss_ratio:
         network.append(f"{display.percent(question.packet_loss_ratio, 2)} loss")
-    workload = f"{question.model} on {question.dataset}, batch {question.global_batch_size}"
-    return ", ".join([workload, *network])
+    workload = workload_text(question.model, question.dataset)
+    return ", ".join([workload, f"batch {question.global_batch_size}", *network])

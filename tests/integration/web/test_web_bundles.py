@@ -15,9 +15,12 @@ from farm.store.tables import BundleRow, JobRow
 from tests.web_client import TOKEN, client_of
 
 BUNDLE = ScriptBundle({"src/train.py": b"print(1)", "net.py": b"x"})
-CASE: dict[str, object] = {
-    **{"script": "src/train.py", "bundle_sha256": BUNDLE.sha256},
-    **{"world_size": [1, 2], "global_batch_size": 64, "steps": 5},
+CASE = {
+    "script": "src/train.py",
+    "bundle_sha256": BUNDLE.sha256,
+    "world_size": [1, 2],
+    "global_batch_size": 64,
+    "steps": 5,
 }
 SWEEP = {"name": "mine", "case": [CASE]}
 
@@ -48,8 +51,8 @@ def test_a_sweep_names_a_bundle_that_was_sent(client: FlaskClient, engine: sa.En
             "files": ["net.py", "src/train.py"],
         }
     assert count(engine) == 1
-    [case] = SWEEP["case"]
-    other = client.post("/api/v1/sweeps", json={**SWEEP, "case": [{**case, "script": "train.py"}]})
+    lacking = {**SWEEP, "case": [{**CASE, "script": "train.py"}]}
+    other = client.post("/api/v1/sweeps", json=lacking)
     assert other.status_code == 422
     assert other.get_json()["field"] == "script"
     assert "net.py, src/train.py" in other.get_json()["detail"]

@@ -18,6 +18,7 @@ from farm.configuration.scripts import (
     variables_of,
     version_of,
     words_of,
+    workload_text,
 )
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
@@ -67,6 +68,18 @@ def test_each_combination_of_parameters_is_a_model_of_its_own() -> None:
         ("256", "0.5"),
         ("256", "1e-3"),
     }
+
+
+def test_people_read_the_command_with_its_parameters_filled_in() -> None:
+    [job] = jobs(
+        args="--hidden {hidden} --rank {rank}",
+        parameters={"hidden": [256]},
+        environment={"MODE": "fast"},
+    )
+    expected = "MODE=fast train.py --hidden 256 --rank {rank}"
+    assert workload_text(job.model, job.dataset) == expected
+    assert workload_text("mlp", "digits") == "mlp on digits"
+    assert workload_text(None, None) == "unnamed model on an unnamed data set"
 
 
 def test_the_examples_of_an_epoch_are_those_that_the_sweep_says() -> None:
