@@ -15,9 +15,9 @@ from farm.processes.tcp_connections import PROC, socket_inodes, tcp_connections
 from farm.sampling.byte_count import ByteCount
 from farm.sampling.role_samples import LOOPBACK
 from worker_agent.metrics.contracts import Metric, Watched
-from worker_agent.metrics.processes import RESCAN_TICKS
 from worker_agent.metrics.rates import Rates
 
+_RESCAN_TICKS = 5
 _UNKNOWN = {"net_rx_bytes_per_s": None, "net_tx_bytes_per_s": None}
 
 
@@ -69,7 +69,7 @@ class ConnectionsMetric:
         previous, previous_tick = self._previous, self._previous_tick
         self._previous, self._previous_tick = counts, tick
         # Looking whose a connection is costs more than counting, and seldom is there a new one.
-        is_due = self._scanned_tick is None or tick >= self._scanned_tick + RESCAN_TICKS
+        is_due = self._scanned_tick is None or tick >= self._scanned_tick + _RESCAN_TICKS
         if is_due or counts.keys() - previous.keys():
             self._inodes, self._scanned_tick = self._own_inodes(), tick
         if previous_tick != tick - 1 or not any(map(_is_there, self._roots)):

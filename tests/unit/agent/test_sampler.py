@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -199,6 +200,50 @@ def test_the_cpu_time_of_the_tree_is_a_share_of_the_agents_cores() -> None:
         assert 0.15 < second < 0.6
         assert metric.read(3)["cpu_ratio"] is None
         burner.kill()
+
+
+_PARENT = """
+import subprocess, sys
+while sys.stdin.readline():
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
+    child.stdout.readline()
+    print("busy", flush=True)
+    sys.stdin.readline()
+    child.communicate(b"end")
+    print("ended", flush=True)
+"""
+_CHILD = """
+import os, time
+while time.process_time() < 0.3: pass
+print(flush=True)
+input()
+while time.process_time() < 0.6: pass
+"""
+
+
+def test_what_a_child_uses_counts_from_its_first_moment_to_its_last() -> None:
+    from worker_agent.metrics.processes import ProcessesMetric
+
+    command = [sys.executable, "-c", _PARENT, _CHILD]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, bufsize=1, **pipes) as parent:  # type: ignore[call-overload] # the pipes
+        metric = ProcessesMetric((parent.pid,), core_count=1)
+        ticks = itertools.count()
+
+        def go_on(until: str) -> float:
+            parent.stdin.write("on\n")
+            parent.stdin.flush()
+            assert parent.stdout.readline() == f"{until}\n"
+            ratio = metric.read(next(ticks))["cpu_ratio"]
+            assert isinstance(ratio, float)
+            return ratio
+
+        metric.read(next(ticks))
+        for _ in range(2):
+            assert go_on("busy") == pytest.approx(0.3, abs=0.15)
+            assert go_on("ended") == pytest.approx(0.3, abs=0.1)
+        parent.kill()
 
 
 def test_a_tree_without_processes_has_nothing_to_measure() -> None:
