@@ -28,8 +28,10 @@ from farm.configuration.spec import (
     NETWORK_NAME,
     UNTOUCHED,
     BatchSplit,
+    ComputePrecision,
     JobSpec,
     OperatorPlacement,
+    Optimizer,
     ServerPlacement,
     TrainingPass,
 )
@@ -40,6 +42,7 @@ Value: TypeAlias = str | int | float | None
 
 # A thousand bits to a terabit: beyond any link, and far from what would overflow a float.
 MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S = 1e-3, 1_000_000
+DEFAULT_LEARNING_RATE = 0.02
 _NO_VALUE = object()
 _FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
 
@@ -146,6 +149,11 @@ class Axis:
         return self.kind in (AxisKind.PROFILE, AxisKind.LINK)
 
     @property
+    def is_of_scripts(self) -> bool:
+        """Whether it means something for a user's script, which is trained as it likes."""
+        return self.kind in (AxisKind.SIZE, AxisKind.PROFILE, AxisKind.LINK)
+
+    @property
     def absent(self) -> Any:
         """What a job has that says nothing of the axis."""
         return self.default if self.unused is None else self.unused
@@ -230,6 +238,10 @@ def _uses_servers(strategy: StrategyFacts, _: int) -> bool:
 def sends(strategy: StrategyFacts, world_size: int) -> bool:
     """Whether anything goes over a network."""
     return strategy.uses_network and (world_size > 1 or strategy.uses_servers)
+
+
+def _has_training_options(strategy: StrategyFacts, _: int) -> bool:
+    return strategy.has_training_options
 
 
 def _time(value: Value) -> str:
@@ -376,6 +388,64 @@ AXES: tuple[Axis, ...] = (
         },
         write=_spoken,
         phrase=lambda value: f"batch split {_spoken(value)}",
+    ),
+    Axis(
+        name="optimizer",
+        kind=AxisKind.SETUP,
+        type=OneOf(Optimizer),
+        title="Optimizer",
+        meaning="how gradients become updates of the weights, for `torch_ddp`",
+        default=Optimizer.SGD,
+        applies=_has_training_options,
+        unused=Optimizer.SGD,
+        usual=Optimizer.SGD.value,
+        phrase=str,
+        choices={
+            "sgd": "stochastic gradient descent with momentum 0.9",
+            "adamw": "Adam with decoupled weight decay, 0.01",
+        },
+    ),
+    Axis(
+        name="learning_rate",
+        kind=AxisKind.SETUP,
+        type=Amount(unit="", noun="number", low=0, is_above_low=True, high=1000),
+        title="Learning rate",
+        meaning="of the optimizer, the same in every step, for `torch_ddp`",
+        default=DEFAULT_LEARNING_RATE,
+        applies=_has_training_options,
+        unused=DEFAULT_LEARNING_RATE,
+        usual=DEFAULT_LEARNING_RATE,
+        phrase=lambda value: f"learning rate {value:.9g}",
+    ),
+    Axis(
+        name="precision",
+        kind=AxisKind.SETUP,
+        type=OneOf(ComputePrecision),
+        title="Precision",
+        meaning="numbers in which the layers are computed, for `torch_ddp`",
+        default=ComputePrecision.FLOAT32,
+        applies=_has_training_options,
+        unused=ComputePrecision.FLOAT32,
+        usual=ComputePrecision.FLOAT32.value,
+        phrase=str,
+        choices={
+            "float32": "single precision",
+            "bfloat16": "bfloat16 where the framework finds it safe; weights, gradients and what "
+            "is exchanged stay float32",
+        },
+    ),
+    Axis(
+        name="gradient_accumulation_steps",
+        kind=AxisKind.SETUP,
+        type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
+        title="Accumulation",
+        meaning="parts of a rank's batch, in turn, whose gradients are exchanged once, for "
+        "`torch_ddp`",
+        default=1,
+        applies=_has_training_options,
+        unused=1,
+        usual=1,
+        phrase=lambda value: f"batches in {count(value)} parts",
     ),
     Axis(
         name="network",

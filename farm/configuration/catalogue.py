@@ -64,6 +64,7 @@ class StrategyFacts:
     uses_servers: bool = False  # parameter servers beside the ranks that train
     uses_replicas: bool = False  # several replicas within a rank
     averages_weights: bool = False  # every so many steps
+    has_training_options: bool = False  # optimizer, learning rate, precision, accumulation
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
 
     @property

@@ -124,11 +124,6 @@ CASE_KEYS: Mapping[str, ScriptKey] = {
     "examples_per_epoch": ScriptKey(meaning="how many examples an epoch has, for its time"),
 }
 TOLD_BY_SCRIPT = ("model", "dataset", "strategy")
-# A script learns of none of them: they would tell jobs apart that are alike.
-_NOT_BESIDE_SCRIPT = (
-    *(*TOLD_BY_SCRIPT, "epochs", "pass", "placement", "batch_split", "server_count"),
-    *("server_placement", "replicas_per_rank", "steps_between_averages"),
-)
 PER_RANK = "per_rank_batch_size"
 # What the ranks of a job fill in beside the values of axes.
 _OF_RANKS = (PER_RANK, "rank", "seed", "data_dir")
@@ -300,18 +295,22 @@ def examples_per_epoch(dataset: str) -> int | None:
     return int(count) if count != dataset and count.isdecimal() else None
 
 
-def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) -> dict[str, object]:
+def as_axes(
+    case: Mapping[str, object], axes: Collection[str], *, others: Collection[str], where: str
+) -> dict[str, object]:
     """Return a case that names a script with the values of axes in its place.
 
-    `axes`: the names of all axes. Each combination of the parameters' values is one model.
+    `axes`: the names of those that mean something for a script; `others`: of the rest, which would
+    tell jobs apart that are alike. Each combination of the parameters' values is one model.
 
     Raises:
         InvalidSpec: a key is of another type or contradicts another, a placeholder is not known, or
             values reach no placeholder.
     """
-    for name in _NOT_BESIDE_SCRIPT:
+    for name in (*others, "epochs"):
         if name in case:
-            raise InvalidSpec(f"{where}{name}", case[name], "nothing beside script")
+            expected = "nothing beside script, which learns of it in [case.parameters] alone"
+            raise InvalidSpec(f"{where}{name}", case[name], expected)
     launcher = case.get("launcher", "torch")
     if not isinstance(launcher, str) or launcher not in LAUNCHERS:
         raise InvalidSpec(f"{where}launcher", launcher, f"one of {', '.join(LAUNCHERS)}")
@@ -319,7 +318,7 @@ def as_axes(case: Mapping[str, object], axes: Collection[str], *, where: str) ->
     words = _read_args(case.get("args", []), where=f"{where}args")
     settings = _read_environment(case.get("environment", {}), where=f"{where}environment")
     used = {name for word in (*settings, *words) for name in _PLACEHOLDER.findall(word)}
-    known = (*(name for name in axes if name not in _NOT_BESIDE_SCRIPT), *_OF_RANKS, *parameters)
+    known = (*axes, *_OF_RANKS, *parameters)
     for name in sorted(used):
         if name not in known:
             expected = f"a placeholder of {', '.join(known)}{did_you_mean(name, known)}"

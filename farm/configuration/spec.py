@@ -74,6 +74,20 @@ class OperatorPlacement(enum.Enum):
     HARD = "hard"  # the CPU, and an error where an operator cannot run there
 
 
+class Optimizer(enum.Enum):
+    """How gradients become updates of the weights."""
+
+    SGD = "sgd"
+    ADAMW = "adamw"
+
+
+class ComputePrecision(enum.Enum):
+    """The numbers in which the layers are computed; weights and gradients are float32."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
 class BatchSplit(enum.Enum):
     """How a global batch is shared among the ranks."""
 

@@ -250,7 +250,9 @@ def _parse_case(case: object, where: str) -> CaseSpec:
         raise InvalidSpec(where, case, "a table")
     refuse_unknown(case, _CASE_FIELDS, where=f"{where}.")
     if "script" in case:
-        case = as_axes(case, [one.name for one in AXES], where=f"{where}.")
+        own = [axis.name for axis in AXES if axis.is_of_scripts]
+        others = [axis.name for axis in AXES if not axis.is_of_scripts]
+        case = as_axes(case, own, others=others, where=f"{where}.")
     elif key := next((key for key in SCRIPT_KEYS if key in case), None):
         raise InvalidSpec(f"{where}.{key}", case[key], "nothing without script")
     if "steps" in case and "epochs" in case:

@@ -107,6 +107,11 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if cell["global_batch_size"] < replica_count:
         expected = f"at least {replica_count}, one example for each replica"
         return InvalidSpec("global_batch_size", cell["global_batch_size"], expected)
+    fewest = cell["global_batch_size"] // replica_count
+    if cell["gradient_accumulation_steps"] > fewest:
+        expected = f"at most {fewest}, the examples of a rank in batch {cell['global_batch_size']}"
+        asked = cell["gradient_accumulation_steps"]
+        return InvalidSpec("gradient_accumulation_steps", asked, expected)
     examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
     if cell["global_batch_size"] > examples_count and not repeat:
         return InvalidSpec(

@@ -5,9 +5,10 @@ Recorded with every result. The optimizer is stochastic gradient descent with mo
 
 from __future__ import annotations
 
+from farm.configuration.axes import DEFAULT_LEARNING_RATE
 from farm.configuration.spec import OperatorPlacement
 
-LEARNING_RATE = 0.02
+LEARNING_RATE = DEFAULT_LEARNING_RATE
 MOMENTUM = 0.9
 EVALUATION_BATCH_SIZE = 500
 

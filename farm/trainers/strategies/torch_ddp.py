@@ -18,6 +18,7 @@ class TorchDdp:
         summary="synchronous, ring all-reduce: PyTorch's DistributedDataParallel; NCCL on GPUs",
         framework="torch",
         chooses_ports=True,
+        has_training_options=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

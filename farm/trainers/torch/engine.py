@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -25,13 +26,13 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from benchfarm.torch_trace import STEP, activities_of, communication_times
-from farm.configuration.spec import TrainingPass
+from farm.configuration.axes import spec_values
+from farm.configuration.spec import ComputePrecision, Optimizer, TrainingPass
 from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import (
     EVALUATION_BATCH_SIZE,
-    LEARNING_RATE,
     MOMENTUM,
     fixed_settings,
 )
@@ -65,7 +66,12 @@ class TorchEngine:
         torch.manual_seed(seat.job.seed)
         self._model = _build(seat).to(device)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.SGD(self._parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+        self._chosen = spec_values(seat.job)
+        self._optimizer = _optimizer(self._parameters, self._chosen)
+        self._part_count = int(cast(int, self._chosen["gradient_accumulation_steps"]))
+        self._precision: AbstractContextManager[object] = _NOTHING
+        if self._chosen["precision"] == ComputePrecision.BFLOAT16.value:
+            self._precision = torch.autocast(device.type, torch.bfloat16)
         self._replica = self._distribute()
         self._doubles_one = not self._is_forward and self._normalises_one_value(seat)
         self._images = torch.from_numpy(seat.data.train.images).to(device)
@@ -83,12 +89,15 @@ class TorchEngine:
     @property
     def settings(self) -> dict[str, object]:
         """What was fixed: optimizer, learning rate, thread pools, placement, device."""
-        return fixed_settings(
+        fixed = fixed_settings(
             intra_op_threads=torch.get_num_threads(),
             inter_op_threads=torch.get_num_interop_threads(),
             placement=self._placement,
             is_on_gpu=self._device.type != "cpu",
         )
+        is_sgd = self._chosen["optimizer"] == Optimizer.SGD.value
+        chosen = {name: self._chosen[name] for name in ("optimizer", "learning_rate")}
+        return {**fixed, **chosen, "momentum": MOMENTUM if is_sgd else None}
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         # Of full steps alone: partial ones are not among the timed steps.
@@ -99,12 +108,7 @@ class TorchEngine:
                 # as in training, where it would count in the moving statistics.
                 self._run(np.zeros(1, np.int32), 0.0, is_training=False)
                 return 0.0
-            scale = self._world_size / examples_count
-            if len(indices) == 1 and self._doubles_one:
-                # PyTorch refuses the variance of one value. That of two equal ones is 0, which is
-                # what TensorFlow takes it for.
-                return self._run(np.repeat(indices, 2), scale / 2) / 2
-            return self._run(indices, scale)
+            return self._run(indices, self._world_size / examples_count)
 
     def prepare_evaluation(self) -> None:
         return  # The weights are the same on every rank.
@@ -117,7 +121,7 @@ class TorchEngine:
             part = slice(first, first + EVALUATION_BATCH_SIZE)
             images = torch.from_numpy(self._test.images[part]).to(self._device)
             labels = torch.from_numpy(self._test.labels[part]).to(self._device)
-            with torch.no_grad():
+            with torch.no_grad(), self._precision:
                 logits = self._model(_floats(images))
                 loss_sum += float(_loss_sum(logits, labels))
                 correct_count += int((logits.argmax(1) == labels).sum())
@@ -197,19 +201,49 @@ class TorchEngine:
 
     def _run(self, indices: IndexArray, scale: float, *, is_training: bool = True) -> float:
         """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
-        chosen = torch.from_numpy(indices).to(self._device)
-        images, labels = _floats(self._images[chosen]), self._labels[chosen]
         if self._is_forward:
+            images, labels = self._examples(indices)
             self._model.eval()
-            with torch.no_grad():
+            with torch.no_grad(), self._precision:
                 return float(_loss_sum(self._model(images), labels))
         if self._model.training != is_training:
             self._model.train(is_training)
         self._optimizer.zero_grad()
-        loss_sum = _loss_sum(self._replica(images), labels, penalties=self._penalties())
-        torch.autograd.backward(loss_sum * scale)
+        # The last batch of an epoch may have fewer examples than parts.
+        *parts, last = np.array_split(indices, min(self._part_count, len(indices)))
+        loss_sum = 0.0
+        for part in parts:
+            with self._replica.no_sync() if self._world_size > 1 else _NOTHING:
+                loss_sum += self._add_gradients(part, scale)
+        loss_sum += self._add_gradients(last, scale)
         self._optimizer.step()
+        return loss_sum
+
+    def _add_gradients(self, indices: IndexArray, scale: float) -> float:
+        """Add the gradients of some examples, times `scale`; return the sum of their losses."""
+        if len(indices) == 1 and self._doubles_one and self._model.training:
+            # PyTorch refuses the variance of one value. That of two equal ones is 0, which is what
+            # TensorFlow takes it for.
+            return self._add_gradients(np.repeat(indices, 2), scale / 2) / 2
+        images, labels = self._examples(indices)
+        with self._precision:
+            logits = self._replica(images)
+        loss_sum = _loss_sum(logits, labels, penalties=self._penalties())
+        torch.autograd.backward(loss_sum * scale)
         return float(loss_sum.detach())
+
+    def _examples(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = torch.from_numpy(indices).to(self._device)
+        return _floats(self._images[chosen]), self._labels[chosen]
+
+
+def _optimizer(
+    parameters: Sequence[torch.nn.Parameter], chosen: Mapping[str, object]
+) -> torch.optim.Optimizer:
+    rate = float(cast(float, chosen["learning_rate"]))
+    if chosen["optimizer"] == Optimizer.ADAMW.value:
+        return torch.optim.AdamW(parameters, lr=rate)
+    return torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM)
 
 
 class _KerasModule(torch.nn.Module):

@@ -88,6 +88,40 @@ def test_momentum_is_that_of_keras() -> None:
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
 
 
+def test_a_batch_in_parts_trains_as_the_whole_one() -> None:
+    whole = build(JOB)
+    parts = build(replace(JOB, axes={"gradient_accumulation_steps": 5}))
+    for count in (64, 64, 3):  # the last has fewer examples than parts
+        losses = [e.step(BATCH[:count], examples_count=count) for e in (whole, parts)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for mine, theirs in zip(parameters(parts), parameters(whole), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+
+
+def test_adamw_is_that_of_its_paper() -> None:
+    # Loshchilov and Hutter 2019, algorithm 2: the first update divides the gradient by its size.
+    engine = build(replace(JOB, axes={"optimizer": "adamw", "learning_rate": 0.001}))
+    before = parameters(engine)
+    engine.step(BATCH, examples_count=64)
+    for old, new, g in zip(before, parameters(engine), gradients(engine), strict=True):
+        expected = old * (1 - 0.001 * 0.01) - 0.001 * g / (np.abs(g) + 1e-8)
+        assert new == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    told = engine.settings
+    assert (told["optimizer"], told["learning_rate"], told["momentum"]) == ("adamw", 0.001, None)
+
+
+def test_bfloat16_computes_in_fewer_bits_and_keeps_weights_and_gradients_whole() -> None:
+    import torch
+
+    exact, fewer = build(JOB), build(replace(JOB, axes={"precision": "bfloat16"}))
+    losses = [engine.step(BATCH, examples_count=64) for engine in (exact, fewer)]
+    assert losses[1] != losses[0]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    assert {p.dtype for p in fewer._model.parameters()} == {torch.float32}
+    assert {g.dtype for g in gradients(fewer)} == {np.dtype(np.float32)}
+    assert fewer.gradient_bytes == exact.gradient_bytes
+
+
 def test_a_rank_without_examples_computes_and_changes_nothing() -> None:
     engine = build(replace(JOB, model="small_cnn"))
     before = engine.weight_sums()

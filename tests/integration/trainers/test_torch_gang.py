@@ -97,6 +97,19 @@ def test_two_ranks_train_as_one_does_and_send_what_a_ring_must(tmp_path: Path) -
     assert both[1].val_accuracy_ratio is None
 
 
+def test_a_batch_in_parts_is_exchanged_once(tmp_path: Path) -> None:
+    job = replace(PAIR, model="mlp")
+    (tmp_path / "whole").mkdir()
+    with gang(job, tmp_path / "whole") as trainers:
+        whole = results(trainers)
+    with gang(replace(job, axes={"gradient_accumulation_steps": 4}), tmp_path) as trainers:
+        parts = results(trainers)
+    for mine, theirs in zip(parts, whole, strict=True):
+        for key in ("weights_sum", "weights_square_sum"):
+            assert mine.details[key] == pytest.approx(theirs.details[key], rel=1e-5)
+        assert mine.payload_tx_bytes == pytest.approx(theirs.payload_tx_bytes, rel=0.02)
+
+
 def test_epochs_have_a_last_step_smaller_than_the_gang(tmp_path: Path) -> None:
     # 1437 = 4 * 359 + 1: the last step of each epoch has one example, and rank 1 has none.
     job = replace(PAIR, steps=None, epochs=2, global_batch_size=359)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from farm.cells.axes import axes_of, places_of
 from farm.cells.configuration import CellConfiguration, configuration_of
-from farm.configuration.axes import AXES
 from farm.configuration.scripts import as_axes
 from farm.configuration.spec import JobSpec
 from farm.values.codec import to_json
@@ -19,7 +18,7 @@ _ARGS = ["--lr", "{lr}", "--hidden", "{hidden}"]
 
 def cells(parameters: dict[str, list[object]]) -> list[CellConfiguration]:
     case = {"script": "train.py", "args": _ARGS, "parameters": parameters}
-    read = as_axes(case, [axis.name for axis in AXES], where="")
+    read = as_axes(case, [], others=[], where="")
     models = read["model"]
     assert isinstance(models, list)
     specs = [factories.job_spec(**{**read, "model": model}) for model in models]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farm.configuration.axes import AXES, Axis
 from farm.configuration.scripts import (
     bundle_of,
     examples_per_epoch,
@@ -68,6 +69,16 @@ def test_each_combination_of_parameters_is_a_model_of_its_own() -> None:
         ("256", "0.5"),
         ("256", "1e-3"),
     }
+
+
+@pytest.mark.parametrize("axis", [a for a in AXES if not a.is_of_scripts], ids=lambda a: a.name)
+def test_a_script_learns_of_no_axis_of_the_farms_own_training(axis: Axis) -> None:
+    assert f"case[0].{axis.name}: expected " in refusal(**{axis.name: axis.default or "x"})
+
+
+def test_a_parameter_may_be_called_as_such_an_axis() -> None:
+    [job] = jobs(args="--lr {learning_rate}", parameters={"learning_rate": [0.5]})
+    assert words_of(job.model, {"learning_rate": "0.02"}) == ["--lr", "0.5"]
 
 
 def test_people_read_the_command_with_its_parameters_filled_in() -> None:

@@ -51,6 +51,7 @@ CATALOGUE = Catalogue(
         "ring": strategy("ring", min_world_size=2),
         "servers": strategy("servers", uses_servers=True),
         "replicas": strategy("replicas", max_world_size=1, uses_replicas=True),
+        "torch": strategy("torch", has_training_options=True),
         "averaging": strategy(
             "averaging", min_world_size=2, is_synchronous=False, averages_weights=True
         ),
@@ -432,7 +433,7 @@ IMPOSSIBLE = {
     "an unknown data set": ({"dataset": "zzz"}, "dataset: expected one of digits, got 'zzz'"),
     "an unknown strategy": (
         {"strategy": "rings"},
-        "strategy: expected one of single, pair, ring, servers, replicas, averaging "
+        "strategy: expected one of single, pair, ring, servers, replicas, torch, averaging "
         "(did you mean 'ring'?), got 'rings'",
     ),
 }
@@ -571,6 +572,11 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
         (
             {"strategy": "replicas", "replicas_per_rank": 4, "global_batch_size": 3},
             "case[0].global_batch_size: expected at least 4, one example for each replica, got 3",
+        ),
+        (
+            {"strategy": "torch", "global_batch_size": 9, "gradient_accumulation_steps": 10},
+            "case[0].gradient_accumulation_steps: expected at most 9, the examples of a rank in "
+            "batch 9, got 10",
         ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),

@@ -707,7 +707,7 @@ ERROR = "an error: accuracy = 1 - it"
             for column in ("wall_clock_s", "wall clock [h]", "time_to_train", "wall_s")
         ),
         ("convergence time (s)", TARGET),
-        ("gradient_accumulation_steps", "steps of a gradient accumulation"),
+        ("grad_accum_steps", "steps of a gradient accumulation"),
         ("link (Gbit/s)", "a bandwidth"),
         ("forward_time_ms", "a part of the work"),
         ("per_device_train_batch_size", "a batch of one device"),
@@ -720,7 +720,7 @@ def test_a_hint_goes_by_quantity_unit_and_of_what_it_is(column: str, meant: str)
 @pytest.mark.parametrize(
     "column",
     [
-        *("learning_rate", "price_usd", "gpu_memory_mb", "notes", "price_per_hour", "comment"),
+        *("momentum", "price_usd", "gpu_memory_mb", "notes", "price_per_hour", "comment"),
         *("memory_mbytes", "gpu_mem_gbytes", "model_size_mbytes", "gradient_mbytes"),
         *("sent_mbytes_per_step", "net_tx_mbit_per_s", "net_rx_mbit_per_s", "allreduce_gbit_per_s"),
         *("accuracy drop (%)", "accuracy gap", "top5_accuracy", "accuracy_std", "accuracy after 5"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from farm.configuration.axes import FURTHER_AXES
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.importers.table import COLUMNS, REQUIRED, read_table
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, ColumnSource
@@ -16,8 +17,9 @@ def test_an_import_takes_an_empty_cell_for_what_its_column_declares() -> None:
     stored["`forward_backward`"] = TrainingPass.FORWARD_BACKWARD.value
     imported = [column for column in MEASUREMENT_TABLE if column.is_imported]
     assert [column.name for column in imported if column.if_empty == "refused"] == [*REQUIRED]
+    further = {axis.field for axis in FURTHER_AXES}  # whose default is that of jobs, too
     for column in imported:
-        if column.name not in (*REQUIRED, "time_per_epoch_s"):
+        if column.name not in (*REQUIRED, "time_per_epoch_s", *further):
             # What is not stored is known where it is read, such as one copy in a rank.
             assert getattr(read, column.stored) == stored.get(column.if_empty), column.name
 
@@ -28,7 +30,8 @@ def test_every_column_is_stored_under_its_name() -> None:
     for column in MEASUREMENT_TABLE:
         if column.source is not ColumnSource.QUANTITY:  # which may be among the details
             known = asked if column.source is ColumnSource.SPEC else stored
-            assert column.stored in known, column.name
+            is_among_axes = column.stored in {axis.field for axis in FURTHER_AXES}
+            assert column.stored in known or is_among_axes, column.name
 
 
 def test_an_import_reads_what_is_declared_as_imported() -> None:
