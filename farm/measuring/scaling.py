@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from farm.configuration.axes import AXES, AxisKind
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
 from farm.measuring.noise import disturbance_of_row, undisturbed_first
 from farm.statistics.means import weighted_median
@@ -51,7 +52,7 @@ class Workload:
 
 
 # How one machine was set up, where rows have these columns.
-_SET_UP = ("placement", "replicas_per_rank")
+_SET_UP = tuple(axis.field for axis in AXES if axis.kind is AxisKind.SETUP)
 Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
 
 

@@ -16,12 +16,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Integer, Row, Select, case, cast, extract, func, or_, select
 from sqlalchemy.orm import Session
 
+from farm.configuration.axes import AXES, AxisKind
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import QUANTITIES
 from farm.store.dashboard import measurement_stamp
 from farm.store.measurements.repetitions import BY_CELL
-from farm.store.result_tables import MeasurementRow, quantity_column
+from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
 from farm.store.tables import AttemptRow, JobRow
 
 _UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
@@ -188,8 +189,7 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             MeasurementRow.flags,
             MeasurementRow.strategy,
             MeasurementRow.world_size,
-            MeasurementRow.placement,
-            MeasurementRow.replicas_per_rank,
+            *(axis_column(axis).label(axis.field) for axis in AXES if axis.kind is AxisKind.SETUP),
             MeasurementRow.global_batch_size,
             MeasurementRow.instance_type,
             MeasurementRow.gradient_bytes,

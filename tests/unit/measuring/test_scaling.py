@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from farm.configuration.axes import AXES, Axis, AxisKind
 from farm.measuring.scaling import baselines, efficiency
 from farm.store.result_tables import MeasurementRow
+
+SET_UPS = [axis for axis in AXES if axis.kind is AxisKind.SETUP]
 
 
 def _row(world_size: int, throughput: float | None, **changes: Any) -> MeasurementRow:
@@ -45,6 +49,18 @@ def test_one_machine_set_up_in_several_ways_is_several(
     slow, fast = values
     rows = [_row(1, 100.0, **{column: slow}), _row(1, 100.0, **{column: slow})]
     known = baselines([*rows, _row(1, 200.0, **{column: fast})])
+    assert efficiency(_row(2, 200.0), known) == 0.5
+
+
+@pytest.mark.parametrize(
+    "axis", [a for a in AXES if a.kind is AxisKind.SETUP], ids=lambda a: a.name
+)
+def test_every_axis_of_a_set_up_is_a_way_of_its_own(axis: Axis) -> None:
+    def one(way: object, throughput: float) -> Any:
+        columns = {**vars(_row(1, throughput)), "flags": [], axis.field: way}
+        return SimpleNamespace(**columns, framework=None)
+
+    known = baselines([one("slow", 100.0), one("slow", 100.0), one("fast", 200.0)])
     assert efficiency(_row(2, 200.0), known) == 0.5
 
 
