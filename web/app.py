@@ -14,7 +14,7 @@ from flask.sessions import SecureCookieSessionInterface
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
-from farm.configuration.axes import spec_values
+from farm.configuration.axes import BY_NAME, spec_values
 from farm.configuration.scripts import workload_text
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import STEP_TIME_NOTE
@@ -85,6 +85,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(admission.csrf_token)
     app.add_template_global(workload_text)
+    app.add_template_global(_axis_title, "axis_title")
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):
         app.register_blueprint(blueprint)
@@ -141,6 +142,10 @@ def shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
         "active": active,
     }
     return [(name, 100 * jobs / total) for name, jobs in parts.items() if jobs]
+
+
+def _axis_title(name: str) -> str:
+    return BY_NAME[name].title
 
 
 def _add_filters(app: Flask) -> None:

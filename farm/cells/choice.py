@@ -100,10 +100,10 @@ METRICS: tuple[CellMetric, ...] = (STEP_TIME, *COLUMNS, _INTERVAL)
 
 # Columns of the table of cells by which it is put in order.
 SORTS: Mapping[str, Callable[[CellLine], Value]] = {
-    "batch": lambda c: c.configuration["global_batch_size"],
+    "global_batch_size": lambda c: c.configuration["global_batch_size"],
     "strategy": lambda c: c.configuration["strategy"],
-    "agents": lambda c: c.configuration["world_size"],
-    "repetitions": lambda c: len(c.repetitions),
+    "world_size": lambda c: c.configuration["world_size"],
+    "run_count": lambda c: c.run_count,
     "epoch": lambda c: c.time_per_epoch_s,
     "state": lambda c: c.state.value,
     **{metric.name: metric.read for metric in METRICS},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import click
 
@@ -15,7 +14,7 @@ from farm.cli.output import Column, print_table, table_width, terminal_width
 from farm.configuration.axes import BY_NAME, Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.noise import disturbed_by
-from farm.text.display import MISSING, between, count, duration, in_text, plus_minus
+from farm.text.display import MISSING, between, duration, in_text, plus_minus
 from farm.text.nouns import counted
 
 _FINGERPRINT_SHOWN = 8
@@ -101,9 +100,13 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
     """Return columns and rows, with a column in front for whatever else tells cells apart."""
     columns = [
         *distinctions(lines),
-        (Column("batch", is_right=True), [count(_axis(line, 0)) for line in lines]),
-        (Column("strategy"), [str(_axis(line, 1)) for line in lines]),
-        (Column("world size", is_right=True), [count(_axis(line, 2)) for line in lines]),
+        *(
+            (
+                Column(in_text(axis.title), is_right=axis.is_number),
+                [_text(axis, axis.value_of(line.configuration)) for line in lines],
+            )
+            for axis in _IN_COLUMNS
+        ),
         (Column("runs", is_right=True), [_runs(line) for line in lines]),
         (Column("step time", is_right=True), [_step_time(line) for line in lines]),
         *(
@@ -136,10 +139,6 @@ def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
 
 def _text(axis: Axis, value: Value) -> str:
     return MISSING if value is None and not axis.is_number else axis.text(value)
-
-
-def _axis(line: CellLine, place: int) -> Any:
-    return _IN_COLUMNS[place].value_of(line.configuration)
 
 
 def _written(metric: CellMetric, lines: Iterable[CellLine]) -> list[str]:

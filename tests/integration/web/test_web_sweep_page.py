@@ -148,11 +148,11 @@ def test_cells_are_put_in_order_by_the_columns(client: FlaskClient, engine: sa.E
     def sizes(query: str) -> list[str]:
         page = page_of(client, f"/sweeps/{sweep_id}?{query}")
         rows = _part(page, 'id="cells"', 'id="results"')
-        return re.findall(r'data-label="Agents" class="n">(\d+)', rows)
+        return re.findall(r'data-label="World size" class="n">(\d+)', rows)
 
     assert sizes("") == ["1", "2", "4", "1", "2", "4"]
     assert sizes("sort=step_time") == ["4", "2", "4", "1", "2", "1"]
-    assert sizes("sort=-agents")[:2] == ["4", "4"]
+    assert sizes("sort=-world_size")[:2] == ["4", "4"]
     page = page_of(client, f"/sweeps/{sweep_id}?sort=step_time")
     assert 'aria-sort="ascending"' in page
     assert "sort=-step_time" in page  # the second look turns it round
