@@ -14,7 +14,7 @@ from flask.sessions import SecureCookieSessionInterface
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
-from farm.configuration.axes import BY_NAME, spec_values
+from farm.configuration.axes import BY_NAME, PROFILE_AXES, spec_values
 from farm.configuration.scripts import workload_text
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import STEP_TIME_NOTE
@@ -86,6 +86,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     app.add_template_global(admission.csrf_token)
     app.add_template_global(workload_text)
     app.add_template_global(_axis_title, "axis_title")
+    app.jinja_env.globals["network_axes"] = PROFILE_AXES
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):
         app.register_blueprint(blueprint)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from werkzeug.datastructures import MultiDict
 
+from farm.configuration.axes import Axis
 from farm.errors import InvalidSpec
+from farm.values.fields import Amount
 from web import received
 
 T = TypeVar("T")
@@ -134,6 +137,20 @@ def number(
         schema,
         lambda args: received.number(args, name, low=low, high=high, default=None),
     )
+
+
+def of_axis(axis: Axis) -> Parameter[float | None]:
+    """Declare an axis of the network, in the unit of its name; None: as where nobody changes it."""
+    kind = axis.type
+    assert isinstance(kind, Amount)
+    read = functools.partial(
+        received.number, name=axis.name, low=kind.low, high=kind.high, default=None
+    )
+    most = "exclusiveMaximum" if kind.is_below_high else "maximum"
+    schema = {"type": "number", "minimum": kind.low, most: kind.high}
+    if axis.absent is not None:
+        schema["default"] = axis.absent
+    return Parameter(axis.name, f"{axis.meaning[0].upper()}{axis.meaning[1:]}.", schema, read)
 
 
 def numbers(name: str, meaning: str, *, low: float, high: float) -> Parameter[tuple[float, ...]]:

@@ -35,6 +35,7 @@ from farm.configuration.spec import (
     ServerPlacement,
     TrainingPass,
 )
+from farm.errors import InvalidSpec
 from farm.text.display import bit_rate, count, duration, percent
 from farm.values.fields import Amount, Name, OneOf, Type, Whole, canonical
 
@@ -248,7 +249,7 @@ def _time(value: Value) -> str:
     return duration(cast(float, value))
 
 
-_DELAY = Amount(
+DELAY = Amount(
     unit="ms",
     noun="number of milliseconds",
     per_base=1000,
@@ -480,7 +481,7 @@ AXES: tuple[Axis, ...] = (
         name="one_way_delay_ms",
         field="one_way_delay_s",
         kind=AxisKind.PROFILE,
-        type=_DELAY,
+        type=DELAY,
         title="Delay",
         meaning="delay added to every packet that a rank sends",
         default=0.0,
@@ -491,7 +492,7 @@ AXES: tuple[Axis, ...] = (
         name="jitter_ms",
         field="jitter_s",
         kind=AxisKind.PROFILE,
-        type=_DELAY,
+        type=DELAY,
         title="Jitter",
         meaning="variation of the delay, at most the delay",
         default=0.0,
@@ -567,6 +568,34 @@ def spec_values(job: JobSpec) -> dict[str, Value]:
         else {axis.field: getattr(job.network, axis.field) for axis in PROFILE_AXES}
     )
     return values_of({**fields, "network": network, "axes": job.axes})
+
+
+def profile_fields(values: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return the network's axes by field, in base units, from numbers by name in its unit.
+
+    What is not there is as on a network that nobody changes.
+
+    Raises:
+        InvalidSpec: names the axis that is out of range, or does not fit another.
+    """
+    given = {axis: values.get(axis.name) for axis in PROFILE_AXES}
+    found: dict[str, Any] = {
+        axis.field: axis.absent if value is None else axis.type.read(value, axis.name)
+        for axis, value in given.items()
+    }
+    if found["jitter_s"] > found["one_way_delay_s"]:
+        raise InvalidSpec("jitter_ms", values["jitter_ms"], "at most one_way_delay_ms")
+    return found
+
+
+def profile_numbers(source: object) -> dict[str, float]:
+    """Return what has the network's axes as attributes as numbers by name, without the usual."""
+    found = {axis: getattr(source, axis.field) for axis in PROFILE_AXES}
+    return {
+        axis.name: float(axis.address(value))
+        for axis, value in found.items()
+        if value is not None and value != axis.absent
+    }
 
 
 def job_fields(values: Mapping[str, Any]) -> dict[str, Any]:

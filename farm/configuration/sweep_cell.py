@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import AXES, BY_FIELD, AxisKind, Value, job_fields, values_of
+from farm.configuration.axes import AXES, BY_FIELD, BY_NAME, AxisKind, Value, job_fields, values_of
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.model_files import file_of
 from farm.configuration.scripts import PER_RANK, names_per_rank_batch, script_of
@@ -23,6 +23,7 @@ from farm.text.display import exact_milliseconds
 from farm.values.fields import did_you_mean
 
 MAX_SERVERS = 1024
+_BANDWIDTH = BY_NAME["bandwidth_mbit_per_s"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,18 +189,18 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
     if network.jitter_s > network.one_way_delay_s:
         # A packet cannot arrive before it was sent, so the mean would not be what was asked for.
         expected = f"at most one_way_delay_ms, {exact_milliseconds(network.one_way_delay_s)}"
-        return InvalidSpec("jitter_ms", network.jitter_s * 1000, expected)
+        return _refusal("jitter_ms", network, expected)
     bandwidth = network.bandwidth_bytes_per_s
     if bandwidth is not None and bandwidth < LEAST_BANDWIDTH_BYTES_PER_S:
-        expected = f"at least {_mbit_per_s(LEAST_BANDWIDTH_BYTES_PER_S)}, a packet a second"
-        return InvalidSpec("bandwidth_mbit_per_s", _mbit_per_s(bandwidth), expected)
+        expected = f"at least {_BANDWIDTH.address(LEAST_BANDWIDTH_BYTES_PER_S)}, a packet a second"
+        return _refusal("bandwidth_mbit_per_s", network, expected)
     if cell.emulator == VDE_LINK:
         return _problem_of_lab_link(network)
     if cell.emulator != TCP_PROXY:
         return None
     if network.packet_loss_ratio:
         expected = f"0 for the emulator '{TCP_PROXY}', which cannot lose packets"
-        return InvalidSpec("packet_loss_percent", network.packet_loss_ratio * 100, expected)
+        return _refusal("packet_loss_percent", network, expected)
     if facts.chooses_ports:
         expected = f"one that shapes every port, for strategy '{facts.name}'"
         return InvalidSpec("emulator", cell.emulator, expected)
@@ -210,16 +211,17 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
     return None
 
 
+def _refusal(name: str, network: NetworkProfile, expected: str) -> InvalidSpec:
+    axis = BY_NAME[name]
+    return InvalidSpec(name, float(axis.address(getattr(network, axis.field))), expected)
+
+
 def _problem_of_lab_link(network: NetworkProfile) -> InvalidSpec | None:
     if network.jitter_s:
         expected = f"0 for the emulator '{VDE_LINK}'"
-        return InvalidSpec("jitter_ms", network.jitter_s * 1000, expected)
+        return _refusal("jitter_ms", network, expected)
     bandwidth, most = network.bandwidth_bytes_per_s, MAX_LAB_BANDWIDTH_BYTES_PER_S
     if bandwidth is not None and bandwidth > most:
-        expected = f"at most {_mbit_per_s(most):g} for the emulator '{VDE_LINK}'"
-        return InvalidSpec("bandwidth_mbit_per_s", _mbit_per_s(bandwidth), expected)
+        expected = f"at most {_BANDWIDTH.address(most)} for the emulator '{VDE_LINK}'"
+        return _refusal("bandwidth_mbit_per_s", network, expected)
     return None
-
-
-def _mbit_per_s(bytes_per_s: float) -> float:
-    return bytes_per_s * 8 / 1e6

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from farm.configuration.axes import profile_numbers
 from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.kept.memory import Memory
@@ -58,20 +59,13 @@ class Advice:
     def address(self) -> dict[str, str]:
         """The query of the page that answers the same question with all options."""
         asked = self.question
-        bandwidth = asked.bandwidth_bytes_per_s
-        numbers = {
-            "one_way_delay_ms": asked.one_way_delay_s * 1000,
-            "jitter_ms": asked.jitter_s * 1000,
-            "bandwidth_mbit_per_s": 0.0 if bandwidth is None else bandwidth * 8e-6,
-            "packet_loss_percent": asked.packet_loss_ratio * 100,
-        }
         return {
             "origin": asked.origin,
             **({"model": asked.model} if asked.model else {}),
             **({"dataset": asked.dataset} if asked.dataset else {}),
             "pass": asked.training_pass.value,
             "global_batch_size": str(asked.global_batch_size),
-            **{name: f"{value:.9g}" for name, value in numbers.items() if value},
+            **{name: f"{value:.9g}" for name, value in profile_numbers(asked).items()},
         }
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flask import request
 from werkzeug.datastructures import MultiDict
 
+from farm.configuration.axes import PROFILE_AXES, profile_fields
 from farm.configuration.spec import (
     LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
-    MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,
     MAX_WORLD_SIZE,
     TrainingPass,
@@ -20,10 +22,9 @@ from web import parameters
 from web.advice import prices as question_prices
 from web.advice.prices import FIELD, PRICES
 from web.backend import now
-from web.parameters import Given
+from web.parameters import Given, Parameter
 
 _MOST_CHARACTERS = 200
-_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _TICKED = frozenset({"strategy", "instance_types", "network"})  # of which a form may tick several
 
 _ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
@@ -36,16 +37,7 @@ _PASS = parameters.one_of("pass", "`forward_backward` by default.", TrainingPass
 _BATCH_SIZE = parameters.required_whole(
     "global_batch_size", "Examples in one step of the whole gang.", high=MAX_GLOBAL_BATCH_SIZE
 )
-_DELAY = parameters.amount(
-    "one_way_delay_ms", "Between two machines.", high=MAX_ONE_WAY_DELAY_S * 1000
-)
-_JITTER = parameters.amount(
-    "jitter_ms", "By which the delay varies; at most the delay.", high=MAX_ONE_WAY_DELAY_S * 1000
-)
-_BANDWIDTH = parameters.number(
-    "bandwidth_mbit_per_s", "Between two machines; not limited by default.", low=1e-3, high=1e6
-)
-_LOSS = parameters.amount("packet_loss_percent", "Of the packets between two.", high=99.9999)
+_NETWORK_AXES = tuple(parameters.of_axis(axis) for axis in PROFILE_AXES)
 _EPOCHS = parameters.whole("epochs", "How long the training is; 1 by default.", high=MAX_STEPS)
 _TARGET = parameters.number(
     "target_accuracy",
@@ -66,24 +58,20 @@ _BUDGET = parameters.number("budget_usd", "The most it may cost.", low=0.0, high
 _DEADLINE = parameters.number("deadline_s", "The longest it may take.", low=0.0, high=LARGEST)
 _ACCURACY = parameters.number("min_accuracy", "A ratio it must reach.", low=0.0, high=1.0)
 _MACHINES = parameters.whole("machines", "How many are at hand.", high=MAX_WORLD_SIZE)
-QUESTION = (
-    *(
-        _ORIGIN,
-        _MODEL,
-        _DATASET,
-        _SCRIPT,
-        _SCRIPT_SHA256,
-        _PARAMETER,
-        _PASS,
-        _BATCH_SIZE,
-        _DELAY,
-        _JITTER,
-        _BANDWIDTH,
-        _LOSS,
-    ),
+QUESTION: tuple[Parameter[Any], ...] = (
+    *(_ORIGIN, _MODEL, _DATASET, _SCRIPT, _SCRIPT_SHA256, _PARAMETER, _PASS, _BATCH_SIZE),
+    *_NETWORK_AXES,
     *(_EPOCHS, _TARGET, _STRATEGY, _WORLD_SIZES, _INSTANCE_TYPES, _NETWORK),
 )
-OBJECTIVE = (_ALPHA, _BETA, _BUDGET, _DEADLINE, _ACCURACY, _MACHINES, PRICES)
+OBJECTIVE: tuple[Parameter[Any], ...] = (
+    _ALPHA,
+    _BETA,
+    _BUDGET,
+    _DEADLINE,
+    _ACCURACY,
+    _MACHINES,
+    PRICES,
+)
 QUERY = (*QUESTION, *OBJECTIVE)
 
 
@@ -93,7 +81,6 @@ def read_question(given: Given) -> Question:
     Raises:
         InvalidSpec: names the parameter that does not fit beside another.
     """
-    bandwidth = given[_BANDWIDTH]
     return Question(
         origin=given[_ORIGIN] or "farm",
         model=given[_MODEL],
@@ -103,12 +90,7 @@ def read_question(given: Given) -> Question:
         script_parameters=given[_PARAMETER],
         training_pass=given[_PASS] or TrainingPass.FORWARD_BACKWARD,
         global_batch_size=given[_BATCH_SIZE],
-        one_way_delay_s=given[_DELAY] / 1000,
-        jitter_s=_jitter_s(given),
-        bandwidth_bytes_per_s=(
-            None if bandwidth is None else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S
-        ),
-        packet_loss_ratio=given[_LOSS] / 100,
+        **profile_fields({parameter.name: given[parameter] for parameter in _NETWORK_AXES}),
         epochs=_epochs(given),
         target_accuracy_ratio=given[_TARGET],
         strategies=given[_STRATEGY],
@@ -116,13 +98,6 @@ def read_question(given: Given) -> Question:
         instance_types=given[_INSTANCE_TYPES],
         networks=given[_NETWORK],
     )
-
-
-def _jitter_s(given: Given) -> float:
-    jitter_ms = given[_JITTER]
-    if jitter_ms > given[_DELAY]:
-        raise InvalidSpec("jitter_ms", jitter_ms, "at most one_way_delay_ms")
-    return jitter_ms / 1000
 
 
 def _epochs(given: Given) -> int:

@@ -11,6 +11,7 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
+from farm.configuration.axes import DELAY
 from farm.configuration.spec import (
     LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
@@ -127,7 +128,7 @@ def _task(given: Given) -> Task:
         strategies=given[_STRATEGY],
         world_sizes=given[_WORLD_SIZES],
         global_batch_sizes=given[_BATCH_SIZES],
-        one_way_delays_s=tuple(delay_ms / 1000 for delay_ms in given[_DELAYS]),
+        one_way_delays_s=tuple(DELAY.read(value, _DELAYS.name) for value in given[_DELAYS]),
         instance_types=given[_INSTANCE_TYPES],
     )
     named = math.prod(max(1, len(axis)) for axis in dataclasses.astuple(axes))

@@ -14,10 +14,10 @@ from farm.cli.advice.questions import SCRIPT_OPTIONS, prices_of, script_asked
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
+from farm.configuration.axes import DELAY
 from farm.configuration.spec import (
     LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
-    MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,
     MAX_WORLD_SIZE,
 )
@@ -149,15 +149,13 @@ def _task(
     from farm.recommend.plans.planning import Task
 
     types: str | None = choice["instance_types"]
-    most_ms = MAX_ONE_WAY_DELAY_S * 1000
-    delays_ms = _milliseconds("--one-way-delays-ms", choice["one_way_delays_ms"])
-    if not all(0 <= delay_ms <= most_ms for delay_ms in delays_ms):
-        raise InvalidSpec("--one-way-delays-ms", delays_ms, f"numbers from 0 to {most_ms:g}")
+    name = "--one-way-delays-ms"
+    delays_ms = _milliseconds(name, choice["one_way_delays_ms"])
     axes = Axes(
         strategies=choice["strategies"],
         world_sizes=_counts(choice, "world_sizes", most=MAX_WORLD_SIZE),
         global_batch_sizes=_counts(choice, "global_batch_sizes", most=MAX_GLOBAL_BATCH_SIZE),
-        one_way_delays_s=tuple(delay_ms / 1000 for delay_ms in delays_ms),
+        one_way_delays_s=tuple(DELAY.read(delay_ms, name) for delay_ms in delays_ms),
         instance_types=tuple(part.strip() for part in types.split(",")) if types else (),
     )
     until: float | None = choice["until_regret"]

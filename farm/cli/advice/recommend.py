@@ -18,7 +18,7 @@ from farm.cli.advice.questions import (
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Count, Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
-from farm.configuration.axes import MAX_BANDWIDTH_MBIT_PER_S, MIN_BANDWIDTH_MBIT_PER_S
+from farm.configuration.axes import PROFILE_AXES, Axis, profile_fields
 from farm.configuration.spec import (
     LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
@@ -40,12 +40,11 @@ from farm.recommend.service import recommend as ask
 from farm.store.engine import reading
 from farm.text import display
 from farm.text.nouns import counted
+from farm.values.fields import Amount
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MOST_SHOWN = 20
-_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
-_BANDWIDTH = Real(MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S)
 _COLUMNS = (
     Column("strategy"),
     Column("world size", is_right=True),
@@ -69,6 +68,19 @@ _DISTINCTIONS: tuple[tuple[str, Callable[[Option], str]], ...] = (
 )
 
 
+def _network_option(axis: Axis) -> Callable[[_F], _F]:
+    kind = axis.type
+    assert isinstance(kind, Amount)
+    is_said = axis.absent is not None
+    return click.option(
+        f"--{axis.name.replace('_', '-')}",
+        default=axis.absent if is_said else None,
+        show_default=is_said,
+        type=Real(kind.low, kind.high, max_open=kind.is_below_high),
+        help=f"{axis.meaning[0].upper()}{axis.meaning[1:]}.",
+    )
+
+
 def _question_options(command: _F) -> _F:
     options = (
         click.option("--model", help="May be left out where the origin has one workload."),
@@ -82,10 +94,7 @@ def _question_options(command: _F) -> _F:
             show_default=True,
         ),
         click.option("--global-batch-size", required=True, type=Count(1, MAX_GLOBAL_BATCH_SIZE)),
-        click.option("--one-way-delay-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
-        click.option("--jitter-ms", default=0.0, show_default=True, type=Real(0, 1e4)),
-        click.option("--bandwidth-mbit-per-s", type=_BANDWIDTH),
-        click.option("--packet-loss-percent", default=0.0, show_default=True, type=Real(0, 99)),
+        *map(_network_option, PROFILE_AXES),
         click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
         click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
         click.option(
@@ -203,10 +212,6 @@ def _name(option: Option, by: ToldApart) -> str:
 def _question(
     *,
     training_pass: str,
-    one_way_delay_ms: float,
-    jitter_ms: float,
-    bandwidth_mbit_per_s: float | None,
-    packet_loss_percent: float,
     world_sizes: str | None,
     instance_types: str | None,
     epochs: int | None,
@@ -215,17 +220,16 @@ def _question(
 ) -> Question:
     if epochs is not None and target_accuracy is not None:
         raise click.UsageError("--epochs and --target-accuracy exclude each other")
-    if jitter_ms > one_way_delay_ms:
-        raise InvalidSpec("--jitter-ms", jitter_ms, "at most --one-way-delay-ms")
-    bandwidth = bandwidth_mbit_per_s
+    network = {axis.name: others.pop(axis.name) for axis in PROFILE_AXES}
+    try:
+        profile = profile_fields(network)
+    except InvalidSpec as error:
+        option = f"--{error.field.replace('_', '-')}"
+        expected = error.expected.replace("one_way_delay_ms", "--one-way-delay-ms")
+        raise InvalidSpec(option, error.value, expected) from None
     return Question(
         training_pass=TrainingPass(training_pass),
-        one_way_delay_s=one_way_delay_ms / 1000,
-        jitter_s=jitter_ms / 1000,
-        bandwidth_bytes_per_s=None
-        if bandwidth is None
-        else bandwidth * _BYTES_PER_S_IN_ONE_MBIT_PER_S,
-        packet_loss_ratio=packet_loss_percent / 100,
+        **profile,
         world_sizes=()
         if world_sizes is None
         else whole_numbers("--world-sizes", world_sizes, most=MAX_WORLD_SIZE, example="2,3,4"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.configuration.axes import SETUP_AXES
+from farm.configuration.axes import SETUP_AXES, profile_numbers
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
 from farm.recommend.configuration import Configuration
@@ -15,7 +15,6 @@ from farm.recommend.plans.planner import MeasurementPlan
 from farm.text.nouns import counted
 from farm.text.toml_text import string_text, value_text
 
-_BYTES_PER_S_IN_ONE_MBIT_PER_S = 125_000
 _UNNAMED = "unnamed"
 _OWN = "farm"  # the origin of what this farm has measured
 
@@ -73,7 +72,6 @@ def case(
     `facts`: of its strategy, None where it is not registered here.
     """
     c = configuration
-    bandwidth = c.bandwidth_bytes_per_s
     emulator = (c.network or "").rpartition("+")[2]
     fields: dict[str, object] = {
         "model": c.model or _UNNAMED,
@@ -89,11 +87,7 @@ def case(
         **_unsaid(c, facts),
         **layout_axes(c.placement),
         "network": _network(c, form),
-        # Rounded to a billionth, or 0.00397 s would be written as 3.9699999999999998 ms.
-        "one_way_delay_ms": round(c.one_way_delay_s * 1000, 9),
-        "jitter_ms": round(c.jitter_s * 1000, 9),
-        "packet_loss_percent": round(c.packet_loss_ratio * 100, 9),
-        "bandwidth_mbit_per_s": bandwidth and bandwidth / _BYTES_PER_S_IN_ONE_MBIT_PER_S,
+        **profile_numbers(c),
         "pass": None if c.training_pass is TrainingPass.FORWARD_BACKWARD else c.training_pass.value,
         "emulator": emulator if emulator in EMULATORS else None,
         "labels": c.instance_type and {"instance_type": c.instance_type},

@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_refused_by_name(farm: FarmCommand) -> None:
     refused = farm.refusal("plan", "--global-batch-sizes", 20 * "9", status=2)
     assert "--global-batch-sizes: expected whole numbers from 1 to 100000000" in refused
     refused = farm.refusal("plan", "--one-way-delays-ms", "0,-1", status=2)
-    assert "--one-way-delays-ms: expected numbers from 0 to 10000" in refused
+    assert "--one-way-delays-ms: expected a number of milliseconds from 0 to 10000" in refused
     assert "--until-regret" in farm.refusal("plan", "--until-regret", "nan", status=2)
     assert "--seed" in farm.refusal("plan", "--seed", "-5", status=2)
     assert "alpha: expected" in farm.refusal("plan", "--alpha", "0", status=2)
