@@ -172,7 +172,7 @@ class SimulatedAgent:
             self.turn()
 
     def make_courier(self, number: int, *, config: AgentConfig, purge: bool, post: Post) -> object:
-        """Make what the keeper asks for, in the place of `CourierProcess`."""
+        """Make what the courier supervisor asks for, in the place of `CourierProcess`."""
         self._courier = SimulatedCourier(
             number,
             config=config,

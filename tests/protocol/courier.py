@@ -16,7 +16,7 @@ from worker_agent.supervisor.events import (
 
 
 class SimulatedCourier:
-    """What the keeper makes of `worker_agent.broker.keeper.CourierProcess`."""
+    """Stands in for `worker_agent.broker.courier_supervisor.CourierProcess`."""
 
     def __init__(
         self,

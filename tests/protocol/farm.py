@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import worker_agent.broker.keeper
+import worker_agent.broker.courier_supervisor
 import worker_agent.supervisor.supervisor
 from farm.messages.commands import COMMAND_NAMES, Command, StartRank
 from farm.messages.envelope import seal
@@ -72,7 +72,7 @@ class ProtocolFarm:
 
         unwaited = types.SimpleNamespace(SimpleQueue=UnwaitedQueue, Empty=queue.Empty)
         replaced: Sequence[tuple[Any, str, object]] = (
-            (worker_agent.broker.keeper, "CourierProcess", courier),
+            (worker_agent.broker.courier_supervisor, "CourierProcess", courier),
             (worker_agent.supervisor.supervisor, "RankResources", resources),
             (worker_agent.supervisor.supervisor, "queue", unwaited),
             (worker_agent.supervisor.supervisor, "time", self.clock),

@@ -32,7 +32,7 @@ from farm.messages.commands import (
 from farm.messages.envelope import seal, unseal
 from farm.messages.trainer_lines import Failure, FailureKind
 from farm.processes.service_manager import ServiceManager
-from worker_agent.broker.keeper import Keeper
+from worker_agent.broker.courier_supervisor import CourierSupervisor
 from worker_agent.config import AgentConfig
 from worker_agent.network.remains import Remains
 from worker_agent.network.shaping import undo_former
@@ -93,7 +93,7 @@ class Supervisor:
         self._delivery = Delivery(self._spool, agent_id=config.agent_id)
         beat_s, lease_s = settings.heartbeat_s, settings.lease_s
         self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now)
-        self._keeper = Keeper(config, self._events.put)
+        self._courier = CourierSupervisor(config, self._events.put)
         self._warmth = Warmth(config, self._events.put)
         self._ports = PortRange(*settings.port_range)
         self._rank: RunningRank | None = None
@@ -114,7 +114,7 @@ class Supervisor:
             at_the_end.callback(self._spool.close)
             at_the_end.callback(kill_leftovers, self._config, limit_s=LEAVE_LIMIT_S)
             at_the_end.callback(self._warmth.stop)
-            at_the_end.callback(self._keeper.stop)
+            at_the_end.callback(self._courier.stop)
             stand_for(agent_id=self._config.agent_id)
             logger.info("agent begins")
             if not become_reaper():
@@ -147,9 +147,9 @@ class Supervisor:
         waits = [TICK_S]
         if self._has_failed:  # or what fails at once would be tried again without an end
             return TICK_S
-        if self._keeper.can_publish("heartbeats"):
+        if self._courier.can_publish("heartbeats"):
             waits.append(self._pulse.due_in_s(now=now))
-        if self._keeper.can_publish("reports") and self._journal.trouble is None:
+        if self._courier.can_publish("reports") and self._journal.trouble is None:
             silent = self._pulse.is_server_silent(now=now)
             waits.append(self._delivery.due_in_s(now=now, server_is_silent=silent))
         return min(waits)
@@ -158,13 +158,13 @@ class Supervisor:
         if isinstance(event, StopAsked):
             self._leave(event.signal_name, now=now)
         elif isinstance(event, CourierReady | OrderDone | CourierGone):
-            if self._keeper.has_published("heartbeats", event):
+            if self._courier.has_published("heartbeats", event):
                 self._pulse.taken(now=now)
-            if self._keeper.handle(event, now=now) and isinstance(event, CourierReady):
+            if self._courier.handle(event, now=now) and isinstance(event, CourierReady):
                 self._delivery.start_over()
                 self._pulse.hasten()
         elif isinstance(event, CommandArrived):
-            if self._keeper.handle(event, now=now):
+            if self._courier.handle(event, now=now):
                 self._obey(event, now=now)
         elif isinstance(event, TemplateReady | TemplateGone):
             self._warmth.handle(event, now=now)
@@ -180,12 +180,12 @@ class Supervisor:
             self._watch_over(self._rank, now=now)
         else:
             self._served.forget()  # again: its folder may have been away
-        self._keeper.tick(now=now)
+        self._courier.tick(now=now)
         is_idle = self._rank is None and not self._departure.has_begun
         self._warmth.tick(now=now, is_idle=is_idle)
         self._remains.tick(now=now, is_idle=is_idle)
         if is_idle:
-            reap_orphans(own=self._keeper.pids | self._warmth.pids)
+            reap_orphans(own=self._courier.pids | self._warmth.pids)
         shown = (
             self._state(),
             self._serving_token(),
@@ -197,13 +197,13 @@ class Supervisor:
             self._pulse.hasten()
         if (silence_s := self._pulse.silence_s(now=now)) is not None:
             logger.warning(_UNANSWERED, silence_s, _KEYED if self._config.key else _UNKEYED)
-        if self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) == 0:
-            self._keeper.publish("heartbeats", seal(self._beat(now)))
-        if self._keeper.can_publish("reports") and self._journal.trouble is None:
+        if self._courier.can_publish("heartbeats") and self._pulse.due_in_s(now=now) == 0:
+            self._courier.publish("heartbeats", seal(self._beat(now)))
+        if self._courier.can_publish("reports") and self._journal.trouble is None:
             silent = self._pulse.is_server_silent(now=now)
             batch = self._delivery.next_batch(now=now, server_is_silent=silent)
             if batch is not None:
-                self._keeper.publish("reports", seal(batch))
+                self._courier.publish("reports", seal(batch))
 
     def _look_at_folder(self) -> None:
         """Say once that the state folder is gone; go on once it is back, or another is there."""
@@ -390,11 +390,11 @@ class Supervisor:
             self._rank.fail(FailureKind.KILLED, "agent was stopped")
 
     def _may_leave(self, now: float) -> bool:
-        has_said_so = self._keeper.can_publish("heartbeats") and self._pulse.due_in_s(now=now) > 0
+        has_said_so = self._courier.can_publish("heartbeats") and self._pulse.due_in_s(now=now) > 0
         return self._departure.is_over(
             now=now,
             is_serving=self._rank is not None,
-            is_sent=self._delivery.is_empty and (has_said_so or not self._keeper.is_ready),
+            is_sent=self._delivery.is_empty and (has_said_so or not self._courier.is_ready),
         )
 
 

@@ -14,8 +14,8 @@ from farm.broker.sending import Sender
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
 from tests.redis_server import RedisServer
-from worker_agent.broker import keeper as keeper_module
-from worker_agent.broker.keeper import CourierProcess, Keeper
+from worker_agent.broker import courier_supervisor as supervisor_module
+from worker_agent.broker.courier_supervisor import CourierProcess, CourierSupervisor
 from worker_agent.config import AgentConfig, load_config
 from worker_agent.supervisor.events import (
     AgentEvent,
@@ -46,24 +46,24 @@ def courier(config: AgentConfig, events: queue.SimpleQueue[AgentEvent]) -> Itera
 
 
 class KeptCourier:
-    """A keeper in a loop as the supervisor's."""
+    """A courier supervisor in a loop like that of the agent's supervisor."""
 
     def __init__(self, config: AgentConfig) -> None:
         self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
-        self.keeper = Keeper(config, self._events.put)
+        self.supervisor = CourierSupervisor(config, self._events.put)
         self.seen: list[AgentEvent] = []
 
     def run_until(self, condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, self.seen
-            self.keeper.tick(now=time.monotonic())
+            self.supervisor.tick(now=time.monotonic())
             try:
                 event = self._events.get(timeout=0.05)
             except queue.Empty:
                 continue
             assert isinstance(event, CourierReady | CommandArrived | OrderDone | CourierGone)
-            self.keeper.handle(event, now=time.monotonic())
+            self.supervisor.handle(event, now=time.monotonic())
             self.seen.append(event)
 
     def ready_count(self) -> int:
@@ -74,7 +74,7 @@ class KeptCourier:
 def kept(config: AgentConfig) -> Iterator[KeptCourier]:
     kept = KeptCourier(config)
     yield kept
-    kept.keeper.stop()
+    kept.supervisor.stop()
 
 
 def only_courier() -> psutil.Process:
@@ -134,8 +134,8 @@ def test_a_courier_that_does_not_read_is_given_up(
 
 
 def test_a_hung_courier_is_replaced(kept: KeptCourier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_module, "PING_EVERY_S", 0.1)
-    monkeypatch.setattr(keeper_module, "PING_LIMIT_S", 1.0)
+    monkeypatch.setattr(supervisor_module, "PING_EVERY_S", 0.1)
+    monkeypatch.setattr(supervisor_module, "PING_LIMIT_S", 1.0)
     kept.run_until(lambda: kept.ready_count() == 1)
     only_courier().suspend()
     kept.run_until(lambda: kept.ready_count() == 2)
@@ -145,19 +145,19 @@ def test_a_hung_courier_is_replaced(kept: KeptCourier, monkeypatch: pytest.Monke
 def test_a_courier_that_hears_nothing_is_replaced_ever_more_rarely(
     kept: KeptCourier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "DEAF_AFTER_S", 0.2)
-    kept.keeper._deaf_after_s = 0.2
+    monkeypatch.setattr(supervisor_module, "DEAF_AFTER_S", 0.2)
+    kept.supervisor._deaf_after_s = 0.2
     kept.run_until(lambda: kept.ready_count() == 3)
-    assert kept.keeper._deaf_after_s == pytest.approx(0.8)
+    assert kept.supervisor._deaf_after_s == pytest.approx(0.8)
 
 
 def test_an_order_waits_for_the_one_of_its_sort_before_it(kept: KeptCourier) -> None:
-    assert not kept.keeper.can_publish("reports")
+    assert not kept.supervisor.can_publish("reports")
     kept.run_until(lambda: kept.ready_count() == 1)
-    kept.keeper.publish("reports", {})
-    assert not kept.keeper.can_publish("reports")
-    assert kept.keeper.can_publish("heartbeats")
-    kept.run_until(lambda: kept.keeper.can_publish("reports"))
+    kept.supervisor.publish("reports", {})
+    assert not kept.supervisor.can_publish("reports")
+    assert kept.supervisor.can_publish("heartbeats")
+    kept.run_until(lambda: kept.supervisor.can_publish("reports"))
 
 
 @pytest.mark.parametrize(

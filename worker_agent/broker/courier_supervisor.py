@@ -1,4 +1,4 @@
-"""Keeps one courier alive, talks to it, and replaces one that died, hangs or has gone deaf."""
+"""Starts the courier process, and replaces one that died, hangs or receives nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEAF_LIMIT_S = 1800.0
 _SEND_TIMEOUT_S = 2
 
 
-class Keeper:
+class CourierSupervisor:
     """Used in the supervisor's thread only. Instants are readings of the monotonic clock."""
 
     def __init__(self, config: AgentConfig, post: Post) -> None:
