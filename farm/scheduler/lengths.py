@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from farm.configuration.spec import JobSpec
 from farm.placement.job_lengths import MeasuredLength, expected_lengths_s
-from farm.scheduler.beside import Beside
+from farm.scheduler.background_thread import BackgroundThread
 from farm.store.engine import reading
 from farm.store.gangs.gangs import cell_specs, last_lengths, unfinished_cells
 
@@ -35,14 +35,14 @@ class JobLengths:
         self._specs: dict[str, JobSpec] = {}
         self.expected_s: Mapping[str, float] = {}
 
-    def thread(self) -> Beside:
+    def thread(self) -> BackgroundThread:
         """Return the thread that keeps them up to date."""
 
         def work() -> float:
             self.refresh()
             return _EVERY_S
 
-        return Beside("job lengths", work, again_after_s=_EVERY_S)
+        return BackgroundThread("job lengths", work, again_after_s=_EVERY_S)
 
     def refresh(self) -> None:
         """Read the store once."""

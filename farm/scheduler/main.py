@@ -1,9 +1,8 @@
-"""The scheduler's process: two loops, each rung for, and turning at least once a second.
+"""The scheduler process. Two loops, each woken by events and at least once a second.
 
-One leads the gangs that have theirs, the other gives gangs to jobs that wait: each takes what the
-store's and other programs' business leaves it, and whoever has just asked for a job shall not wait
-until a dozen others' results are written. Neither takes anything from the other on trust: as with
-several schedulers, what one of them has locked the others pass over.
+One loop advances the gangs at work, the other assigns gangs to waiting jobs. They are separate so
+that a job just submitted need not wait until a dozen results are written. Neither relies on the
+other: as between several schedulers, rows that one of them has locked are skipped by the others.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from farm.measuring.noise import NoiseLimits, NoisePolicy
 from farm.messages.commands import Peers
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
-from farm.scheduler.beside import Beside
+from farm.scheduler.background_thread import BackgroundThread
 from farm.scheduler.clock import SteppedClock
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
@@ -46,11 +45,11 @@ from farm.store.schema import await_schema
 
 logger = logging.getLogger(__name__)
 
-# The longest time between two turns. Everything urgent rings; this is for what only time brings:
-# leases that run out, limits that are passed, commands that were lost.
+# The longest time between two turns. Everything urgent wakes the loops; this is for what only time
+# brings: leases that run out, limits that are passed, commands that were lost.
 _TURN_EVERY_S = 1.0
-# A farm that has much to do rings all the time, and what comes meanwhile is done together. Gangs
-# wait at each of their barriers to be led on; a job that nobody waits for gets its gang in time.
+# A busy farm wakes the loops all the time, and what comes meanwhile is done together. Gangs wait at
+# each of their barriers for the scheduler; a job that nobody waits for gets its gang in time.
 _LEADING_REST_RATIO, _PLACING_REST_RATIO = 1.0, 2.0
 # Longer than it takes until a command is due again.
 _AWAY_S = 5.0
@@ -120,7 +119,7 @@ def run(settings: Settings) -> None:
             return _TURN_EVERY_S
         asked_twice = lead_once(engine, post, now=clock.now(), rules=rules)
         kept.pace.asked_twice(asked_twice, now_s=clock.now().timestamp())
-        placing.ring()  # agents may be free now
+        placing.wake()  # agents may be free now
         return _TURN_EVERY_S
 
     def place() -> float:
@@ -129,23 +128,23 @@ def run(settings: Settings) -> None:
             place_once(engine, post, now=clock.now(), rules=rules, known=known)
         return _TURN_EVERY_S
 
-    leading = Beside(
+    leading = BackgroundThread(
         "leading gangs", lead, again_after_s=_TURN_EVERY_S, rest_ratio=_LEADING_REST_RATIO
     )
-    placing = Beside(
+    placing = BackgroundThread(
         "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
     )
-    beside = (leading, placing, housekeeping(engine), lengths.thread())
+    threads = (leading, placing, housekeeping(engine), lengths.thread())
     life.start()
-    for thread in beside:
+    for thread in threads:
         thread.start()
     collect_rarely()
     logger.info("scheduler started")
     manager.turned()
     _attend(wake, leading, placing, stopping=stopping, manager=manager, life=life)
-    for thread in beside:
-        thread.ask_to_stop()
-    for thread in beside:
+    for thread in threads:
+        thread.request_stop()
+    for thread in threads:
         thread.stop()
     life.stop()
     claim.release()
@@ -156,19 +155,19 @@ def run(settings: Settings) -> None:
 
 def _attend(
     wake: Wake,
-    leading: Beside,
-    placing: Beside,
+    leading: BackgroundThread,
+    placing: BackgroundThread,
     *,
     stopping: threading.Event,
     manager: ServiceManager,
     life: SignOfLife,
 ) -> None:
-    """Pass on who rings, and give signs of life, until it is time to stop."""
+    """Wake the loops on request, and report that they work, until it is time to stop."""
     turns = (0, 0)
     while not stopping.is_set():
         why = wake.wait(_TURN_EVERY_S)
-        leading.ring()
-        placing.ring(in_a_hurry=why is Ring.ASKED)
+        leading.wake()
+        placing.wake(is_urgent=why is Ring.ASKED)
         # Only while both turn: one that hangs is a scheduler that hangs.
         if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
             turns = leading.turn_count, placing.turn_count
@@ -237,13 +236,13 @@ _EVERY_S = 3600.0
 _AGAIN_AFTER_S = 60.0  # where something was left to do
 
 
-def housekeeping(engine: Engine) -> Beside:
+def housekeeping(engine: Engine) -> BackgroundThread:
     """Return the thread for it: nobody must wait for the locks that this needs."""
 
     def work() -> float:
         return _EVERY_S if keep_house(engine) else _AGAIN_AFTER_S
 
-    return Beside("housekeeping", work, again_after_s=_AGAIN_AFTER_S)
+    return BackgroundThread("housekeeping", work, again_after_s=_AGAIN_AFTER_S)
 
 
 def keep_house(engine: Engine) -> bool:
