@@ -15,7 +15,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from benchmarks.figures import root, say
-from farm.broker.wake import Ring, Wake
+from farm.broker.wake_up import WakeReason, WakeUp
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 from farm.errors import FarmError
@@ -38,7 +38,7 @@ class BenchmarkFarm:
 
     embedded: EmbeddedFarm
     engine: sa.Engine
-    wake: Wake
+    wake: WakeUp
     signals: StopSignals
 
     def submit(self, *, repetitions: int = 1, **case: object) -> int:
@@ -47,7 +47,7 @@ class BenchmarkFarm:
         planned = plan(sweep)
         with writing(self.engine) as session:
             submitted = submit(session, planned, now=dt.datetime.now(dt.UTC))
-        self.wake.ring(Ring.ASKED)
+        self.wake.send(WakeReason.REQUESTED)
         return submitted.sweep_id
 
     def finish(
@@ -143,7 +143,7 @@ def running_farm(*, agents: int, settings: Mapping[str, str]) -> Iterator[Benchm
         ):
             engine = make_engine(embedded.settings.database_url)
             try:
-                yield BenchmarkFarm(embedded, engine, Wake(embedded.settings.broker_url), signals)
+                yield BenchmarkFarm(embedded, engine, WakeUp(embedded.settings.broker_url), signals)
             except FarmError:
                 signals.pause(0)  # what a Ctrl-C has ended has not failed
                 raise

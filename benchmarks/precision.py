@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.live import BenchmarkFarm, running_farm
-from farm.broker.wake import Ring
+from farm.broker.wake_up import WakeReason
 from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.reading import first_cells, read_sweep
 from farm.configuration.sweep import Precision
@@ -83,7 +83,7 @@ def run_sweep(farm: BenchmarkFarm, sweep: dict[str, Any]) -> SweepCells:
     planned = plan(sweep)
     with writing(farm.engine) as session:
         sweep_id = submit(session, planned, now=dt.datetime.now(dt.UTC)).sweep_id
-    farm.wake.ring(Ring.ASKED)
+    farm.wake.send(WakeReason.REQUESTED)
     farm.finish(sweep_id, within_s=_WITHIN_S)
     with reading(farm.engine) as session:
         return first_cells(session, read_sweep(session, sweep_id, prices=Prices()))

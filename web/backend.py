@@ -1,7 +1,7 @@
-"""What a request may reach behind the web server: the settings, the store, the scheduler's bell.
+"""What requests use of the server: the settings, the store and the scheduler's wake-up signal.
 
 A request never publishes to the broker. It writes to the store and, when the answer is out,
-rings a bell that may be lost: the scheduler looks by itself now and then.
+wakes the scheduler. That signal may be lost: the scheduler also reads the store regularly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flask import Flask, current_app, g
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from farm.broker.wake import Ring, Wake
+from farm.broker.wake_up import WakeReason, WakeUp
 from farm.cells.reading import SweepReading
 from farm.processes.cache import Cache
 from farm.recommend.kept.memory import Memory
@@ -120,13 +120,13 @@ def in_each_transaction(write: Callable[[Session], None]) -> None:
     g.setdefault(_WRITES, []).append(write)
 
 
-def ring_after(response: _R) -> _R:
-    """Tell the scheduler that there is something new, once the response has been sent.
+def wake_after(response: _R) -> _R:
+    """Wake the scheduler once the response has been sent.
 
     A broker that is away would cost up to a second here; nobody waits for it.
     """
-    wake = Wake(backend().settings.broker_url)
-    response.call_on_close(functools.partial(wake.ring, Ring.ASKED))
+    wake = WakeUp(backend().settings.broker_url)
+    response.call_on_close(functools.partial(wake.send, WakeReason.REQUESTED))
     return response
 
 

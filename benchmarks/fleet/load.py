@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from benchmarks.fleet.machine import backlog_role
 from benchmarks.fleet.running import FleetProcesses
 from benchmarks.fleet.server import FleetServer
-from farm.broker.wake import Ring
+from farm.broker.wake_up import WakeReason
 from farm.errors import FarmError
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
@@ -155,5 +155,5 @@ def _submit(server: FleetServer, sweep: dict[str, object]) -> int:
     planned = plan(sweep)
     with writing(server.engine) as session:
         submitted = submit(session, planned, now=dt.datetime.now(dt.UTC))
-    server.wake.ring(Ring.ASKED)
+    server.wake.send(WakeReason.REQUESTED)
     return submitted.sweep_id

@@ -23,7 +23,7 @@ from benchmarks.figures import root
 from benchmarks.fleet.logs import telling_logs
 from benchmarks.stopping import stop
 from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE
-from farm.broker.wake import Wake
+from farm.broker.wake_up import WakeUp
 from farm.embedded.redis import start_redis
 from farm.errors import FarmError
 from farm.store.engine import make_engine
@@ -51,7 +51,7 @@ class FleetServer:
 
     broker_url: str
     engine: sa.Engine
-    wake: Wake
+    wake: WakeUp
     folder: Path
     environ: dict[str, str]
     processes: dict[str, list[psutil.Process]]
@@ -159,7 +159,7 @@ def fleet_server(
         postmaster = psutil.Process(backend).parent()
         assert postmaster is not None
         processes["postgresql"] = [postmaster]
-        server = FleetServer(broker.url, engine, Wake(broker.url), folder, environ, processes)
+        server = FleetServer(broker.url, engine, WakeUp(broker.url), folder, environ, processes)
         stack.enter_context(_watched(server))
         yield server
 

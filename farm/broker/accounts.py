@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from farm.broker.celery_app import (
-    BELL_KEY,
     HEARTBEATS_QUEUE,
+    OWN_QUEUES_WAKE_KEY,
     REPORTS_QUEUE,
     agent_queue,
     open_client,
@@ -48,7 +48,7 @@ class BrokerAccounts:
             queue=agent_queue(agent_id),
             sent_queues=(
                 *(own_queue(shared, agent_id) for shared in (REPORTS_QUEUE, HEARTBEATS_QUEUE)),
-                BELL_KEY,
+                OWN_QUEUES_WAKE_KEY,
             ),
         )
         with self._client() as client:

@@ -32,7 +32,7 @@ HEARTBEAT_TASK = "farm.heartbeat"
 SOCKET_TIMEOUT_S = 3
 CONNECT_TIMEOUT_S = 3
 RECONNECT_PAUSE_S = 1.0
-BELL_KEY = "farm.bell"
+OWN_QUEUES_WAKE_KEY = "farm.bell"
 
 
 def agent_queue(agent_id: str) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from farm.broker.celery_app import (
-    BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
+    OWN_QUEUES_WAKE_KEY,
     REPORTS_QUEUE,
     REPORTS_TASK,
     SOCKET_TIMEOUT_S,
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 # has waited for longest; an agent whose reports were not added sends them again.
 HEARTBEATS_KEPT = 10_000
 REPORTS_KEPT = 5_000
-# An agent that signs adds to queues of its own, so that a flood of one keeps nobody else waiting,
-# and rings a bell. An honest one has hardly ever two messages there, but while no collector runs.
+# An agent that signs adds to queues of its own, so that a flood of one delays no other, and wakes
+# the collector. An honest one rarely has two messages there, except while no collector runs.
 OWN_KEPT = 20
 
 # Makes a sealed command one that its agent believes: takes the agent, the task and the envelope.
@@ -123,7 +123,7 @@ class Sender:
             if own is not None and own not in self._forbidden:
                 try:
                     self._add(own, text, most=OWN_KEPT)
-                    self._client.lpush(BELL_KEY, "1")
+                    self._client.lpush(OWN_QUEUES_WAKE_KEY, "1")
                 except NoPermissionError as error:  # the account was made by an earlier version
                     logger.warning("%s; `farm agent sync` on the server grants it", error)
                     self._forbidden.add(own)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
 from farm.broker.errors import broker_errors, reported
 from farm.broker.url import redact, require_redis, without_credentials
-from farm.broker.wake import WAKE_KEY
+from farm.broker.wake_up import WAKE_KEY
 from farm.diagnosis.broker import BrokerState, ForeignKey
 from farm.errors import NotPermitted, Unreachable
 

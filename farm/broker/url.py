@@ -28,7 +28,7 @@ _SHOWABLE = re.compile(
 
 
 def require_redis(broker_url: str, *, name: str = "FARM_BROKER_URL") -> None:
-    """Refuse what is no Redis URL, or checks no certificate; the scheduler's bell is a Redis list.
+    """Refuse what is no Redis URL, or checks no certificate; a Redis list wakes the scheduler.
 
     Raises:
         InvalidSpec: `name` says which setting it was.

@@ -1,4 +1,4 @@
-"""What every command starts from: the settings, the store and the scheduler's bell."""
+"""What every command starts from: the settings, the store, and waking the scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from farm.broker.url import require_redis
-from farm.broker.wake import Ring, Wake
+from farm.broker.wake_up import WakeReason, WakeUp
 from farm.embedded.home import is_held, read_endpoints
 from farm.errors import Unreachable
 from farm.settings.server import Settings, load_settings, read_file
@@ -100,6 +100,6 @@ def require_file(database_url: str, *, origin: str = "FARM_HOME or FARM_DATABASE
         )
 
 
-def ring(loaded: Settings) -> None:
-    """Tell the scheduler that there is work. Without a broker it finds out by itself."""
-    Wake(loaded.broker_url).ring(Ring.ASKED)
+def wake_scheduler(loaded: Settings) -> None:
+    """Tell the scheduler that there is work. Without a broker it finds the work by itself."""
+    WakeUp(loaded.broker_url).send(WakeReason.REQUESTED)

@@ -30,7 +30,7 @@ from farm.broker.claim import Claim
 from farm.broker.life_signs import COLLECTOR, SignOfLife
 from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
-from farm.broker.wake import Wake
+from farm.broker.wake_up import WakeUp
 from farm.collector.door import Door
 from farm.collector.gathering import Arrivals, Gathering
 from farm.collector.intake import (
@@ -144,7 +144,7 @@ def register_tasks(
     `quotas`: by task, what each account may send.
     """
     sign = life or SignOfLife(COLLECTOR, settings.broker_url)
-    wake = Wake(settings.broker_url, keeps_connections=True)
+    wake = WakeUp(settings.broker_url, keeps_connections=True)
     lease = dt.timedelta(seconds=settings.lease_s)
     sender = Sender(settings.broker_url)
     answer = functools.partial(_answer, sender, keyring)
@@ -157,7 +157,7 @@ def register_tasks(
     def reports(batches: Sequence[ReportBatch]) -> bool:
         taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC), elapsed=elapsed)
         if any(stored.moves_attempts for _, _, stored in taken):
-            wake.ring()
+            wake.send()
         # Copies of a batch have one answer.
         answer(list(dict.fromkeys((agent_id, confirm) for agent_id, confirm, _ in taken)))
         return any(stored.admitted_count + stored.late_count for _, _, stored in taken)
@@ -165,7 +165,7 @@ def register_tasks(
     def heartbeats(beats: Sequence[Heartbeat]) -> bool:
         taken = take_beats(engine, beats, now=dt.datetime.now(dt.UTC), lease=lease)
         if any(effect.is_newly_free for _, _, effect in taken):
-            wake.ring()
+            wake.send()
         answer([(agent_id, confirmed) for agent_id, confirmed, _ in taken])
         answer(_wanted_pieces(engine, sender, beats))
         return not all(effect.is_stale for _, _, effect in taken)

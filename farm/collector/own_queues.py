@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.broker.celery_app import (
-    BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
+    OWN_QUEUES_WAKE_KEY,
     RECONNECT_PAUSE_S,
     REPORTS_QUEUE,
     REPORTS_TASK,
@@ -45,7 +45,7 @@ _LEAST_PAUSE_S = 0.01
 # Of a core: a turn asks for each agent's queues, whether it has sent anything or not. With 1,000
 # agents that is 30 ms of a core, and 50 ms where each has sent a message.
 _MOST_SHARE = 0.2
-_WAIT_S = 1.0  # a ring may be lost
+_WAIT_S = 1.0  # a signal may be lost
 _STOP_S = 10.0
 
 
@@ -101,7 +101,7 @@ class OwnQueues:
                     self.turn()
                 work_s = time.thread_time() - begun_s
                 self._stopping.wait(max(_LEAST_PAUSE_S, work_s * (1 / _MOST_SHARE - 1)))
-                self._client.brpop([BELL_KEY], timeout=_WAIT_S)
+                self._client.brpop([OWN_QUEUES_WAKE_KEY], timeout=_WAIT_S)
             except broker_errors() as error:
                 logger.warning("agents' own queues were not emptied: %s", error)
                 self._stopping.wait(RECONNECT_PAUSE_S)
@@ -115,7 +115,7 @@ class OwnQueues:
         Raises:
             Exception: one of `broker_errors`.
         """
-        self._client.delete(BELL_KEY)  # however often somebody has rung
+        self._client.delete(OWN_QUEUES_WAKE_KEY)  # however many signals there were
         agents = self._names()
         for kind in self._kinds:
             self._bring(kind, agents)

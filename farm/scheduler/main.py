@@ -21,7 +21,7 @@ from sqlalchemy import Engine
 from farm.broker.claim import Claim
 from farm.broker.life_signs import SCHEDULER, SignOfLife
 from farm.broker.sending import Sender, Signer
-from farm.broker.wake import Ring, Wake
+from farm.broker.wake_up import WakeReason, WakeUp
 from farm.errors import FarmError
 from farm.gang.barriers import Limits
 from farm.keys.keyring import Keyring
@@ -94,7 +94,7 @@ def run(settings: Settings) -> None:
         return
     claim = Claim(engine, settings.broker_url)
     life = SignOfLife(SCHEDULER, settings.broker_url, is_ours=claim.make(), claim=claim.renew)
-    wake = Wake(settings.broker_url, keeps_connections=True)
+    wake = WakeUp(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
     # A connection that has gone stale would look here like a broker that is away, so keys are read
     # over others, which are asked first.
@@ -154,7 +154,7 @@ def run(settings: Settings) -> None:
 
 
 def _attend(
-    wake: Wake,
+    wake: WakeUp,
     leading: BackgroundThread,
     placing: BackgroundThread,
     *,
@@ -167,7 +167,7 @@ def _attend(
     while not stopping.is_set():
         why = wake.wait(_TURN_EVERY_S)
         leading.wake()
-        placing.wake(is_urgent=why is Ring.ASKED)
+        placing.wake(is_urgent=why is WakeReason.REQUESTED)
         # Only while both turn: one that hangs is a scheduler that hangs.
         if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
             turns = leading.turn_count, placing.turn_count

@@ -35,7 +35,7 @@ _LOOK_AGAIN_S = 1.0
 class LastLook:
     """What was there when nothing could be placed: while it is the same, nothing can be.
 
-    Most turns are rung for by gangs on their way, who change neither the queue nor who is idle.
+    Most turns follow from gangs on their way, which change neither the queue nor who is idle.
     Only time does: so it is believed for `_LOOK_AGAIN_S`.
     """
 

@@ -27,9 +27,9 @@ from typing import Any
 import redis
 
 from farm.broker.celery_app import (
-    BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
+    OWN_QUEUES_WAKE_KEY,
     REPORTS_QUEUE,
     REPORTS_TASK,
     agent_queue,
@@ -224,7 +224,7 @@ class Liar:
 
     def _send(self, client: redis.Redis, queue: str, task: str, message: object) -> None:
         client.lpush(own_queue(queue, self._name), self._signed_text(queue, task, message))
-        client.lpush(BELL_KEY, "1")
+        client.lpush(OWN_QUEUES_WAKE_KEY, "1")
 
     def _beat(self, *, boot_id: str, labels: dict[str, str], state: AgentState) -> Heartbeat:
         echo = None
@@ -267,7 +267,7 @@ def _push(client: redis.Redis, *, queue: str, texts: list[str], bytes_per_s: flo
         for text in rng.choices(texts, k=_AT_ONCE):
             sent += len(text)
             pipe.lpush(queue, text)
-            pipe.lpush(BELL_KEY, "1")
+            pipe.lpush(OWN_QUEUES_WAKE_KEY, "1")
         pipe.execute(raise_on_error=False)
         if bytes_per_s is not None:
             time.sleep(max(0.0, sent / bytes_per_s - (time.monotonic() - begun_s)))

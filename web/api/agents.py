@@ -13,7 +13,7 @@ from web import parameters, received
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
 from web.api.schema.description import Body, described
-from web.backend import backend, now, read_session, ring_after, write_session
+from web.backend import backend, now, read_session, wake_after, write_session
 from web.parameters import LIMIT
 
 bp = APIBlueprint("api_agents", __name__, url_prefix="/api/v1", tag="Agents")
@@ -59,4 +59,4 @@ def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)
     answer: answers.AgentDrained = {"id": name, "is_drained": is_drained}
-    return ring_after(jsonify(answer))
+    return wake_after(jsonify(answer))

@@ -16,7 +16,7 @@ from web.access.callers import caller
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
 from web.api.schema.description import Body, described
-from web.backend import backend, now, read_session, ring_after, write_session
+from web.backend import backend, now, read_session, wake_after, write_session
 from web.overview.progress import waiting_reason
 from web.parameters import CURSOR, LIMIT
 
@@ -68,7 +68,7 @@ def post_cancel(job_id: str) -> ResponseReturnValue:
     with write_session() as session:
         has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
     answer: answers.JobChanged = {"id": number, "changed": has_changed}
-    return ring_after(jsonify(answer))
+    return wake_after(jsonify(answer))
 
 
 @bp.post("/jobs/<job_id>/retry")
@@ -86,4 +86,4 @@ def post_retry(job_id: str) -> ResponseReturnValue:
     with write_session() as session:
         retry_job(session, number, now=now(), by=caller().token)
     answer: answers.JobChanged = {"id": number, "changed": True}
-    return ring_after(jsonify(answer))
+    return wake_after(jsonify(answer))

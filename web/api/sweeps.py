@@ -22,7 +22,7 @@ from web.access.callers import caller
 from web.access.scopes import costly, needs
 from web.api.schema import advice_answers, bodies, shapes, sweep_answers
 from web.api.schema.description import Body, described
-from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
+from web.backend import backend, now, read_session, sweep_reading, wake_after, write_session
 from web.new_sweep.fitting import for_live_agents
 from web.overview.progress import sweep_remaining_s
 from web.parameters import CURSOR, LIMIT
@@ -65,7 +65,7 @@ def post_sweep() -> ResponseReturnValue:
     response = jsonify(answer)
     response.status_code = HTTPStatus.CREATED
     response.headers["Location"] = url_for(".get_sweep", sweep_id=submitted.sweep_id)
-    return ring_after(response)
+    return wake_after(response)
 
 
 @bp.post("/sweeps/preview")
@@ -157,7 +157,7 @@ def post_cancel(sweep_id: str) -> ResponseReturnValue:
         sweep_summary(session, number)
         count = request_cancel_sweep(session, number, now=now(), by=caller().token)
     answer: sweep_answers.SweepCancelled = {"id": number, "cancelled_count": count}
-    return ring_after(jsonify(answer))
+    return wake_after(jsonify(answer))
 
 
 @bp.post("/sweeps/<sweep_id>/retry")
@@ -171,7 +171,7 @@ def post_retry(sweep_id: str) -> ResponseReturnValue:
         sweep_summary(session, number)
         count = retry_failed(session, number, now=now(), by=caller().token)
     answer: sweep_answers.SweepRetried = {"id": number, "retried_count": count}
-    return ring_after(jsonify(answer))
+    return wake_after(jsonify(answer))
 
 
 @bp.post("/sweeps/<sweep_id>/pause")
@@ -200,4 +200,4 @@ def _set_paused(sweep_id: str, *, is_paused: bool) -> ResponseReturnValue:
         "is_paused": is_paused,
         "changed": has_changed,
     }
-    return ring_after(jsonify(answer))
+    return wake_after(jsonify(answer))

@@ -23,7 +23,7 @@ from farm.store.tables import SpoolPosition
 from web import received
 from web.access.admission import own_address
 from web.access.scopes import needs
-from web.backend import backend, now, read_session, ring_after, write_session
+from web.backend import backend, now, read_session, wake_after, write_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 from web.live.shared_looks import shared
@@ -103,4 +103,4 @@ def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
         set_drained(session, name, is_drained=is_drained)
     flash(f"{name} takes {'nothing new' if is_drained else 'jobs again'}.")
     back = own_address(request.form.get("next", "")) or url_for("dashboard.get_dashboard")
-    return ring_after(redirect(back, HTTPStatus.SEE_OTHER))
+    return wake_after(redirect(back, HTTPStatus.SEE_OTHER))

@@ -21,7 +21,7 @@ from farm.store.sweeps.stories import Story, job_story
 from web import parameters, received
 from web.access.callers import caller
 from web.access.scopes import needs
-from web.backend import backend, now, read_session, ring_after, write_session
+from web.backend import backend, now, read_session, wake_after, write_session
 from web.drawing.plotly import page_with_charts
 from web.job import story as stories
 from web.job.attempts import ATTEMPT
@@ -99,7 +99,7 @@ def post_cancel(job_id: str) -> ResponseReturnValue:
     with write_session() as session:
         has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
     flash("Cancelled." if has_changed else "There was nothing to cancel any more.")
-    return ring_after(redirect(url_for(".get_job", job_id=number), HTTPStatus.SEE_OTHER))
+    return wake_after(redirect(url_for(".get_job", job_id=number), HTTPStatus.SEE_OTHER))
 
 
 @bp.post("/jobs/<job_id>/retry")
@@ -110,7 +110,7 @@ def post_retry(job_id: str) -> ResponseReturnValue:
     with write_session() as session:
         retry_job(session, number, now=now(), by=caller().token)
     flash("Back in the queue.")
-    return ring_after(redirect(url_for(".get_job", job_id=number), HTTPStatus.SEE_OTHER))
+    return wake_after(redirect(url_for(".get_job", job_id=number), HTTPStatus.SEE_OTHER))
 
 
 def _measured_of(story: Story, attempt: ShownAttempt | None) -> Mapping[str, Any]:

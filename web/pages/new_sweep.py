@@ -38,7 +38,7 @@ from web import received
 from web.access.admission import MAX_BODY_BYTES, takes_up_to
 from web.access.local_user import check_may_send_scripts
 from web.access.scopes import costly, needs
-from web.backend import backend, now, read_session, ring_after, write_session
+from web.backend import backend, now, read_session, wake_after, write_session
 from web.errors import RefusedRequest, status_of
 from web.new_sweep import form as sweep_form
 from web.new_sweep import script_fields
@@ -192,7 +192,7 @@ def post_sweep() -> ResponseReturnValue:
     else:
         flash(_told(submitted))
     to = redirect(url_for("sweep.get_sweep", sweep_id=submitted.sweep_id), HTTPStatus.SEE_OTHER)
-    return to if was_sent else ring_after(to)
+    return to if was_sent else wake_after(to)
 
 
 def _enqueue(text: str) -> SubmittedSweep:

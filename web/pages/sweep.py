@@ -26,7 +26,7 @@ from farm.values.codec import from_json
 from web import received
 from web.access.callers import caller
 from web.access.scopes import needs
-from web.backend import backend, now, read_session, ring_after, sweep_reading, write_session
+from web.backend import backend, now, read_session, sweep_reading, wake_after, write_session
 from web.drawing.plotly import page_with_charts
 from web.live.shared_looks import shared
 from web.overview.progress import sweep_remaining_s, waiting_reasons
@@ -167,7 +167,7 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
     with write_session() as session:
         said = change(session, number)
     flash(said)
-    return ring_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
+    return wake_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
 
 
 def _reasons(session: Session) -> Mapping[int, Waits]:

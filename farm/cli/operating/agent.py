@@ -12,7 +12,7 @@ from farm.broker import plaintext
 from farm.broker.accounts import BrokerAccounts, agent_url
 from farm.broker.url import authorities_file, stays_here
 from farm.cli.output import Column, json_option, print_json, print_table
-from farm.cli.session import ring, settings, store
+from farm.cli.session import settings, store, wake_scheduler
 from farm.errors import InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.messages.agent_keys import KeyPurpose, KeyRecord, derive_key, key_text, secret_text
@@ -113,7 +113,7 @@ def remove(name: str, *, as_json: bool) -> None:
     loaded = settings()
     with store(loaded) as engine, writing(engine) as session:
         remove_agent(session, name, now=dt.datetime.now(dt.UTC))
-    ring(loaded)
+    wake_scheduler(loaded)
     if loaded.broker_admin_url is not None:
         _warn_unless_kept(BrokerAccounts(loaded.broker_admin_url).delete(name))
     if as_json:

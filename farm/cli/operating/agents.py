@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from farm.cli.output import Column, json_option, print_json, print_table
-from farm.cli.session import ring, settings, stopped_farm, store
+from farm.cli.session import settings, stopped_farm, store, wake_scheduler
 from farm.cli.sweeps.rows import row_json
 from farm.configuration.spec import TORCH_VERSION
 from farm.messages.agents import AgentState
@@ -82,7 +82,7 @@ def drain(agent: str, *, resume: bool) -> None:
     loaded = settings()
     with store(loaded) as engine, writing(engine) as session:
         set_drained(session, agent, is_drained=not resume)
-    ring(loaded)
+    wake_scheduler(loaded)
     click.echo(f"{agent} {'takes jobs again' if resume else 'takes no more jobs'}")
 
 

@@ -18,7 +18,7 @@ import click
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import whole_numbers
 from farm.cli.script_folder import FoundScript, find_module, find_script
-from farm.cli.session import ring, settings, store
+from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.start.demonstration import check_abilities, demonstrate, print_results
 from farm.cli.start.up import to_stderr
 from farm.cli.sweeps.watch import SweepWatch, follow, make_display
@@ -195,7 +195,7 @@ def _on_running_farm(
         with writing(engine) as session:
             add_bundle(session, bundle, now=now)
             sweep_id = submit(session, planned, now=now).sweep_id
-        ring(loaded)
+        wake_scheduler(loaded)
         watch = SweepWatch(engine, sweep_id, settings=loaded)
         try:
             with make_display() as display:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from farm.cli.session import ring
+from farm.cli.session import wake_scheduler
 from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
@@ -30,7 +30,7 @@ def finish(
         FarmError: nothing happens any more, or a process ends again and again; with the logs.
         Stopped: the user has asked for the end.
     """
-    ring(farm.settings)
+    wake_scheduler(farm.settings)
     try:
         with make_display() as display:
             return follow(

@@ -9,7 +9,7 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cli.output import json_option, print_json
-from farm.cli.session import JOB_ID, ring, settings, store
+from farm.cli.session import JOB_ID, settings, store, wake_scheduler
 from farm.store.engine import writing
 from farm.store.sweeps.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
 from farm.store.sweeps.sweeps import find_sweep, set_paused
@@ -94,7 +94,7 @@ def _set_paused(sweep: str, *, is_paused: bool, as_json: bool) -> None:
     with store(loaded) as engine, writing(engine) as session:
         sweep_id = find_sweep(session, sweep).id
         has_changed = set_paused(session, sweep_id, is_paused=is_paused)
-    ring(loaded)
+    wake_scheduler(loaded)
     if as_json:
         print_json({"sweep_id": sweep_id, "is_paused": is_paused, "changed": has_changed})
     else:
@@ -110,5 +110,5 @@ def _change(
     loaded = settings()
     with store(loaded) as engine, writing(engine) as session:
         count = change(session, dt.datetime.now(dt.UTC))
-    ring(loaded)
+    wake_scheduler(loaded)
     return count

@@ -14,7 +14,7 @@ from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import memory_of, prices_of
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.script_folder import with_bundles
-from farm.cli.session import ring, settings, store
+from farm.cli.session import settings, store, wake_scheduler
 from farm.configuration.spec import JobSpec
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
@@ -114,7 +114,7 @@ def submit(
             for one in scripts:
                 add_bundle(session, one.bundle, now=now)
             submitted = submit_sweep(session, planned, now=now)
-        ring(loaded)
+        wake_scheduler(loaded)
         result: dict[str, object] = {
             "id": submitted.sweep_id,
             "sweep_id": submitted.sweep_id,

@@ -9,8 +9,8 @@ import redis
 
 from farm.broker.accounts import BrokerAccounts, agent_url
 from farm.broker.celery_app import (
-    BELL_KEY,
     HEARTBEATS_QUEUE,
+    OWN_QUEUES_WAKE_KEY,
     REPORTS_QUEUE,
     check_broker,
     own_queue,
@@ -22,7 +22,7 @@ ALLOWED = (
     ("LPUSH", own_queue(REPORTS_QUEUE, "vm-1"), "x"),
     ("LPUSH", own_queue(HEARTBEATS_QUEUE, "vm-1"), "x"),
     ("LLEN", own_queue(HEARTBEATS_QUEUE, "vm-1")),
-    ("LPUSH", BELL_KEY, "x"),
+    ("LPUSH", OWN_QUEUES_WAKE_KEY, "x"),
     ("LPUSH", "agent.vm-1", "x"),
     ("BRPOP", "agent.vm-1", "1"),
     ("PING",),
@@ -35,7 +35,7 @@ FORBIDDEN = (
     ("LPUSH", own_queue(HEARTBEATS_QUEUE, "vm-10"), "x"),
     ("LPUSH", REPORTS_QUEUE, "x"),
     ("LPUSH", HEARTBEATS_QUEUE, "x"),
-    ("BRPOP", BELL_KEY, "1"),
+    ("BRPOP", OWN_QUEUES_WAKE_KEY, "1"),
     ("BRPOP", REPORTS_QUEUE, "1"),
     ("RPOP", HEARTBEATS_QUEUE),
     ("LRANGE", REPORTS_QUEUE, "0", "-1"),

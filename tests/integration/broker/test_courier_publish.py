@@ -1,4 +1,4 @@
-"""Publishing to a broker that is well, frozen or gone; the bell; the purge."""
+"""Publishing to a broker that is well, frozen or gone; waking the scheduler; the purge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farm.broker.celery_app import (
     command_task,
 )
 from farm.broker.sending import Sender
-from farm.broker.wake import Ring, Wake
+from farm.broker.wake_up import WakeReason, WakeUp
 from farm.collector.gathering import Arrivals, Gathering
 from farm.errors import Unreachable
 from farm.messages.commands import StopAttempt
@@ -165,49 +165,51 @@ def test_a_queue_is_purged(broker: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_many_rings_wake_once(broker: RedisServer, keeps: bool) -> None:
-    wake = Wake(broker.url, keeps_connections=keeps)
-    assert wake.ring()
-    assert wake.ring()
+def test_many_signals_wake_once(broker: RedisServer, keeps: bool) -> None:
+    wake = WakeUp(broker.url, keeps_connections=keeps)
+    assert wake.send()
+    assert wake.send()
     assert wake.wait(5)
     assert not wake.wait(0.1)
 
 
-@pytest.mark.parametrize("first", list(Ring))
-@pytest.mark.parametrize("then", list(Ring))
-def test_whoever_asks_is_heard_whoever_rings_as_well(
-    broker: RedisServer, first: Ring, then: Ring
+@pytest.mark.parametrize("first", list(WakeReason))
+@pytest.mark.parametrize("then", list(WakeReason))
+def test_a_request_is_not_lost_among_other_signals(
+    broker: RedisServer, first: WakeReason, then: WakeReason
 ) -> None:
-    wake = Wake(broker.url)
-    wake.ring(first)
-    wake.ring(then)
-    assert wake.wait(5) is (Ring.ASKED if Ring.ASKED in (first, then) else Ring.CHANGED)
+    wake = WakeUp(broker.url)
+    wake.send(first)
+    wake.send(then)
+    assert wake.wait(5) is (
+        WakeReason.REQUESTED if WakeReason.REQUESTED in (first, then) else WakeReason.CHANGED
+    )
     assert wake.wait(0.1) is None
 
 
 def test_a_bell_that_keeps_its_connections_survives_its_broker(broker: RedisServer) -> None:
-    wake = Wake(broker.url, keeps_connections=True)
-    assert wake.ring()
+    wake = WakeUp(broker.url, keeps_connections=True)
+    assert wake.send()
     assert wake.wait(5)
     broker.freeze()
-    assert not wake.ring()
+    assert not wake.send()
     broker.thaw()
-    # The answer that came too late was that of the ring before.
-    assert wake.ring()
+    # The answer that came too late was that of the signal before.
+    assert wake.send()
     assert wake.wait(5)
     broker.kill()
-    assert not wake.ring()
+    assert not wake.send()
     assert not wake.wait(0.1)
     broker.start()
-    assert wake.ring()
+    assert wake.send()
     assert wake.wait(5)
 
 
 def test_a_bell_that_keeps_its_connections_has_one_for_each_use(broker: RedisServer) -> None:
     before = broker.client().info("stats")["total_connections_received"]
-    wake = Wake(broker.url, keeps_connections=True)
+    wake = WakeUp(broker.url, keeps_connections=True)
     for _ in range(5):
-        assert wake.ring()
+        assert wake.send()
         assert wake.wait(5)
     after = broker.client().info("stats")["total_connections_received"]
     assert after - before <= 3  # one of them to ask this

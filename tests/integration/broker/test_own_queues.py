@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from farm.broker.accounts import BrokerAccounts, agent_url
 from farm.broker.celery_app import (
-    BELL_KEY,
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
+    OWN_QUEUES_WAKE_KEY,
     REPORTS_QUEUE,
     REPORTS_TASK,
     open_client,
@@ -87,10 +87,14 @@ def test_what_an_agent_signs_goes_by_its_own_queue_and_keeps_its_order(
     for counter in (1, 2, 3):
         sender.publish_heartbeat(signed_beat("a", counter))
     sender.close()
-    assert (client.llen(HEARTBEATS_QUEUE), client.llen(OF_A), client.llen(BELL_KEY)) == (0, 3, 3)
+    assert (client.llen(HEARTBEATS_QUEUE), client.llen(OF_A), client.llen(OWN_QUEUES_WAKE_KEY)) == (
+        0,
+        3,
+        3,
+    )
     own_queues(broker).turn()
     assert counters(client) == [1, 2, 3]
-    assert (client.llen(OF_A), client.llen(BELL_KEY)) == (0, 0)
+    assert (client.llen(OF_A), client.llen(OWN_QUEUES_WAKE_KEY)) == (0, 0)
 
 
 def test_an_agent_adds_no_more_than_a_few_while_no_collector_runs(
@@ -251,7 +255,7 @@ def test_an_account_from_before_adds_to_the_shared_queue(
     assert client.llen(REPORTS_QUEUE) == 1
 
 
-def test_a_turn_is_taken_when_somebody_rings(broker: RedisServer, client: redis.Redis) -> None:
+def test_a_turn_is_taken_when_woken(broker: RedisServer, client: redis.Redis) -> None:
     queues = own_queues(broker)
     queues.start()
     sender = Sender(broker.url)

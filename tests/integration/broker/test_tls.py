@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from farm.broker.celery_app import agent_queue, check_broker, open_client
 from farm.broker.sending import Sender
 from farm.broker.state import read_state
-from farm.broker.wake import Wake
+from farm.broker.wake_up import WakeUp
 from farm.embedded.redis import free_port
 from farm.errors import Unreachable
 from farm.messages.commands import StopAttempt
@@ -66,8 +66,8 @@ def send_and_drop(url: str) -> int:
 def test_messages_and_questions_go_through_verified_tls(broker: TlsRedisServer) -> None:
     assert send_and_drop(broker.url) == 1
     check_broker(broker.url)
-    assert Wake(broker.url).ring()
-    assert Wake(broker.url).wait(5.0)
+    assert WakeUp(broker.url).send()
+    assert WakeUp(broker.url).wait(5.0)
     with open_client(broker.url, timeout_s=5) as client:
         # Who has no certificate is a stranger.
         assert read_state(client, broker.url, timeout_s=5).refuses_strangers is True

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.broker.wake import Ring, Wake
+from farm.broker.wake_up import WakeReason, WakeUp
 from farm.gang.lifecycle import JobState
 from farm.messages.reports import Sample
 from farm.store.engine import reading, writing
@@ -91,7 +91,7 @@ def test_a_refused_sweep_names_the_field_and_writes_nothing(
 def test_a_submission_rings_for_the_scheduler(engine: sa.Engine, redis: RedisServer) -> None:
     answer = client_of(engine, FARM_BROKER_URL=redis.url).post("/api/v1/sweeps", json=SWEEP)
     answer.close()
-    assert Wake(redis.url).wait(5.0) is Ring.ASKED
+    assert WakeUp(redis.url).wait(5.0) is WakeReason.REQUESTED
 
 
 def test_a_frozen_broker_does_not_keep_an_answer_back(
@@ -104,7 +104,7 @@ def test_a_frozen_broker_does_not_keep_an_answer_back(
     taken_s = time.monotonic() - begun
     assert answer.status_code == 201
     assert taken_s < 0.5
-    answer.close()  # rings in vain
+    answer.close()  # wakes the scheduler, in vain
 
 
 def test_sweeps_are_listed_newest_first_in_pages_that_new_ones_do_not_shift(

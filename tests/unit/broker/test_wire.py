@@ -15,7 +15,7 @@ from farm.broker.celery_app import (
     make_app,
 )
 from farm.broker.url import redact, require_redis
-from farm.broker.wake import Wake
+from farm.broker.wake_up import WakeUp
 from farm.errors import InvalidSpec, Unreachable
 from farm.messages.commands import COMMANDS
 
@@ -89,9 +89,9 @@ def test_a_dead_broker_is_one_line_with_what_to_do_and_without_the_password(dead
     assert "\n" not in message
 
 
-def test_a_bell_without_a_broker_rings_in_vain_and_does_not_spin(dead_url: str) -> None:
-    wake = Wake(dead_url)
-    assert not wake.ring()
+def test_waking_without_a_broker_fails_and_does_not_spin(dead_url: str) -> None:
+    wake = WakeUp(dead_url)
+    assert not wake.send()
     begun = time.monotonic()
     assert not wake.wait(0.2)
     assert time.monotonic() - begun >= 0.2

@@ -1,4 +1,4 @@
-"""A bell that wakes the scheduler, in the broker."""
+"""Wakes the scheduler through a key in Redis."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from farm.broker.celery_app import SOCKET_TIMEOUT_S, open_client
 from farm.broker.errors import broker_errors
 
 WAKE_KEY = "farm.wake"
-_RING_TIMEOUT_S = 1.0
+_SEND_TIMEOUT_S = 1.0
 
 
-class Ring(enum.Enum):
-    """Why somebody rings: the store has changed, or whoever has asked for jobs waits for them."""
+class WakeReason(enum.Enum):
+    """The store has changed, or a user has submitted jobs and waits for them."""
 
     CHANGED = "1"
-    ASKED = "asked"
+    REQUESTED = "asked"
 
 
-class Wake:
-    """A bell for the scheduler: who wrote to the store rings, so that nobody has to poll.
+class WakeUp:
+    """A signal to the scheduler after a write to the store, which saves polling.
 
-    It is a Redis list of at most one element: rings that nobody heard are one ring, which says that
-    somebody has asked if any of them did. A lost ring costs only time, since the scheduler also
-    looks by itself now and then.
+    It is a Redis list of at most one element. Signals that were not yet received are merged, and
+    the merged one is REQUESTED if any of them was. A lost signal costs only time, since the
+    scheduler also reads the store regularly.
     """
 
     def __init__(self, broker_url: str, *, keeps_connections: bool = False) -> None:
-        """With `keeps_connections`, for whoever rings or waits all the time, in one thread.
+        """With `keeps_connections`, for a caller that sends or waits all the time, in one thread.
 
-        To connect is most of what a ring costs: three times as much as to store a small report.
+        Connecting is most of what a signal costs: three times as much as storing a small report.
         """
         self._url = broker_url
         self._keeps_connections = keeps_connections
         self._kept: dict[float, Any] = {}  # clients of Redis, by their limit
 
-    def ring(self, why: Ring = Ring.CHANGED) -> bool:
-        """Ring, or return False after about a second when the broker does not answer."""
+    def send(self, why: WakeReason = WakeReason.CHANGED) -> bool:
+        """Wake the scheduler; return False if the broker does not answer within about a second."""
         try:
-            with self._client(_RING_TIMEOUT_S) as client:
+            with self._client(_SEND_TIMEOUT_S) as client:
                 pipe = client.pipeline()
                 # The first is kept: what has changed goes behind what is there, and is gone.
-                (pipe.lpush if why is Ring.ASKED else pipe.rpush)(WAKE_KEY, why.value)
+                (pipe.lpush if why is WakeReason.REQUESTED else pipe.rpush)(WAKE_KEY, why.value)
                 pipe.ltrim(WAKE_KEY, 0, 0)
                 pipe.execute()
         except broker_errors():
             return False
         return True
 
-    def wait(self, timeout_s: float) -> Ring | None:
-        """Wait for a ring; None after `timeout_s`, also while the broker does not answer."""
+    def wait(self, timeout_s: float) -> WakeReason | None:
+        """Wait for a signal; None after `timeout_s`, also while the broker does not answer."""
         deadline = time.monotonic() + timeout_s
         try:
             with self._client(timeout_s + SOCKET_TIMEOUT_S) as client:
@@ -64,7 +64,11 @@ class Wake:
             return None
         if heard is None:
             return None
-        return Ring.ASKED if heard[1] == Ring.ASKED.value.encode() else Ring.CHANGED
+        return (
+            WakeReason.REQUESTED
+            if heard[1] == WakeReason.REQUESTED.value.encode()
+            else WakeReason.CHANGED
+        )
 
     @contextmanager
     def _client(self, timeout_s: float) -> Iterator[Any]:
