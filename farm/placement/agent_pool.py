@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.placement.agent_index import AgentIndex, Wish, suits
-from farm.placement.outlook import Outlook, Reservation
+from farm.placement.availability import AvailabilityForecast, Reservation
 
 
 class AgentPool:
@@ -19,9 +19,11 @@ class AgentPool:
     to have done with it by then.
     """
 
-    def __init__(self, agents: Collection[LiveAgent], outlook: Outlook | None = None) -> None:
+    def __init__(
+        self, agents: Collection[LiveAgent], forecast: AvailabilityForecast | None = None
+    ) -> None:
         self.index = AgentIndex(agents)
-        self.outlook = outlook or Outlook()
+        self.forecast = forecast or AvailabilityForecast()
         self.taken: set[str] = set()
         self.holders: dict[str, WaitingJob] = {}
         self.reserved_until_s: dict[str, float] = {}
@@ -146,7 +148,7 @@ class AgentPool:
         """Give these agents away; those that share a core with them are free no more."""
         for agent in gang:
             self.taken.add(agent.agent_id)
-            self.outlook.begin(agent.agent_id, expected_s)
+            self.forecast.begin(agent.agent_id, expected_s)
             for gone in (agent.agent_id, *(a.agent_id for a in self.index.overlaps(agent))):
                 self._free.discard(gone)
                 self.reserved_until_s.pop(gone, None)
@@ -163,14 +165,14 @@ class AgentPool:
             if job.rank_count >= self._unforeseen.get(wish, job.rank_count + 1):
                 continue
             limit = self.index.ranks_on_a_core(job, wish)
-            soonest = self.outlook.soonest_first(self.index.serving_for(wish), self.index.overlaps)
+            soonest = self.forecast.soonest_first(self.index.serving_for(wish), self.index.overlaps)
             gang = list(itertools.islice(self.index.disjoint(soonest, limit), job.rank_count))
             if len(gang) < job.rank_count:
                 self._unforeseen[wish] = job.rank_count
                 continue
-            at_s = max(self.outlook.free_in_s(agent, self.index.overlaps(agent)) for agent in gang)
+            at_s = max(self.forecast.free_in_s(agent, self.index.overlaps(agent)) for agent in gang)
             # Those that are at work until then rather than idle ones, which others can use.
-            latest = self.outlook.latest_first(soonest, self.index.overlaps, until_s=at_s)
+            latest = self.forecast.latest_first(soonest, self.index.overlaps, until_s=at_s)
             spared = list(itertools.islice(self.index.disjoint(latest, limit), job.rank_count))
             found.append(
                 Reservation(at_s, tuple(spared if len(spared) == job.rank_count else gang))
@@ -186,7 +188,7 @@ class AgentPool:
                     self.holders[kept.agent_id] = job
                     self.reserved_until_s[kept.agent_id] = reservation.at_s
                     self._latest_s = max(self._latest_s, reservation.at_s)
-            self.outlook.expect(agent.agent_id, reservation.at_s, job.expected_s)
+            self.forecast.expect(agent.agent_id, reservation.at_s, job.expected_s)
         self._is_awaited.update(self.index.wishes(job))
         self.change_count += 1
 

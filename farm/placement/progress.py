@@ -45,7 +45,7 @@ class SweepLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOutlook:
+class QueueEstimate:
     """`remaining_s` None: nothing to go by. The counts: of jobs that are not in it, and why."""
 
     remaining_s: float | None
@@ -71,9 +71,9 @@ def remaining_s(
     return max(_spent_s(paces, unfinished, agent_count=agent_count))
 
 
-def queue_outlook(
+def estimate_queue(
     loads: Iterable[SweepLoad], elsewhere: Collection[JobPace], *, agent_count: int
-) -> QueueOutlook:
+) -> QueueEstimate:
     """Estimate when all that is started or waits will be over, one sweep after another.
 
     As for one sweep, by the paces of each; `elsewhere`: those of other sweeps, for those of which
@@ -95,7 +95,7 @@ def queue_outlook(
         of_all_s, of_longest_s = _spent_s(paces, fitting, agent_count=agent_count)
         total_s, longest_s = total_s + of_all_s, max(longest_s, of_longest_s)
     is_empty = not known_count + too_wide_count + unknown_count
-    return QueueOutlook(
+    return QueueEstimate(
         remaining_s=max(total_s, longest_s) if known_count or is_empty else None,
         held_count=held_count,
         too_wide_count=too_wide_count,

@@ -23,7 +23,7 @@ from farm.placement.agent_index import (
     wish_of,
 )
 from farm.placement.agent_pool import AgentPool
-from farm.placement.outlook import Outlook
+from farm.placement.availability import AvailabilityForecast
 from farm.placement.turns import Turns
 from farm.text.nouns import counted
 
@@ -61,7 +61,7 @@ def place(
     Where cores overlap, agents that block fewest others go first. That is greedy: an unusual
     overlap may leave a gang unplaced that a search would have found.
     """
-    pool = AgentPool(agents, Outlook(gangs))
+    pool = AgentPool(agents, AvailabilityForecast(gangs))
     placements: list[Placement] = []
     # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
     if not pool.free_count:
@@ -112,7 +112,7 @@ def _is_overdue(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after
     has ended, and those before it in line are of sweeps that have waited longer. Twice as long as
     that is enough.
     """
-    longest_s = pool.outlook.longest_s
+    longest_s = pool.forecast.longest_s
     if longest_s is None:
         return True
     if turns.is_at_work(job):
@@ -133,7 +133,7 @@ def explain(
 
     What the farm could not serve at all has no turn, so that it does not put off the others.
     """
-    pool = AgentPool(agents, Outlook(gangs))
+    pool = AgentPool(agents, AvailabilityForecast(gangs))
     reasons = hopeless(jobs, agents)
     turns = Turns(
         [job for job in jobs if job.job_id not in reasons],

@@ -13,7 +13,7 @@ from farm.broker.life_signs import look_if_idle
 from farm.gang.lifecycle import JobState, SweepState
 from farm.gang.retries import is_pausing
 from farm.gang.views import LiveAgent
-from farm.placement.progress import JobPace, QueueOutlook, SweepLoad, queue_outlook, remaining_s
+from farm.placement.progress import JobPace, QueueEstimate, SweepLoad, estimate_queue, remaining_s
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
@@ -99,11 +99,13 @@ def sweeps_that_wait(
     return waits_for_agents(summaries, waiting_reasons(session, settings, agents, now=now))
 
 
-def outlook(session: Session, loads: Mapping[int, SweepLoad], *, agent_count: int) -> QueueOutlook:
+def queue_estimate(
+    session: Session, loads: Mapping[int, SweepLoad], *, agent_count: int
+) -> QueueEstimate:
     """Estimate when all that is under way or waits will be over; `loads`: of all sweeps."""
     is_told = all(load.paces for load in loads.values())
     elsewhere = () if is_told else _read_latest_paces(session)
-    return queue_outlook(loads.values(), elsewhere, agent_count=agent_count)
+    return estimate_queue(loads.values(), elsewhere, agent_count=agent_count)
 
 
 def waiting_reasons(

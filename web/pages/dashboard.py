@@ -32,7 +32,7 @@ from web.drawing.plotly import page_with_charts
 from web.live.shared_looks import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import throughput_figure
-from web.overview.progress import loads_of, outlook, sweep_cards, waiting_reasons
+from web.overview.progress import loads_of, queue_estimate, sweep_cards, waiting_reasons
 
 bp = Blueprint("dashboard", __name__)
 
@@ -93,7 +93,7 @@ def get_dashboard() -> ResponseReturnValue:
         )
         loads = loads_of(session, now=instant)
         summaries = list_sweeps(session, limit=_SWEEPS_SHOWN + 1)
-        queue = outlook(session, loads, agent_count=len(live))
+        queue = queue_estimate(session, loads, agent_count=len(live))
         reasons = waiting_reasons(session, settings, live, now=instant)
         waiting = _waiting(session, reasons, now=instant)
         hours = finished_per_hour(session, now=instant, hour_count=_HOURS_SHOWN)

@@ -22,10 +22,10 @@ from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.choices import Choice, choices
 from farm.recommend.features import plain
 from farm.recommend.plans.belief import Belief, believe
-from farm.recommend.plans.outlook import (
-    RegretOutlook,
+from farm.recommend.plans.expected_regret import (
+    ExpectedRegret,
+    expected_regret,
     measured,
-    outlook,
     regret_ratios,
     regret_ratios_after,
 )
@@ -105,7 +105,7 @@ def plan(
     fitted = predictor.fit(observations) if predictor and observations else None
     belief = believe(observations, configurations, fitted=fitted)
     factors = np.log([c.objective_factor for c in known])
-    future = outlook(belief, found, log_factors=factors, seed=seed)
+    future = expected_regret(belief, found, log_factors=factors, seed=seed)
     search = _Search(
         candidates=known,
         choices=found,
@@ -150,7 +150,7 @@ class _Search:
 
     def run(
         self,
-        future: RegretOutlook,
+        future: ExpectedRegret,
         *,
         count: int,
         until_regret_ratio: float | None,
@@ -197,7 +197,7 @@ class _Search:
             stopped_because=stopped,
         )
 
-    def _pick(self, future: RegretOutlook, positions: Sequence[int]) -> tuple[int, str] | None:
+    def _pick(self, future: ExpectedRegret, positions: Sequence[int]) -> tuple[int, str] | None:
         """Return the best of the positions and why, or None where none promises anything."""
         now = regret_ratios(future)
         savings = dict(zip(positions, now - regret_ratios_after(future, positions), strict=True))
@@ -221,7 +221,7 @@ class _Search:
     def _is_once(self, position: int) -> bool:
         return plain(self._configurations[position]) in self._once
 
-    def _most_telling(self, future: RegretOutlook, positions: Sequence[int]) -> int:
+    def _most_telling(self, future: ExpectedRegret, positions: Sequence[int]) -> int:
         """Return the D-optimal one: the largest gain in the log determinant of what is known.
 
         That gain is ln(1 + variance / noise^2) / 2. The cheapest of those with nine tenths of the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.placement.progress import JobPace, SweepLoad, UnfinishedJob, queue_outlook, remaining_s
+from farm.placement.progress import JobPace, SweepLoad, UnfinishedJob, estimate_queue, remaining_s
 
 
 def pace(world_size: int, mean_s: float, job_count: int = 1) -> JobPace:
@@ -83,37 +83,37 @@ def test_a_job_wider_than_the_farm_has_no_end_in_sight(agent_count: int) -> None
 
 def test_the_queue_takes_what_its_sweeps_take_together() -> None:
     loads = [load([pace(1, 10.0)], waits=waiting(4)), load([pace(1, 30.0)], waits=waiting(2))]
-    assert queue_outlook(loads, [], agent_count=2).remaining_s == pytest.approx(20.0 + 30.0)
+    assert estimate_queue(loads, [], agent_count=2).remaining_s == pytest.approx(20.0 + 30.0)
 
 
 def test_jobs_that_run_beside_each_other_end_with_the_longest() -> None:
     running = [UnfinishedJob(rank_count=1, elapsed_s=10.0)]
     loads = [load([pace(1, 110.0)], active=running), load([pace(1, 60.0)], active=running)]
-    assert queue_outlook(loads, [], agent_count=2).remaining_s == pytest.approx(100.0)
+    assert estimate_queue(loads, [], agent_count=2).remaining_s == pytest.approx(100.0)
 
 
 def test_a_sweep_without_a_result_goes_by_those_of_others() -> None:
     loads = [load([], waits=waiting(2))]
-    assert queue_outlook(loads, [pace(1, 7.0)], agent_count=1).remaining_s == pytest.approx(14.0)
-    unknown = queue_outlook(loads, [], agent_count=1)
+    assert estimate_queue(loads, [pace(1, 7.0)], agent_count=1).remaining_s == pytest.approx(14.0)
+    unknown = estimate_queue(loads, [], agent_count=1)
     assert (unknown.remaining_s, unknown.unknown_count) == (None, 2)
 
 
 def test_what_a_pause_holds_back_is_not_in_it_and_what_runs_is() -> None:
     running = [UnfinishedJob(rank_count=1)]
     paused = load([pace(1, 10.0)], active=running, waits=waiting(5), is_paused=True)
-    found = queue_outlook([paused], [], agent_count=1)
+    found = estimate_queue([paused], [], agent_count=1)
     assert (found.remaining_s, found.held_count) == (10.0, 5)
     assert len(paused.unfinished) == 2
 
 
 def test_jobs_too_wide_for_the_farm_are_told_and_left_out() -> None:
     loads = [load([pace(1, 10.0)], waits=[*waiting(2), *waiting(3, 4)])]
-    found = queue_outlook(loads, [], agent_count=2)
+    found = estimate_queue(loads, [], agent_count=2)
     assert (found.remaining_s, found.too_wide_count) == (10.0, 3)
-    nobody = queue_outlook(loads, [], agent_count=0)
+    nobody = estimate_queue(loads, [], agent_count=0)
     assert (nobody.remaining_s, nobody.too_wide_count) == (None, 5)
 
 
 def test_an_empty_queue_is_done() -> None:
-    assert queue_outlook([], [], agent_count=0).remaining_s == 0.0
+    assert estimate_queue([], [], agent_count=0).remaining_s == 0.0

@@ -1,8 +1,8 @@
-"""What choosing is expected to cost, now and after measurements that are only imagined.
+"""Expected regret of the recommendation, before and after a planned measurement.
 
-A sample of possible truths is drawn from a belief. In each of them somebody who knows only the
-means chooses, and regrets; an imagined measurement shows him that truth's value, with the error
-of a measurement, and moves his means as it would move ours.
+Possible true times are drawn from the belief. In each draw the choice is made by the means alone,
+and its regret is known. A planned measurement yields the drawn value plus measurement noise, and
+updates the means as a real measurement would.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_REGRET_RATIO = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class RegretOutlook:
+class ExpectedRegret:
     """`truths` and `means`: ln(time x factor), (draws, n); `noise`: (draws, n), as ln.
 
     `options`: (most options, choices), positions of those that may be best; a shorter choice
@@ -44,9 +44,9 @@ class RegretOutlook:
     losses: Array
 
 
-def outlook(
+def expected_regret(
     belief: Belief, choices: Sequence[Choice], *, log_factors: Array, seed: int
-) -> RegretOutlook:
+) -> ExpectedRegret:
     """Draw possible truths; `log_factors`: (n,), see `Candidate.objective_factor`."""
     generator = np.random.default_rng(seed)
     count = len(belief.mean)
@@ -62,7 +62,7 @@ def outlook(
     padded = [[*choice, *[choice[0]] * (widest - len(choice))] for choice in rivals]
     options = np.array(padded, dtype=np.intp).reshape(len(choices), widest).T
     times = np.stack([truths[:, row] for row in options])
-    return RegretOutlook(
+    return ExpectedRegret(
         truths=truths,
         means=means,
         noise=belief.noise_log * generator.standard_normal((DRAW_COUNT, count)),
@@ -79,12 +79,12 @@ def _rivals(choice: NDArray[np.intp], mean: Array, truths: Array) -> list[int]:
     return [int(i) for i in choice if i in best]
 
 
-def regret_ratios(future: RegretOutlook) -> Array:
+def regret_ratios(future: ExpectedRegret) -> Array:
     """Return the expected regret of each choice, true time of the chosen / best - 1: (choices,)."""
     return _regret_ratios(future, [future.means[:, row] for row in future.options])
 
 
-def regret_ratios_after(future: RegretOutlook, positions: Sequence[int]) -> Array:
+def regret_ratios_after(future: ExpectedRegret, positions: Sequence[int]) -> Array:
     """Return the same once one of the positions is measured: (positions, choices)."""
     means = [future.means[:, row] for row in future.options]
     after = np.empty((len(positions), future.options.shape[1]))
@@ -95,8 +95,8 @@ def regret_ratios_after(future: RegretOutlook, positions: Sequence[int]) -> Arra
     return after
 
 
-def measured(future: RegretOutlook, position: int) -> RegretOutlook:
-    """Return the outlook once that configuration is measured, in each of the truths."""
+def measured(future: ExpectedRegret, position: int) -> ExpectedRegret:
+    """Return the regret once that configuration is measured, in each of the truths."""
     gain, surprise = _update(future, position)
     return dataclasses.replace(
         future,
@@ -105,7 +105,7 @@ def measured(future: RegretOutlook, position: int) -> RegretOutlook:
     )
 
 
-def _update(future: RegretOutlook, position: int) -> tuple[Array, Array]:
+def _update(future: ExpectedRegret, position: int) -> tuple[Array, Array]:
     """Return how a belief follows one more value, (n,), and the news in it, (draws, 1)."""
     column = future.covariance[:, position]
     gain: Array = column / (column[position] + future.noise_log**2)
@@ -114,7 +114,7 @@ def _update(future: RegretOutlook, position: int) -> tuple[Array, Array]:
     return gain, surprise
 
 
-def _regret_ratios(future: RegretOutlook, means: Sequence[Array]) -> Array:
+def _regret_ratios(future: ExpectedRegret, means: Sequence[Array]) -> Array:
     """`means`: of each option, (draws, choices). The least is chosen, the first of equal ones."""
     # Comparing option by option is ten times as fast as an argmin over a short axis.
     best, loss = means[0], future.losses[0]

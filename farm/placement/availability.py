@@ -1,4 +1,4 @@
-"""When agents at work are expected to be free again. Nothing unsafe follows if it is wrong."""
+"""Estimates when busy agents become free. A wrong estimate is never unsafe."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Reservation:
     agents: tuple[LiveAgent, ...]
 
 
-class Outlook:
-    """The expected ends of what is under way, and of what this decision adds to it."""
+class AvailabilityForecast:
+    """The expected ends of the gangs at work, and of those that this decision adds."""
 
     def __init__(self, gangs: Collection[GangAtWork] = ()) -> None:
         self._ends_s = {agent_id: gang.remaining_s for gang in gangs for agent_id in gang.agent_ids}
