@@ -62,7 +62,7 @@ from worker_agent.supervisor.fencing import Admission, TokenFile, admit
 from worker_agent.supervisor.heartbeat import Pulse
 from worker_agent.trainer_process.child import become_reaper, reap_orphans
 from worker_agent.trainer_process.leftovers import kill_leftovers
-from worker_agent.trainer_process.warmth import Warmth
+from worker_agent.trainer_process.template_supervisor import TemplateSupervisor
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Supervisor:
         beat_s, lease_s = settings.heartbeat_s, settings.lease_s
         self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now)
         self._courier = CourierSupervisor(config, self._events.put)
-        self._warmth = Warmth(config, self._events.put)
+        self._template = TemplateSupervisor(config, self._events.put)
         self._ports = PortRange(*settings.port_range)
         self._rank: RunningRank | None = None
         self._fetch = BundleFetch()
@@ -113,12 +113,12 @@ class Supervisor:
         with ExitStack() as at_the_end:  # the last one first, whichever of them fails
             at_the_end.callback(self._spool.close)
             at_the_end.callback(kill_leftovers, self._config, limit_s=LEAVE_LIMIT_S)
-            at_the_end.callback(self._warmth.stop)
+            at_the_end.callback(self._template.stop)
             at_the_end.callback(self._courier.stop)
             stand_for(agent_id=self._config.agent_id)
             logger.info("agent begins")
             if not become_reaper():
-                self._warmth.stop()  # a fork would be adopted by another process
+                self._template.stop()  # a fork would be adopted by another process
             clean_up_after_crash(self._config, self._served, self._journal)
             self._tick(time.monotonic())
             while not self._may_leave(time.monotonic()):
@@ -167,7 +167,7 @@ class Supervisor:
             if self._courier.handle(event, now=now):
                 self._obey(event, now=now)
         elif isinstance(event, TemplateReady | TemplateGone):
-            self._warmth.handle(event, now=now)
+            self._template.handle(event, now=now)
         elif isinstance(event, UndoTried):
             self._remains.handle(event, now=now)
         elif self._rank is not None and event.token == self._rank.token:
@@ -182,10 +182,10 @@ class Supervisor:
             self._served.forget()  # again: its folder may have been away
         self._courier.tick(now=now)
         is_idle = self._rank is None and not self._departure.has_begun
-        self._warmth.tick(now=now, is_idle=is_idle)
+        self._template.tick(now=now, is_idle=is_idle)
         self._remains.tick(now=now, is_idle=is_idle)
         if is_idle:
-            reap_orphans(own=self._courier.pids | self._warmth.pids)
+            reap_orphans(own=self._courier.pids | self._template.pids)
         shown = (
             self._state(),
             self._serving_token(),
@@ -343,7 +343,7 @@ class Supervisor:
                 config=self._config,
                 ports=self._ports,
                 post=self._events.put,
-                template=self._warmth.template(),
+                template=self._template.template(),
             ),
             report=lambda body: self._journal.add(command.token, rank=command.rank, body=body),
             progress_timeout_s=self._config.settings.progress_timeout_s,
@@ -376,7 +376,7 @@ class Supervisor:
         return self._condition.beat(
             serving_token=self._serving_token(),
             highest_token=self._tokens.highest,
-            template_bytes=self._warmth.template_bytes,
+            template_bytes=self._template.template_bytes,
             wanted=self._fetch.wanted,
             now=now,
         )

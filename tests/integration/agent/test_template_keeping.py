@@ -1,4 +1,4 @@
-"""A template that hangs, dies or does not fit costs a rank its warmth and nothing else."""
+"""A template that hangs, dies or does not fit costs a rank its warm start and nothing else."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from worker_agent.supervisor.events import AgentEvent, TemplateEvent, TemplateGo
 from worker_agent.trainer_process import template as template_module
 from worker_agent.trainer_process.process import TrainerProcess
 from worker_agent.trainer_process.template import TemplateProcess
-from worker_agent.trainer_process.warmth import (
+from worker_agent.trainer_process.template_supervisor import (
     FIRST_PAUSE_S,
     IMPORT_LIMIT_S,
     MEASURE_EVERY_S,
-    Warmth,
+    TemplateSupervisor,
 )
 
-Keep = Callable[..., Warmth]
+Keep = Callable[..., TemplateSupervisor]
 FAKE = ROOT / "tests" / "fakes" / "template.py"
 COLD = (sys.executable, "-c", """print('{"event": "progress", "step_count": 1}')""")
 
@@ -49,18 +49,18 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentConfig:
 @pytest.fixture
 def keep(config: AgentConfig, events: queue.SimpleQueue[AgentEvent]) -> Iterator[Keep]:
     """Start a fake template that does wrong what the words say, and end it after the test."""
-    kept: list[Warmth] = []
+    kept: list[TemplateSupervisor] = []
 
-    def start(words: str = "") -> Warmth:
+    def start(words: str = "") -> TemplateSupervisor:
         command = (sys.executable, str(FAKE), words)
-        kept.append(Warmth(dataclasses.replace(config, template=command), events.put))
+        kept.append(TemplateSupervisor(dataclasses.replace(config, template=command), events.put))
         kept[0].tick(now=time.monotonic(), is_idle=True)
         return kept[0]
 
     yield start
-    for warmth in kept:
-        is_alive = any(psutil.pid_exists(pid) for pid in warmth.pids)
-        warmth.stop()
+    for supervisor in kept:
+        is_alive = any(psutil.pid_exists(pid) for pid in supervisor.pids)
+        supervisor.stop()
         if is_alive:
             next_event(events, TemplateGone)
 
@@ -94,10 +94,10 @@ def test_a_template_that_answers_nothing_is_killed_and_the_trainer_starts_cold(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    warmth = keep("deaf")
+    supervisor = keep("deaf")
     monkeypatch.setattr(template_module, "_ANSWER_LIMIT_S", 0.1)
     next_event(events, TemplateReady)
-    trainer = Trainer(tmp_path, warmth.template())
+    trainer = Trainer(tmp_path, supervisor.template())
     assert trainer.ends.get(timeout=60) == 0
     trainer.process.close()
     assert trainer.events == [Progress(step_count=1)]
@@ -109,8 +109,8 @@ def test_a_template_that_answers_nothing_is_killed_and_the_trainer_starts_cold(
 def test_a_trainer_killed_before_it_was_forked_is_not_started_at_all(
     keep: Keep, tmp_path: Path
 ) -> None:
-    warmth = keep("never_ready")
-    trainer = Trainer(tmp_path, warmth.template())
+    supervisor = keep("never_ready")
+    trainer = Trainer(tmp_path, supervisor.template())
     trainer.process.kill()
     trainer.process.close()
     assert trainer.ends.get(timeout=60) == -signal.SIGKILL
@@ -121,13 +121,13 @@ def test_a_trainer_killed_before_it_was_forked_is_not_started_at_all(
 def test_a_template_that_does_not_get_ready_is_killed_even_while_a_rank_waits_for_it(
     keep: Keep, events: queue.SimpleQueue[AgentEvent], tmp_path: Path
 ) -> None:
-    warmth = keep("never_ready")
-    template = warmth.template()
+    supervisor = keep("never_ready")
+    template = supervisor.template()
     assert template is not None
     trainer = Trainer(tmp_path, template)
-    warmth.tick(now=template.started_s + IMPORT_LIMIT_S - 1, is_idle=False)
+    supervisor.tick(now=template.started_s + IMPORT_LIMIT_S - 1, is_idle=False)
     assert template.is_alive
-    warmth.tick(now=template.started_s + IMPORT_LIMIT_S + 1, is_idle=False)
+    supervisor.tick(now=template.started_s + IMPORT_LIMIT_S + 1, is_idle=False)
     next_event(events, TemplateGone)
     assert trainer.ends.get(timeout=60) == 0
     trainer.process.close()
@@ -137,51 +137,51 @@ def test_a_template_that_does_not_get_ready_is_killed_even_while_a_rank_waits_fo
 def test_the_next_template_is_started_after_a_pause_and_never_beside_a_rank(
     keep: Keep, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
-    warmth = keep()
+    supervisor = keep()
     next_event(events, TemplateReady)
-    [first] = warmth.pids
+    [first] = supervisor.pids
     os.kill(first, signal.SIGKILL)
     now = time.monotonic()
-    warmth.handle(next_event(events, TemplateGone), now=now)
-    warmth.tick(now=now, is_idle=True)
-    assert warmth.pids == set()
-    warmth.tick(now=now + FIRST_PAUSE_S, is_idle=False)
-    assert warmth.pids == set()
-    warmth.tick(now=now + FIRST_PAUSE_S, is_idle=True)
-    assert warmth.pids not in (set(), {first})
+    supervisor.handle(next_event(events, TemplateGone), now=now)
+    supervisor.tick(now=now, is_idle=True)
+    assert supervisor.pids == set()
+    supervisor.tick(now=now + FIRST_PAUSE_S, is_idle=False)
+    assert supervisor.pids == set()
+    supervisor.tick(now=now + FIRST_PAUSE_S, is_idle=True)
+    assert supervisor.pids not in (set(), {first})
 
 
 def test_a_template_is_measured_when_ready_and_each_minute_but_not_beside_a_rank(
     keep: Keep, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
-    warmth = keep()
+    supervisor = keep()
     now = time.monotonic()
-    warmth.handle(next_event(events, TemplateReady), now=now)
-    warmth.tick(now=now, is_idle=False)
-    assert warmth.template_bytes is None
-    warmth.tick(now=now, is_idle=True)
-    measured = warmth.template_bytes
+    supervisor.handle(next_event(events, TemplateReady), now=now)
+    supervisor.tick(now=now, is_idle=False)
+    assert supervisor.template_bytes is None
+    supervisor.tick(now=now, is_idle=True)
+    measured = supervisor.template_bytes
     assert measured is not None
     assert 1_000_000 < measured < 100_000_000
-    warmth.template_bytes = None
-    warmth.tick(now=now + MEASURE_EVERY_S - 1, is_idle=True)
-    assert warmth.template_bytes is None
-    warmth.tick(now=now + MEASURE_EVERY_S, is_idle=True)
-    assert warmth.template_bytes is not None
+    supervisor.template_bytes = None
+    supervisor.tick(now=now + MEASURE_EVERY_S - 1, is_idle=True)
+    assert supervisor.template_bytes is None
+    supervisor.tick(now=now + MEASURE_EVERY_S, is_idle=True)
+    assert supervisor.template_bytes is not None
 
 
 def test_a_template_of_another_environment_serves_nobody(
     keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warmth = keep()
-    assert warmth.template() is not None
+    supervisor = keep()
+    assert supervisor.template() is not None
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert warmth.template() is None
+    assert supervisor.template() is None
 
 
 def test_a_template_of_tensorflow_serves_no_rank_of_pytorch(keep: Keep) -> None:
-    warmth = keep()
-    template = warmth.template()
+    supervisor = keep()
+    template = supervisor.template()
     assert template is not None
     assert template.serves("mwms_ring")
     assert not template.serves("torch_ddp")
@@ -190,9 +190,11 @@ def test_a_template_of_tensorflow_serves_no_rank_of_pytorch(keep: Keep) -> None:
 def test_a_template_that_cannot_be_started_is_tried_again_ever_more_rarely(
     config: AgentConfig, events: queue.SimpleQueue[AgentEvent], caplog: pytest.LogCaptureFixture
 ) -> None:
-    warmth = Warmth(dataclasses.replace(config, template=("/no/such/program",)), events.put)
+    supervisor = TemplateSupervisor(
+        dataclasses.replace(config, template=("/no/such/program",)), events.put
+    )
     for now in (0.0, FIRST_PAUSE_S, FIRST_PAUSE_S + 0.1, 3 * FIRST_PAUSE_S):
-        warmth.tick(now=now, is_idle=True)
+        supervisor.tick(now=now, is_idle=True)
     assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [
         *(FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S)
     ]
@@ -207,9 +209,9 @@ def test_a_template_without_a_thread_to_wait_for_it_is_not_kept(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     before = psutil.Process().children()
-    warmth = keep()
+    supervisor = keep()
     assert "can't start new thread" in caplog.text
-    assert warmth.pids == set()
+    assert supervisor.pids == set()
     assert psutil.Process().children() == before
 
 

@@ -1,4 +1,7 @@
-"""Keeps one template alive for warm trainers, but works on it only while nothing is measured."""
+"""Keeps one template process ready, from which trainers are forked.
+
+It starts and measures the template only while nothing else is measured.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ PROVEN_AFTER_S = 600.0
 MEASURE_EVERY_S = 60.0
 
 
-class Warmth:
+class TemplateSupervisor:
     """Used in the supervisor's thread only. Instants are readings of the monotonic clock."""
 
     def __init__(self, config: AgentConfig, post: Post) -> None:
