@@ -31,7 +31,6 @@ from farm.broker.life_signs import COLLECTOR, SignOfLife
 from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
 from farm.broker.wake_up import WakeUp
-from farm.collector.door import Door
 from farm.collector.gathering import Arrivals, Gathering
 from farm.collector.intake import (
     ElapsedTimes,
@@ -41,6 +40,7 @@ from farm.collector.intake import (
     take_batches,
     take_beats,
 )
+from farm.collector.message_filter import MessageFilter
 from farm.collector.own_queues import OwnQueues
 from farm.collector.quotas import CLAIMED_NAMES, HEARTBEATS, REPORTS, Quotas
 from farm.errors import Unreachable
@@ -152,7 +152,7 @@ def register_tasks(
     elapsed = ElapsedTimes()
     if quotas is None:
         quotas = make_quotas(are_names_proven=keyring is not None)
-    door = Door(keyring=keyring, life=sign, answer=answer, quotas=quotas)
+    message_filter = MessageFilter(keyring=keyring, life=sign, answer=answer, quotas=quotas)
 
     def reports(batches: Sequence[ReportBatch]) -> bool:
         taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC), elapsed=elapsed)
@@ -186,14 +186,16 @@ def register_tasks(
                 logger.warning("a message from somebody else was dropped: %s", error)
                 return
             with gathering.around(envelope) as envelopes:
-                let_in = functools.partial(door.let_in, task, read=read, row_count=row_count)
-                messages = let_in(envelopes)
+                accept = functools.partial(
+                    message_filter.accept, task, read=read, row_count=row_count
+                )
+                messages = accept(envelopes)
                 # A flood that is held back must not keep the others behind it waiting.
                 for _ in range(_MORE_PORTIONS):
                     if 2 * len(messages) >= len(envelopes):
                         break
                     envelopes = gathering.more()
-                    messages += let_in(envelopes)
+                    messages += accept(envelopes)
                     if not envelopes:
                         break
                 _store(messages, handle, sign)

@@ -22,9 +22,9 @@ from farm.broker.celery_app import (
 from farm.broker.life_signs import COLLECTOR, SignOfLife, read_signs
 from farm.broker.sending import OWN_KEPT, Sender
 from farm.broker.task_message import read_task
-from farm.collector.door import Door
 from farm.collector.intake import read_beat
 from farm.collector.main import make_quotas
+from farm.collector.message_filter import MessageFilter
 from farm.collector.own_queues import OwnQueues
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
 from farm.errors import Unreachable
@@ -170,7 +170,9 @@ def test_what_goes_by_an_own_queue_is_charged_once(
     life = SignOfLife(COLLECTOR, broker.url)
     queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, life=life)
     keyring = Keyring(engine, bytes(32))
-    door = Door(keyring=keyring, life=life, answer=lambda answers: None, quotas=quotas)
+    message_filter = MessageFilter(
+        keyring=keyring, life=life, answer=lambda answers: None, quotas=quotas
+    )
     sender = Sender(broker.url)
 
     def heard(counter: int) -> list[int]:
@@ -179,7 +181,9 @@ def test_what_goes_by_an_own_queue_is_charged_once(
         texts = client.rpop(HEARTBEATS_QUEUE, 10) or []
         assert isinstance(texts, list)
         brought = [read_task(text, queue=HEARTBEATS_QUEUE) for text in texts]
-        beats = door.let_in(HEARTBEAT_TASK, [read[1] for read in brought if read], read_beat)
+        beats = message_filter.accept(
+            HEARTBEAT_TASK, [read[1] for read in brought if read], read_beat
+        )
         return [beat.counter for beat in beats]
 
     assert [heard(counter) for counter in range(1, 9)] == [[counter] for counter in range(1, 9)]

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK
 from farm.broker.life_signs import COLLECTOR, SignOfLife
-from farm.collector.door import Door
 from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
 from farm.collector.main import make_quotas
+from farm.collector.message_filter import MessageFilter
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quota
 from farm.gang.lifecycle import AttemptState
 from farm.keys.keyring import Keyring
@@ -58,7 +58,7 @@ class Clock:
 
 
 class Collector:
-    """The door and the store behind it. `takes` says whether a message was let in."""
+    """The filter and the store behind it. `takes` says whether a message was accepted."""
 
     def __init__(self, engine: sa.Engine, *, is_signed: bool = True) -> None:
         self.clock = Clock()
@@ -68,7 +68,7 @@ class Collector:
             with writing(engine) as session:
                 number = add_agent_key(session, "a", now=NOW).number
             self._key = derive_key(FARM_KEY, "a", number)
-        self._door = Door(
+        self._filter = MessageFilter(
             keyring=Keyring(engine, FARM_KEY) if is_signed else None,
             life=SignOfLife(COLLECTOR, "redis://127.0.0.1:1/0"),
             answer=lambda answers: None,
@@ -82,12 +82,12 @@ class Collector:
             keys, to_server = [self._key], MessageDirection.TO_SERVER
             envelope = sign(envelope, keys, agent_id="a", direction=to_server, kind=task)
         if task == HEARTBEAT_TASK:
-            beats = self._door.let_in(task, [envelope], read_beat)
+            beats = self._filter.accept(task, [envelope], read_beat)
             if beats:
                 [(_, _, effect)] = take_beats(self._engine, beats, now=now, lease=seconds(20))
                 assert not effect.is_stale
             return bool(beats)
-        batches = self._door.let_in(task, [envelope], read_batch, row_count=row_count)
+        batches = self._filter.accept(task, [envelope], read_batch, row_count=row_count)
         if batches:
             take_batches(self._engine, batches, now=now)
         return bool(batches)

@@ -1,7 +1,7 @@
-"""What the collector reads of what arrives: messages of this version, by whom they claim to be.
+"""Checks incoming messages: version, signature, quota.
 
-It logs what it refuses and passes none of it on. It stores nothing. It drops the messages of an
-account that has used up its quota.
+A refused message is logged and not passed on. Messages of an account that has used up its quota
+are dropped. Nothing is stored here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Answer = Callable[[Sequence[tuple[str, Command]]], None]
 _Message = TypeVar("_Message")
 
 
-class Door:
-    """With a `keyring` nothing comes in that is not signed. `life` learns how that goes.
+class MessageFilter:
+    """With a `keyring` only signed messages are accepted. `life` gets the failures.
 
     `quotas`: by task, of the accounts that the keyring proves; without one, of names as claimed.
     """
@@ -47,7 +47,7 @@ class Door:
         self._answer = answer
         self._refusals = RefusalCounts()
 
-    def let_in(
+    def accept(
         self,
         task: str,
         envelopes: Sequence[object],
@@ -55,9 +55,9 @@ class Door:
         *,
         row_count: Callable[[_Message, int], int] | None = None,
     ) -> list[_Message]:
-        """Return, in their order, the messages that `read` makes of what may come in.
+        """Return, in their order, the messages that `read` makes of the acceptable envelopes.
 
-        `read` raises InvalidSpec for what it cannot read, which costs no other message anything.
+        `read` raises InvalidSpec for what it cannot read; other messages are not affected.
         `row_count`: how many rows the store would get of a message, from it and its bytes; they are
         charged, too. It raises InvalidSpec as well.
         """
