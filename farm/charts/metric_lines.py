@@ -14,7 +14,7 @@ from farm.cells.choice import CellMetric, Choice
 from farm.cells.groups import CellGroup, Groups, Place, tells_work
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
-from farm.charts.told import mark_of, told_of
+from farm.charts.value_mark import mark_of, marked_value
 from farm.configuration.axes import Axis, Value
 from farm.text.display import decimal
 
@@ -162,9 +162,9 @@ def _figure(
 
 def _marks(line: _Line, metric: CellMetric, *, x: ChartAxis, y: ChartAxis) -> list[Mark]:
     return [
-        mark_of(told, f"{line.name}, {x.title.lower()} {x.write(place)}", cell, x=place, y=y)
+        mark_of(marked, f"{line.name}, {x.title.lower()} {x.write(place)}", cell, x=place, y=y)
         for place, cell in line.cells
-        if (told := told_of(cell, metric)) is not None
+        if (marked := marked_value(cell, metric)) is not None
     ]
 
 

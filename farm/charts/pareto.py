@@ -11,7 +11,7 @@ from farm.cells.choice import METRICS, Choice
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.metric_lines import SPREAD_OF_LOGARITHMS, extremes
-from farm.charts.told import mark_of, told_of
+from farm.charts.value_mark import mark_of, marked_value
 from farm.configuration.axes import Value
 from farm.configuration.scripts import workload_text
 from farm.text.display import count, dollars, duration
@@ -54,11 +54,11 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
     by_size: dict[int, list[Mark]] = {}
     for dot in shown:
         is_best = id(dot) in on_front
-        told = told_of(dot.line, _EPOCH)
-        assert told is not None, "those without were left out"
+        marked = marked_value(dot.line, _EPOCH)
+        assert marked is not None, "those without were left out"
         name = f"{named_together(table.axes, dot.place) or 'this cell'}, {x.write(dot.cost)}"
         name += ", on the Pareto front" if is_best else ""
-        mark = mark_of(told, name, dot.line, x=dot.cost, y=y, is_solid=is_best)
+        mark = mark_of(marked, name, dot.line, x=dot.cost, y=y, is_solid=is_best)
         by_size.setdefault(dot.line.configuration["world_size"], []).append(mark)
     series += [
         ChartSeries(

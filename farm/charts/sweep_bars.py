@@ -10,7 +10,7 @@ from farm.cells.groups import Groups, Place
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.bars import Bars, BarSeries
 from farm.charts.chart import STYLES, ChartAxis, Mark
-from farm.charts.told import mark_of, told_of
+from farm.charts.value_mark import mark_of, marked_value
 from farm.configuration.axes import Axis
 
 MOST_GROUPS = 24
@@ -97,18 +97,19 @@ def _names(places: Sequence[Place], rest: Sequence[Axis]) -> list[str]:
         # The axis' own title stands below.
         at = rest.index(varying[0])
         return [varying[0].text(place[at]) for place in places]
-    told = [i for i, axis in enumerate(rest) if axis in varying]
+    varying_indices = [i for i, axis in enumerate(rest) if axis in varying]
     return [
-        named_together(varying, [place[i] for i in told]) or ("the usual" if varying else "all")
+        named_together(varying, [place[i] for i in varying_indices])
+        or ("the usual" if varying else "all")
         for place in places
     ]
 
 
 def _mark(line: CellLine | None, choice: Choice, name: str, *, x: int, y: ChartAxis) -> Mark | None:
-    told = None if line is None else told_of(line, choice.metric)
-    if line is None or told is None:
+    marked = None if line is None else marked_value(line, choice.metric)
+    if line is None or marked is None:
         return None
-    return mark_of(told, name, line, x=float(x), y=y)
+    return mark_of(marked, name, line, x=float(x), y=y)
 
 
 def _with_summary(bars: Bars, *, left_out: int) -> Bars:
