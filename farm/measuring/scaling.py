@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Any, Protocol, TypeAlias
 
 from farm.configuration.axes import AXES, AxisKind
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
@@ -39,18 +39,12 @@ class ScaledMeasurement(Protocol):
     def flags(self) -> Sequence[Mapping[str, Any]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What one machine must share with a gang to be its baseline. It has no network."""
-
-    model: str | None
-    dataset: str | None
-    training_pass: str
-    framework: str | None
-    fingerprint: str | None
-    global_batch_size: int
-
-
+# What one machine must share with a gang to be its baseline. It has no network.
+_SHARED = attrgetter(
+    *(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD),
+    *("framework", "fingerprint", "global_batch_size"),
+)
+Workload: TypeAlias = tuple[object, ...]
 # How one machine was set up, where rows have these columns.
 _SET_UP = tuple(axis.field for axis in AXES if axis.kind is AxisKind.SETUP)
 Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
@@ -92,11 +86,5 @@ def efficiency(row: ScaledMeasurement, known: Baselines) -> float | None:
 
 def workload(row: ScaledMeasurement) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
-    return Workload(
-        row.model,
-        row.dataset,
-        row.training_pass,
-        row.framework,
-        row.fingerprint,
-        row.global_batch_size,
-    )
+    shared: Workload = _SHARED(row)
+    return shared

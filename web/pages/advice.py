@@ -28,6 +28,7 @@ from farm.recommend.service import FARM, recommend, settle
 from farm.store.measurements.known_axes import known_axes, origin_names
 from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
+from farm.text import display
 from web.access.scopes import costly
 from web.advice.answer_figures import MOST_WAYS, figures_of, is_by_step, way_names
 from web.advice.prices import price_fields
@@ -53,21 +54,12 @@ _FAILURES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotWorking:
-    """A configuration that failed by itself, and how often."""
-
-    name: str
-    global_batch_size: int
-    status: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownAnswer:
     """An answer with what stands around it on the page. `rests_on`: what the best option does.
 
-    `kinds_left_out`: of machines and strategies, since so many lines cannot be told apart.
-    `told_apart_by`: the fields in which options differ beside strategy and sizes.
+    `not_working`: what failed by itself, how, and how often. `kinds_left_out`: of machines and
+    strategies, since so many lines cannot be told apart. `told_apart_by`: the fields in which
+    options differ beside strategy and sizes.
     """
 
     question: Question
@@ -77,7 +69,7 @@ class ShownAnswer:
     kinds_left_out: int
     told_apart_by: ToldApart
     rests_on: Sequence[MeasurementRow]
-    not_working: Sequence[NotWorking]
+    not_working: Sequence[tuple[str, str, int]]
 
 
 @bp.get("/advice")
@@ -149,8 +141,10 @@ def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
     )
 
 
-def _not_working(evidence: Sequence[Evidence], global_batch_size: int) -> list[NotWorking]:
-    """Return what failed by itself, that with the batch size that is asked about first."""
+def _not_working(
+    evidence: Sequence[Evidence], global_batch_size: int
+) -> list[tuple[str, str, int]]:
+    """Return what failed by itself, how and how often, beginning near the batch asked about."""
     known = [e for e in evidence if e.status != OK and e.status not in MACHINE_STATUSES]
     by = told_apart_by([e.configuration for e in known], ("instance_type", "placement", "network"))
     failed = Counter(
@@ -158,7 +152,7 @@ def _not_working(evidence: Sequence[Evidence], global_batch_size: int) -> list[N
     )
     ordered = sorted(failed, key=lambda key: (abs(key[1] - global_batch_size), key))
     return [
-        NotWorking(name=name, global_batch_size=batch, status=status, count=failed[key])
+        (f"{name}, batch {display.count(batch)}", status, failed[key])
         for key in ordered[:_FAILURES_SHOWN]
         for name, batch, status in [key]
     ]

@@ -7,7 +7,7 @@ time of an epoch it makes the time to an accuracy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 from farm.cells.configuration import configuration_of
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
@@ -22,15 +22,8 @@ from web.setup_words import setup_words
 _BATCH = 3  # where `_names` has it
 
 
-class _Learning(NamedTuple):
-    """What one line of the figure is of. `rank_count`: 0 where it changes nothing."""
-
-    model: str
-    dataset: str
-    strategy: str
-    global_batch_size: int
-    set_up: tuple[str, ...]
-    rank_count: int
+# What a line of the figure is of: workload, strategy, batch, ranks and set-up.
+_Learning: TypeAlias = tuple[Value, ...]
 
 
 def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
@@ -66,7 +59,7 @@ def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
 
 
 def _learning(cell: TrainedCell) -> _Learning:
-    """Return what can change what is learnt in an epoch."""
+    """Return what can change what is learnt in an epoch; 0 ranks: their number changes nothing."""
     what = configuration_of(cell.spec)
     facts = catalogue().strategies.get(what["strategy"])
     learnt: dict[str, Value] = {
@@ -74,19 +67,15 @@ def _learning(cell: TrainedCell) -> _Learning:
         for axis, value in zip(AXES, what.place, strict=True)
         if not axis.is_of_speed and not axis.is_of_network
     }
-    return _Learning(
-        model=what["model"],
-        dataset=what["dataset"],
-        strategy=what["strategy"],
-        global_batch_size=what["global_batch_size"],
-        set_up=tuple(setup_words(learnt)),
-        rank_count=0 if facts is not None and facts.is_synchronous else what["world_size"],
-    )
+    rank_count = 0 if facts is not None and facts.is_synchronous else what["world_size"]
+    set_up = ", ".join(setup_words(learnt))
+    sizes = (what["global_batch_size"], rank_count)
+    return (what["model"], what["dataset"], what["strategy"], *sizes, set_up)
 
 
-def _names(key: _Learning) -> tuple[str, str, str, str, str, str]:
+def _names(key: _Learning) -> tuple[str, ...]:
     """Return what its line may be called, of which an empty one says nothing."""
-    ranks = counted(key.rank_count, "rank", write=count)
-    batch = f"batch {count(key.global_batch_size)}"
-    set_up = ", ".join(key.set_up)
-    return (key.model, key.dataset, key.strategy, batch, ranks if key.rank_count else "", set_up)
+    model, dataset, strategy, batch_size, rank_count, set_up = key
+    ranks = counted(int(rank_count or 0), "rank", write=count) if rank_count else ""
+    batch = f"batch {count(int(batch_size or 0))}"
+    return (str(model), str(dataset), str(strategy), batch, ranks, str(set_up))

@@ -16,18 +16,16 @@ from markupsafe import Markup
 
 from farm.cells.choice import CellMetric
 from farm.cells.choice import columns_of as metrics_of
+from farm.cells.configuration import CellConfiguration, configuration_of
 from farm.cells.table import CellLine, CellState, SweepTable
-from farm.configuration.axes import PROFILE_AXES, spec_values
-from farm.configuration.spec import JobSpec
+from farm.configuration.axes import PROFILE_AXES
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
 from farm.measuring.scaling import Baselines, efficiency
 from farm.store.dashboard import SweepJob
 from farm.store.measurements.cell_rows import FailedJob
-from farm.values.codec import from_json
 from web.advice.advice_cache import Advice
-from web.setup_words import network_words
 
 # Axes that have a column of their own; the others share one.
 _WITH_COLUMN = frozenset(
@@ -94,12 +92,7 @@ class JobShown:
 
     job_id: int
     repetition: int
-    model: str
-    dataset: str
-    global_batch_size: int
-    strategy: str
-    world_size: int
-    network: str
+    configuration: CellConfiguration
     state: str
     failure_kind: str | None
     why: str | None
@@ -177,16 +170,10 @@ def _job_shown(
     item: SweepJob, advised: set[int], single: Baselines, columns: ShownColumns
 ) -> JobShown:
     job, measurement = item.job, item.measurement
-    spec = from_json(JobSpec, job.spec)
     return JobShown(
         job_id=job.id,
         repetition=job.repetition,
-        model=spec.model,
-        dataset=spec.dataset,
-        global_batch_size=job.global_batch_size,
-        strategy=job.strategy,
-        world_size=job.world_size,
-        network=network_words(spec_values(spec)),
+        configuration=configuration_of(job.spec),
         state=job.state.value,
         failure_kind=job.failure_kind,
         why=job.reason if job.state in (JobState.FAILED, JobState.WAITING) else None,
