@@ -18,13 +18,15 @@ _OF_A_REPETITION = ("repetition", "seed")
 class CellSummary:
     """One configuration of a sweep. `spec` is its first job's, as stored.
 
-    `machine_s`: how long its attempts, failed ones too, kept agents, times their number.
+    `quantities`: the medians of everything that is measured, by name. `machine_s`: how long its
+    attempts, failed ones too, kept agents, times their number.
     """
 
     spec: Mapping[str, Any]
     repetitions: tuple[Repetition, ...]
     statistics: CellStatistics
     machine_s: float
+    quantities: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Return it with the names of the glossary, in base units."""
@@ -40,6 +42,7 @@ class CellSummary:
             "target": None if known.target is None else known.target.value,
             "outlier_job_ids": list(known.outlier_job_ids),
             "machine_s": self.machine_s,
+            "quantities": dict(self.quantities),
         }
 
 

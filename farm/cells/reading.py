@@ -122,6 +122,7 @@ def first_cells(
                 repetitions=line.repetitions,
                 statistics=line.statistics,
                 machine_s=reading.spent_s.get(line.cell_hash, 0.0),
+                quantities=line.medians_by_name,
             )
             for line in lines
         ),

@@ -13,6 +13,7 @@ from flask.testing import FlaskClient
 from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.keys.api_tokens import Scope
+from farm.measuring.quantities import QUANTITIES
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.sweeps import insert_sweep
@@ -140,6 +141,19 @@ def test_a_cell_on_two_kinds_of_hardware_has_a_line_for_each(
     assert "50 %" in text  # of the second kind alone
     for job_id in (job_ids[0], job_ids[2]):
         assert cells.count(f'id="cell-{job_id}"') == 1
+
+
+def test_the_api_has_the_medians_that_the_page_shows(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    sweep_id = add_measured(engine, *grid())
+    cells = client.get(f"/api/v1/sweeps/{sweep_id}").get_json()["cells"]
+    assert len(cells) == 6
+    for cell in cells:
+        told, batch = cell["quantities"], cell["configuration"]["global_batch_size"]
+        assert set(told) == {quantity.name for quantity in QUANTITIES}
+        assert told["step_time_s"] == cell["step_time_s"]
+        assert told["throughput_examples_per_s"] == pytest.approx(batch / told["step_time_s"])
 
 
 def test_cells_are_put_in_order_by_the_columns(client: FlaskClient, engine: sa.Engine) -> None:

@@ -25,7 +25,10 @@ class Sweep(TypedDict):
 
 
 class SweepCell(TypedDict):
-    """A configuration of a sweep over its repetitions; times are of its kind of hardware."""
+    """A configuration of a sweep over its repetitions, on the kind of hardware with most of them.
+
+    `quantities`: the medians of everything that is measured, by the names of measurements.
+    """
 
     configuration: dict[str, Any]
     job_ids: list[int]
@@ -37,6 +40,7 @@ class SweepCell(TypedDict):
     target: str | None
     outlier_job_ids: list[int]
     machine_s: float
+    quantities: dict[str, float | None]
 
 
 class SweepAnswer(TypedDict):
