@@ -23,9 +23,9 @@ from farm.collector.intake import read_batch, take_batches
 from farm.embedded.redis import start_redis
 from farm.gang.lifecycle import AttemptState
 from farm.messages.agents import AgentFacts
+from farm.recommend.cache.fits import Fits
+from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.contracts import Objective
-from farm.recommend.kept.fits import Fits
-from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.service import recommend
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import Recollection

@@ -22,7 +22,7 @@ from werkzeug.wrappers import Response
 from farm.broker.wake_up import WakeReason, WakeUp
 from farm.cells.reading import SweepReading
 from farm.processes.cache import Cache
-from farm.recommend.kept.memory import Memory
+from farm.recommend.cache.memory import Memory
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.store.engine import reading, writing

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from farm.recommend.kept.memory import Memory
+from farm.recommend.cache.memory import Memory
 from farm.recommend.service import Models, check_origin
 from farm.store.measurements.known_axes import known_axes
 

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
+from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import network_of
 from farm.recommend.expectation import Expectation, ExpectedJob, expectation, step_count
-from farm.recommend.kept.memory import Memory
 from farm.recommend.layout import layout_of
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices

@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
 from farm.recommend.answering.options import options_for
+from farm.recommend.cache.fits import Fitted
+from farm.recommend.cache.knowledge import Knowledge, read_knowledge
+from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Evidence, Objective, Question, Recommendation
-from farm.recommend.kept.fits import Fitted
-from farm.recommend.kept.knowledge import Knowledge, read_knowledge
-from farm.recommend.kept.memory import Memory
 from farm.recommend.outlying import cannot_tell
 from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Prices

@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.configuration.spec import TrainingPass
+from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
-from farm.recommend.kept.memory import Memory
 from farm.recommend.service import recommend
 from farm.store.measurements.cell_rows import measured_conditions
 from farm.store.measurements.measurements import ids_within

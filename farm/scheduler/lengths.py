@@ -78,7 +78,7 @@ class _Predictor:
     """The recommender, imported only once there is something to ask it."""
 
     def __init__(self, home: Path) -> None:
-        from farm.recommend.kept.memory import Memory
+        from farm.recommend.cache.memory import Memory
 
         self._memory = Memory.of_server(home)
 

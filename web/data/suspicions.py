@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from farm.recommend.cache.memory import Memory
 from farm.recommend.doubts import doubts
-from farm.recommend.kept.memory import Memory
 from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
 

@@ -21,10 +21,10 @@ from farm.configuration.spec import EMULATORS, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.views import LiveAgent
 from farm.keys.api_tokens import Scope
+from farm.recommend.cache.fits import PREPARING
+from farm.recommend.cache.memory import Memory
 from farm.recommend.expectation import Expectation
 from farm.recommend.expected import expected
-from farm.recommend.kept.fits import PREPARING
-from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
 from farm.store.agents.agents import live_agents

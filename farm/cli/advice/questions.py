@@ -11,8 +11,8 @@ import click
 
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.errors import InvalidSpec
-from farm.recommend.kept.fits import Fits
-from farm.recommend.kept.memory import FITS_FOLDER, Memory, fit_default
+from farm.recommend.cache.fits import Fits
+from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.text.nouns import counted

@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from farm.errors import NotFound
+from farm.recommend.cache.fits import Fits
+from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import Observation
 from farm.recommend.doubts import MOST_WORKLOADS, doubts
-from farm.recommend.kept.fits import Fits
-from farm.recommend.kept.memory import Memory
 from farm.recommend.prediction import StepTimeModel
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from farm.configuration.spec import TCP_PROXY, UNTOUCHED, NetworkProfile
 from farm.gang.lifecycle import AttemptState
 from farm.gang.views import GangAtWork
+from farm.recommend.cache.fits import Fits
+from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.expected import expected, predicted_lengths_s
-from farm.recommend.kept.fits import Fits
-from farm.recommend.kept.memory import Memory
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
 from farm.scheduler.lengths import JobLengths

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from farm.cells.reading import SweepReading, first_cells, read_sweep
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.processes.cache import Cache
-from farm.recommend.kept.memory import Memory
+from farm.recommend.cache.memory import Memory
 from farm.recommend.prices import load_prices
 from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import CellTotals

@@ -8,7 +8,7 @@ import pytest
 
 from farm.errors import FarmError
 from farm.processes.aside import aside, run_aside
-from farm.recommend.kept.memory import fit_default
+from farm.recommend.cache.memory import fit_default
 from tests.unit.recommend.test_recommend_fits import ASKED, observations
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from farm.configuration.spec import TrainingPass
-from farm.recommend import calibrated, features, kept, predictors
+from farm.recommend import cache, calibrated, features, predictors
+from farm.recommend.cache import fit_files, model_state
+from farm.recommend.cache.fit_files import MAX_FILES, FitFiles, digest_of
+from farm.recommend.cache.model_state import NotWritable, pack, unpack
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.kept import fit_files, model_state
-from farm.recommend.kept.fit_files import MAX_FILES, FitFiles, digest_of
-from farm.recommend.kept.model_state import NotWritable, pack, unpack
 from tests.fakes.step_times import FakeStepTimes
 from tests.unit.recommend.test_recommend_fits import observations
 
@@ -98,13 +98,13 @@ def test_what_is_of_another_class_is_not_written(value: object) -> None:
     "packed",
     [
         {"object": "os:system", "values": []},
-        {"object": "farm.recommend.kept.fit_files:Path", "values": []},
-        {"object": "farm.recommend.kept.fit_files:os.system", "values": []},
+        {"object": "farm.recommend.cache.fit_files:Path", "values": []},
+        {"object": "farm.recommend.cache.fit_files:os.system", "values": []},
         {"class": "subprocess:Popen"},
-        {"enum": "farm.recommend.kept.fit_files:digest_of", "value": "x"},
+        {"enum": "farm.recommend.cache.fit_files:digest_of", "value": "x"},
         {"array": 7},
         {"again": 0},
-        {"call": "farm.recommend.kept.fit_files:digest_of"},
+        {"call": "farm.recommend.cache.fit_files:digest_of"},
     ],
 )
 def test_a_file_cannot_name_what_is_not_of_this_program(packed: object) -> None:
@@ -177,7 +177,7 @@ def test_a_model_follows_from_times_weights_and_the_program(
     assert digest_of([one]) not in digests
 
 
-@pytest.mark.parametrize("module", [predictors, calibrated, features, kept])
+@pytest.mark.parametrize("module", [predictors, calibrated, features, cache])
 def test_a_model_follows_from_all_of_the_recommender(module: ModuleType) -> None:
     assert module.__file__ is not None
     assert Path(module.__file__) in fit_files.program_files()

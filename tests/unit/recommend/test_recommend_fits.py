@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from farm.recommend.cache import model_state
+from farm.recommend.cache.fits import MAX_MODELS, Fits
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.kept import model_state
-from farm.recommend.kept.fits import MAX_MODELS, Fits
 from farm.recommend.prediction import StepTimeModel
 from tests.fakes.step_times import FakeStepTimes
 

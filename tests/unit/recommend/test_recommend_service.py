@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, NotFound
+from farm.recommend.cache.fits import Fits
+from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Objective, Question, Recommendation
-from farm.recommend.kept.fits import Fits
-from farm.recommend.kept.memory import Memory
 from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Price, Prices
 from farm.recommend.service import recommend

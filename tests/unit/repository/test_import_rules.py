@@ -73,11 +73,11 @@ RULES: dict[str, set[str]] = {
     "farm.trainers.torch.gang": PURE | {"farm.trainers", "psutil", "torch"},
     "farm.store": PURE | {"farm", "farm.keys.api_tokens", "farm.processes.private_files", *STORE},
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
-    "farm.recommend.kept.memory": {"farm.processes.aside", "farm.recommend"},
+    "farm.recommend.cache.memory": {"farm.processes.aside", "farm.recommend"},
     "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.expected": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
-    "farm.recommend.kept.knowledge": PURE
+    "farm.recommend.cache.knowledge": PURE
     | {"farm.processes.cache", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictors.estimates": PURE | {"farm.recommend", "threadpoolctl", *MATHS},
     "farm.recommend.sweep_answers": PURE | {"farm.recommend", "farm.store", *STORE},

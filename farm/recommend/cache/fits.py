@@ -1,9 +1,9 @@
-"""Models of step times, kept while the measurements they follow from stay the same.
+"""Cache of step-time models, valid while the measurements that they were fitted to stay the same.
 
-A command waits for its fit, and finds it on disk the next time. A server must not: there a thread
+A command waits for its fit, and finds it on disk the next time. A server must not wait: a thread
 fits again when measurements have arrived, and until it is done the last model answers and says how
-old it is. One thread, and rests between the fits of one subject, so that a farm that measures all
-day does not also fit all day.
+old it is. There is one thread, which pauses between the fits of one subject, so that a farm that
+measures all day does not also fit all day.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from farm.recommend.cache.fit_files import FitFiles, digest_of
 from farm.recommend.configuration import Observation
-from farm.recommend.kept.fit_files import FitFiles, digest_of
 from farm.recommend.prediction import StepTimeModel
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _REST_RATIO = 3.0  # between two fits of one subject, in times of the last one
 class Fitted:
     """`model` None goes with the reason. `is_current`: it follows from all that was measured.
 
-    `is_awaited`: a thread is fitting, so whoever asks again will be told more.
+    `is_awaited`: a thread is fitting, so a later request will get more.
     """
 
     model: StepTimeModel | None

@@ -1,4 +1,4 @@
-"""What the store knows of one workload, read once and kept until there are other measurements.
+"""Cache of what the store knows of one workload, valid until there are other measurements.
 
 Reads only. Which measurement counts as an observation is decided in `observations`.
 """
@@ -18,9 +18,9 @@ from farm.configuration.spec import TrainingPass
 from farm.measuring.noise import disturbance_of
 from farm.processes.cache import Cache
 from farm.recommend.answering.learning import Curves
+from farm.recommend.cache.fit_files import digest_of
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
-from farm.recommend.kept.fit_files import digest_of
 from farm.recommend.observations import by_hardware, configuration_of
 from farm.recommend.outlying import AgentComparison
 from farm.store.measurements.accuracy_curves import accuracy_curves

@@ -1,4 +1,4 @@
-"""What a process that answers keeps from one question to the next."""
+"""The caches of a process that answers questions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from farm.processes.aside import aside
+from farm.recommend.cache.fits import Fits
+from farm.recommend.cache.knowledge import KnowledgeCache
 from farm.recommend.configuration import Observation
-from farm.recommend.kept.fits import Fits
-from farm.recommend.kept.knowledge import KnowledgeCache
 from farm.recommend.prediction import StepTimeModel
 
 FITS_FOLDER = "fits"  # in FARM_HOME

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from farm.recommend.cache.model_state import NotWritable, pack, unpack
 from farm.recommend.configuration import Observation
-from farm.recommend.kept.model_state import NotWritable, pack, unpack
 from farm.recommend.prediction import StepTimeModel
 from farm.values.codec import canonical_json
 

@@ -1,0 +1,1 @@
+"""Caches between questions: measurements and fitted models, in memory and on disk."""

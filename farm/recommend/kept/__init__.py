@@ -1,1 +1,0 @@
-"""What is kept from one question to the next, in memory and on disk."""
