@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from farm.configuration.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
-from farm.messages.agents import AgentState
+from farm.messages.agents import CLOCK_TOLERANCE_S, AgentState
 from farm.placement.agent_index import SHARES_CORES
 from farm.text.display import byte_count, duration
 from farm.text.nouns import counted
 
-CLOCK_TOLERANCE_S = 1.0
 # Silent for longer than this, an agent is no news.
 _GONE_S = 86400.0
 _LAG_S = 30.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from farm.diagnosis.finding import Finding, doubt, well, wrong
+from farm.messages.agents import CLOCK_TOLERANCE_S
 from farm.text.display import byte_count, duration
 
 _SLOW_S = 0.5
-_CLOCK_TOLERANCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def judge_database(state: DatabaseState) -> list[Finding]:
             )
         )
     offset_s = state.clock_offset_s
-    if offset_s is not None and abs(offset_s) > _CLOCK_TOLERANCE_S:
+    if offset_s is not None and abs(offset_s) > CLOCK_TOLERANCE_S:
         side = "ahead of" if offset_s > 0 else "behind"
         found.append(
             doubt(

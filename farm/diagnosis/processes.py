@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
+from farm.messages.agents import CLOCK_TOLERANCE_S
 from farm.text.display import duration
 from farm.text.nouns import counted
 
@@ -13,7 +14,6 @@ from farm.text.nouns import counted
 # collector that takes nothing for so long of what waits for it.
 _IDLE_LIMIT_S = 30.0
 # Leases are given by one clock and judged by the other.
-_CLOCK_TOLERANCE_S = 1.0
 _START = (
     "start it: `systemctl start farm-{0}` or `farm run {0}`; if it seems to run, look at its log, "
     "since it gives no sign of life"
@@ -147,7 +147,7 @@ def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:
     if not told:
         return judged
     (low_s, early), (high_s, late) = min(told), max(told)
-    if high_s - low_s <= _CLOCK_TOLERANCE_S:
+    if high_s - low_s <= CLOCK_TOLERANCE_S:
         return judged
     return [
         *judged,

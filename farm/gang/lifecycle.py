@@ -82,6 +82,7 @@ ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
 
 ACTIVE_JOB_STATES = frozenset({_J.LEASED, _J.RUNNING})
 FINAL_JOB_STATES = frozenset({_J.SUCCEEDED, _J.FAILED, _J.CANCELLED})
+UNFINISHED_JOB_STATES = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
 ACTIVE_ATTEMPT_STATES = frozenset(s for s, onward in ATTEMPT_TRANSITIONS.items() if onward)
 
 _S = TypeVar("_S", JobState, AttemptState)

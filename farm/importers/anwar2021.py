@@ -24,8 +24,8 @@ from farm.measuring.measurement import OK
 from farm.messages.trainer_lines import FailureKind
 from farm.values.codec import content_hash
 
-_STEPS_PER_EPOCH = 70
-_STEPS_PER_EPOCH_ALONE, _LARGEST_BATCH_ALONE = 50, 6400
+STEPS_PER_EPOCH = 70
+STEPS_PER_EPOCH_ALONE, _LARGEST_BATCH_ALONE = 50, 6400
 
 # By world size, global batch size and delay in milliseconds: possible, but hard to believe.
 _DOUBTS = {
@@ -58,7 +58,7 @@ def _measurement(row: PrintedRow) -> ImportedMeasurement:
     cell = tuple(int(cells[c]) for c in ("workers", "global_batch_size", "one_way_delay_ms"))
     world_size, global_batch_size, delay_ms = cell
     is_short = world_size == 1 and global_batch_size <= _LARGEST_BATCH_ALONE
-    steps_per_epoch = _STEPS_PER_EPOCH_ALONE if is_short else _STEPS_PER_EPOCH
+    steps_per_epoch = STEPS_PER_EPOCH_ALONE if is_short else STEPS_PER_EPOCH
     step, epoch = _time(cells["step_time_s"]), _time(cells["time_per_epoch_s"])
     accuracy = float(cells["accuracy"]) if cells["accuracy"] else None
     flags = []

@@ -33,9 +33,9 @@ from farm.statistics.means import weighted_median
 from farm.statistics.outliers import outlier_positions
 from farm.statistics.student import student_quantile
 
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
 # Of the interval that repetitions are stopped by; see `time_interval`.
-_SEQUENTIAL_CONFIDENCE = 0.97
+SEQUENTIAL_CONFIDENCE = 0.97
 # Of neighbours in time, where a sweep does not say: sweeps of this project had 0.36 to 0.56.
 ASSUMED_CORRELATION = 0.6
 # The assumption weighs as much as so many pairs of neighbours.
@@ -391,7 +391,7 @@ def _needed(times_s: Sequence[float], precision: Precision, *, inflation: float)
 
 
 def _half_width(deviation: float, count: int, *, is_sequential: bool, inflation: float) -> float:
-    confidence = _SEQUENTIAL_CONFIDENCE if is_sequential else _CONFIDENCE
+    confidence = SEQUENTIAL_CONFIDENCE if is_sequential else CONFIDENCE
     quantile = student_quantile((1 + confidence) / 2, count - 1)
     return quantile * deviation * math.sqrt(inflation / count)
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.configuration.sweep import LEAST_REPETITIONS
+from farm.measuring.precision import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from farm.statistics.student import student_quantile
 
-_CONFIDENCE = 0.95
 # Where repetitions ended because they seemed precise, as in `farm.measuring.precision`.
-_SEQUENTIAL_CONFIDENCE = 0.97
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def time_ratio(
     freedom = total**2 / sum(
         share**2 / (len(one) - 1) for share, one in zip(shares, (logs, base_logs), strict=True)
     )
-    confidence = _SEQUENTIAL_CONFIDENCE if is_sequential else _CONFIDENCE
+    confidence = SEQUENTIAL_CONFIDENCE if is_sequential else CONFIDENCE
     quantile = student_quantile((1 + confidence) / 2, max(1, math.floor(freedom)))
     half = quantile * math.sqrt(total)
     return TimeRatio(ratio=ratio, low=math.exp(distance - half), high=math.exp(distance + half))

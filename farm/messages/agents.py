@@ -24,6 +24,8 @@ from farm.values.ranges import (
 )
 
 # A capability: this agent lets only a gang's peers reach the gang's ports.
+# An agent's clock may be so far off; beyond, people who look at its times are told.
+CLOCK_TOLERANCE_S = 1.0
 CLOSES_PORTS = "closes_ports"
 # Another one: its trainers run as a user of their own.
 TRAINER_USER = "trainer_user"

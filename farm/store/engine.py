@@ -28,6 +28,8 @@ from farm.store.base import Table
 
 SQLITE = "sqlite"
 POSTGRESQL = "postgresql"
+# Databases limit the parameters of one statement.
+IDS_A_QUERY = 1000
 _LOCK_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 5
 # Kept open, if so many were ever needed at once: the web server asks with some twenty threads, and

@@ -7,13 +7,12 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.messages.agents import AgentState
+from farm.messages.agents import CLOCK_TOLERANCE_S, AgentState
 from farm.store.dashboard import LeasedRank
 from farm.store.tables import AgentRow
 from farm.text.display import MISSING, byte_count, duration
 
 # Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
-_CLOCK_TOLERANCE_S = 1.0
 _MINUS = "\u2212"
 
 
@@ -90,7 +89,7 @@ class AgentCard:
     @property
     def is_clock_off(self) -> bool:
         """Whether that is so far that its log cannot be read beside the server's."""
-        return abs(self.agent.clock_offset_s or 0.0) > _CLOCK_TOLERANCE_S
+        return abs(self.agent.clock_offset_s or 0.0) > CLOCK_TOLERANCE_S
 
 
 def is_live(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> bool:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from farm.cells.choice import CellMetric
 from farm.cells.choice import columns_of as metrics_of
 from farm.cells.configuration import CellConfiguration, configuration_of
-from farm.cells.table import CellLine, CellState, SweepTable
+from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine, CellState, SweepTable
 from farm.configuration.axes import PROFILE_AXES
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
@@ -35,7 +35,6 @@ _WITH_COLUMN = frozenset(
     }
 )
 _MOST_KEPT = 10_000  # of a kilobyte each
-_FINGERPRINT_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,7 @@ def cell_lines(
         kind = (line.failure_kind or "failed").replace("_", " ")
         also = [axis.named(axis.value_of(line.configuration)) for axis in rest]
         if hardware and line.state is CellState.MEASURED:
-            also.append(f"hardware {(line.fingerprint or 'unknown')[:_FINGERPRINT_SHOWN]}")
+            also.append(f"hardware {(line.fingerprint or 'unknown')[:FINGERPRINT_DIGITS_SHOWN]}")
         reason = f"{kind}: {why.reason or 'no reason'}" if why else None
         values = tuple(metric.write(metric.read(line)) for metric in columns.metrics)
         written.append(_cell_line(CellShown(line, reason, ", ".join(also), values), columns))

@@ -18,7 +18,6 @@ from farm.store.tables import AgentRow
 from farm.text import display
 from farm.text.log_text import one_line
 
-_MAX_AGENTS = 100_000
 _COLUMNS = (
     Column("agent"),
     Column("state"),
@@ -44,7 +43,7 @@ def agents(*, as_json: bool) -> None:
     """
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
-        found = list_agents(session, limit=_MAX_AGENTS)
+        found = list_agents(session, limit=None)
     now = dt.datetime.now(dt.UTC)
     within_s = 0.0 if stopped_farm(loaded) else loaded.lease_s
     alive = {agent.id: is_alive(agent, now=now, within_s=within_s) for agent in found}

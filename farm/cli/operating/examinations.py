@@ -69,7 +69,6 @@ from farm.text.display import byte_count
 _BROKER_TIMEOUT_S = 3.0
 _SECOND_LOOK_S = EVERY_S + 1.0
 _LOOK_EVERY_S = 0.2
-_MAX_AGENTS = 100_000
 _AN_HOUR = dt.timedelta(hours=1)
 
 
@@ -86,7 +85,7 @@ class Examination:
 def _agents(settings: Settings) -> Iterator[tuple[Session, list[AgentCondition]]]:
     with store(settings) as engine, reading(engine) as session:
         now = dt.datetime.now(dt.UTC)
-        rows = list_agents(session, limit=_MAX_AGENTS)
+        rows = list_agents(session, limit=None)
         lease_s = 0.0 if stopped_farm(settings) else settings.lease_s
         yield session, [_condition(row, now=now, lease_s=lease_s) for row in rows]
 

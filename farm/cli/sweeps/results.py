@@ -9,7 +9,7 @@ import click
 
 from farm.cells.axes import places_of
 from farm.cells.choice import CellMetric, columns_of
-from farm.cells.table import CellLine
+from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine
 from farm.cli.output import Column, print_table, table_width, terminal_width
 from farm.configuration.axes import BY_NAME, Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
@@ -17,7 +17,6 @@ from farm.measuring.noise import disturbed_by
 from farm.text.display import MISSING, between, duration, in_text, plus_minus
 from farm.text.nouns import counted
 
-_FINGERPRINT_SHOWN = 8
 # These have columns in every table, in this order; whatever else cells differ in comes before.
 _IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
 
@@ -129,7 +128,7 @@ def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
         for i, axis in enumerate(axes)
         if axis not in _IN_COLUMNS
     ]
-    hardware = [(line.fingerprint or MISSING)[:_FINGERPRINT_SHOWN] for line in lines]
+    hardware = [(line.fingerprint or MISSING)[:FINGERPRINT_DIGITS_SHOWN] for line in lines]
     frameworks = [line.framework or MISSING for line in lines]
     for title, texts in (("framework", frameworks), ("hardware", hardware)):
         if len(set(texts)) > 1:

@@ -24,6 +24,7 @@ from farm.cli.sweeps.rows import sweep_json
 from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
 from farm.cli.sweeps.waits import waits_of
 from farm.cli.sweeps.watch import SweepWatch, summary_line
+from farm.configuration.expansion import MAX_JOBS
 from farm.gang.lifecycle import JobState
 from farm.recommend.sweep_answers import answers_for
 from farm.settings.server import Settings
@@ -44,8 +45,6 @@ from farm.text.nouns import counted
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
-_MAX_JOBS = 100_000
-_MAX_AGENTS = 100_000
 
 
 @click.command()
@@ -94,7 +93,7 @@ def status(
             trained = (
                 ()
                 if target_accuracy is None
-                else trained_cells(session, sweep_id, max_jobs=_MAX_JOBS).cells
+                else trained_cells(session, sweep_id, max_jobs=MAX_JOBS).cells
             )
             answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
@@ -146,7 +145,7 @@ def _machine_time(found: SweepCells) -> str:
 def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     sweeps = list_sweeps(session, limit=_SWEEPS_SHOWN)
     now = dt.datetime.now(dt.UTC)
-    agents = list_agents(session, limit=_MAX_AGENTS)
+    agents = list_agents(session, limit=None)
     stopped = stopped_farm(loaded)
     within_s = 0.0 if stopped else loaded.lease_s
     alive_count = sum(is_alive(agent, now=now, within_s=within_s) for agent in agents)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from farm.configuration.expansion import MAX_JOBS
 from farm.errors import FarmError
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
 from farm.placement.progress import UnfinishedJob, remaining_s
@@ -38,7 +39,6 @@ _LOOK_EVERY_S = 0.5
 # A sweep of many thousand jobs is looked at less often, to take a twentieth of the time at most.
 _PAUSE_PER_LOOK = 20
 _LINE_EVERY_S = 5.0
-_MAX_JOBS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class SweepWatch:
         now = dt.datetime.now(dt.UTC)
         with reading(self._engine) as session:
             summary = sweep_summary(session, self._sweep_id)
-            jobs = list_jobs(session, sweep_id=self._sweep_id, limit=_MAX_JOBS)
+            jobs = list_jobs(session, sweep_id=self._sweep_id, limit=MAX_JOBS)
             known = paces(session, [self._sweep_id]).get(self._sweep_id, ())
             agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
             active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]

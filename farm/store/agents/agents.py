@@ -19,6 +19,7 @@ from farm.messages.agents import AgentState
 from farm.store.tables import AgentRow
 
 # From one look of the scheduler to the next, hardly any of a thousand agents have changed.
+
 _MOST_KEPT = 4096
 _COLUMNS = (
     AgentRow.id,
@@ -45,9 +46,12 @@ class _Abilities:
 
 
 def list_agents(
-    session: Session, *, after_id: str | None = None, limit: int = 1000
+    session: Session, *, after_id: str | None = None, limit: int | None = 1000
 ) -> Sequence[AgentRow]:
-    """Return agents by id, those long gone too; `after_id` goes on from a page's last."""
+    """Return agents by id, those long gone too; `after_id` goes on from a page's last.
+
+    `limit` None: all.
+    """
     query = select(AgentRow).order_by(AgentRow.id).limit(limit)
     if after_id is not None:
         query = query.where(AgentRow.id > after_id)

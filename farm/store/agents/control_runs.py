@@ -16,13 +16,13 @@ from sqlalchemy.orm import Session, aliased
 from farm.errors import InvalidSpec
 from farm.measuring.control_run import PAST_COUNT, ControlRun
 from farm.messages.agents import Hardware
+from farm.store.engine import IDS_A_QUERY
 from farm.store.tables import AgentRow, AttemptRow, RankRow
 from farm.values.codec import from_text
 
 # Of so many runs of an agent the comparable ones are its past. Without an end to it, an agent of
 # many thousand runs would have all of them compared each time.
 _LOOKED_AT = 3 * PAST_COUNT
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +143,11 @@ def _neighbour_counts(session: Session, tokens: Collection[int]) -> dict[tuple[i
     """
     counts: dict[tuple[int, str], int] = {}
     ids = sorted(tokens)
-    for begin in range(0, len(ids), _IDS_A_QUERY):
+    for begin in range(0, len(ids), IDS_A_QUERY):
         rows = session.execute(
             select(RankRow.attempt_id, AgentRow.machine_id, func.count())
             .join(AgentRow, AgentRow.id == RankRow.agent_id)
-            .where(RankRow.attempt_id.in_(ids[begin : begin + _IDS_A_QUERY]))
+            .where(RankRow.attempt_id.in_(ids[begin : begin + IDS_A_QUERY]))
             .group_by(RankRow.attempt_id, AgentRow.machine_id)
         )
         counts |= {(token, machine_id): count for token, machine_id, count in rows}

@@ -13,10 +13,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.gang.retries import RetryPolicy, is_pausing
+from farm.store.engine import IDS_A_QUERY
 from farm.store.queue.waiting import WAITS
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
-
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 def follow_clock(
@@ -41,8 +40,8 @@ def follow_clock(
         for job_id, due_at, attempt_count in session.execute(future)
         if not is_pausing(due_at, now=now, attempt_count=attempt_count, policy=policy)
     ]
-    for begin in range(0, len(due_ids), _IDS_A_QUERY):
-        _set(session, JobRow.due_at, now, JobRow.id.in_(due_ids[begin : begin + _IDS_A_QUERY]))
+    for begin in range(0, len(due_ids), IDS_A_QUERY):
+        _set(session, JobRow.due_at, now, JobRow.id.in_(due_ids[begin : begin + IDS_A_QUERY]))
     is_active = AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES)
     if step_s > 0:
         step = dt.timedelta(seconds=step_s)

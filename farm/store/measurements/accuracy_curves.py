@@ -8,9 +8,8 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from farm.measuring.learning_curves import LearningCurve
+from farm.store.engine import IDS_A_QUERY
 from farm.store.result_tables import EpochRow
-
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 def accuracy_curves(session: Session, attempt_ids: Collection[int]) -> dict[int, tuple[float, ...]]:
@@ -30,14 +29,14 @@ def learning_curves(session: Session, attempt_ids: Collection[int]) -> dict[int,
     """
     ids = sorted(attempt_ids)
     found: dict[int, list[tuple[float, float | None]]] = {}
-    for begin in range(0, len(ids), _IDS_A_QUERY):
+    for begin in range(0, len(ids), IDS_A_QUERY):
         rows = session.execute(
             select(
                 EpochRow.attempt_id,
                 func.max(EpochRow.train_s),
                 func.max(case((EpochRow.rank == 0, EpochRow.val_accuracy_ratio))),
             )
-            .where(EpochRow.attempt_id.in_(ids[begin : begin + _IDS_A_QUERY]))
+            .where(EpochRow.attempt_id.in_(ids[begin : begin + IDS_A_QUERY]))
             .group_by(EpochRow.attempt_id, EpochRow.epoch)
             # Of a running attempt other ranks may be epochs ahead.
             .having(func.min(EpochRow.rank) == 0)

@@ -17,16 +17,15 @@ from sqlalchemy import ColumnElement, Integer, Row, Select, case, cast, extract,
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import AXES, AxisKind
-from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
+from farm.gang.lifecycle import UNFINISHED_JOB_STATES, JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import QUANTITIES
 from farm.store.dashboard import measurement_stamp
+from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import BY_CELL
 from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
 from farm.store.tables import AttemptRow, JobRow
 
-_UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 # Where more have ended unseen than these, all of a sweep is read as fast.
 _MOST_READ_BY_ID = 2000
 # A job that ended then may have been committed after one that ended later.
@@ -126,7 +125,7 @@ def changed_groups(
         return None
     end = before.last_end
     may_have_changed = or_(
-        JobRow.state.in_(_UNFINISHED),
+        JobRow.state.in_(UNFINISHED_JOB_STATES),
         JobRow.id > before.last_id,
         JobRow.finished_at >= end - _LATE_COMMIT if end else JobRow.finished_at.is_not(None),
     )
@@ -139,12 +138,12 @@ def changed_groups(
         job.id
         for jobs in before.by_cell.values()
         for job in jobs
-        if job.state in _UNFINISHED and job.id not in known_ids
+        if job.state in UNFINISHED_JOB_STATES and job.id not in known_ids
     ]
     if len(missing) > _MOST_READ_BY_ID:
         return None
-    for begin in range(0, len(missing), _IDS_A_QUERY):
-        some_ids = missing[begin : begin + _IDS_A_QUERY]
+    for begin in range(0, len(missing), IDS_A_QUERY):
+        some_ids = missing[begin : begin + IDS_A_QUERY]
         rows += session.execute(ordered.where(JobRow.id.in_(some_ids))).all()
     some_by_cell: dict[str, list[Any]] = {}
     for row in rows:
@@ -209,8 +208,8 @@ def specs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Mapping[str,
 def jobs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
     """Return the cell hash and the specification of these jobs, by their ids."""
     found: dict[int, Row[Any]] = {}
-    for begin in range(0, len(job_ids), _IDS_A_QUERY):
-        some = job_ids[begin : begin + _IDS_A_QUERY]
+    for begin in range(0, len(job_ids), IDS_A_QUERY):
+        some = job_ids[begin : begin + IDS_A_QUERY]
         rows = session.execute(
             select(JobRow.id, JobRow.cell_hash, JobRow.spec).where(JobRow.id.in_(some))
         )

@@ -16,10 +16,9 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import AXES
 from farm.errors import NotFound
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
+from farm.store.engine import IDS_A_QUERY
 from farm.store.result_tables import MeasurementRow, axis_column
 from farm.store.tables import JobRow
-
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +113,14 @@ def ids_within(session: Session, sweep_id: int, ids: Collection[int]) -> frozens
     """Return which of these measurements are of jobs of the sweep."""
     found: set[int] = set()
     ordered = sorted(ids)
-    for begin in range(0, len(ordered), _IDS_A_QUERY):
+    for begin in range(0, len(ordered), IDS_A_QUERY):
         found.update(
             session.scalars(
                 select(MeasurementRow.id)
                 .join(JobRow, JobRow.id == MeasurementRow.job_id)
                 .where(
                     JobRow.sweep_id == sweep_id,
-                    MeasurementRow.id.in_(ordered[begin : begin + _IDS_A_QUERY]),
+                    MeasurementRow.id.in_(ordered[begin : begin + IDS_A_QUERY]),
                 )
             )
         )
@@ -131,8 +130,8 @@ def ids_within(session: Session, sweep_id: int, ids: Collection[int]) -> frozens
 def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """Return job to what disturbed its measurement, for those of a page's jobs that have one."""
     found: dict[int, list[dict[str, Any]]] = {}
-    for begin in range(0, len(job_ids), _IDS_A_QUERY):
-        page = job_ids[begin : begin + _IDS_A_QUERY]
+    for begin in range(0, len(job_ids), IDS_A_QUERY):
+        page = job_ids[begin : begin + IDS_A_QUERY]
         rows = session.execute(
             select(MeasurementRow.job_id, MeasurementRow.flags).where(
                 MeasurementRow.job_id.in_(page)

@@ -20,10 +20,10 @@ from farm.messages.trainer_lines import FailureKind
 from farm.placement.agent_index import Kind
 from farm.placement.scheduling import Unservable
 from farm.placement.turns import Group, shares
+from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
 from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 _ROWS_AT_ONCE = 5000
 # A round looks at no more jobs than that.
 MOST_LOOKED_AT = 10_000
@@ -223,12 +223,12 @@ def waiting_count(session: Session) -> int:
 def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:
     """Return job to agents on which an attempt of it was lost or void for a reason of their own."""
     found: dict[int, set[str]] = {}
-    for begin in range(0, len(job_ids), _IDS_A_QUERY):
+    for begin in range(0, len(job_ids), IDS_A_QUERY):
         ends = session.execute(
             select(AttemptRow.job_id, RankRow.agent_id, RankRow.ended, RankRow.disturbed_by)
             .join(RankRow, RankRow.attempt_id == AttemptRow.id)
             .where(
-                AttemptRow.job_id.in_(job_ids[begin : begin + _IDS_A_QUERY]),
+                AttemptRow.job_id.in_(job_ids[begin : begin + IDS_A_QUERY]),
                 or_(
                     and_(AttemptRow.state == AttemptState.LOST, RankRow.ended.is_not(None)),
                     and_(_WAS_STALLED, RankRow.ended.is_(None)),

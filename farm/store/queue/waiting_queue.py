@@ -26,6 +26,7 @@ from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.placement.scheduling import hopeless_kinds
 from farm.placement.turns import shares
+from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
 from farm.store.queue import waiting
 from farm.store.queue.waiting import (
@@ -39,7 +40,6 @@ from farm.store.queue.waiting import (
 from farm.store.tables import JobRow, SweepRow
 
 _MOST_KEPT = 50_000  # where more wait, they are not kept
-_IDS_A_QUERY = 1000  # databases limit the parameters of one statement
 _BELIEVED_RATIO = 20.0  # of the time that it took to find out
 _SAME_LENGTH_RATIO = 0.05  # an expectation is not known any better
 
@@ -176,6 +176,6 @@ def _read_marks(session: Session) -> set[str]:
 
 def _rows(session: Session, job_ids: Collection[int]) -> Iterator[Any]:
     ids = sorted(job_ids)
-    for begin in range(0, len(ids), _IDS_A_QUERY):
-        some_ids = ids[begin : begin + _IDS_A_QUERY]
+    for begin in range(0, len(ids), IDS_A_QUERY):
+        some_ids = ids[begin : begin + IDS_A_QUERY]
         yield from session.execute(queued_rows().where(JobRow.id.in_(some_ids)))

@@ -14,13 +14,12 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import Precision, parse_precision
 from farm.errors import InvalidSpec, NotFound
-from farm.gang.lifecycle import FINAL_JOB_STATES, JobState, SweepState
+from farm.gang.lifecycle import FINAL_JOB_STATES, UNFINISHED_JOB_STATES, JobState, SweepState
 from farm.store.base import Utc
 from farm.store.tables import JobEvent, JobRow, SweepRow
 from farm.values.codec import to_json
 
 _LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
-_UNFINISHED = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
 
 
 class SweepStatus(enum.Enum):
@@ -194,7 +193,9 @@ def _has_status(status: SweepStatus) -> ColumnElement[bool]:
     """Tell in the database which sweeps have a status, as `SweepSummary.status` does here."""
     # From the jobs that are not over, of which there are few: sweeps that are finished may have
     # many thousand jobs each.
-    is_unfinished = SweepRow.id.in_(select(JobRow.sweep_id).where(JobRow.state.in_(_UNFINISHED)))
+    is_unfinished = SweepRow.id.in_(
+        select(JobRow.sweep_id).where(JobRow.state.in_(UNFINISHED_JOB_STATES))
+    )
     is_begun = exists().where(JobRow.sweep_id == SweepRow.id, JobRow.state != JobState.WAITING)
     match status:
         case SweepStatus.FINISHED:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from farm.importers.anwar2021 import STEPS_PER_EPOCH
 from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
@@ -13,7 +14,6 @@ from farm.studies.latency.line_fit import LineFit, fit_line
 from farm.studies.run_groups import RunGroup, run_groups
 
 # Of the published study, at every batch size, whatever the size of the data set.
-STEPS_PER_EPOCH = 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
