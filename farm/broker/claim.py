@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from farm.broker.celery_app import open_client
 from farm.broker.errors import reported
-from farm.broker.life_signs import read_signs
+from farm.broker.health_records import read_health_records
 from farm.broker.url import redact
 from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
 from farm.store.engine import writing
@@ -94,10 +94,10 @@ class Claim:
         if refusal := refusal_of(owner, own.farm_id, own.incarnation):
             raise OtherFarm(f"broker {self._shown_url} {refusal}")
         if owner.incarnation < own.incarnation:  # ours was restored, and its original has ended
-            if signs := read_signs(client):
+            if records := read_health_records(client):
                 raise OtherFarm(
                     f"broker {self._shown_url} serves the store that this one was restored from, "
-                    f"and {signs[0].name} uses it: stop that, and start again after 15 s"
+                    f"and {records[0].name} uses it: stop that, and start again after 15 s"
                 )
             client.set(KEY, canonical_json(replace(owner, incarnation=own.incarnation)))
         note_broker(
@@ -171,9 +171,9 @@ def take_broker_over(engine: sa.Engine, broker_url: str, *, is_forced: bool) -> 
         Unreachable: database or broker do not answer.
     """
     with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
-        if not is_forced and (signs := read_signs(client)):
+        if not is_forced and (records := read_health_records(client)):
             raise FarmError(
-                f"{signs[0].name} still uses broker {redact(broker_url)}: stop it and wait 15 s, "
+                f"{records[0].name} still uses broker {redact(broker_url)}: stop it and wait 15 s, "
                 "or pass --force"
             )
         try:

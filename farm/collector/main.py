@@ -27,7 +27,7 @@ from farm.broker.celery_app import (
     run_worker,
 )
 from farm.broker.claim import Claim
-from farm.broker.life_signs import COLLECTOR, SignOfLife
+from farm.broker.health_records import COLLECTOR, HealthReporter
 from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
 from farm.broker.wake_up import WakeUp
@@ -88,7 +88,7 @@ def run(settings: Settings) -> None:
     turns = WorkerTurns(manager)
     turns.watch(app)
     claim = Claim(engine, settings.broker_url)
-    life = SignOfLife(
+    health = HealthReporter(
         COLLECTOR,
         settings.broker_url,
         shown=turns.shown,
@@ -97,19 +97,19 @@ def run(settings: Settings) -> None:
     )
     keyring = None if farm_key is None else Keyring(engine, farm_key)
     quotas = make_quotas(
-        are_names_proven=keyring is not None, collectors=lambda: life.process_count
+        are_names_proven=keyring is not None, collectors=lambda: health.process_count
     )
-    register_tasks(app, engine, settings, keyring=keyring, life=life, quotas=quotas)
+    register_tasks(app, engine, settings, keyring=keyring, health=health, quotas=quotas)
     own = None
     if keyring is not None:
-        own = OwnQueues(settings.broker_url, agents=keyring.agent_ids, quotas=quotas, life=life)
+        own = OwnQueues(settings.broker_url, agents=keyring.agent_ids, quotas=quotas, health=health)
         own.start()
-    life.start()
+    health.start()
     logger.info("collector started")
     run_worker(app, [HEARTBEATS_QUEUE, REPORTS_QUEUE], name="collector")
     if own is not None:
         own.stop()
-    life.stop()
+    health.stop()
     claim.release()
     engine.dispose()
     logger.info("collector stopped")
@@ -135,15 +135,15 @@ def register_tasks(
     settings: Settings,
     *,
     keyring: Keyring | None = None,
-    life: SignOfLife | None = None,
+    health: HealthReporter | None = None,
     quotas: Mapping[str, Quotas] | None = None,
 ) -> None:
     """Give the Celery app the two tasks by which agents reach the store.
 
-    With a `keyring` nothing counts that is not signed. `life`, if given, learns how that goes.
+    With a `keyring` unsigned messages are refused. Failures go to `health`, if given.
     `quotas`: by task, what each account may send.
     """
-    sign = life or SignOfLife(COLLECTOR, settings.broker_url)
+    reporter = health or HealthReporter(COLLECTOR, settings.broker_url)
     wake = WakeUp(settings.broker_url, keeps_connections=True)
     lease = dt.timedelta(seconds=settings.lease_s)
     sender = Sender(settings.broker_url)
@@ -152,7 +152,7 @@ def register_tasks(
     elapsed = ElapsedTimes()
     if quotas is None:
         quotas = make_quotas(are_names_proven=keyring is not None)
-    message_filter = MessageFilter(keyring=keyring, life=sign, answer=answer, quotas=quotas)
+    message_filter = MessageFilter(keyring=keyring, health=reporter, answer=answer, quotas=quotas)
 
     def reports(batches: Sequence[ReportBatch]) -> bool:
         taken = take_batches(engine, batches, now=dt.datetime.now(dt.UTC), elapsed=elapsed)
@@ -198,7 +198,7 @@ def register_tasks(
                     messages += accept(envelopes)
                     if not envelopes:
                         break
-                _store(messages, handle, sign)
+                _store(messages, handle, reporter)
 
         app.task(name=task, shared=False)(take)
 
@@ -240,7 +240,7 @@ class WorkerTurns:
         self._excused_s = time.monotonic()
 
     def shown(self, is_seen: bool) -> None:
-        """Take notice of whether the broker is there. Called by the sign of life's thread."""
+        """Note whether the broker answers. Called by the thread of the health reporter."""
         now = time.monotonic()
         if not is_seen:
             self._excused_s = now
@@ -279,7 +279,9 @@ def _wanted_pieces(
 
 
 def _store(
-    messages: Sequence[_Message], handle: Callable[[Sequence[_Message]], bool], life: SignOfLife
+    messages: Sequence[_Message],
+    handle: Callable[[Sequence[_Message]], bool],
+    health: HealthReporter,
 ) -> None:
     """Store messages together or, where that cannot be done, one by one.
 
@@ -288,10 +290,10 @@ def _store(
     if len(messages) > 1:
         try:
             if handle(messages):
-                life.worked()
+                health.worked()
         except Unreachable as error:
             # Each of them would wait as long again.
-            _not_stored(error, life, messages)
+            _not_stored(error, health, messages)
             return
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
@@ -303,32 +305,32 @@ def _store(
         if time.monotonic() - begun_s > _PATIENCE_S:
             logger.warning("%d messages left to be sent again", len(messages) - place)
             break
-        _store_one(message, handle, life)
+        _store_one(message, handle, health)
 
 
 def _store_one(
-    message: _Message, handle: Callable[[Sequence[_Message]], bool], life: SignOfLife
+    message: _Message, handle: Callable[[Sequence[_Message]], bool], health: HealthReporter
 ) -> None:
     """Let no message stop the collector. What was not confirmed is sent again by its agent."""
     try:
         if handle([message]):
-            life.worked()
+            health.worked()
     except IntegrityError as error:
         # Two collectors met on a new row; the agent's next try finds it.
         reason = " ".join(str(error).split())[:200]
         logger.info("message met another one: %s", reason, extra=_sender(message))
     except (DBAPIError, Unreachable) as error:
-        _not_stored(error, life, [message])
+        _not_stored(error, health, [message])
     except Exception as error:
         logger.exception("message not stored", extra=_sender(message))
-        life.failed(repr(error))
+        health.failed(repr(error))
 
 
-def _not_stored(error: Exception, life: SignOfLife, messages: Sequence[object]) -> None:
+def _not_stored(error: Exception, health: HealthReporter, messages: Sequence[object]) -> None:
     reason = " ".join(str(error).split())[:300]
     ids = _sender(messages[0]) if len(messages) == 1 else {}
     logger.warning("%d messages not stored: %s", len(messages), reason, extra=ids)
-    life.failed(reason)
+    health.failed(reason)
 
 
 def _sender(message: object) -> dict[str, object]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from farm import __version__
-from farm.broker.life_signs import SignOfLife
+from farm.broker.health_records import HealthReporter
 from farm.broker.refusals import RefusalCounts
 from farm.collector.quotas import Quotas
 from farm.errors import InvalidSpec, Unreachable
@@ -28,7 +28,7 @@ _Message = TypeVar("_Message")
 
 
 class MessageFilter:
-    """With a `keyring` only signed messages are accepted. `life` gets the failures.
+    """With a `keyring` only signed messages are accepted. `health` gets the failures.
 
     `quotas`: by task, of the accounts that the keyring proves; without one, of names as claimed.
     """
@@ -37,13 +37,13 @@ class MessageFilter:
         self,
         *,
         keyring: Keyring | None,
-        life: SignOfLife,
+        health: HealthReporter,
         answer: Answer,
         quotas: Mapping[str, Quotas] | None = None,
     ) -> None:
         self._keyring = keyring
         self._quotas = quotas or {}
-        self._life = life
+        self._health = health
         self._answer = answer
         self._refusals = RefusalCounts()
 
@@ -62,7 +62,7 @@ class MessageFilter:
         charged, too. It raises InvalidSpec as well.
         """
         messages: list[_Message] = []
-        if not self._life.is_ours:
+        if not self._health.is_ours:
             return messages  # nothing is confirmed, so agents send it again
         quotas = self._quotas.get(task)
         is_any_dropped = False
@@ -97,13 +97,13 @@ class MessageFilter:
             except Unreachable as error:
                 # Keys are in the store, so the others could not be stored either.
                 logger.warning("%d messages not read: %s", len(envelopes), error)
-                self._life.failed(str(error))
+                self._health.failed(str(error))
                 return []
             except Exception as error:
                 logger.exception("message not read", extra={"agent_id": account})
-                self._life.failed(repr(error))
+                self._health.failed(repr(error))
         if quotas is not None and is_any_dropped:
-            self._life.hold_back(task, quotas.dropped())
+            self._health.hold_back(task, quotas.dropped())
         return messages
 
     def _refuse(self, stranger: Stranger) -> None:
@@ -112,7 +112,7 @@ class MessageFilter:
         It cannot read what we answer, and that is what it will log: every version looks at the
         number first, and names the one that it expected.
         """
-        if self._life.met(stranger):
+        if self._health.met(stranger):
             logger.warning(
                 "agent speaks wire version %d, and this server %d: install this server's benchfarm "
                 "%s there; nothing of it is taken until then",

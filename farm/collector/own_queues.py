@@ -31,7 +31,7 @@ from farm.broker.celery_app import (
     own_queue,
 )
 from farm.broker.errors import broker_errors
-from farm.broker.life_signs import SignOfLife
+from farm.broker.health_records import HealthReporter
 from farm.broker.sending import HEARTBEATS_KEPT, OWN_KEPT, REPORTS_KEPT
 from farm.broker.task_message import is_too_long
 from farm.collector.quotas import Quotas
@@ -62,7 +62,7 @@ class _Kind:
 class OwnQueues:
     """`agents` returns the names of those that have keys. It has a thread of its own.
 
-    `quotas`: by task, the same that the tasks charge; what is brought is charged ahead. `life`
+    `quotas`: by task, the same that the tasks charge; what is brought is charged ahead. `health`
     learns which accounts are held back.
     """
 
@@ -72,12 +72,12 @@ class OwnQueues:
         *,
         agents: Callable[[], Collection[str]],
         quotas: Mapping[str, Quotas],
-        life: SignOfLife,
+        health: HealthReporter,
     ) -> None:
         self._client: Any = open_client(broker_url, timeout_s=_WAIT_S + SOCKET_TIMEOUT_S)
         self._agents = agents
         self._known: Collection[str] = ()
-        self._life = life
+        self._health = health
         self._kinds = (
             _Kind(HEARTBEAT_TASK, HEARTBEATS_QUEUE, HEARTBEATS_KEPT, quotas[HEARTBEAT_TASK]),
             _Kind(REPORTS_TASK, REPORTS_QUEUE, REPORTS_KEPT, quotas[REPORTS_TASK]),
@@ -97,7 +97,7 @@ class OwnQueues:
         while not self._stopping.is_set():
             begun_s = time.thread_time()
             try:
-                if self._life.is_ours:
+                if self._health.is_ours:
                     self.turn()
                 work_s = time.thread_time() - begun_s
                 self._stopping.wait(max(_LEAST_PAUSE_S, work_s * (1 / _MOST_SHARE - 1)))
@@ -176,7 +176,7 @@ class OwnQueues:
     def _tell(self, kind: _Kind) -> None:
         dropped = kind.quotas.dropped()
         if dropped:
-            self._life.hold_back(kind.task, dropped)
+            self._health.hold_back(kind.task, dropped)
 
 
 def _answers(pipe: Any) -> list[Any]:

@@ -107,7 +107,7 @@ def _keeping(state: BrokerState) -> list[Finding]:
             )
         )
     if state.eviction is not None and state.eviction != "noeviction":
-        # Queues have no end of life: of these only signs of life can be dropped.
+        # Queues have no end of life: of these only health records can be dropped.
         level = doubt if state.eviction.startswith("volatile-") else wrong
         found.append(
             level(

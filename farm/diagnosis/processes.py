@@ -16,7 +16,7 @@ _IDLE_LIMIT_S = 30.0
 # Leases are given by one clock and judged by the other.
 _START = (
     "start it: `systemctl start farm-{0}` or `farm run {0}`; if it seems to run, look at its log, "
-    "since it gives no sign of life"
+    "since it renews no health record"
 )
 _STEP_SHOWN_S = 3600.0
 _MANY_BEATS = 50
@@ -27,11 +27,11 @@ _MANY_REPORTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """A process of the server that gave a sign of life, as `farm.broker.life_signs` has it."""
+    """A process of the server, from its record in `farm.broker.health_records`."""
 
     name: str
     benchfarm_version: str
-    silent_s: float  # since the sign
+    silent_s: float  # since it renewed its record
     worked_s: float | None  # since it did its work; None: never yet
     up_s: float
     trouble: str | None
@@ -68,7 +68,7 @@ def judge_collector(
     agent_count: int = 0,
     version: str,
 ) -> list[Finding]:
-    """Judge the collectors by their signs and by what waits for them in the broker.
+    """Judge the collectors by their records and by what waits for them in the broker.
 
     `of_agents`: how many of these messages wait in queues of an agent's own. `agent_count`: how
     many agents have such queues.

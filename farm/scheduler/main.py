@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from sqlalchemy import Engine
 
 from farm.broker.claim import Claim
-from farm.broker.life_signs import SCHEDULER, SignOfLife
+from farm.broker.health_records import SCHEDULER, HealthReporter
 from farm.broker.sending import Sender, Signer
 from farm.broker.wake_up import WakeReason, WakeUp
 from farm.errors import FarmError
@@ -93,7 +93,7 @@ def run(settings: Settings) -> None:
         engine.dispose()
         return
     claim = Claim(engine, settings.broker_url)
-    life = SignOfLife(SCHEDULER, settings.broker_url, is_ours=claim.make(), claim=claim.renew)
+    health = HealthReporter(SCHEDULER, settings.broker_url, is_ours=claim.make(), claim=claim.renew)
     wake = WakeUp(settings.broker_url, keeps_connections=True)
     rules = rules_of(settings)
     # A connection that has gone stale would look here like a broker that is away, so keys are read
@@ -110,12 +110,12 @@ def run(settings: Settings) -> None:
         with writing(engine) as session:
             follow_clock(session, now=now, step_s=step_s, lease=rules.lease, policy=rules.policy)
         if step_s:
-            life.clock_stepped(step_s)
+            health.clock_stepped(step_s)
 
     clock = SteppedClock(follow)
 
     def lead() -> float:
-        if not life.is_ours:
+        if not health.is_ours:
             return _TURN_EVERY_S
         asked_twice = lead_once(engine, post, now=clock.now(), rules=rules)
         kept.pace.asked_twice(asked_twice, now_s=clock.now().timestamp())
@@ -124,7 +124,7 @@ def run(settings: Settings) -> None:
 
     def place() -> float:
         known = dataclasses.replace(kept, expected_s=lengths.expected_s)
-        if life.is_ours and leading.trouble is None:  # or nobody would lead them
+        if health.is_ours and leading.trouble is None:  # or nobody would lead them
             place_once(engine, post, now=clock.now(), rules=rules, known=known)
         return _TURN_EVERY_S
 
@@ -135,18 +135,18 @@ def run(settings: Settings) -> None:
         "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
     )
     threads = (leading, placing, housekeeping(engine), lengths.thread())
-    life.start()
+    health.start()
     for thread in threads:
         thread.start()
     collect_rarely()
     logger.info("scheduler started")
     manager.turned()
-    _attend(wake, leading, placing, stopping=stopping, manager=manager, life=life)
+    _attend(wake, leading, placing, stopping=stopping, manager=manager, health=health)
     for thread in threads:
         thread.request_stop()
     for thread in threads:
         thread.stop()
-    life.stop()
+    health.stop()
     claim.release()
     engine.dispose()
     key_engine.dispose()
@@ -160,7 +160,7 @@ def _attend(
     *,
     stopping: threading.Event,
     manager: ServiceManager,
-    life: SignOfLife,
+    health: HealthReporter,
 ) -> None:
     """Wake the loops on request, and report that they work, until it is time to stop."""
     turns = (0, 0)
@@ -172,14 +172,14 @@ def _attend(
         if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
             turns = leading.turn_count, placing.turn_count
             manager.turned()
-            _show(life, leading.trouble or placing.trouble)
+            _show(health, leading.trouble or placing.trouble)
 
 
-def _show(life: SignOfLife, trouble: str | None) -> None:
+def _show(health: HealthReporter, trouble: str | None) -> None:
     if trouble is None:
-        life.worked()
+        health.worked()
     else:
-        life.failed(trouble)
+        health.failed(trouble)
 
 
 class Post:

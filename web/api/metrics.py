@@ -22,10 +22,10 @@ def get_metrics() -> ResponseReturnValue:
     settings = backend().settings
     with read_session() as session:
         agents = keyed_agents(session)
-    queues, signs = look_at_broker(settings.broker_url, agents=agents)
+    queues, records = look_at_broker(settings.broker_url, agents=agents)
     with read_session() as session:
         seen = look_at_store(
-            session, now=now(), lease_s=settings.lease_s, queues=queues, signs=signs
+            session, now=now(), lease_s=settings.lease_s, queues=queues, records=records
         )
     blocks = [family(m.name, m.kind, m.meaning, m.read(seen)) for m in METRICS]
     return Response("".join(blocks), content_type="text/plain; version=0.0.4; charset=utf-8")

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from farm import __version__
 from farm.broker.celery_app import open_client
 from farm.broker.errors import broker_errors
-from farm.broker.life_signs import COLLECTOR, SCHEDULER, LifeSign, read_signs
+from farm.broker.health_records import COLLECTOR, SCHEDULER, HealthRecord, read_health_records
 from farm.broker.state import QueueLengths, queue_lengths
 from farm.gang.lifecycle import JobState
 from farm.messages.trainer_lines import FailureKind
@@ -47,7 +47,7 @@ class FarmState:
     late_report_count: int
     failures: Mapping[str, int]
     queues: QueueLengths | None
-    signs: Sequence[LifeSign]
+    records: Sequence[HealthRecord]
 
     @property
     def live(self) -> list[AgentRow]:
@@ -75,14 +75,14 @@ class PrometheusMetric:
 
 def look_at_broker(
     broker_url: str, *, agents: Collection[str]
-) -> tuple[QueueLengths | None, Sequence[LifeSign]]:
-    """Return what waits in the broker, None while it does not answer, and who gives signs.
+) -> tuple[QueueLengths | None, Sequence[HealthRecord]]:
+    """Return what waits in the broker, None while it does not answer, and the health records.
 
     `agents`: those that have queues of their own.
     """
     try:
         with open_client(broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
-            return queue_lengths(client, agents=agents), read_signs(client)
+            return queue_lengths(client, agents=agents), read_health_records(client)
     except broker_errors():
         return None, ()
 
@@ -93,7 +93,7 @@ def look_at_store(
     now: dt.datetime,
     lease_s: float,
     queues: QueueLengths | None,
-    signs: Sequence[LifeSign],
+    records: Sequence[HealthRecord],
 ) -> FarmState:
     """Read the rest of what the metrics are made of."""
     return FarmState(
@@ -104,7 +104,7 @@ def look_at_store(
         late_report_count=late_report_count(session),
         failures=failure_counts(session),
         queues=queues,
-        signs=signs,
+        records=records,
     )
 
 
@@ -165,16 +165,16 @@ def _queues(seen: FarmState) -> Values:
 
 def _processes(seen: FarmState) -> Values:
     if seen.queues is not None:
-        counts = Counter(sign.process for sign in seen.signs)
+        counts = Counter(record.process for record in seen.records)
         for process in (SCHEDULER, COLLECTOR):
             yield {"process": process}, counts[process]
 
 
 def _worked(seen: FarmState) -> Values:
-    for sign in seen.signs:
-        ids = {"process": sign.process, "host": sign.host, "pid": str(sign.pid)}
-        if sign.worked_s is not None:
-            yield ids, sign.worked_s + sign.age_s
+    for record in seen.records:
+        ids = {"process": record.process, "host": record.host, "pid": str(record.pid)}
+        if record.worked_s is not None:
+            yield ids, record.worked_s + record.age_s
 
 
 def _cpu_s() -> float:
@@ -272,7 +272,7 @@ METRICS = (
     PrometheusMetric(
         "farm_processes",
         "gauge",
-        "Schedulers and collectors that give signs of life.",
+        "Schedulers and collectors with a current health record.",
         _processes,
     ),
     PrometheusMetric(

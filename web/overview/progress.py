@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from farm.broker.life_signs import look_if_idle
+from farm.broker.health_records import find_idle_reason
 from farm.gang.lifecycle import JobState, SweepState
 from farm.gang.retries import is_pausing
 from farm.gang.views import LiveAgent
@@ -140,7 +140,7 @@ def waiting_reasons(
 
 
 def _idle_reason() -> str | None:
-    look = functools.partial(look_if_idle, backend().settings.broker_url)
+    look = functools.partial(find_idle_reason, backend().settings.broker_url)
     idle = backend().queues.for_a_while("scheduler", look, keep_s=_IDLE_GOOD_S, renew=look)
     return None if idle is None else f"{idle.brief}: `farm doctor` says more"
 

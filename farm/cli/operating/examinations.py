@@ -22,7 +22,14 @@ from farm import __version__
 from farm.broker.celery_app import open_client
 from farm.broker.claim import look_at_claim
 from farm.broker.errors import broker_errors
-from farm.broker.life_signs import COLLECTOR, EVERY_S, SCHEDULER, LifeSign, read_signs, sign_refusal
+from farm.broker.health_records import (
+    COLLECTOR,
+    EVERY_S,
+    SCHEDULER,
+    HealthRecord,
+    read_health_records,
+    record_refusal,
+)
 from farm.broker.state import asked, queue_lengths, read_state
 from farm.broker.url import stays_here
 from farm.cli.operating.certificates import look_at_certificates
@@ -127,7 +134,7 @@ def _broker(settings: Settings) -> Iterator[Any]:
 def _look_at_broker(settings: Settings) -> list[Finding]:
     with _broker(settings) as client:
         state = read_state(client, settings.broker_url, timeout_s=_BROKER_TIMEOUT_S)
-        return judge_broker(dataclasses.replace(state, refusal=sign_refusal(client)))
+        return judge_broker(dataclasses.replace(state, refusal=record_refusal(client)))
 
 
 def _look_at_farm(settings: Settings) -> list[Finding]:
@@ -164,12 +171,12 @@ def _look_at_database(settings: Settings) -> list[Finding]:
 
 def _look_at_scheduler(settings: Settings) -> list[Finding]:
     with _broker(settings) as client:
-        signs = read_signs(client)
-        refusal = sign_refusal(client)
-    running = _processes(signs, SCHEDULER)
+        records = read_health_records(client)
+        refusal = record_refusal(client)
+    running = _processes(records, SCHEDULER)
     if not running and refusal is not None:
-        return [_no_signs(refusal)]
-    clocks = judge_server_clocks([*running, *_processes(signs, COLLECTOR)])
+        return [_no_records(refusal)]
+    clocks = judge_server_clocks([*running, *_processes(records, COLLECTOR)])
     return judge_scheduler(running, version=__version__) + clocks
 
 
@@ -179,11 +186,11 @@ def _look_at_collector(settings: Settings) -> list[Finding]:
     with _broker(settings) as client:
         while True:
             waiting = queue_lengths(client, agents=agents or ())
-            running = _processes(read_signs(client), COLLECTOR)
-            if not running and (refusal := sign_refusal(client)) is not None:
-                return [_no_signs(refusal)]
-            # A sign is some seconds old, and what waits may be the first for hours: a collector
-            # that works has emptied the queue, or says that it worked, by the next sign.
+            running = _processes(read_health_records(client), COLLECTOR)
+            if not running and (refusal := record_refusal(client)) is not None:
+                return [_no_records(refusal)]
+            # A record is some seconds old, and what waits may be the first for hours: a collector
+            # that works has emptied the queue, or says that it worked, by the next record.
             is_well = not any(waiting.counts.values()) or not idle_collectors(running)
             if is_well or time.monotonic() >= deadline:
                 break
@@ -213,25 +220,27 @@ def _keyed_agents(settings: Settings) -> Collection[str] | None:
         return None
 
 
-def _no_signs(refusal: str) -> Finding:
-    return unknown(f"whether one runs cannot be told: the broker takes no signs ({refusal})")
+def _no_records(refusal: str) -> Finding:
+    return unknown(
+        f"whether one runs cannot be told: the broker takes no health records ({refusal})"
+    )
 
 
-def _processes(signs: Sequence[LifeSign], process: str) -> list[ProcessState]:
+def _processes(records: Sequence[HealthRecord], process: str) -> list[ProcessState]:
     return [
         ProcessState(
-            name=sign.name,
-            benchfarm_version=sign.benchfarm_version,
-            silent_s=sign.age_s,
-            worked_s=sign.worked_s,
-            up_s=sign.up_s,
-            trouble=sign.trouble,
-            clock_offset_s=sign.clock_offset_s,
-            clock_step_s=sign.clock_step_s,
-            clock_step_ago_s=sign.clock_step_ago_s,
+            name=record.name,
+            benchfarm_version=record.benchfarm_version,
+            silent_s=record.age_s,
+            worked_s=record.worked_s,
+            up_s=record.up_s,
+            trouble=record.trouble,
+            clock_offset_s=record.clock_offset_s,
+            clock_step_s=record.clock_step_s,
+            clock_step_ago_s=record.clock_step_ago_s,
         )
-        for sign in signs
-        if sign.process == process
+        for record in records
+        if record.process == process
     ]
 
 
@@ -240,19 +249,19 @@ def _look_at_heartbeats(settings: Settings) -> list[Finding]:
         return of_agents.judge_heartbeats(found) + of_agents.judge_machines(found)
 
 
-def _signs(settings: Settings) -> list[LifeSign]:
+def _health_records(settings: Settings) -> list[HealthRecord]:
     """Return what the server's processes say of themselves; nothing if the broker is away."""
     try:
         with open_client(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
-            return read_signs(client)
+            return read_health_records(client)
     except broker_errors():
         return []  # what speaks another version is not heard of either
 
 
 def _look_at_versions(settings: Settings) -> list[Finding]:
     strangers: dict[str, int] = {}
-    for sign in _signs(settings):
-        strangers |= sign.strangers
+    for record in _health_records(settings):
+        strangers |= record.strangers
     with _agents(settings) as (_, found):
         return of_agents.judge_versions(
             found, version=__version__, wire_version=WIRE_VERSION, strangers=strangers
@@ -282,8 +291,8 @@ def _look_at_access(settings: Settings) -> list[Finding]:
 
 def _look_at_reports(settings: Settings) -> list[Finding]:
     held_back: Counter[str] = Counter()
-    for sign in _signs(settings):
-        held_back.update(sign.held_back)
+    for record in _health_records(settings):
+        held_back.update(record.held_back)
     with _agents(settings) as (_, found):
         return of_agents.judge_quotas(held_back) + of_agents.judge_spools(found)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
-from farm.broker.life_signs import look_if_idle
+from farm.broker.health_records import find_idle_reason
 from farm.cli.session import stopped_farm
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
@@ -21,7 +21,7 @@ def waits_of(session: Session, loaded: Settings) -> Mapping[int, Waits]:
     """
 
     def idle_reason() -> str | None:
-        idle = look_if_idle(loaded.broker_url)
+        idle = find_idle_reason(loaded.broker_url)
         return None if idle is None else idle.full
 
     return with_idle_reason(stored_waits(session, loaded), idle_reason)

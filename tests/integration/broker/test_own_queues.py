@@ -19,7 +19,7 @@ from farm.broker.celery_app import (
     open_client,
     own_queue,
 )
-from farm.broker.life_signs import COLLECTOR, SignOfLife, read_signs
+from farm.broker.health_records import COLLECTOR, HealthReporter, read_health_records
 from farm.broker.sending import OWN_KEPT, Sender
 from farm.broker.task_message import read_task
 from farm.collector.intake import read_beat
@@ -53,12 +53,12 @@ def own_queues(
     broker: RedisServer,
     *,
     agents: Callable[[], Collection[str]] = lambda: AGENTS,
-    life: SignOfLife | None = None,
+    health: HealthReporter | None = None,
 ) -> OwnQueues:
-    sign = life or SignOfLife(COLLECTOR, broker.url)
+    health = health or HealthReporter(COLLECTOR, broker.url)
     # Its clock stands still, so that no quota is made up for while a test runs.
     quotas = make_quotas(are_names_proven=True, clock=lambda: 0.0)
-    return OwnQueues(broker.url, agents=agents, quotas=quotas, life=sign)
+    return OwnQueues(broker.url, agents=agents, quotas=quotas, health=health)
 
 
 def signed_beat(agent_id: str, counter: int = 1) -> dict[str, object]:
@@ -134,8 +134,8 @@ def test_no_more_is_brought_at_once_than_the_quota_has_left(
         task: Quotas({"messages": Quota(3, 60), "bytes": Quota(2**20, 60)}, clock=lambda: now_s)
         for task in (HEARTBEAT_TASK, REPORTS_TASK)
     }
-    life = SignOfLife(COLLECTOR, broker.url)
-    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, life=life)
+    health = HealthReporter(COLLECTOR, broker.url)
+    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, health=health)
     brought = []
     for _ in range(8):
         client.lpush(OF_A, *["{}"] * 50)
@@ -167,11 +167,11 @@ def test_what_goes_by_an_own_queue_is_charged_once(
         HEARTBEAT_TASK: Quotas(eight, clock=lambda: 0.0),
         REPORTS_TASK: Quotas(REPORTS),
     }
-    life = SignOfLife(COLLECTOR, broker.url)
-    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, life=life)
+    health = HealthReporter(COLLECTOR, broker.url)
+    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, health=health)
     keyring = Keyring(engine, bytes(32))
     message_filter = MessageFilter(
-        keyring=keyring, life=life, answer=lambda answers: None, quotas=quotas
+        keyring=keyring, health=health, answer=lambda answers: None, quotas=quotas
     )
     sender = Sender(broker.url)
 
@@ -193,13 +193,13 @@ def test_what_goes_by_an_own_queue_is_charged_once(
 
 
 def test_the_doctor_learns_who_floods(broker: RedisServer, client: redis.Redis) -> None:
-    life = SignOfLife(COLLECTOR, broker.url)
-    queues = own_queues(broker, life=life)
+    health = HealthReporter(COLLECTOR, broker.url)
+    queues = own_queues(broker, health=health)
     client.lpush(OF_A, *["{}"] * 500)
     queues.turn()
-    life.start()
-    [shown] = wait_until(lambda: read_signs(client), "a sign")
-    life.stop()
+    health.start()
+    [shown] = wait_until(lambda: read_health_records(client), "a record")
+    health.stop()
     assert shown.held_back == {"a": 500 - 10 - OWN_KEPT}
 
 
@@ -277,7 +277,7 @@ def test_a_collector_knows_how_many_there_are(broker: RedisServer) -> None:
     with broker.client() as client:
         client.set("farm.alive.collector.elsewhere.1", "{}", px=60_000)
         client.set("farm.alive.scheduler.elsewhere.2", "{}", px=60_000)
-    life = SignOfLife(COLLECTOR, broker.url)
-    life.start()
-    wait_until(lambda: life.process_count == 2, "itself and the one elsewhere")
-    life.stop()
+    health = HealthReporter(COLLECTOR, broker.url)
+    health.start()
+    wait_until(lambda: health.process_count == 2, "itself and the one elsewhere")
+    health.stop()

@@ -17,14 +17,14 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-import farm.broker.life_signs
+import farm.broker.health_records
 import farm.broker.state
 import farm.diagnosis.broker
 import farm.diagnosis.database
 import farm.diagnosis.processes
 from farm import __version__
 from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
-from farm.broker.life_signs import COLLECTOR, SCHEDULER, SignOfLife, read_signs
+from farm.broker.health_records import COLLECTOR, SCHEDULER, HealthReporter, read_health_records
 from farm.configuration.spec import TENSORFLOW
 from farm.embedded.redis import free_port
 from farm.gang.lifecycle import AttemptState
@@ -82,7 +82,7 @@ PATIENCE_S = 600.0
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARM_LEASE_S", f"{LEASE_S:g}")
-    monkeypatch.setattr(farm.broker.life_signs, "KEPT_S", PATIENCE_S)
+    monkeypatch.setattr(farm.broker.health_records, "KEPT_S", PATIENCE_S)
     monkeypatch.setattr(farm.diagnosis.processes, "_IDLE_LIMIT_S", PATIENCE_S)
     for judge in (farm.diagnosis.broker, farm.diagnosis.database):
         monkeypatch.setattr(judge, "_SLOW_S", PATIENCE_S)
@@ -102,16 +102,16 @@ def doctor(command: FarmCommand, broker: RedisServer, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def running(broker: RedisServer) -> Iterator[dict[str, SignOfLife]]:
-    """The signs of a scheduler and a collector that work."""
-    signs = {name: SignOfLife(name, broker.url) for name in (SCHEDULER, COLLECTOR)}
-    for sign in signs.values():
-        sign.worked()
-        sign.start()
-    wait_until(lambda: len(signs_in(broker)) == 2, "both signs are there")
-    yield signs
-    for sign in signs.values():
-        sign.stop()
+def running(broker: RedisServer) -> Iterator[dict[str, HealthReporter]]:
+    """The records of a scheduler and a collector that work."""
+    records = {name: HealthReporter(name, broker.url) for name in (SCHEDULER, COLLECTOR)}
+    for record in records.values():
+        record.worked()
+        record.start()
+    wait_until(lambda: len(records_in(broker)) == 2, "both records are there")
+    yield records
+    for record in records.values():
+        record.stop()
 
 
 @pytest.fixture
@@ -139,33 +139,33 @@ def test_a_job_that_could_start_says_that_no_scheduler_works(
         return str(because)
 
     assert "no scheduler runs" in str(waits())
-    life = SignOfLife(SCHEDULER, broker.url)
-    life.failed("the store is away")
-    life.start()
+    health = HealthReporter(SCHEDULER, broker.url)
+    health.failed("the store is away")
+    health.start()
     try:
-        wait_until(lambda: len(signs_in(broker)) == 1, "the sign is there")
+        wait_until(lambda: len(records_in(broker)) == 1, "the record is there")
         assert waits() == "the scheduler cannot do its work: the store is away"
     finally:
-        life.stop()
+        health.stop()
     broker.kill()
     assert "does not answer" in str(waits())
 
 
 def test_a_clock_that_was_set_is_told_of(doctor: Doctor, broker: RedisServer) -> None:
-    life = SignOfLife(SCHEDULER, broker.url)
-    life.worked()
-    life.clock_stepped(-3600.0)
-    life.start()
+    health = HealthReporter(SCHEDULER, broker.url)
+    health.worked()
+    health.clock_stepped(-3600.0)
+    health.start()
     try:
-        wait_until(lambda: len(signs_in(broker)) == 1, "the sign is there")
+        wait_until(lambda: len(records_in(broker)) == 1, "the record is there")
         assert "was set back by 1 h" in doctor.words("scheduler")
     finally:
-        life.stop()
+        health.stop()
 
 
-def signs_in(broker: RedisServer) -> list[Any]:
+def records_in(broker: RedisServer) -> list[Any]:
     with open_client(broker.url, timeout_s=5) as client:
-        return read_signs(client)
+        return read_health_records(client)
 
 
 @pytest.mark.usefixtures("running", "alive")
@@ -268,7 +268,7 @@ def test_looking_leaves_nothing_in_the_store(doctor: Doctor, engine: sa.Engine) 
 
 
 def test_a_scheduler_that_cannot_work_says_why(
-    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer
+    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
 ) -> None:
     running[SCHEDULER].failed("database is away")
     running[SCHEDULER]._show()
@@ -277,20 +277,20 @@ def test_a_scheduler_that_cannot_work_says_why(
     running[SCHEDULER]._show()
     assert doctor.levels()["scheduler"] == "well"
     running[SCHEDULER].stop()
-    assert [sign.process for sign in signs_in(broker)] == [COLLECTOR]
+    assert [record.process for record in records_in(broker)] == [COLLECTOR]
     assert "no scheduler runs" in doctor.words("scheduler")
 
 
 @pytest.mark.usefixtures("running")
 def test_a_sign_ends_by_itself(broker: RedisServer) -> None:
-    [one, _] = signs_in(broker)
+    [one, _] = records_in(broker)
     assert 0 <= one.age_s < PATIENCE_S
     with broker.client() as client:
         for key in client.scan_iter("farm.alive.*"):
             assert 0 < client.pttl(key) <= PATIENCE_S * 1000
 
 
-SIGN = {
+RECORD = {
     "process": COLLECTOR,
     "host": "h",
     "pid": 1,
@@ -306,19 +306,19 @@ OWN_KEY = "farm.alive.collector.h.1"
 @pytest.mark.parametrize(
     ("key", "text", "kept_ms"),
     [
-        ("farm.alive.scheduler.stranger.1", "no sign at all", 5000),
+        ("farm.alive.scheduler.stranger.1", "no record at all", 5000),
         ("farm.alive.\udcff", "[" * 100_000, 5000),
         (OWN_KEY, "[" * 100_000 + "]" * 100_000, 5000),
         (OWN_KEY, '{"strangers": ' * 5000 + "1" + "}" * 5000, 5000),
-        (OWN_KEY, json.dumps({**SIGN, "host": "h\ud800"}), 5000),
-        ("farm.alive.collector.h\udcff.1", json.dumps({**SIGN, "host": "h\udcff"}), 5000),
-        (OWN_KEY, json.dumps({**SIGN, "worked_s": float("nan")}), 5000),
-        (OWN_KEY, json.dumps({**SIGN, "up_s": 10**400}), 5000),
-        (OWN_KEY, json.dumps({**SIGN, "pid": 10**30}), 5000),
-        ("farm.alive.collector.h.1.again", json.dumps(SIGN), 5000),  # as one that is there
-        ("farm.alive.spy.h.1", json.dumps({**SIGN, "process": "spy"}), 5000),
-        (OWN_KEY, json.dumps(SIGN), None),  # it would never end
-        (OWN_KEY, json.dumps(SIGN), 10**9),
+        (OWN_KEY, json.dumps({**RECORD, "host": "h\ud800"}), 5000),
+        ("farm.alive.collector.h\udcff.1", json.dumps({**RECORD, "host": "h\udcff"}), 5000),
+        (OWN_KEY, json.dumps({**RECORD, "worked_s": float("nan")}), 5000),
+        (OWN_KEY, json.dumps({**RECORD, "up_s": 10**400}), 5000),
+        (OWN_KEY, json.dumps({**RECORD, "pid": 10**30}), 5000),
+        ("farm.alive.collector.h.1.again", json.dumps(RECORD), 5000),  # as one that is there
+        ("farm.alive.spy.h.1", json.dumps({**RECORD, "process": "spy"}), 5000),
+        (OWN_KEY, json.dumps(RECORD), None),  # it would never end
+        (OWN_KEY, json.dumps(RECORD), 10**9),
         (OWN_KEY, None, 5000),  # no text
     ],
 )
@@ -331,7 +331,7 @@ def test_what_is_no_sign_is_passed_over(
             client.rpush(name, "a list")
         else:
             client.set(name, text.encode(errors="surrogateescape"), px=kept_ms)
-    assert signs_in(broker) == []
+    assert records_in(broker) == []
     said = metrics(engine, broker)
     assert "\nfarm_broker_up 1\n" in said
     assert '\nfarm_processes{process="collector"} 0\n' in said
@@ -339,10 +339,10 @@ def test_what_is_no_sign_is_passed_over(
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_no_text_of_a_sign_breaks_what_shows_it(engine: sa.Engine, broker: RedisServer) -> None:
-    sign = {**SIGN, "trouble": "half \ud800", "strangers": {"a\ud800": 1}, "host": 'h"\n'}
+    record = {**RECORD, "trouble": "half \ud800", "strangers": {"a\ud800": 1}, "host": 'h"\n'}
     with broker.client() as client:
-        client.set('farm.alive.collector.h"\n.1', json.dumps(sign), px=5000)
-    [read] = signs_in(broker)
+        client.set('farm.alive.collector.h"\n.1', json.dumps(record), px=5000)
+    [read] = records_in(broker)
     read.trouble.encode()
     lines = [x for x in metrics(engine, broker).splitlines() if "worked_ago_seconds{" in x]
     assert [line.partition(" ")[0] for line in lines] == [
@@ -352,7 +352,7 @@ def test_no_text_of_a_sign_breaks_what_shows_it(engine: sa.Engine, broker: Redis
 
 @pytest.mark.usefixtures("alive")
 def test_a_backlog_is_told(
-    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer, engine: sa.Engine
+    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer, engine: sa.Engine
 ) -> None:
     with broker.client() as client:
         client.rpush(HEARTBEATS_QUEUE, *["beat"] * 60)
@@ -417,7 +417,7 @@ def test_the_shared_queues_are_counted_while_the_store_is_away(
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_a_collector_that_lives_and_takes_nothing_is_wrong(
-    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer
+    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
 ) -> None:
     running[COLLECTOR]._worked_s = time.monotonic() - 2 * PATIENCE_S
     running[COLLECTOR]._show()
@@ -431,9 +431,9 @@ def test_a_collector_that_lives_and_takes_nothing_is_wrong(
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_a_collector_whose_first_work_comes_just_now_is_well(
-    doctor: Doctor, running: dict[str, SignOfLife], broker: RedisServer
+    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
 ) -> None:
-    """Its sign says that it was idle for long, and is some seconds old."""
+    """Its record says that it was idle for long, and is some seconds old."""
     running[COLLECTOR]._worked_s = time.monotonic() - 2 * PATIENCE_S
     running[COLLECTOR]._show()
     with broker.client() as client:
@@ -444,7 +444,7 @@ def test_a_collector_whose_first_work_comes_just_now_is_well(
 
 @pytest.mark.usefixtures("alive")
 def test_agents_are_examined_one_by_one(
-    doctor: Doctor, running: dict[str, SignOfLife], engine: sa.Engine
+    doctor: Doctor, running: dict[str, HealthReporter], engine: sa.Engine
 ) -> None:
     now = dt.datetime.now(dt.UTC)
     running[COLLECTOR].met(Stranger("old-one", FORMER_WIRE_VERSION))
@@ -510,7 +510,7 @@ def test_a_broker_with_a_password_asks_for_it(
 def test_a_broker_whose_account_may_not_all_says_what_is_lacking(
     doctor: Doctor,
     broker: RedisServer,
-    running: dict[str, SignOfLife],
+    running: dict[str, HealthReporter],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FARM_BROKER_URL", account(broker, "+@all", "-info", "-client", "-config"))
@@ -534,7 +534,7 @@ def test_a_broker_whose_account_may_not_all_says_what_is_lacking(
 def test_what_the_broker_forbids_is_told_by_who_needs_it(
     doctor: Doctor,
     broker: RedisServer,
-    running: dict[str, SignOfLife],
+    running: dict[str, HealthReporter],
     monkeypatch: pytest.MonkeyPatch,
     rules: list[str],
     check: str,
@@ -619,7 +619,7 @@ def metrics(engine: sa.Engine, broker: RedisServer) -> str:
 
 @pytest.mark.usefixtures("alive")
 def test_metrics_tell_the_same(
-    engine: sa.Engine, broker: RedisServer, running: dict[str, SignOfLife]
+    engine: sa.Engine, broker: RedisServer, running: dict[str, HealthReporter]
 ) -> None:
     with writing(engine) as session:
         agent = session.get_one(AgentRow, "a1")

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK, make_app
-from farm.broker.life_signs import COLLECTOR, SignOfLife
+from farm.broker.health_records import COLLECTOR, HealthReporter
 from farm.collector.main import register_tasks
 from farm.messages.agents import BeatEcho
 from farm.messages.envelope import seal
@@ -33,15 +33,15 @@ class Collector:
 
     def __init__(self, engine: sa.Engine, broker_url: str) -> None:
         self._app = make_app(broker_url)
-        self._life = SignOfLife(COLLECTOR, broker_url)
-        self._life.failed("the database was away")
+        self._health = HealthReporter(COLLECTOR, broker_url)
+        self._health.failed("the database was away")
         settings = load_settings({"FARM_BROKER_URL": broker_url, "FARM_HOME": "/dev/null/farm"})
-        register_tasks(self._app, engine, settings, life=self._life)
+        register_tasks(self._app, engine, settings, health=self._health)
 
     def has_worked_with(self, task: str, message: object) -> bool:
-        self._life.failed("the database was away")
+        self._health.failed("the database was away")
         self._app.tasks[task](seal(message))
-        return self._life._trouble is None
+        return self._health._trouble is None
 
     def close(self) -> None:
         self._app.close()

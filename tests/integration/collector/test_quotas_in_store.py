@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK
-from farm.broker.life_signs import COLLECTOR, SignOfLife
+from farm.broker.health_records import COLLECTOR, HealthReporter
 from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
 from farm.collector.main import make_quotas
 from farm.collector.message_filter import MessageFilter
@@ -70,7 +70,7 @@ class Collector:
             self._key = derive_key(FARM_KEY, "a", number)
         self._filter = MessageFilter(
             keyring=Keyring(engine, FARM_KEY) if is_signed else None,
-            life=SignOfLife(COLLECTOR, "redis://127.0.0.1:1/0"),
+            health=HealthReporter(COLLECTOR, "redis://127.0.0.1:1/0"),
             answer=lambda answers: None,
             quotas=make_quotas(are_names_proven=is_signed, clock=self.clock),
         )

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from farm.broker.celery_app import open_client
-from farm.broker.life_signs import read_signs
+from farm.broker.health_records import read_health_records
 from farm.gang.lifecycle import JobState
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
@@ -61,7 +61,7 @@ class MovableFarm(LiveFarm):
     def is_broker_free(self) -> bool:
         client = open_client(self.redis.url, timeout_s=5)
         try:
-            return not read_signs(client)
+            return not read_health_records(client)
         finally:
             client.close()
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from farm.broker.celery_app import open_client
 from farm.broker.claim import KEY, Claim, take_broker_over
-from farm.broker.life_signs import SCHEDULER, SignOfLife, read_signs
+from farm.broker.health_records import SCHEDULER, HealthReporter, read_health_records
 from farm.errors import FarmError, OtherFarm
 from farm.store.engine import make_engine
 from farm.store.identity import (
@@ -130,17 +130,19 @@ def test_a_new_farm_takes_over_the_broker_of_one_that_is_gone(
 def test_nobody_takes_over_from_a_farm_at_work(
     engine: sa.Engine, other: sa.Engine, broker: RedisServer
 ) -> None:
-    life = SignOfLife(SCHEDULER, broker.url, claim=claim(engine, broker).renew)
-    life.start()
+    health = HealthReporter(SCHEDULER, broker.url, claim=claim(engine, broker).renew)
+    health.start()
     try:
         with open_client(broker.url, timeout_s=5.0) as client:
-            wait_until(lambda: read_signs(client) or None, "the scheduler shows that it lives")
+            wait_until(
+                lambda: read_health_records(client) or None, "the scheduler shows that it lives"
+            )
         upgrade(other)
         with pytest.raises(FarmError, match=r"scheduler on .* still uses"):
             take_broker_over(other, broker.url, is_forced=False)
         take_broker_over(other, broker.url, is_forced=True)
     finally:
-        life.stop()
+        health.stop()
 
 
 def test_a_restored_store_takes_over_once_its_original_has_ended(
@@ -149,15 +151,17 @@ def test_a_restored_store_takes_over_once_its_original_has_ended(
     original = claim(engine, broker)
     back_up(engine, tmp_path / "backup", now=NOW, progress=nothing)
     restore(tmp_path / "backup", other, now=NOW, progress=nothing)
-    life = SignOfLife(SCHEDULER, broker.url, claim=original.renew)
-    life.start()
+    health = HealthReporter(SCHEDULER, broker.url, claim=original.renew)
+    health.start()
     try:
         with open_client(broker.url, timeout_s=5.0) as client:
-            wait_until(lambda: read_signs(client) or None, "the scheduler shows that it lives")
+            wait_until(
+                lambda: read_health_records(client) or None, "the scheduler shows that it lives"
+            )
         with pytest.raises(OtherFarm, match="stop that"):
             claim(other, broker)
     finally:
-        life.stop()
+        health.stop()
     claim(other, broker)
     with pytest.raises(OtherFarm, match="restored or moved"):
         renew(original, broker)
@@ -249,20 +253,20 @@ def test_looking_makes_no_identity(engine: sa.Engine) -> None:
 def test_who_is_refused_while_it_runs_stands_still_and_goes_on_afterwards(
     engine: sa.Engine, other: sa.Engine, broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.broker.life_signs.EVERY_S", 0.05)
-    life = SignOfLife(SCHEDULER, broker.url, claim=claim(engine, broker).renew)
-    life.start()
+    monkeypatch.setattr("farm.broker.health_records.EVERY_S", 0.05)
+    health = HealthReporter(SCHEDULER, broker.url, claim=claim(engine, broker).renew)
+    health.start()
     try:
-        wait_until(lambda: life.is_ours or None, "the broker is the first farm's")
+        wait_until(lambda: health.is_ours or None, "the broker is the first farm's")
         upgrade(other)
         take_broker_over(other, broker.url, is_forced=True)
-        wait_until(lambda: not life.is_ours or None, "the first farm stands still")
+        wait_until(lambda: not health.is_ours or None, "the first farm stands still")
         with open_client(broker.url, timeout_s=5.0) as client:
-            wait_until(lambda: not read_signs(client) or None, "it gives no sign of life")
+            wait_until(lambda: not read_health_records(client) or None, "its health record is gone")
         take_broker_over(engine, broker.url, is_forced=True)
-        wait_until(lambda: life.is_ours or None, "the first farm goes on")
+        wait_until(lambda: health.is_ours or None, "the first farm goes on")
     finally:
-        life.stop()
+        health.stop()
 
 
 @pytest.mark.parametrize("process", ["scheduler", "collector"])

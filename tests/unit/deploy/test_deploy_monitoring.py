@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from farm.broker.life_signs import COLLECTOR, SCHEDULER
+from farm.broker.health_records import COLLECTOR, SCHEDULER
 from farm.broker.state import QUEUES
 from web.overview.metrics import METRICS
 

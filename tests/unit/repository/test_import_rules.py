@@ -35,7 +35,7 @@ RULES: dict[str, set[str]] = {
     "farm.broker": PURE | {"kombu", "redis"},
     "farm.broker.celery_app": PURE | {"farm.broker", "celery", "kombu", "redis"},
     "farm.broker.claim": PURE | {"farm.broker", "farm.store", *STORE},
-    "farm.broker.life_signs": PURE | {"farm", "farm.broker", "redis"},
+    "farm.broker.health_records": PURE | {"farm", "farm.broker", "redis"},
     "farm.broker.plaintext": {"farm.errors"},
     "farm.broker.refusals": set(),
     "farm.broker.state": PURE | {"farm.broker", "farm.diagnosis", "redis"},

@@ -7,7 +7,7 @@ import queue
 
 import pytest
 
-from farm.broker.life_signs import SCHEDULER, SignOfLife
+from farm.broker.health_records import SCHEDULER, HealthReporter
 from farm.embedded.redis import free_port
 
 
@@ -16,11 +16,11 @@ def test_a_broker_that_is_away_is_told_of_at_the_first_try(
 ) -> None:
     port = free_port()
     seen: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    life = SignOfLife(SCHEDULER, f"redis://:secret@127.0.0.1:{port}/0", shown=seen.put)
+    health = HealthReporter(SCHEDULER, f"redis://:secret@127.0.0.1:{port}/0", shown=seen.put)
     with caplog.at_level(logging.INFO):
-        life.start()
+        health.start()
         assert seen.get() is False
-        life.stop()
+        health.stop()
     [line] = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert f"127.0.0.1:{port}" in line
     assert "does not answer" in line

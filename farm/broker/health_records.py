@@ -1,8 +1,8 @@
-"""Signs of life of the server's processes, kept in the broker for whoever asks whether they run.
+"""Health records of the server processes, stored in Redis.
 
-A sign is a key that its process renews and that ends by itself soon after. So a process that was
-killed, or is frozen, is seen to be gone, and no clocks are compared. A sign that is not seen while
-the broker is away says nothing.
+A record is a key that its process renews, with a short time to live. The record of a process that
+was killed, or is frozen, expires; no clocks are compared. A record that cannot be read while the
+broker is away says nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _MOST_STRANGERS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LifeSign:
-    """What a process says of itself, `age_s` ago.
+class HealthRecord:
+    """The state of a process, `age_s` ago.
 
     `worked_s`: how long before that it last did its work without an error; None: never yet.
     `trouble`: what went wrong since. `clock_offset_s`: its clock minus the broker's.
@@ -81,8 +81,8 @@ class _Met:
     told_s: float
 
 
-class SignOfLife:
-    """Shows that this process lives, from a thread of its own: what it does may take long."""
+class HealthReporter:
+    """Renews the health record of this process in a thread, since its own work may take long."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class SignOfLife:
         claim: Callable[[Any], None] | None = None,
         is_ours: bool = True,
     ) -> None:
-        """`shown`: is called after each try, with whether the broker took the sign.
+        """`shown`: is called after each try, with whether the broker took the record.
 
-        `claim`: is called with a client before each sign, and raises OtherFarm where the broker
+        `claim`: is called with a client before each record, and raises OtherFarm where the broker
         serves another farm. `is_ours` is False then, and True when it has returned; before its
         first call it is as given. `process_count`: how many processes of this sort were alive, this
-        one included, when the last sign was shown.
+        one included, when the record was last written.
         """
         self._process = process
         self._shown = shown
@@ -116,13 +116,13 @@ class SignOfLife:
         self._lock = threading.Lock()
         self._is_away = False
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="health-record", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take the sign away, so that nobody waits for a process that has ended."""
+        """Delete the record, so that nothing waits for a process that has ended."""
         self._stopping.set()
         self._thread.join(timeout=2 * _TIMEOUT_S)
 
@@ -174,7 +174,7 @@ class SignOfLife:
                     logger.warning("%s; the %s goes on trying", error, self._process)
                 self._is_away = True
             except Exception:
-                logger.exception("sign of life was not shown")
+                logger.exception("health record was not written")
             if is_seen and self._is_away:
                 logger.info("the broker answers again")
                 self._is_away = False
@@ -185,18 +185,18 @@ class SignOfLife:
             with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
                 client.delete(self._key)
         except broker_errors():
-            logger.debug("sign of life was left to its end")
+            logger.debug("health record was left to expire")
 
     def _show(self) -> None:
         from redis.exceptions import ResponseError
 
         with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
             if self._claim is not None and not self._renew(client, self._claim):
-                client.delete(self._key)  # a sign says that this farm uses the broker
+                client.delete(self._key)  # a record says that this farm uses the broker
                 return
             offset_s = clock_offset_s(client)
-            sign = canonical_json(self._sign(offset_s))
-            client.set(self._key, sign, px=int(KEPT_S * 1000))
+            record = canonical_json(self._record(offset_s))
+            client.set(self._key, record, px=int(KEPT_S * 1000))
             with suppress(ResponseError):  # a hosted Redis may refuse it; then as before
                 others = client.scan_iter(match=f"{_PREFIX}{self._process}.*", count=1000)
                 self.process_count = max(1, len(set(others)))
@@ -219,7 +219,7 @@ class SignOfLife:
             self.is_ours = True
         return self.is_ours
 
-    def _sign(self, offset_s: float) -> LifeSign:
+    def _record(self, offset_s: float) -> HealthRecord:
         now = time.monotonic()
         with self._lock:
             self._forget_strangers(now)
@@ -228,7 +228,7 @@ class SignOfLife:
             for at_s, counts in self._held_back.values():
                 if now - at_s < _STRANGER_KEPT_S:
                     held_back.update(counts)
-        return LifeSign(
+        return HealthRecord(
             process=self._process,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -249,14 +249,14 @@ class SignOfLife:
         return _key_of(self._process, socket.gethostname(), os.getpid())
 
 
-def read_signs(client: Any) -> list[LifeSign]:
-    """Return the signs that are there, by process, host and number; a foreign one is passed over.
+def read_health_records(client: Any) -> list[HealthRecord]:
+    """Return the records, by process, host and number; what is no record of ours is skipped.
 
     `client`: of `farm.broker.celery_app.open_client`.
     """
     keys = sorted(client.scan_iter(match=f"{_PREFIX}*", count=1000))
-    found = [_read_sign(client, key) for key in keys]
-    return [sign for sign in found if sign is not None]
+    found = [_read_record(client, key) for key in keys]
+    return [record for record in found if record is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,30 +267,32 @@ class Idle:
     full: str
 
 
-def look_if_idle(broker_url: str) -> Idle | None:
+def find_idle_reason(broker_url: str) -> Idle | None:
     """Say why jobs that could start do not; None where a scheduler works."""
     try:
         with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
-            signs = [sign for sign in read_signs(client) if sign.process == SCHEDULER]
-            refusal = None if signs else sign_refusal(client)
+            records = [
+                record for record in read_health_records(client) if record.process == SCHEDULER
+            ]
+            refusal = None if records else record_refusal(client)
     except FarmError as error:
         return Idle(brief="the broker does not answer", full=str(error))
     if refusal is not None:
         brief = "the broker takes no messages"
         return Idle(brief=brief, full=f"{brief}: {refusal}")
-    if not signs:
+    if not records:
         brief = "no scheduler runs"
         start = "`systemctl start farm-scheduler` or `farm run scheduler`"
         return Idle(brief=brief, full=f"{brief}: {start}")
-    troubles = [sign.trouble for sign in signs if sign.trouble is not None]
-    if len(troubles) == len(signs):
+    troubles = [record.trouble for record in records if record.trouble is not None]
+    if len(troubles) == len(records):
         brief = "the scheduler cannot do its work"
         return Idle(brief=brief, full=f"{brief}: {troubles[0]}")
     return None
 
 
-def sign_refusal(client: Any) -> str | None:
-    """Say why the broker would take no sign, as when it is full; None where it would.
+def record_refusal(client: Any) -> str | None:
+    """Return why the broker would take no record, as when it is full; None where it would.
 
     Nothing is written.
     """
@@ -305,10 +307,10 @@ def sign_refusal(client: Any) -> str | None:
     return None
 
 
-def _read_sign(client: Any, key: bytes) -> LifeSign | None:
-    """Read what whoever reaches the broker may have written; None if it is no sign of ours.
+def _read_record(client: Any, key: bytes) -> HealthRecord | None:
+    """Read a key that anything may have written; None if it is no record of ours.
 
-    It has an end, and lies where its process would have put it: so there is one for each.
+    A record expires and lies where its process would have put it, so each process has one.
     """
     if client.type(key) != b"string":
         return None
@@ -316,13 +318,13 @@ def _read_sign(client: Any, key: bytes) -> LifeSign | None:
     if text is None or not 0 < left_ms <= KEPT_S * 1000:
         return None
     try:
-        sign = from_text(LifeSign, text)
+        record = from_text(HealthRecord, text)
     except InvalidSpec:
         return None
-    is_ours = sign.process in (SCHEDULER, COLLECTOR)
-    if not is_ours or _key_of(sign.process, sign.host, sign.pid).encode() != key:
+    is_ours = record.process in (SCHEDULER, COLLECTOR)
+    if not is_ours or _key_of(record.process, record.host, record.pid).encode() != key:
         return None
-    return replace(sign, age_s=max(0.0, KEPT_S - left_ms / 1000))
+    return replace(record, age_s=max(0.0, KEPT_S - left_ms / 1000))
 
 
 def _key_of(process: str, host: str, pid: int) -> str:
