@@ -1,4 +1,4 @@
-"""Accounts of agents at the broker: made, renewed and ended by who may do so there."""
+"""Redis ACL users for agents: create, renew, remove."""
 
 from __future__ import annotations
 

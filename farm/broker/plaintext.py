@@ -1,4 +1,4 @@
-"""What may go without TLS beyond this machine, since somebody says that the network is private."""
+"""Networks on which connections without TLS are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what was refused, and by whom it was sent, without letting a flood of it fill the log."""
+"""Rate-limited log lines for refused messages."""
 
 from __future__ import annotations
 

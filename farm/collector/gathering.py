@@ -1,11 +1,11 @@
-"""More messages of a queue, taken along with the one that Celery brought.
+"""Takes further messages from a queue so that several are stored in one transaction.
 
 Celery hands over one message at a time, with a commit, a sync of the disk and three exchanges with
 Redis for each: a thousand agents send seven hundred a second. What waits behind it is taken here
 as well, straight from the queue, and stored with it.
 
-What is taken so and not stored, since the collector dies, is lost from the queue. Nothing is lost
-for good: an agent sends its reports again until they are confirmed, and beats again.
+If the collector dies, messages that were taken and not stored are lost from the queue. No data is
+lost: an agent sends its reports again until they are confirmed, and its heartbeat regularly.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Empties the queues of the single agents into those that Celery's worker reads.
+"""Moves messages from each agent's own queue to the shared queue that Celery reads.
 
-An agent that signs adds to a queue of its own, so that it stands in nobody's way and its account at
-the broker says whose it is. A turn takes a few messages of each. What is beyond an account's quota
-is deleted unread, and so is what makes a queue longer than an honest agent's: the broker holds no
-more of a flood than comes in during one turn.
+An agent that signs adds to a queue of its own: it cannot delay others, and its account at the
+broker proves whose queue it is. A turn takes a few messages of each. Messages beyond an account's
+quota are deleted unread, and so are those that make a queue longer than an honest agent's: of a
+flood, the broker holds no more than comes in during one turn.
 
-What is taken and not handed over, since the collector dies, is lost. Nothing is lost for good: an
-agent sends its reports again until they are confirmed, and beats again.
+If the collector dies, messages that were taken and not handed over are lost. No data is lost: an
+agent sends its reports again until they are confirmed, and its heartbeat regularly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether every agent is who it says, and its trainers are nobody on its machine."""
+"""Checks that agents sign their messages and run trainers as another user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether certificates count for long enough to be made anew in time."""
+"""Checks when TLS certificates expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who reaches the ports of gangs, behind which TensorFlow's servers ask nobody who he is."""
+"""Checks whether gang ports are open to hosts outside the gang.
+
+TensorFlow's servers behind these ports do not authenticate their clients.
+"""
 
 from __future__ import annotations
 

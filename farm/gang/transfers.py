@@ -1,8 +1,8 @@
-"""How the bandwidth between the ranks of a gang is tried: who sends to whom, when, and how much.
+"""Schedule of the bandwidth tests between the ranks of a gang.
 
 What a rank sends to all its peers may share one limit, what arrives at a rank may share another,
-and acknowledgements take a part of the way back. So nobody does two things at once: the ranks meet
-in pairs, and of a pair first one sends and then the other.
+and acknowledgements take a part of the way back. So no rank does two things at once: the ranks
+meet in pairs, and of a pair first one sends and then the other.
 """
 
 from __future__ import annotations

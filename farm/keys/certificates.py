@@ -1,7 +1,7 @@
-"""Until when certificates count: read from files, and from a server that presents its own.
+"""Expiry dates of TLS certificates, read from files or from a server.
 
-The dates alone are read, and nobody is trusted for them. Python tells a certificate's contents only
-once it has trusted it, which is too late for one that has ended.
+Only the dates are read; no certificate is trusted here. Python's `ssl` shows the contents of a
+certificate only once it has verified it, which is too late for one that has expired.
 """
 
 from __future__ import annotations

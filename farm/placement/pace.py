@@ -1,9 +1,9 @@
-"""How fast ranks are given their jobs.
+"""Limits how many ranks are started per second.
 
 A farm that has just come up could lease all of its agents in one round. Their thousands of messages
 would then reach the collectors within a second, what is not answered in time is sent again, and
-what is late ends attempts: everybody is quicker when not all set out at once. And nobody sets out
-while many of those on their way have to be asked twice.
+what is late ends attempts: all gangs start sooner when they do not start at once. And no gang is
+started while many of the ranks under way have to be asked twice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Work in a process of its own, for a server that answers meanwhile.
+"""Runs a function in a separate process so that the server stays responsive.
 
 A fit is seconds of many short steps of numpy. In a thread of the server it would take the
 interpreter from every request each time that one waits for the store, a dozen times a page: pages
 took twice as long while it lasted, and these were the slowest ones. Starting the process costs a
-second or two, which nobody waits for.
+second or two, for which no request waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Processes that carry a mark: a variable that they and all that they start have in common.
+"""Finds processes by an environment variable that they inherit.
 
-Unlike a pid file a mark cannot name a stranger, and whatever session or parent a process moves to,
-it keeps what it was started with.
+Unlike a pid file, the variable cannot name an unrelated process. It stays with a process whatever
+session or parent the process moves to.
 """
 
 from __future__ import annotations

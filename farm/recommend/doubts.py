@@ -1,4 +1,4 @@
-"""Which measurements of an origin are hard to believe, and why. Reads only."""
+"""Lists an origin's implausible measurements, with reasons. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the farm's own measurements let expect of a sweep's jobs: time and cost. Reads only."""
+"""Predicts time and cost of a sweep's jobs from the farm's measurements. Reads only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a strategy is set up, as one name: where operators and servers run, replicas, averages.
+"""The name of a strategy's set-up: placement, servers, replicas, averaging.
 
-Configurations that are set up in other ways are never pooled. To every predictor the whole of it is
-one name more, so that a setting of later days needs no predictor to know it.
+Configurations with different set-ups are never pooled. To a predictor the whole set-up is one
+name, so that a new setting needs no change of any predictor.
 """
 
 from __future__ import annotations

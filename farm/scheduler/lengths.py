@@ -1,8 +1,8 @@
-"""How long jobs are expected to take, found out beside placing, which only looks it up.
+"""Background prediction of how long waiting jobs will run.
 
-A thread of its own reads the store every few seconds: the cells of unfinished jobs, how long gangs
-were at work lately, and what the recommender predicts, whose fits are made in another process. What
-fails there leaves placing with what was known before.
+A thread reads the store every few seconds: the cells of unfinished jobs, how long gangs were at
+work lately, and the recommender's predictions, which are fitted in another process. Placing only
+looks the results up. If a refresh fails, the results of the one before stay valid.
 """
 
 from __future__ import annotations

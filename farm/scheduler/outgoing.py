@@ -1,4 +1,4 @@
-"""What the scheduler goes by, and what it sends."""
+"""The scheduler's timing rules, and the commands that it sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which jobs that wait get their gangs now."""
+"""Assigns idle agents to waiting jobs."""
 
 from __future__ import annotations
 

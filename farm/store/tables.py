@@ -1,4 +1,4 @@
-"""The tables of what is asked for and under way, from sweeps to messages, and of who may ask.
+"""Database tables for sweeps, jobs, attempts, agents and access.
 
 Instants are UTC and aware; states are stored as their text. The migrations build the same schema;
 a test holds the two together.

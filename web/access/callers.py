@@ -1,11 +1,11 @@
-"""Who asks: the token behind a bearer or a signed-in session, looked up with every request.
+"""Identifies the caller by bearer token or session, with every request.
 
 So a token that is revoked, or has expired, ends every session that was opened with it. A session
-holds the token's id and nothing of the token. Pages that follow a change by themselves are many,
-and may rest on what was looked up in the last second.
+holds the token's id and nothing of the token. Requests of live pages are many, and may use what was
+looked up in the last second.
 
-A farm is open while it listens on loopback, directly, and no token was ever made for it: whoever
-reaches it may do everything. The first token closes it.
+A farm is open while it listens on loopback, directly, and no token was ever made for it: any caller
+may do everything. The first token closes it.
 """
 
 from __future__ import annotations

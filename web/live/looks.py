@@ -1,8 +1,8 @@
-"""Looks at a page that follows a change by itself: what they rest on may be a second old.
+"""Recognises the requests by which a live page updates itself.
 
-A page that is seen asks for itself again after every change, and says so by a header. It still
-knows of the change that it follows: `live.js` rests as long before it looks. Whoever loads a page,
-or comes from a form, gets everything anew.
+A visible page requests itself again after every change, and says so by a header. Its data may be a
+second old: `live.js` pauses for as long before the request, so it still shows the change. A
+page that is loaded, or that follows a form, gets current data.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A page that many watch is made once for all who look within the same second.
+"""Caches a live page for one second, for all viewers.
 
-Only looks of pages that follow a change are shared, see `web.live.looks`.
+Only requests of pages that follow a change are shared, see `web.live.looks`.
 
-What pages differ in by viewer is part of the key, but for the CSRF token of each session, which
-takes the place of a word that no page contains.
+What pages differ in by viewer is part of the key, except for the CSRF token of each session: in
+the cached page a placeholder stands for it, which no page contains.
 """
 
 from __future__ import annotations

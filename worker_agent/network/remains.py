@@ -1,7 +1,7 @@
-"""What an earlier rank has left on the network: tried to be taken away until it is gone.
+"""Retries the clean-up of network settings that an earlier rank left.
 
-The note of an applied network stands as long as it may be applied. Whoever trained meanwhile would
-be measured through what somebody else has asked for, so the agent takes no rank before.
+The note of an applied network stands as long as it may be applied. A rank that trained meanwhile
+would be measured through the network of another, so the agent accepts no rank before.
 """
 
 from __future__ import annotations

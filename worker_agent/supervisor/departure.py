@@ -1,4 +1,4 @@
-"""How long an agent that was told to leave may still take. Pure: every instant is handed in."""
+"""How long a stopping agent waits for its rank. Pure: every instant is handed in."""
 
 from __future__ import annotations
 

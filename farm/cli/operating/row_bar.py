@@ -1,4 +1,4 @@
-"""How far a long work on the store is: a bar of rows on a terminal, now and then a line else."""
+"""A progress bar for long database operations; without a terminal, a line now and then."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is believed of many step times together: means, and how the errors go along with each other.
+"""Joint normal distribution of predicted step times.
 
-A predictor says how long a step takes. A plan needs more: what a measurement here would teach
-about there. That is this module's covariance; where a predictor is given, the means are its own.
-Values in, values out; all times are natural logarithms of seconds.
+A predictor says how long a step takes. A plan needs more: what a measurement of one configuration
+says about another. That is this module's covariance; where a predictor is given, the means are its
+own. Values in, values out; all times are natural logarithms of seconds.
 """
 
 from __future__ import annotations

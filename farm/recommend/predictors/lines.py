@@ -1,9 +1,9 @@
-"""Measurements along one axis, and what some prediction is off by at each of them.
+"""Residuals of a prediction along one axis.
 
 On each axis - batch, world size, each condition of the network - the measurements that agree with
 the question in everything else are looked up, and ln(measured / predicted) is interpolated between
-the one before and the one after it, linearly in ln(batch), in world size and in the condition. What
-the axes say is averaged; beyond the last measurement its value is kept, and counts for little.
+the one before and the one after it, linearly in ln(batch), in world size and in the condition. The
+values of all axes are averaged; beyond the last measurement its value is kept, with little weight.
 Nothing is learned, so it follows jumps that smooth processes iron out, and noise as well.
 """
 

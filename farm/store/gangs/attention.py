@@ -1,6 +1,6 @@
-"""When a round is due, and which active attempts it has to look at.
+"""Decides when the next scheduler round is due and which attempts it reads.
 
-Most of them train, and nothing is to be done.
+Most active attempts train, and need no decision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Corrects what was stored by a clock that has been set since.
+"""Corrects stored times after the server's clock was set.
 
-Nothing that is under way may lie in the future, or it would wait until the clock is there. Doing it
-again changes nothing more, so several schedulers may do it.
+Nothing under way may lie in the future, or it would wait until the clock gets there. The
+correction is idempotent, so several schedulers may make it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The attempt of a job that somebody names, and the rank of it."""
+"""Finds the attempt and rank that a request names."""
 
 from __future__ import annotations
 
