@@ -1,4 +1,4 @@
-"""Networks on which connections without TLS are allowed."""
+"""Which connections may do without TLS, on a network that the operator declares private."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAME = "FARM_PLAINTEXT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plaintext:
-    """What may be read, and changed, by whoever has the network between: nothing unless said."""
+    """Connections that anyone on the network between may read and change; none by default."""
 
     broker: bool = False
     database: bool = False

@@ -79,7 +79,7 @@ class ProtocolFarm:
             # There are no processes and no networks to clean up after.
             (worker_agent.supervisor.supervisor, "reap_orphans", nothing),
             (worker_agent.supervisor.supervisor, "kill_leftovers", nothing),
-            (worker_agent.supervisor.supervisor, "undo_former", nothing),
+            (worker_agent.supervisor.supervisor, "undo_leftovers", nothing),
         )
         with ExitStack() as stack:
             for module, name, simulated in replaced:

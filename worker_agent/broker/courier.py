@@ -144,13 +144,13 @@ def register(
 
 
 def reach_broker(broker_url: str, sender: Sender, own_queue: str, *, purge: bool) -> None:
-    """Wait until the broker answers; with `purge` drop what was meant for an earlier life."""
+    """Wait until the broker answers; with `purge` drop commands to the agent before a restart."""
     warned = False
     while True:
         try:
             if purge:
                 dropped = sender.purge(own_queue)
-                logger.info("commands to an earlier life were dropped: %d", dropped)
+                logger.info("commands from before the restart were dropped: %d", dropped)
             else:
                 check_broker(broker_url)
         except Unreachable as error:

@@ -86,21 +86,21 @@ class Shaping:
             raise EmulationFailed(f"no network is shaped without a watchdog: {error}") from error
 
 
-def undo_former(site: Site) -> None:
-    """Undo what an earlier life may have applied, noted or not; what fails is logged."""
+def undo_leftovers(site: Site) -> None:
+    """Undo what a crashed agent may have applied, noted or not; failures are logged."""
     try:
         if undo_gate(site.state_dir) is not None:
-            logger.warning("ports that an earlier life had closed were opened")
+            logger.warning("ports that a crashed agent had closed were opened")
         if find_obstacle() is None:
             run_nft(removing_script(table_of(site.state_dir)))  # should its note be lost
     except EmulationFailed:
-        logger.exception("ports that an earlier life had closed may still be")
+        logger.exception("ports that a crashed agent had closed may still be closed")
     try:
         undone = undo_applied(site.state_dir)
         if undone is not None:
-            logger.warning("network profile of an earlier life was undone: %s", undone)
+            logger.warning("network profile of a crashed agent was undone: %s", undone)
     except EmulationFailed:
-        logger.exception("network profile of an earlier life may still be applied")
+        logger.exception("network profile of a crashed agent may still be applied")
     for emulator in create_emulators(site):
         try:
             if emulator.outlives_agent and emulator.probe() is None:

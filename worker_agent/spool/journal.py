@@ -99,7 +99,7 @@ class ServedRank:
             self._path.unlink(missing_ok=True)
 
     def read(self) -> tuple[int, int, int | None] | None:
-        """Return token, rank and job of what an earlier life left unfinished, or None."""
+        """Return token, rank and job of the rank that a crashed agent left unfinished, or None."""
         try:
             served = from_text(_Served, self._path.read_bytes())
         except FileNotFoundError:

@@ -35,7 +35,7 @@ from farm.processes.service_manager import ServiceManager
 from worker_agent.broker.courier_supervisor import CourierSupervisor
 from worker_agent.config import AgentConfig
 from worker_agent.network.remains import Remains
-from worker_agent.network.shaping import undo_former
+from worker_agent.network.shaping import undo_leftovers
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank
 from worker_agent.rank.resources import RankResources
@@ -405,17 +405,17 @@ def post_stop_signals(post: Post) -> None:
 
 
 def clean_up_after_crash(config: AgentConfig, served: ServedRank, journal: Journal) -> None:
-    """Do what an earlier life of this agent has not done, which ended without doing so.
+    """Clean up after an agent that crashed.
 
-    Kill its processes, undo its network profile, report the end of the rank it served.
+    Kill its processes, undo its network profile, report the end of the rank that it served.
     """
     unfinished = served.read()
     ids = dict(zip(("attempt_id", "rank", "job_id"), unfinished or (), strict=False))
     killed = kill_leftovers(config)
     if killed:
-        logger.warning("processes of an earlier life were killed: %d", killed, extra=ids)
+        logger.warning("leftover processes of a crashed agent were killed: %d", killed, extra=ids)
     remove_folders(config.settings.state_dir, config.trainer_user)
-    undo_former(config.site)
+    undo_leftovers(config.site)
     if unfinished is None:
         return
     token, rank, _ = unfinished

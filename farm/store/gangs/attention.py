@@ -1,6 +1,6 @@
-"""Decides when the next scheduler round is due and which attempts it reads.
+"""Finds the active attempts that a scheduler round has to decide on.
 
-Most active attempts train, and need no decision.
+Most of them train, and need no decision.
 """
 
 from __future__ import annotations

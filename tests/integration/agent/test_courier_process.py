@@ -87,7 +87,7 @@ def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
     broker: RedisServer, config: AgentConfig, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
     sender = Sender(broker.url)
-    sender.send([("vm-1", StopAttempt(token=7, reason="of an earlier life"))])
+    sender.send([("vm-1", StopAttempt(token=7, reason="from before the restart"))])
     courier = CourierProcess(1, config=config, purge=True, post=events.put)
     try:
         assert events.get(timeout=60) == CourierReady(courier=1)

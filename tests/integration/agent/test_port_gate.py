@@ -19,7 +19,7 @@ from worker_agent.network import nft
 from worker_agent.network.applied_note import GATE, NoteFile
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.gate_rules import table_of
-from worker_agent.network.shaping import undo_former
+from worker_agent.network.shaping import undo_leftovers
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 obstacle = nft.find_obstacle()
@@ -198,7 +198,7 @@ def test_the_next_life_opens_what_was_closed(
             NoteFile(str(tmp_path), GATE).remove()
         assert table_of(str(tmp_path)) in tables(near)
         site = Site(state_dir=str(tmp_path), interface="lo", cpus=(0,), spared_ports=())
-        near.run(lambda: undo_former(site))
+        near.run(lambda: undo_leftovers(site))
         assert tables(near) == ""
 
 
@@ -230,7 +230,7 @@ def test_agents_of_one_machine_do_not_close_each_others_ports(
         with near.run(lambda: socket.create_server(("10.99.0.1", PORT + 2))):
             assert is_let_in(far, "10.99.0.1", PORT + 2, source=STRANGER)
         site = Site(state_dir=str(other), interface="eth0", cpus=(0,), spared_ports=())
-        near.run(lambda: undo_former(site))
+        near.run(lambda: undo_leftovers(site))
         assert not is_let_in(far, "10.99.0.1", PORT, source=STRANGER)
 
 

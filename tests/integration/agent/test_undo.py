@@ -19,7 +19,7 @@ from tests.watchdogs import watchdogs
 from worker_agent.network import watchdog
 from worker_agent.network.applied_note import NoteFile
 from worker_agent.network.emulators.site import Site
-from worker_agent.network.shaping import undo_former
+from worker_agent.network.shaping import undo_leftovers
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 PEER = "10.99.0.2"
@@ -153,7 +153,7 @@ def test_the_next_life_undoes_what_was_applied_even_to_another_interface(
         agent.wait(timeout=LIMIT_S)
         assert is_shaped(host)
         site = Site(state_dir=str(tmp_path), interface="lo", cpus=(0,), spared_ports=())
-        host.run(lambda: undo_former(site))
+        host.run(lambda: undo_leftovers(site))
         assert not is_shaped(host)
 
 

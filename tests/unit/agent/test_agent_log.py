@@ -140,7 +140,7 @@ def test_who_speaks_of_another_attempt_speaks_of_no_rank_that_stands(
 def test_a_rank_that_an_earlier_life_has_left_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("kill_leftovers", "undo_former"):
+    for name in ("kill_leftovers", "undo_leftovers"):
         monkeypatch.setattr(f"worker_agent.supervisor.supervisor.{name}", lambda *_: 1)
     served = ServedRank(tmp_path / "served_rank")
     served.remember(7, rank=1, job_id=3)
