@@ -7,7 +7,6 @@ import html
 import re
 from collections.abc import Mapping
 
-import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse, encode_multipart
@@ -32,9 +31,6 @@ FORM: dict[str, str | list[str]] = {
     "world_size": "1, 2",
     "global_batch_size": "32, 64",
 }
-
-# Of what no database has a part in.
-ON_ONE_DATABASE = pytest.mark.parametrize("database_kind", ["sqlite"])
 
 
 def add_two_agents(engine: sa.Engine) -> None:

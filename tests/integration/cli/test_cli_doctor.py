@@ -190,7 +190,6 @@ def test_it_is_read_line_by_line(doctor: Doctor, command: FarmCommand) -> None:
     assert "2 things wrong, 1 to look at.\n" in result.stdout  # and Redis keeps nothing
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_with_everything_away_it_says_that_and_no_more(
     command: FarmCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +301,6 @@ RECORD = {
 OWN_KEY = "farm.alive.collector.h.1"
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 @pytest.mark.parametrize(
     ("key", "text", "kept_ms"),
     [
@@ -337,7 +335,6 @@ def test_what_is_no_sign_is_passed_over(
     assert '\nfarm_processes{process="collector"} 0\n' in said
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_no_text_of_a_sign_breaks_what_shows_it(engine: sa.Engine, broker: RedisServer) -> None:
     record = {**RECORD, "trouble": "half \ud800", "strangers": {"a\ud800": 1}, "host": 'h"\n'}
     with broker.client() as client:
@@ -388,7 +385,6 @@ def test_a_backlog_in_queues_of_the_agents_own_is_told(
 
 
 @pytest.mark.usefixtures("alive", "running")
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_an_own_queue_of_another_type_is_named_and_the_others_are_counted(
     doctor: Doctor, broker: RedisServer, engine: sa.Engine
 ) -> None:
@@ -403,7 +399,6 @@ def test_an_own_queue_of_another_type_is_named_and_the_others_are_counted(
 
 
 @pytest.mark.usefixtures("running")
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_the_shared_queues_are_counted_while_the_store_is_away(
     doctor: Doctor, broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,7 +410,6 @@ def test_the_shared_queues_are_counted_while_the_store_is_away(
     assert "what waits in queues of the agents' own cannot be told: see database" in words
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_a_collector_that_lives_and_takes_nothing_is_wrong(
     doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
 ) -> None:
@@ -429,7 +423,6 @@ def test_a_collector_that_lives_and_takes_nothing_is_wrong(
     assert "although 1 heartbeat and 0 batches of reports wait" in words
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_a_collector_whose_first_work_comes_just_now_is_well(
     doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
 ) -> None:
@@ -506,7 +499,6 @@ def test_a_broker_with_a_password_asks_for_it(
         client.config_set("requirepass", "")
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_a_broker_whose_account_may_not_all_says_what_is_lacking(
     doctor: Doctor,
     broker: RedisServer,
@@ -522,7 +514,6 @@ def test_a_broker_whose_account_may_not_all_says_what_is_lacking(
     assert (doctor.levels()["scheduler"], doctor.levels()["collector"]) == ("well", "well")
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 @pytest.mark.parametrize(
     ("rules", "check", "said", "remedy"),
     [
@@ -556,7 +547,6 @@ def account(broker: RedisServer, *rules: str) -> str:
     return broker.url.replace("//", "//limited:hush@")
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 @pytest.mark.parametrize("default", ["off", "on nopass -@all", "on nopass +@all"])
 @pytest.mark.parametrize("place", ["//limited:hush@{}", "//{}?username=limited&password=hush"])
 def test_who_proves_nothing_is_refused_or_that_is_wrong(
@@ -577,7 +567,6 @@ def test_who_proves_nothing_is_refused_or_that_is_wrong(
     assert "hush" not in words
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 @pytest.mark.parametrize("asks_certificate", [True, False])
 def test_a_certificate_is_as_good_as_a_password(
     doctor: Doctor,

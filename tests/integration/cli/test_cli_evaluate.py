@@ -17,9 +17,6 @@ from tests.fakes.server import wait_until
 from tests.farm_command import FarmCommand
 from tests.synthetic_steps import grid, measure
 
-# What is evaluated comes from the store's own tests on both databases.
-pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
-
 
 @pytest.fixture
 def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:

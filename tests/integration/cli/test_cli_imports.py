@@ -112,14 +112,12 @@ def test_a_study_and_a_table_are_not_mixed(farm: FarmCommand, table: Path) -> No
     assert "mine.csv already" in farm.refusal("import", "graur2019", status=2)
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 def test_the_origin_farm_cannot_be_imported_or_removed(farm: FarmCommand, table: Path) -> None:
     told = farm.refusal("import", "table", str(table), "--origin", "farm", status=2)
     assert "'farm' is what this farm has measured itself" in told
     assert "origin" in farm.refusal("origins", "--remove", "farm", status=2)
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 def test_an_unknown_column_can_be_ignored(farm: FarmCommand, table: Path) -> None:
     table.write_text(f"{HEADER},notes\n2,64,0.5,x\n")
     arguments = ("import", "table", str(table), "--origin", "mine")
@@ -127,7 +125,6 @@ def test_an_unknown_column_can_be_ignored(farm: FarmCommand, table: Path) -> Non
     assert farm.json(*arguments, "--ignore", "notes")["added_count"] == 1
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 def test_what_is_converted_is_told(farm: FarmCommand, engine: sa.Engine, table: Path) -> None:
     table.write_text("world_size,Images/sec,global_batch_size\n2,128,64\n")
     arguments = ("import", "table", str(table), "--origin", "mine")
@@ -137,7 +134,6 @@ def test_what_is_converted_is_told(farm: FarmCommand, engine: sa.Engine, table: 
     assert [row.step_time_s for row in stored(engine, "mine")] == [0.5]
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 def test_epochs_without_their_steps_are_told(farm: FarmCommand, table: Path) -> None:
     table.write_text("world_size,global_batch_size,time_per_epoch_s\n2,64,5\n")
     arguments = ("import", "table", str(table), "--origin", "mine")
@@ -145,7 +141,6 @@ def test_epochs_without_their_steps_are_told(farm: FarmCommand, table: Path) -> 
     assert "1 have neither step_time_s nor steps_per_epoch" in farm.text(*arguments)
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 def test_a_file_that_is_not_there_says_so(
     farm: FarmCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +149,6 @@ def test_a_file_that_is_not_there_says_so(
     assert "'nowhere.csv'" in refused
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 def test_a_store_without_measurements_says_so(farm: FarmCommand) -> None:
     assert farm.text("origins") == "nothing is measured yet, and nothing imported\n"
     assert farm.json("origins") == []

@@ -22,9 +22,6 @@ from tests.farm_command import FarmCommand
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 
-# What the figures read comes from the store's own tests on both databases.
-pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
-
 
 @pytest.fixture
 def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:

@@ -30,8 +30,6 @@ global_batch_size = 32
 one_way_delay_ms = [0, 20]
 """
 
-pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"])
-
 
 @pytest.fixture
 def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:

@@ -123,7 +123,6 @@ def test_a_sweep_file_that_is_not_there_is_wrong_input(
     assert "'nowhere.toml'" in farm.refusal("submit", "nowhere.toml", status=2)
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_waiting_for_a_sweep_ends_with_1_unless_every_job_succeeded(
     farm: FarmCommand, engine: sa.Engine, sweep_file: Path
 ) -> None:

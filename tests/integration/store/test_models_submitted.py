@@ -16,7 +16,6 @@ from farm.store.tables import BundleRow, JobRow
 from tests.factories import agent_facts
 from tests.farm_command import FarmCommand
 from tests.new_sweep_pages import (
-    ON_ONE_DATABASE,
     add_two_agents,
     followed,
     look,
@@ -44,6 +43,9 @@ CASE = {
 SWEEP: dict[str, Any] = {"name": "too large", "case": [CASE]}
 FILE_SWEEP = {"name": "mine", "case": [{**CASE, "model": "file:mine.py", "global_batch_size": 64}]}
 
+# Of what no database has a part in.
+ON_SQLITE = pytest.mark.parametrize("database_kind", ["sqlite"])
+
 
 @pytest.fixture
 def client(engine: sa.Engine) -> FlaskClient:
@@ -61,7 +63,7 @@ def written(folder: Path, text: str) -> str:
     return str(file)
 
 
-@ON_ONE_DATABASE
+@ON_SQLITE
 def test_the_command_refuses_what_no_agent_has_the_memory_for(
     farm: FarmCommand, engine: sa.Engine, tmp_path: Path
 ) -> None:
@@ -74,14 +76,14 @@ def test_the_command_refuses_what_no_agent_has_the_memory_for(
     assert said.startswith("sweep 1: 1 job enqueued\nleft out: model=vgg16")
 
 
-@ON_ONE_DATABASE
+@ON_SQLITE
 def test_without_agents_nothing_is_known_and_nothing_refused(
     farm: FarmCommand, tmp_path: Path
 ) -> None:
     assert farm.text("submit", written(tmp_path, LARGE)) == "sweep 1: 2 jobs enqueued\n"
 
 
-@ON_ONE_DATABASE
+@ON_SQLITE
 @pytest.mark.parametrize("address", ["/api/v1/sweeps", "/api/v1/sweeps/preview"])
 def test_the_api_refuses_it_and_names_the_field(
     client: FlaskClient, engine: sa.Engine, address: str
@@ -97,7 +99,7 @@ def test_the_api_refuses_it_and_names_the_field(
     assert FIELD_SAYS in left_out["skipped"][0]
 
 
-@ON_ONE_DATABASE
+@ON_SQLITE
 def test_the_page_refuses_a_file_with_it_and_leaves_it_out_of_a_form(
     client: FlaskClient, engine: sa.Engine
 ) -> None:

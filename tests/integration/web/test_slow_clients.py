@@ -27,8 +27,6 @@ from tests.factories import add_job
 from tests.fakes.server import wait_until
 from tests.web_client import NO_BROKER
 
-pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"])
-
 _SCRIPT = """
 import sys
 import web.server, web.slow_clients

@@ -88,10 +88,7 @@ def test_a_study_is_imported_by_one_click_and_shown(client: FlaskClient, engine:
     assert client.post("/data/studies/nothing", data=data).status_code == 404
 
 
-@pytest.mark.parametrize("database_kind", ["sqlite"])  # a fit takes seconds, and asks no store
-def test_suspicious_measurements_are_named_with_their_evidence(
-    client: FlaskClient, database_kind: str
-) -> None:
+def test_suspicious_measurements_are_named_with_their_evidence(client: FlaskClient) -> None:
     data = {"csrf_token": csrf_of(client, "/data")}
     client.post("/data/studies/anwar2021", data=data)
     first = client.get("/data/origin?name=anwar2021")

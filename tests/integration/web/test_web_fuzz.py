@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import quote, urlencode
 
-import pytest
 import sqlalchemy as sa
 from flask import Flask
 from hypothesis import example, given, settings
@@ -113,11 +112,6 @@ def content(engine: sa.Engine) -> list[list[tuple[object, ...]]]:
     with reading(engine) as session:
         tables = [Table.metadata.tables[name].select() for name in CHANGED]
         return [[tuple(row) for row in session.execute(table)] for table in tables]
-
-
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
 
 
 def test_no_request_breaks_the_server_and_what_is_refused_has_no_effect(engine: sa.Engine) -> None:

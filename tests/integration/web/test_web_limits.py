@@ -28,9 +28,6 @@ from tests.web_client import (
 WRONG = "wr0ng-and-not-to-be-seen"
 HERE, ELSEWHERE = {"REMOTE_ADDR": "192.0.2.1"}, {"REMOTE_ADDR": "192.0.2.2"}
 
-# What is counted lies in the server's memory and not in its store.
-on_one_database = pytest.mark.parametrize("database_kind", ["sqlite"])
-
 
 @pytest.fixture
 def token(engine: sa.Engine) -> str:
@@ -65,14 +62,12 @@ def _refused(answer: TestResponse) -> str:
     return str(body["detail"])
 
 
-@on_one_database
 def test_an_address_may_present_ten_wrong_tokens_a_minute(client: FlaskClient) -> None:
     assert _guess(client, 12) == [401] * 10 + [429] * 2
     assert "wrong tokens from this address" in _refused(_get(client, WRONG))
     assert _get(client, WRONG, environ=ELSEWHERE).status_code == 401
 
 
-@on_one_database
 def test_a_guess_beyond_the_limit_is_not_even_looked_at(client: FlaskClient) -> None:
     """Else the limit would only hide from a guesser when he was right."""
     _guess(client, 10)
@@ -80,7 +75,6 @@ def test_a_guess_beyond_the_limit_is_not_even_looked_at(client: FlaskClient) -> 
     assert _get(client, TOKEN, environ=ELSEWHERE).status_code == 200
 
 
-@on_one_database
 def test_a_known_token_is_let_in_beside_one_that_was_revoked(
     client: FlaskClient, token: str
 ) -> None:
@@ -88,7 +82,6 @@ def test_a_known_token_is_let_in_beside_one_that_was_revoked(
     assert _get(client, token).status_code == 200
 
 
-@on_one_database
 def test_right_tokens_are_never_counted_as_failures(client: FlaskClient, token: str) -> None:
     for _ in range(15):
         assert _get(client, TOKEN).status_code == 200
@@ -96,7 +89,6 @@ def test_right_tokens_are_never_counted_as_failures(client: FlaskClient, token: 
     assert _guess(client, 1) == [401]
 
 
-@on_one_database
 def test_wrong_sign_ins_count_with_wrong_bearers(client: FlaskClient, token: str) -> None:
     for _ in range(5):
         assert sign_in(client, WRONG).status_code == 403
@@ -112,7 +104,6 @@ def test_wrong_sign_ins_count_with_wrong_bearers(client: FlaskClient, token: str
     assert elsewhere.status_code == 303
 
 
-@on_one_database
 def test_a_guess_at_the_address_of_a_form_counts_too(client: FlaskClient) -> None:
     def guess() -> int:
         headers = bearer(WRONG)
@@ -121,7 +112,6 @@ def test_a_guess_at_the_address_of_a_form_counts_too(client: FlaskClient) -> Non
     assert [guess() for _ in range(11)] == [401] * 10 + [429]
 
 
-@on_one_database
 def test_a_guess_counts_where_reading_is_open(engine: sa.Engine, token: str) -> None:
     client = client_of(engine, FARM_API_TOKEN=TOKEN, FARM_OPEN_READING="1")
     assert client.get("/api/v1/jobs").status_code == 200
@@ -129,7 +119,6 @@ def test_a_guess_counts_where_reading_is_open(engine: sa.Engine, token: str) -> 
     _refused(_get(client, TOKEN))
 
 
-@on_one_database
 def test_where_guesses_are_not_counted_none_is_answered(client: FlaskClient) -> None:
     for headers in ({}, bearer(WRONG), bearer(TOKEN)):
         page = client.application.test_client().get("/login", headers=headers)
@@ -137,7 +126,6 @@ def test_where_guesses_are_not_counted_none_is_answered(client: FlaskClient) -> 
         assert "Sign out" not in page.get_data(as_text=True)
 
 
-@on_one_database
 def test_who_is_signed_in_stays_so_while_the_address_is_refused(
     client: FlaskClient, token: str
 ) -> None:
@@ -149,7 +137,6 @@ def test_who_is_signed_in_stays_so_while_the_address_is_refused(
     assert client.post("/jobs/4/cancel", data=data).status_code == 303
 
 
-@on_one_database
 def test_a_token_makes_120_changes_a_minute(
     client: FlaskClient, engine: sa.Engine, token: str
 ) -> None:
@@ -168,7 +155,6 @@ def test_a_token_makes_120_changes_a_minute(
     assert form.status_code == 429
 
 
-@on_one_database
 def test_an_address_asks_for_60_recommendations_a_minute(client: FlaskClient, token: str) -> None:
     def ask(environ: dict[str, str], presented: str = token) -> TestResponse:
         path = "/api/v1/recommendation"
@@ -181,7 +167,6 @@ def test_an_address_asks_for_60_recommendations_a_minute(client: FlaskClient, to
     assert _get(client, token).status_code == 200
 
 
-@on_one_database
 def test_an_open_farm_limits_nothing(engine: sa.Engine) -> None:
     seed(engine)
     client = client_of(engine)
@@ -192,12 +177,10 @@ def test_an_open_farm_limits_nothing(engine: sa.Engine) -> None:
         assert _get(client, WRONG).status_code == 200
 
 
-@on_one_database
 def test_tests_can_do_without_limits(client: FlaskClient) -> None:
     assert _guess(without_limits(client), 12) == [401] * 12
 
 
-@on_one_database
 def test_what_is_counted_is_forgotten(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory must not grow with every address that ever failed."""
     _guess(client, 10)
@@ -208,7 +191,6 @@ def test_what_is_counted_is_forgotten(client: FlaskClient, monkeypatch: pytest.M
     assert set(limiter.storage.storage.values()) == {1}
 
 
-@on_one_database
 def test_without_a_proxy_nobody_says_for_whom_he_asks(client: FlaskClient) -> None:
     statuses = [
         _get(client, WRONG, X_Forwarded_For=f"198.51.100.{i}").status_code for i in range(11)
@@ -216,7 +198,6 @@ def test_without_a_proxy_nobody_says_for_whom_he_asks(client: FlaskClient) -> No
     assert statuses == [401] * 10 + [429]
 
 
-@on_one_database
 def test_behind_a_proxy_each_client_is_counted_by_its_own_address(
     engine: sa.Engine, token: str
 ) -> None:
@@ -231,7 +212,6 @@ def test_behind_a_proxy_each_client_is_counted_by_its_own_address(
     assert _guess(client, 1, X_Forwarded_For="198.51.100.1:4711") == [429]
 
 
-@on_one_database
 def test_the_users_of_one_ipv6_network_are_counted_together(engine: sa.Engine, token: str) -> None:
     client = client_of(engine, FARM_PROXY_COUNT="1")
     statuses = [
@@ -255,7 +235,6 @@ def test_the_session_is_kept_to_tls_where_the_proxy_says_there_is_some(
     assert "SameSite=Lax" in cookie
 
 
-@on_one_database
 def test_a_proxy_gives_the_server_no_name_that_it_does_not_have(
     engine: sa.Engine, token: str
 ) -> None:

@@ -18,7 +18,6 @@ from farm.store.tables import JobRow, SweepRow
 from tests import factories
 from tests.new_sweep_pages import (
     EVIL,
-    ON_ONE_DATABASE,
     TOML,
     add_two_agents,
     enqueue,
@@ -39,7 +38,6 @@ def client(engine: sa.Engine) -> FlaskClient:
     return client_of(engine)
 
 
-@ON_ONE_DATABASE
 def test_the_form_offers_what_is_registered_with_a_line_about_each(client: FlaskClient) -> None:
     answer = client.get("/sweeps/new")
     text = text_of(answer)
@@ -93,7 +91,6 @@ def test_a_preview_names_what_cannot_run_and_what_waits_for_other_agents(
     assert row_count(engine) == 0
 
 
-@ON_ONE_DATABASE
 def test_a_preview_shows_the_sweep_file_and_hands_it_out(client: FlaskClient) -> None:
     preview = followed(client, look(client, one_way_delay_ms="0, 20", labels="zone=a b"))
     page = preview.get_data(as_text=True)
@@ -108,7 +105,6 @@ def test_a_preview_shows_the_sweep_file_and_hands_it_out(client: FlaskClient) ->
     assert again.status_code == 201
 
 
-@ON_ONE_DATABASE
 def test_a_change_begins_with_what_was_chosen(client: FlaskClient) -> None:
     looked = look(client, name='a "name" </textarea>', seed="7", repetitions_by="auto")
     page = followed(client, looked).get_data(as_text=True)
@@ -122,7 +118,6 @@ def test_a_change_begins_with_what_was_chosen(client: FlaskClient) -> None:
     assert 'repetitions = "auto"' in file_of(form)
 
 
-@ON_ONE_DATABASE
 def test_a_file_fills_the_form_where_it_can(client: FlaskClient) -> None:
     sent = f"# why\n{TOML}".replace("\n", "\r\n")  # as browsers send lines
     page = followed(client, look_at_file(client, sent)).get_data(as_text=True)
@@ -250,7 +245,6 @@ def test_jobs_of_which_nothing_is_known_are_counted(client: FlaskClient) -> None
     assert "Of which nothing is known 8 jobs" in text
 
 
-@ON_ONE_DATABASE
 def test_a_sweep_until_precise_says_how_many_jobs_it_may_become(client: FlaskClient) -> None:
     looked = look(client, repetitions_by="auto", precision_percent="1", max_repetitions="7")
     text = text_of(followed(client, looked))
@@ -258,7 +252,6 @@ def test_a_sweep_until_precise_says_how_many_jobs_it_may_become(client: FlaskCli
     assert "known to ± 1.0 %" in text
 
 
-@ON_ONE_DATABASE
 def test_what_users_wrote_is_shown_and_never_run(client: FlaskClient) -> None:
     looked = look(client, name=EVIL, labels=f"zone={EVIL}")
     preview = followed(client, looked)

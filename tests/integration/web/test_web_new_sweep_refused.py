@@ -14,7 +14,6 @@ from werkzeug.datastructures import FileStorage
 from farm.keys.api_tokens import Scope
 from tests.new_sweep_pages import (
     EVIL,
-    ON_ONE_DATABASE,
     TOML,
     file_of,
     look,
@@ -34,7 +33,6 @@ def client(engine: sa.Engine) -> FlaskClient:
     return client_of(engine)
 
 
-@ON_ONE_DATABASE
 def test_a_field_that_does_not_fit_is_named_beside_it(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
@@ -73,14 +71,12 @@ def test_a_field_that_does_not_fit_is_named_beside_it(
     assert row_count(engine) == 0
 
 
-@ON_ONE_DATABASE
 def test_steps_beside_epochs_are_refused(client: FlaskClient) -> None:
     answer = look(client, steps="5", epochs="5")
     assert answer.status_code == 422
     assert "epochs: expected either steps or epochs, not both" in text_of(answer)
 
 
-@ON_ONE_DATABASE
 @pytest.mark.parametrize("repetitions", ["1000000000", "999999"])
 def test_a_billion_jobs_are_refused_with_the_limit(
     client: FlaskClient, engine: sa.Engine, repetitions: str
@@ -95,14 +91,12 @@ def test_a_billion_jobs_are_refused_with_the_limit(
     assert row_count(engine) == 0
 
 
-@ON_ONE_DATABASE
 def test_where_nothing_can_run_the_reason_is_told(client: FlaskClient) -> None:
     answer = look(client, strategy=["single"], world_size="2")
     assert answer.status_code == 422
     assert "a cell that can run; all 2 cannot" in text_of(answer)
 
 
-@ON_ONE_DATABASE
 @pytest.mark.parametrize("path", ["/sweeps", "/sweeps/preview"])
 def test_text_that_is_no_sweep_is_answered_in_one_line(client: FlaskClient, path: str) -> None:
     data = {"csrf_token": csrf_of(client, "/sweeps/new"), "key": "k"}
@@ -134,7 +128,6 @@ def test_a_refused_file_stays_in_its_form_with_the_reason(
     assert row_count(engine) == 0
 
 
-@ON_ONE_DATABASE
 @pytest.mark.parametrize("path", ["/sweeps", "/sweeps/preview"])
 def test_an_uploaded_file_that_is_no_text_is_refused(client: FlaskClient, path: str) -> None:
     csrf_token = csrf_of(client, "/sweeps/new")
@@ -144,7 +137,6 @@ def test_an_uploaded_file_that_is_no_text_is_refused(client: FlaskClient, path: 
     assert "file: expected a TOML file" in text_of(answer)
 
 
-@ON_ONE_DATABASE
 def test_an_uploaded_sweep_of_two_megabytes_is_refused_unread(client: FlaskClient) -> None:
     sweep = FileStorage(io.BytesIO(TOML.encode() + b"#" * 2_000_000), "sweep.toml")
     answer = send_form(client, {"file": sweep})
@@ -152,13 +144,11 @@ def test_an_uploaded_sweep_of_two_megabytes_is_refused_unread(client: FlaskClien
     assert "file: expected at most 1.05 MB" in text_of(answer)
 
 
-@ON_ONE_DATABASE
 def test_a_body_of_two_megabytes_is_refused(client: FlaskClient) -> None:
     for path in ("/sweeps", "/sweeps/preview"):
         assert client.post(path, data={"sweep": "x" * (2 << 20)}).status_code == 413
 
 
-@ON_ONE_DATABASE
 def test_a_preview_that_is_not_kept_is_gone(client: FlaskClient) -> None:
     for path in ("/sweeps/preview", "/sweeps/preview/sweep.toml", "/sweeps/new"):
         answer = client.get(f"{path}?draft=nothing")

@@ -21,7 +21,6 @@ from farm.store.tables import BundleRow, JobRow
 from tests import factories
 from tests.new_sweep_pages import (
     FORM,
-    ON_ONE_DATABASE,
     enqueue,
     followed,
     look,
@@ -121,7 +120,6 @@ def test_what_was_sent_can_be_changed_without_sending_it_again(client: FlaskClie
     assert again.status_code == 303
 
 
-@ON_ONE_DATABASE
 @pytest.mark.parametrize(
     ("name", "files", "said"),
     [
@@ -149,7 +147,6 @@ def test_files_that_no_agent_would_take_are_refused_at_their_field(
         assert session.scalar(sa.select(sa.func.count()).select_from(BundleRow)) == 0
 
 
-@ON_ONE_DATABASE
 @pytest.mark.parametrize(
     ("field", "text", "said"),
     [
@@ -175,7 +172,6 @@ def test_a_field_that_does_not_fit_says_so_and_keeps_what_was_typed(
         assert value_of(page, field) == text
 
 
-@ON_ONE_DATABASE
 def test_an_open_farm_takes_no_files_from_nobody_knows_whom(engine: sa.Engine) -> None:
     client = client_of(engine)
     answer = send(client, "train.py", b"print(1)")
@@ -183,7 +179,6 @@ def test_an_open_farm_takes_no_files_from_nobody_knows_whom(engine: sa.Engine) -
     assert "farm token create" in text_of(answer)
 
 
-@ON_ONE_DATABASE
 @pytest.mark.parametrize(
     ("scope", "is_own_form", "status", "bundle_count"),
     [
@@ -216,7 +211,6 @@ def test_only_who_may_submit_a_sweep_may_send_files(
         assert len(store.scalars(sa.select(BundleRow.sha256)).all()) == bundle_count
 
 
-@ON_ONE_DATABASE
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -233,7 +227,6 @@ def test_what_is_no_script_of_a_usual_size_is_refused(
     assert said in text_of(answer)
 
 
-@ON_ONE_DATABASE
 def test_a_bundle_that_the_server_lacks_is_refused_before_it_is_enqueued(
     client: FlaskClient,
 ) -> None:
@@ -244,6 +237,5 @@ def test_a_bundle_that_the_server_lacks_is_refused_before_it_is_enqueued(
         assert 'id="bundle_sha256-error"' in answer.get_data(as_text=True)
 
 
-@ON_ONE_DATABASE
 def test_a_form_of_more_than_a_bundle_may_be_is_refused(client: FlaskClient) -> None:
     assert send(client, "x.zip", bytes(MAX_BYTES + 2 * 2**20)).status_code == 413

@@ -21,11 +21,6 @@ DOCUMENT = "/api/v1/openapi.json"
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"  # the document does not depend on it
-
-
-@pytest.fixture
 def client(engine: sa.Engine) -> FlaskClient:
     return client_of(engine)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import pytest
 import schemathesis
 import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
@@ -36,11 +35,6 @@ WITH_RULES_OF_THEIR_OWN = {
 def any_bytes(_: object, value: object) -> bytes:
     """What is drawn, as a body that is no ZIP file."""
     return value if isinstance(value, bytes) else str(value).encode()
-
-
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
 
 
 def _known(seeded: Seeded) -> dict[str, Any]:
