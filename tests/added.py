@@ -13,12 +13,11 @@ from farm.store.engine import make_engine
 from farm.store.schema import upgrade
 
 
-def look(places: Callable[[str, sa.Engine], Iterable[tuple[str, bool]]]) -> int:
-    """Print the places where what the command line names was found; 1: one of them lacks it.
+def look(places: Callable[[str, sa.Engine], Iterable[tuple[str, bool]]], name: str) -> int:
+    """Print the places where what has that name was found; 1: one of them lacks it.
 
     `places` gets the name and an empty store, and yields each place with whether it is there.
     """
-    name = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         engine = make_engine(f"sqlite:///{Path(folder) / 'store.db'}")
         upgrade(engine)

@@ -9,7 +9,7 @@ Prints where it was found, one place a line; what is not found is an error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,6 +37,7 @@ from farm.store.gangs.attempts import active_attempts
 from farm.store.gangs.findings import findings_of
 from farm.store.gangs.outcomes import measurement_of
 from farm.store.measurements.export_parts import export_parts
+from farm.store.measurements.imports import import_measurements
 from farm.store.measurements.neighbours import neighbours_of
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import job_detail
@@ -55,12 +56,13 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     axis = BY_NAME[name]
     least, most = _values(axis)
     yield "sweep file", parse_sweep(sweep).cases[0].values[axis.field] == (least, most)
-    yield (
-        "refusal",
-        _refusal({"name": "added", "case": [{**_CASE, name: "x"}]}).startswith(
-            f"case[0].{name}: expected "
-        ),
-    )
+    refused = {"name": "added", "case": [{**_CASE, name: "x"}]}
+    yield "refusal", _refusal(refused) == (f"case[0].{name}", "x")
+    answer: Any = client.post("/api/v1/sweeps", json=refused)
+    told = (answer.status_code, answer.json["field"], answer.json["detail"].endswith("got 'x'"))
+    yield "refusal of the API", told == (422, f"case[0].{name}", True)
+    beside = {"name": "added", "case": [{**_SCRIPT_CASE, name: 2}]}
+    yield "refusal beside a script", _refusal(beside) == (f"case[0].{name}", 2)
     document: Any = client.get("/api/v1/openapi.json").json
     yield "API document", name in document["components"]["schemas"]["SweepCase"]["properties"]
     yield "form", f'name="{name}"' in client.get("/sweeps/new").text
@@ -94,7 +96,9 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         choice = read_choice({"x": name, "along": name}, table)
         drawn = heat_map(table, choice)
         yield "heat map", drawn is not None and "200 ms" in str(drawn)
-        yield "charts", bool(line_panels(table, choice, choice.metric))
+        [figure] = line_panels(table, choice, choice.metric)
+        along = [figure.x.title, *(figure.x.write(mark.x) for mark in figure.marks)]
+        yield "charts", along == [axis.title, axis.text(least), axis.text(most)]
         job = job_detail(session, 1).job
         spec = from_json(JobSpec, job.spec)
         near = neighbours_of(session, spec, fingerprint=None)
@@ -103,7 +107,16 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         answer = recommend(session, question=Question(global_batch_size=64), objective=Objective())
         yield "candidates", any(f"{name}=2" in str(option) for option in answer.options)
     page = client.get("/sweeps/1").text
-    yield "page's table", axis.named(most) in page
+    of_cells, _, _ = page.partition('id="results"')
+    cells = [f'<td data-label="Also">{axis.named(value)}</td>' for value in (least, most)]
+    yield "page's table", [of_cells.count(cell) for cell in cells] == [1, 1]
+    sweep: Any = client.get("/api/v1/sweeps/1").json
+    axes = [cell["configuration"]["axes"] for cell in sweep["cells"]]
+    yield "GET /api/v1/sweeps/{id}", sorted(axes, key=len) == [{}, {axis.field: most}]
+    with writing(engine) as session:
+        import_measurements(session, [imported], origin="mine", source="a test", now=factories.NOW)
+        [row] = session.scalars(sa.select(MeasurementRow).where(MeasurementRow.origin == "mine"))
+        yield "imported measurement", axis.value_measured(row) == most
 
 
 def _values(axis: Axis) -> tuple[Any, Any]:
@@ -119,12 +132,20 @@ _CASE: dict[str, object] = {
 }
 
 
-def _refusal(sweep: dict[str, object]) -> str:
+_SCRIPT_CASE: dict[str, object] = {
+    "script": "train.py",
+    "world_size": 2,
+    "global_batch_size": 64,
+}
+
+
+def _refusal(sweep: Mapping[str, object]) -> tuple[str, object] | None:
+    """Return the field and the value that are refused."""
     try:
         parse_sweep(sweep)
     except InvalidSpec as error:
-        return str(error)
-    return "not refused"
+        return error.field, error.value
+    return None
 
 
 def _measure(session: Session, job: JobRow, axis: Axis) -> None:
@@ -150,4 +171,4 @@ def _measure(session: Session, job: JobRow, axis: Axis) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(look(places))
+    sys.exit(look(places, sys.argv[1]))

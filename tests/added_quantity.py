@@ -2,14 +2,18 @@
 
     python -m tests.added_quantity NAME
 
-Run in a changed copy. The quantity has no column; it is the mean of an extra of its own name, which
-two ranks report as 3 and 5. Prints where it was found; what is not found is an error.
+Run in a copy that has the metric and the quantity of docs/extending.md. The quantity has no column;
+it is the mean of what the metric reads, 3 and 5 on two ranks. Prints where it was found; what is
+not found is an error.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +24,7 @@ from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
 from farm.cli.sweeps.results import line_json
 from farm.cli.sweeps.results import table as command_table
+from farm.errors import InvalidSpec
 from farm.importers.table import read_table
 from farm.measuring.quantities import BY_NAME
 from farm.messages.reports import Sample, Samples
@@ -32,6 +37,9 @@ from tests import document_tables, factories
 from tests.added import look
 from tests.two_agents import FACTS, TwoAgents
 from tests.web_client import client_of
+from worker_agent.metrics import METRICS
+from worker_agent.metrics.contracts import Watched
+from worker_agent.metrics.sampler import create_metrics, read_sample
 
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -45,8 +53,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         yield "measurement", [quantity.value_measured(row) for row in rows] == [4.0, 4.0]
         [exported] = list(export_parts(session, 1))
         yield "export", [row[name] for row in exported] == [4.0, 4.0]
-        text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,4\n"
-        yield "import", len(read_table(text.encode()).measurements) == 1
+        yield "import", [_imported(name, "4"), _imported(name, "-4")] == [None, "-4"]
         table = read_sweep(session, 1, prices=Prices()).table
         lines = table.measured
         columns, texts = command_table(lines)
@@ -55,7 +62,11 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         yield "command's JSON", [line_json(line)[name] for line in lines] == [4.0, 4.0]
         choice = read_choice({"metric": name, "x": "global_batch_size"}, table)
         yield "heat map", shown in str(heat_map(table, choice))
-        yield "charts", title in str(line_panels(table, choice, choice.metric))
+        drawn = [
+            (one.x.title, one.y.title, [(mark.x, mark.y) for mark in one.marks])
+            for one in line_panels(table, choice, choice.metric)
+        ]
+        yield "charts", drawn == [("Batch", title, [(64.0, 4.0), (128.0, 4.0)])]
     page = client.get("/sweeps/1").text
     of_cells, _, of_jobs = page.partition('id="results"')
     yield "page's table of cells", f'data-label="{title}" class="n">{shown}<' in of_cells
@@ -68,8 +79,18 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "documents", any(name in line for line in document_tables.measurement_columns())
 
 
+def _imported(name: str, value: str) -> object:
+    """Import a table with a value of it; return what was refused."""
+    text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,{value}\n"
+    try:
+        read_table(text.encode())
+    except InvalidSpec as error:
+        return error.value if name in error.field else error
+    return None
+
+
 def _measure(engine: sa.Engine, name: str) -> None:
-    """Let two agents do a sweep of two jobs; one rank reports 3 a second, the other 5."""
+    """Let two agents do a sweep of two jobs; on one machine run 3 threads, on the other 5."""
     specs = [
         factories.job_spec(world_size=2, global_batch_size=batch_size) for batch_size in (64, 128)
     ]
@@ -81,12 +102,23 @@ def _measure(engine: sa.Engine, name: str) -> None:
     outgoing: list[Outgoing] = []
     for _ in specs:
         token = agents.start(outgoing=outgoing)
-        for rank, (agent_id, value) in enumerate((("a", 3.0), ("b", 5.0))):
-            samples = tuple(Sample(tick=tick, extra={name: value}) for tick in (1, 2))
-            agents.report(agent_id, token, rank, Samples(samples=samples))
+        for rank, (agent_id, running) in enumerate((("a", 3), ("b", 5))):
+            agents.report(agent_id, token, rank, Samples(samples=_sampled(name, running)))
         agents.end(token)
         outgoing = agents.round()
 
 
+def _sampled(name: str, running: int) -> tuple[Sample, ...]:
+    """What an agent samples on a machine where so many threads run."""
+    module: Any = importlib.import_module("worker_agent.metrics.runnable")
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(f"0.10 0.20 0.30 {running}/400 1234\n")
+        file.flush()
+        module.LOADAVG = Path(file.name)
+        metrics = create_metrics(METRICS, Watched(cpus=(0,), interface="lo", pids=()))
+        samples = [read_sample(metrics, tick) for tick in (1, 2)]
+    return tuple(Sample(tick=one.tick, extra={name: one.extra[name]}) for one in samples)
+
+
 if __name__ == "__main__":
-    sys.exit(look(places))
+    sys.exit(look(places, sys.argv[1]))

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import shutil
-import subprocess
-import sys
 import textwrap
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from farm.configuration.catalogue import ModelFacts
 from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from farm.messages.trainer_lines import GoLine
-from farm.recommend.configuration import Configuration, Observation
-from farm.registry import dataset, model
-from farm.store.engine import writing
+from farm.registry import dataset, strategy
 from farm.trainers.contracts import Seat
 from farm.trainers.models.model_file import ModelFile
-from tests.factories import add_job
-from tests.web_client import web_settings
-from web.app import create_app
-from web.pages import PAGES
-from worker_agent.metrics.contracts import Watched
+from tests.copied_tree import CopiedTree
 from worker_agent.network.emulators.site import Site
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -47,6 +37,98 @@ def example(document: str, title: str) -> str:
     return textwrap.dedent(block[1])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """What a heading of docs/extending.md adds: a file, and an entry of a list with its import."""
+
+    file: str
+    text: str
+    list_name: str
+    list_file: str
+    entry: str
+
+    @property
+    def import_line(self) -> str:
+        """What makes the entry's name known where the list is."""
+        module = self.file.removesuffix(".py").replace("/", ".")
+        package, _, stem = module.rpartition(".")
+        name = re.split(r"[.(]", self.entry)[0]
+        if name == stem:
+            return f"from {package} import {name}"
+        return f"from {module} import {name}"
+
+
+def addition(title: str, row: str) -> Addition:
+    """Read a section; `row`: of the document's table, whose file and list it has to have."""
+    text = example("extending.md", title)
+    first = re.match(r"# (\S+), in (\w+): (.+)\n", text)
+    assert first, f"the example of {title} does not say where it goes"
+    file, list_name, entry = first.groups()
+    folder, listed, list_file = table_row(row)
+    assert (f"{Path(file).parent}/NAME.py", list_name) == (folder, listed)
+    return Addition(file=file, text=text, list_name=list_name, list_file=list_file, entry=entry)
+
+
+def table_row(kind: str) -> tuple[str, str, str]:
+    """Return the file, the list's name and the list's file that the document's table has."""
+    document = (DOCS / "extending.md").read_text()
+    [row] = re.findall(rf"^\| {re.escape(kind)} \|(.*)\|$", document, re.MULTILINE)
+    file, line, _ = row.split(" | ")
+    found = re.fullmatch(r"\[(\w+)\]\(\.\./(.+)\)", line)
+    assert found
+    return file.strip(" `"), found[1], found[2]
+
+
+def add(tree: CopiedTree, one: Addition) -> None:
+    tree.add_file(one.file, one.text)
+    tree.add_import(one.list_file, one.import_line)
+    tree.add_entry(one.list_file, one.list_name, one.entry)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> CopiedTree:
+    return CopiedTree(tmp_path / "copy")
+
+
+OF_A_SWEEP = {"catalogue", "form", "POST /api/v1/sweeps", "job", "trained job"}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("title", "row", "name", "places"),
+    [
+        ("A strategy", "a strategy", "single_cpu", OF_A_SWEEP),
+        ("A model", "a model that is shipped", "two_layers", {*OF_A_SWEEP, "size"}),
+        ("A metric", "a metric", "machine_runnable_count", {"sample", "series of the API"}),
+        ("A predictor", "a predictor", "same_width", {"estimate", "reason"}),
+        ("A page", "a page", "counts", {"page", "layout", "signing in"}),
+    ],
+)
+def test_one_file_and_one_line_with_its_import_add(
+    title: str, row: str, name: str, places: set[str], tree: CopiedTree
+) -> None:
+    one = addition(title, row)
+    add(tree, one)
+    found = tree.run("tests.added_parts", title.removeprefix("A "), name)
+
+    assert found == places
+    assert tree.added() == {one.file: len(one.text.splitlines()), one.list_file: 2}
+
+
+def test_an_emulator_needs_a_line_in_two_lists(tree: CopiedTree) -> None:
+    one = addition("An emulator", "a network emulator")
+    add(tree, one)
+    tree.add_entry("farm/configuration/spec.py", "EMULATORS", '"site_program"')
+
+    found = tree.run("tests.added_parts", "emulator", "site_program")
+    assert found == {"emulators of an agent", "sweep file", "refusal"}
+    assert tree.added() == {
+        one.file: len(one.text.splitlines()),
+        one.list_file: 2,
+        "farm/configuration/spec.py": 1,
+    }
+
+
 @pytest.fixture
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """The example of a heading, as the module that it would be."""
@@ -58,13 +140,6 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.mark.parametrize("written", ["A metric"], indirect=True)
-def test_a_metric_is_read(written: Any) -> None:
-    group = written.create(Watched(cpus=(0,), interface="lo", pids=()))
-
-    assert group.read(0)["machine_runnable_count"] >= 1
 
 
 @pytest.mark.parametrize("written", ["An emulator"], indirect=True)
@@ -90,34 +165,6 @@ def test_an_emulator_applies_checks_and_undoes(
     assert calls == ["set 0.02 10.0.0.2", "check", "clear"]
 
 
-@pytest.mark.parametrize("written", ["A predictor"], indirect=True)
-def test_a_predictor_knows_what_was_measured_and_says_what_it_does_not(written: Any) -> None:
-    two, four = (Configuration(world_size=n, global_batch_size=64) for n in (2, 4))
-    seen = [
-        Observation(measurement_id=i, configuration=two, step_time_s=time_s)
-        for i, time_s in enumerate((0.1, 0.3, 0.2))
-    ]
-    known, unknown = written.SameWidth().fit(seen).predict([two, four])
-
-    assert (known.step_time_s, known.unknown_because) == (0.2, None)
-    assert unknown.step_time_s is None
-    assert "with 4 and 64" in unknown.unknown_because
-
-
-@pytest.mark.parametrize("database_kind", ["sqlite"])
-@pytest.mark.parametrize("written", ["A page"], indirect=True)
-def test_a_page_shows_the_store(
-    written: Any, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with writing(engine) as session:
-        add_job(session)
-    monkeypatch.setattr("web.app.PAGES", (*PAGES, written.bp))
-    answer = create_app(web_settings(), engine=engine).test_client().get("/counts")
-
-    assert answer.status_code == 200
-    assert "<li>waiting: 1</li>" in answer.text
-
-
 PAUSE = """Axis(
     name="pause_ms",
     field="pause_s",
@@ -132,86 +179,65 @@ PAUSE = """Axis(
 
 @pytest.mark.parametrize(
     ("name", "declaration"),
-    [("accumulated_steps", example("extending.md", "An axis")), ("pause_ms", PAUSE)],
+    [("prefetched_batches", example("extending.md", "An axis")), ("pause_ms", PAUSE)],
 )
 def test_one_declaration_of_an_axis_puts_it_everywhere(
-    name: str, declaration: str, tmp_path: Path
+    name: str, declaration: str, tree: CopiedTree
 ) -> None:
-    found = _found_in_a_copy(
-        tmp_path, "farm/configuration/axes.py", "PROFILE_AXES", declaration, name
-    )
-    assert found == {
-        *("sweep file", "refusal", "API document", "form", "POST /api/v1/sweeps", "job"),
-        *("measurement", "command's table", "export", "import", "heat map", "charts"),
-        *("comparison", "candidates", "page's table", "guide"),
+    _, list_name, list_file = table_row("an axis of a strategy's set-up")
+    tree.add_entry(list_file, list_name, declaration.rstrip())
+
+    assert tree.run("tests.added_axis", name) == {
+        *("sweep file", "refusal", "refusal of the API", "refusal beside a script"),
+        *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
+        *("measurement", "command's table", "export", "import", "imported measurement"),
+        *("heat map", "charts", "comparison", "candidates", "page's table", "guide"),
     }
+    assert tree.added() == {list_file: len(declaration.splitlines())}
 
 
-def test_one_declaration_of_a_quantity_puts_it_everywhere(tmp_path: Path) -> None:
+def test_one_declaration_of_a_quantity_puts_it_everywhere(tree: CopiedTree) -> None:
+    metric = addition("A metric", "a metric")
+    add(tree, metric)
+    before = tree.added()
     declaration = example("extending.md", "A quantity")
-    found = _found_in_a_copy(
-        tmp_path, "farm/measuring/quantities.py", "BY_NAME", declaration, "machine_runnable_count"
-    )
-    assert found == {
+    _, list_name, list_file = table_row("a measured quantity")
+    tree.add_entry(list_file, list_name, declaration.rstrip())
+
+    assert tree.run("tests.added_quantity", "machine_runnable_count") == {
         *("measurement", "export", "import", "command's table", "command's JSON", "heat map"),
         *("charts", "page's table of cells", "page's table of jobs", "choice of a metric"),
         *("job's page", "API", "documents"),
     }
-
-
-def _found_in_a_copy(folder: Path, file: str, after: str, declaration: str, name: str) -> set[str]:
-    """Add a declaration to the end of a list in a copy of the tree; return where it was found.
-
-    `after`: what comes after the list.
-    """
-    for package in ("farm", "web", "worker_agent", "benchfarm", "tests", "benchmarks"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(DOCS.parent / package, folder / package, ignore=ignored)
-    declarations = folder / file
-    before, end, rest = declarations.read_text().partition(f"\n)\n{after}")
-    declarations.write_text(f"{before}\n{declaration},{end}{rest}")
-    program = "tests.added_axis" if file.endswith("axes.py") else "tests.added_quantity"
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", program, name],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return set(done.stdout.splitlines())
+    assert tree.added() == {**before, list_file: len(declaration.splitlines())}
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("written", ["A strategy"], indirect=True)
-def test_a_strategy_and_a_model_of_ones_own_train(written: Any) -> None:
+def test_a_model_of_ones_own_trains() -> None:
     import numpy as np
 
-    strategy = written.SingleCpu()
     source = example("models.md", "A model of your own").encode()
     own = ModelFile(facts=ModelFacts(name="file:mine.py", summary="of the document"), source=source)
+    single = strategy("single")
+    digits = dataset("digits")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what libraries say while they are imported
-        strategy.prepare(JOB, 1)
-        for trained in (own, model("mlp")):
-            digits = dataset("digits")
-            engine = strategy.build(
-                Seat(
-                    job=JOB,
-                    rank=0,
-                    role="worker",
-                    go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
-                    model=trained,
-                    dataset=digits.facts,
-                    data=digits.load(()),
-                    peer_timeout_s=10.0,
-                )
+        single.prepare(JOB, 1)
+        engine = single.build(
+            Seat(
+                job=JOB,
+                rank=0,
+                role="worker",
+                go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
+                model=own,
+                dataset=digits.facts,
+                data=digits.load(()),
+                peer_timeout_s=10.0,
             )
-            indices = np.arange(64, dtype=np.int32)
-            losses = [engine.step(indices, examples_count=64) for _ in range(20)]
-            assert losses[-1] < losses[0]
+        )
+        indices = np.arange(64, dtype=np.int32)
+        losses = [engine.step(indices, examples_count=64) for _ in range(20)]
+    assert losses[-1] < losses[0]
     import keras
 
     keras.backend.clear_session()

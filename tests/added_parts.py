@@ -1,0 +1,165 @@
+"""Find what docs/extending.md adds to a list, wherever it has to be; run in a changed copy.
+
+    python -m tests.added_parts strategy|model|metric|page|predictor|emulator NAME
+
+Prints where it was found, one place a line; what is not found is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from farm.configuration.spec import JobSpec
+from farm.configuration.sweep import parse_sweep
+from farm.errors import InvalidSpec
+from farm.messages.reports import Sample, Samples
+from farm.messages.trainer_lines import Started, TrainerResult
+from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.predictors import PREDICTORS
+from farm.registry import catalogue, model_size
+from farm.store.engine import reading, writing
+from farm.store.tables import JobRow
+from tests import factories
+from tests.added import look
+from tests.integration.trainer_process import gang, results
+from tests.two_agents import FACTS, TwoAgents
+from tests.web_client import SWEEP, TOKEN, client_of
+from worker_agent.metrics import METRICS
+from worker_agent.metrics.contracts import Watched
+from worker_agent.metrics.sampler import Sampler, create_metrics
+from worker_agent.network.emulators import create_emulators
+from worker_agent.network.emulators.site import Site
+
+MLP_PARAMETERS = 64 * 128 + 128 + 128 * 10 + 10  # on digits
+_WATCHED = Watched(cpus=(0,), interface="lo", pids=(os.getpid(),))
+
+
+def _strategy(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    yield "catalogue", name in catalogue().strategies
+    yield from _is_named("strategy", name, engine)
+    started, result = _train(factories.job_spec(strategy=name, steps=3, warmup_step_count=1))
+    yield "trained job", result.timed_step_count == 3 and started.parameter_count == MLP_PARAMETERS
+
+
+def _model(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    yield "catalogue", name in catalogue().models
+    yield from _is_named("model", name, engine)
+    size = model_size(name, "digits")
+    started, result = _train(factories.job_spec(model=name, steps=3, warmup_step_count=1))
+    yield "size", size is not None and size.parameter_count == started.parameter_count
+    yield "trained job", result.timed_step_count == 3
+
+
+def _is_named(axis: str, name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    """Yield whether a sweep may have that value of an axis, and a job has it then."""
+    client = client_of(engine)
+    page = client.get("/sweeps/new").text
+    yield "form", f'name="{axis}" value="{name}"' in page
+    case = {**_CASE, axis: name}
+    posted = client.post("/api/v1/sweeps", json={**SWEEP, "case": [case]})
+    with reading(engine) as session:
+        specs = [job.spec for job in session.scalars(sa.select(JobRow))]
+    yield "POST /api/v1/sweeps", posted.status_code == 201
+    yield "job", [spec[axis] for spec in specs] == [name]
+
+
+_CASE: dict[str, object] = {
+    "model": "mlp",
+    "dataset": "digits",
+    "strategy": "single",
+    "world_size": 1,
+    "global_batch_size": 32,
+}
+
+
+def _train(job: JobSpec) -> tuple[Started, TrainerResult]:
+    """Train a job of one rank as an agent does, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder, gang(job, Path(folder)) as trainers:
+        [trainer] = trainers
+        started = trainer.wait_for(Started)
+        [result] = results(trainers)
+    return started, result
+
+
+def _metric(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    samples = _sampled()
+    yield "sample", all(sample.extra[name] >= 1 for sample in samples)
+    with writing(engine) as session:
+        factories.add_sweep(session, factories.job_spec(world_size=2))
+        for agent_id, facts in FACTS.items():
+            factories.add_agent(session, agent_id, facts=facts, lease_boot_id=f"boot of {agent_id}")
+    agents = TwoAgents(engine)
+    token = agents.start()
+    agents.both_report(token, Samples(samples=samples))
+    agents.end(token)
+    series: Any = client_of(engine).get("/api/v1/jobs/1/series").json
+    told = [
+        [sample["extra"][name] for sample in rank["samples"] if name in sample["extra"]]
+        for rank in series["samples"]
+    ]
+    yield "series of the API", told == [[sample.extra[name] for sample in samples]] * 2
+
+
+def _sampled() -> tuple[Sample, ...]:
+    """What an agent's sampler reads in its first seconds."""
+    emitted: queue.SimpleQueue[tuple[Sample, ...]] = queue.SimpleQueue()
+    metrics = create_metrics(METRICS, _WATCHED)
+    sampler = Sampler(metrics, go_s=time.monotonic(), emit=emitted.put)
+    sampler.start()
+    samples = emitted.get()
+    sampler.stop()
+    return samples
+
+
+def _page(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    with writing(engine) as session:
+        factories.add_job(session)
+    answer = client_of(engine).get(f"/{name}")
+    yield "page", answer.status_code == 200 and "<li>waiting: 1</li>" in answer.text
+    yield "layout", "Content-Security-Policy" in answer.headers and "<nav" in answer.text
+    stranger = client_of(engine, FARM_API_TOKEN=TOKEN).get(f"/{name}")
+    yield "signing in", "/login" in stranger.headers.get("Location", "")
+
+
+def _predictor(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    two, four = (Configuration(world_size=n, global_batch_size=64) for n in (2, 4))
+    seen = [
+        Observation(measurement_id=i, configuration=two, step_time_s=time_s)
+        for i, time_s in enumerate((0.1, 0.3, 0.2))
+    ]
+    known, unknown = PREDICTORS[name].fit(seen).predict([two, four])
+    yield "estimate", (known.step_time_s, known.unknown_because) == (0.2, None)
+    yield "reason", unknown.step_time_s is None and "4 and 64" in (unknown.unknown_because or "")
+
+
+def _emulator(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    site = Site(state_dir="", interface="lo", cpus=(), spared_ports=())
+    yield "emulators of an agent", name in [emulator.name for emulator in create_emulators(site)]
+    case = {**_CASE, "emulator": name, "one_way_delay_ms": 20, "strategy": "mwms_ring"}
+    sweep = parse_sweep({**SWEEP, "case": [{**case, "world_size": 2}]})
+    yield "sweep file", sweep.cases[0].emulator == name
+    try:
+        parse_sweep({**SWEEP, "case": [{**case, "emulator": "another"}]})
+    except InvalidSpec as error:
+        yield "refusal", error.value == "another" and name in error.expected
+
+
+if __name__ == "__main__":
+    _PLACES = {
+        "strategy": _strategy,
+        "model": _model,
+        "metric": _metric,
+        "page": _page,
+        "predictor": _predictor,
+        "emulator": _emulator,
+    }
+    sys.exit(look(_PLACES[sys.argv[1]], sys.argv[2]))
