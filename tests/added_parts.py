@@ -92,7 +92,7 @@ def _train(job: JobSpec) -> tuple[Started, TrainerResult]:
 
 def _metric(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     samples = _sampled()
-    yield "sample", all(sample.extra[name] >= 1 for sample in samples)
+    yield "sample", all(sample.extra.get(name, 0) >= 1 for sample in samples)
     with writing(engine) as session:
         factories.add_sweep(session, factories.job_spec(world_size=2))
         for agent_id, facts in FACTS.items():
