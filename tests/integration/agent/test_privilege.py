@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
+ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import subprocess
 from worker_agent.trainer_process import privilege
@@ -36,7 +38,7 @@ def test_a_child_may_administer_the_network_only_where_that_is_handed_on() -> No
     granted = [f"--{kind}=-all,+net_admin" for kind in kinds]
     done = subprocess.run(
         ["setpriv", "--securebits=+noroot", *granted, sys.executable, "-c", PROGRAM],
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=30,
@@ -44,3 +46,26 @@ def test_a_child_may_administer_the_network_only_where_that_is_handed_on() -> No
     )
 
     assert [int(line, 16) for line in done.stdout.split()] == [0, 1 << CAP_NET_ADMIN, 0]
+
+
+WITHOUT_ANY = """
+import os
+from worker_agent.trainer_process.privilege import missing_for_another_user
+
+if os.geteuid() == 0:
+    os.setuid(65534)
+print(*missing_for_another_user())
+"""
+
+
+def test_the_agents_unit_grants_what_an_agent_needs_and_no_more() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ANY], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    needed = {"CAP_NET_ADMIN", *done.stdout.split()}
+    assert len(needed) > 1
+
+    unit = (ROOT / "deploy" / "systemd" / "farm-agent.service").read_text()
+    for key in ("AmbientCapabilities", "CapabilityBoundingSet"):
+        [granted] = re.findall(rf"^{key}=(.*)$", unit, re.MULTILINE)
+        assert set(granted.split()) == needed

@@ -7,8 +7,9 @@ import logging
 import pytest
 import sqlalchemy as sa
 
+from farm.broker.celery_app import REPORTS_TASK, make_app
 from farm.collector.intake import take_reports
-from farm.collector.main import _sender
+from farm.collector.main import register_tasks
 from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
@@ -18,6 +19,7 @@ from farm.store.engine import writing
 from farm.store.tables import JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
 from tests.scheduler_round import run_round
+from tests.web_client import NO_BROKER, web_settings
 
 RULES = Rules(lease=seconds(20.0), reserve_after_s=60.0)
 
@@ -58,9 +60,24 @@ def test_an_attempt_that_is_given_up(engine: sa.Engine, caplog: pytest.LogCaptur
     assert ids_of(caplog, "attempt was given up") == expected
 
 
-def test_a_batch_that_cannot_be_stored_is_named_by_its_rank_if_it_has_but_one() -> None:
-    assert _sender(of((7, 1), (7, 1))) == {"agent_id": "a", "attempt_id": 7, "rank": 1}
-    assert _sender(of((7, 1), (8, 1))) == {"agent_id": "a"}
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (of((7, 1), (7, 1)), {"agent_id": "a", "attempt_id": 7, "rank": 1}),
+        (of((7, 1), (8, 1)), {"agent_id": "a"}),
+    ],
+)
+def test_a_batch_that_cannot_be_stored_is_named_by_its_rank_if_it_has_but_one(
+    batch: ReportBatch,
+    expected: dict[str, object],
+    empty_engine: sa.Engine,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = make_app(NO_BROKER)
+    register_tasks(app, empty_engine, web_settings())
+    app.tasks[REPORTS_TASK](seal(batch))  # into a store without tables
+    app.close()
+    assert ids_of(caplog, "1 messages not stored") == expected
 
 
 def test_a_command_that_is_not_sent() -> None:

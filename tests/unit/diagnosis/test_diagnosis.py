@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from farm.cli.operating.doctor import _parts
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.access import judge_access
 from farm.diagnosis.agents import AgentCondition, LossCounts
@@ -448,23 +447,3 @@ def test_jobs_that_wait_for_the_end_of_a_pause_have_no_turn() -> None:
 
 def test_many_names_are_cut_short() -> None:
     assert named([str(n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
-
-
-@pytest.mark.parametrize(
-    ("message", "remedy"),
-    [
-        ("store f cannot be read (denied): run as the farm's user", "run as the farm's user"),
-        ("database d has schema 1, expected 2: run `farm db upgrade`", "run `farm db upgrade`"),
-        (
-            "database d cannot be used: hint; check the disk; check that it runs",
-            "check that it runs",
-        ),
-        (
-            "broker b does not answer (a: start b): start Redis there or mend",
-            "start Redis there or mend",
-        ),
-        ("what was never said before", "start it"),
-    ],
-)
-def test_an_error_is_split_into_what_is_wrong_and_what_to_do(message: str, remedy: str) -> None:
-    assert _parts(message)[1] == remedy
