@@ -1,14 +1,14 @@
-"""How the agents are: alive, of one version, with right clocks, room on disk and short backlogs."""
+"""Checks agents: alive, of one version, right clocks, disks and backlogs, keys and closed ports."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.configuration.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
-from farm.messages.agents import CLOCK_TOLERANCE_S, AgentState
+from farm.messages.agents import CLOCK_TOLERANCE_S, CLOSES_PORTS, TRAINER_USER, AgentState
 from farm.placement.agent_index import SHARES_CORES
 from farm.text.display import byte_count, duration
 from farm.text.nouns import counted
@@ -335,3 +335,48 @@ def _times(what: str, count: int) -> str:
 
 def _has_torch(agent: AgentCondition) -> bool:
     return TORCH in agent.capabilities
+
+
+def judge_access(
+    agents: Sequence[AgentCondition], *, keyed: Collection[str], is_beyond: bool
+) -> list[Finding]:
+    """Name agents without a key, and live ones whose trainers run as the agent itself.
+
+    `keyed`: who has a key that counts. `is_beyond`: the broker is on another machine than the
+    server, or may be, so that messages are signed.
+    """
+    if not is_beyond:
+        return [well("the broker is on loopback: this farm is of one machine")]
+    found = []
+    if keyless := [a.agent_id for a in agents if a.agent_id not in keyed]:
+        found.append(
+            wrong(
+                f"without a key that counts: {named(keyless)}; nothing that they say is taken",
+                "`farm agent add NAME` prints what to install there",
+            )
+        )
+    live = [a for a in agents if a.is_live]
+    if alike := [a.agent_id for a in live if TRAINER_USER not in a.capabilities]:
+        found.append(
+            doubt(
+                f"trainers run as the agent's own user, and may read what it may: {named(alike)}",
+                "set AGENT_TRAINER_USER there (docs/security.md)",
+            )
+        )
+    return found or [well("every agent has a key, and its trainers a user of their own")]
+
+
+def judge_ports(agents: Sequence[AgentCondition]) -> list[Finding]:
+    """Name the live agents that leave their ranks' ports open to everybody."""
+    live = [a for a in agents if a.is_live]
+    if not live:
+        return [well("nobody is alive who would have a port open")]
+    if leaving := [a.agent_id for a in live if CLOSES_PORTS not in a.capabilities]:
+        return [
+            doubt(
+                f"open to whoever reaches the machine are the trainers' ports of {named(leaving)}",
+                "run these agents with CAP_NET_ADMIN and nft, or have a firewall open "
+                "AGENT_PORT_RANGE to the other agents alone (docs/security.md)",
+            )
+        ]
+    return [well(f"{counted(len(live), 'agent')} open a gang's ports to its peers alone")]

@@ -36,13 +36,12 @@ from farm.cli.operating.certificates import look_at_certificates
 from farm.cli.session import stopped_farm, store
 from farm.cli.sweeps.waits import stored_waits
 from farm.diagnosis import agents as of_agents
-from farm.diagnosis.access import judge_access
-from farm.diagnosis.agents import AgentCondition, LossCounts
+from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judge_ports
 from farm.diagnosis.broker import foreign_key, judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well, wrong
+from farm.diagnosis.jobs import judge_queue
 from farm.diagnosis.noise import judge_noise
-from farm.diagnosis.ports import judge_ports
 from farm.diagnosis.processes import (
     ProcessState,
     idle_collectors,
@@ -50,7 +49,6 @@ from farm.diagnosis.processes import (
     judge_scheduler,
     judge_server_clocks,
 )
-from farm.diagnosis.queue import judge_queue
 from farm.errors import FarmError, OtherFarm, Unreachable
 from farm.messages.agents import AgentState
 from farm.messages.envelope import WIRE_VERSION

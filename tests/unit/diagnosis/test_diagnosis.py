@@ -8,20 +8,18 @@ from typing import Any
 import pytest
 
 from farm.diagnosis import agents as of_agents
-from farm.diagnosis.access import judge_access
-from farm.diagnosis.agents import AgentCondition, LossCounts
+from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judge_ports
 from farm.diagnosis.broker import BrokerState, judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, Level, named, worst
+from farm.diagnosis.jobs import judge_queue
 from farm.diagnosis.noise import judge_noise
-from farm.diagnosis.ports import judge_ports
 from farm.diagnosis.processes import (
     ProcessState,
     judge_collector,
     judge_scheduler,
     judge_server_clocks,
 )
-from farm.diagnosis.queue import judge_queue
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.messages.agents import AgentState
 from farm.placement.scheduling import hopeless

@@ -1,4 +1,4 @@
-"""Whether the jobs that wait can ever be served."""
+"""Checks whether the jobs that wait can ever be served, and whether what is measured counts."""
 
 from __future__ import annotations
 
