@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from farm.broker.url import stays_here
-from farm.embedded.cores import share_cores
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
 from farm.embedded.processes import LoggedProcess, Nursery, Program
 from farm.embedded.redis import LOOPBACK, is_free, start_redis
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import AgentSite, local_site
+from farm.embedded.sites import AgentSite, local_site, share_cores
 from farm.errors import FarmError, InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.measuring.noise import NoisePolicy

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from farm.errors import InvalidSpec
 
 # Of a farm on this machine alone, whose own user may run programs here anyway.
 ANY_SCRIPT = {"AGENT_SCRIPTS": "submitted", "AGENT_SCRIPT_VARIABLES": "*"}
@@ -34,3 +36,20 @@ def local_site(number: int, *, cpus: tuple[int, ...], home: Path) -> AgentSite:
         **ANY_SCRIPT,
     }
     return AgentSite(agent_id=agent_id, settings=settings)
+
+
+def share_cores(cores: Sequence[int], *, agents: int) -> list[tuple[int, ...]]:
+    """Give each agent cores of its own, equally many, or measurements would lie; some stay unused.
+
+    Raises:
+        InvalidSpec: fewer than one agent, or more agents than cores.
+    """
+    if not 1 <= agents <= len(cores):
+        raise InvalidSpec(
+            "--agents",
+            agents,
+            f"1 to {len(cores)}, since each agent needs a core of its own "
+            "(start farm-agent on more machines for a wider farm)",
+        )
+    each = len(cores) // agents
+    return [tuple(cores[i * each : (i + 1) * each]) for i in range(agents)]

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from farm.cli.start.up import to_stderr
-from farm.embedded.cores import share_cores
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import ANY_SCRIPT, AgentSite
+from farm.embedded.sites import ANY_SCRIPT, AgentSite, share_cores
 from farm.lab.lab import Lab
 from farm.settings.server import Settings
 

@@ -26,12 +26,11 @@ from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import LAUNCHERS, parameters_of
 from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE, JobSpec
 from farm.configuration.sweep import ALL_STEPS, AUTO, DEFAULT_STEPS
-from farm.embedded.cores import share_cores
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.home import is_held
 from farm.embedded.redis import free_port
 from farm.embedded.signals import Stopped, StopSignals
-from farm.embedded.sites import local_site
+from farm.embedded.sites import local_site, share_cores
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.measuring.quantities import BY_NAME

@@ -23,12 +23,12 @@ from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence
 from farm.recommend.observations import by_hardware, configuration_of
 from farm.recommend.outlying import AgentComparison
-from farm.store.measurements.accuracy_curves import accuracy_curves
 from farm.store.measurements.measurements import (
     MeasurementFilter,
     measurements_stamp,
     observed_rows,
 )
+from farm.store.measurements.trained_cells import accuracy_curves
 
 _MOST_KEPT = 32
 _COPIED = [

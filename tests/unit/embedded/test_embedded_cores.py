@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.embedded.cores import share_cores
+from farm.embedded.sites import share_cores
 from farm.errors import InvalidSpec
 
 
