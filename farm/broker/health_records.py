@@ -23,7 +23,7 @@ from farm import __version__
 from farm.broker.celery_app import open_client
 from farm.broker.errors import broker_errors, reported
 from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
-from farm.messages.envelope import WIRE_VERSION, Stranger
+from farm.messages.envelope import WIRE_VERSION, UnknownVersion
 from farm.values.codec import canonical_json, from_text
 from farm.values.ranges import Message, Name
 
@@ -35,11 +35,11 @@ EVERY_S = 5.0
 KEPT_S = 15.0
 _PREFIX = "farm.alive."
 _TIMEOUT_S = 2.0
-_REFUSAL_TOLD_EVERY_S = 60.0
-# Somebody who speaks another version is told of for this long after his last message.
-_STRANGER_KEPT_S = 120.0
-_STRANGER_TOLD_EVERY_S = 60.0
-_MOST_STRANGERS = 100
+_REFUSAL_LOGGED_EVERY_S = 60.0
+# An agent of another version is reported for this long after its last message.
+_UNKNOWN_VERSION_KEPT_S = 120.0
+_UNKNOWN_VERSION_LOGGED_EVERY_S = 60.0
+_MOST_UNKNOWN_VERSIONS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,10 @@ class HealthRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
+class _UnknownVersion:
     version: int
     heard_s: float
-    told_s: float
+    logged_s: float
 
 
 class HealthReporter:
@@ -103,7 +103,7 @@ class HealthReporter:
         self._process = process
         self._shown = shown
         self._claim = claim
-        self._refusal_told_s = -math.inf
+        self._refusal_logged_s = -math.inf
         self.is_ours = is_ours
         self.process_count = 1
         self._url = broker_url
@@ -111,7 +111,7 @@ class HealthReporter:
         self._worked_s: float | None = None
         self._trouble: str | None = None
         self._step: tuple[float, float] | None = None  # by how much its clock was set, and when
-        self._strangers: dict[str, _Met] = {}
+        self._unknown_versions: dict[str, _UnknownVersion] = {}
         self._held_back: dict[str, tuple[float, dict[str, int]]] = {}
         self._lock = threading.Lock()
         self._is_away = False
@@ -138,28 +138,30 @@ class HealthReporter:
         """Note that somebody has set this machine's clock."""
         self._step = step_s, time.monotonic()
 
-    def met(self, stranger: Stranger) -> bool:
-        """Note a sender of another version; True if it was not spoken of for a minute."""
+    def note_unknown_version(self, sender: UnknownVersion) -> bool:
+        """Note a sender of another version; True if it was not logged for a minute."""
         now = time.monotonic()
         with self._lock:
-            self._forget_strangers(now)
-            known = self._strangers.get(stranger.agent_id)
-            if known is None and len(self._strangers) >= _MOST_STRANGERS:
+            self._forget_unknown_versions(now)
+            known = self._unknown_versions.get(sender.agent_id)
+            if known is None and len(self._unknown_versions) >= _MOST_UNKNOWN_VERSIONS:
                 return False
-            is_due = known is None or now - known.told_s >= _STRANGER_TOLD_EVERY_S
-            told_s = now if known is None or is_due else known.told_s
-            self._strangers[stranger.agent_id] = _Met(stranger.version, now, told_s)
+            is_due = known is None or now - known.logged_s >= _UNKNOWN_VERSION_LOGGED_EVERY_S
+            logged_s = now if known is None or is_due else known.logged_s
+            self._unknown_versions[sender.agent_id] = _UnknownVersion(sender.version, now, logged_s)
         return is_due
 
     def hold_back(self, queue: str, dropped: Mapping[str, int]) -> None:
         """Note how many messages of which agents were dropped lately, in one queue."""
-        most = sorted(dropped.items(), key=lambda item: -item[1])[:_MOST_STRANGERS]
+        most = sorted(dropped.items(), key=lambda item: -item[1])[:_MOST_UNKNOWN_VERSIONS]
         with self._lock:
             self._held_back[queue] = time.monotonic(), dict(most)
 
-    def _forget_strangers(self, now: float) -> None:
-        since = now - _STRANGER_KEPT_S
-        self._strangers = {n: met for n, met in self._strangers.items() if met.heard_s >= since}
+    def _forget_unknown_versions(self, now: float) -> None:
+        since = now - _UNKNOWN_VERSION_KEPT_S
+        self._unknown_versions = {
+            n: met for n, met in self._unknown_versions.items() if met.heard_s >= since
+        }
 
     def _run(self) -> None:
         while True:
@@ -207,14 +209,14 @@ class HealthReporter:
         except OtherFarm as error:
             self.is_ours = False
             now = time.monotonic()
-            if now - self._refusal_told_s >= _REFUSAL_TOLD_EVERY_S:
+            if now - self._refusal_logged_s >= _REFUSAL_LOGGED_EVERY_S:
                 logger.warning("the %s does nothing: %s", self._process, error)
-                self._refusal_told_s = now
+                self._refusal_logged_s = now
         except Unreachable as error:
             # The store is away, so that nothing has changed there.
             logger.debug("whose the broker is was not looked up: %s", error)
         else:
-            if self._refusal_told_s > -math.inf and not self.is_ours:
+            if self._refusal_logged_s > -math.inf and not self.is_ours:
                 logger.info("the broker serves this farm; the %s goes on", self._process)
             self.is_ours = True
         return self.is_ours
@@ -222,11 +224,11 @@ class HealthReporter:
     def _record(self, offset_s: float) -> HealthRecord:
         now = time.monotonic()
         with self._lock:
-            self._forget_strangers(now)
-            strangers = {name: met.version for name, met in self._strangers.items()}
+            self._forget_unknown_versions(now)
+            strangers = {name: met.version for name, met in self._unknown_versions.items()}
             held_back: Counter[str] = Counter()
             for at_s, counts in self._held_back.values():
-                if now - at_s < _STRANGER_KEPT_S:
+                if now - at_s < _UNKNOWN_VERSION_KEPT_S:
                     held_back.update(counts)
         return HealthRecord(
             process=self._process,

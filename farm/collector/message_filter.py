@@ -18,7 +18,7 @@ from farm.collector.quotas import Quotas
 from farm.errors import InvalidSpec, Unreachable
 from farm.keys.keyring import Keyring
 from farm.messages.commands import BeatConfirmed, Command
-from farm.messages.envelope import WIRE_VERSION, Stranger, stranger_in
+from farm.messages.envelope import WIRE_VERSION, UnknownVersion, unknown_version_in
 from farm.messages.signing import claimed_agent
 
 logger = logging.getLogger(__name__)
@@ -67,9 +67,9 @@ class MessageFilter:
         quotas = self._quotas.get(task)
         is_any_dropped = False
         for envelope in envelopes:
-            stranger = stranger_in(envelope)
-            if stranger is not None:
-                self._refuse(stranger)
+            sender = unknown_version_in(envelope)
+            if sender is not None:
+                self._refuse(sender)
                 continue
             account = claimed_agent(envelope)
             # With keys only what it has signed, or has added to its own queue, was charged to it,
@@ -106,23 +106,23 @@ class MessageFilter:
             self._health.hold_back(task, quotas.dropped())
         return messages
 
-    def _refuse(self, stranger: Stranger) -> None:
+    def _refuse(self, sender: UnknownVersion) -> None:
         """Say in our own log that an agent speaks another version, and let it say so in its own.
 
         It cannot read what we answer, and that is what it will log: every version looks at the
         number first, and names the one that it expected.
         """
-        if self._health.met(stranger):
+        if self._health.note_unknown_version(sender):
             logger.warning(
                 "agent speaks wire version %d, and this server %d: install this server's benchfarm "
                 "%s there; nothing of it is taken until then",
-                stranger.version,
+                sender.version,
                 WIRE_VERSION,
                 __version__,
-                extra={"agent_id": stranger.agent_id},
+                extra={"agent_id": sender.agent_id},
             )
             nobody = BeatConfirmed(boot_id="", counter=0, server_time_s=0.0)
-            self._answer([(stranger.agent_id, nobody)])
+            self._answer([(sender.agent_id, nobody)])
 
 
 def _byte_count(envelope: object) -> int:

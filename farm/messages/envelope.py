@@ -17,8 +17,8 @@ WIRE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
-    """Who speaks another version, as far as one may tell without understanding it."""
+class UnknownVersion:
+    """The sender of a message of another wire version, which cannot be read further."""
 
     agent_id: str
     version: int
@@ -43,7 +43,7 @@ def unseal(kind: type, envelope: object) -> object:
     return from_json(kind, envelope["message"])
 
 
-def stranger_in(envelope: object) -> Stranger | None:
+def unknown_version_in(envelope: object) -> UnknownVersion | None:
     """Return the sender of a report or heartbeat of another version; None if it has none.
 
     The version and the name are all that is read, since both have been there in every version. A
@@ -58,6 +58,6 @@ def stranger_in(envelope: object) -> Stranger | None:
     if type(version) is not int or version == WIRE_VERSION or not isinstance(agent_id, str):
         return None
     try:
-        return Stranger(check_agent_id(agent_id), version)
+        return UnknownVersion(check_agent_id(agent_id), version)
     except InvalidSpec:
         return None

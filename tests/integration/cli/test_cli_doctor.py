@@ -29,7 +29,7 @@ from farm.configuration.spec import TENSORFLOW
 from farm.embedded.redis import free_port
 from farm.gang.lifecycle import AttemptState
 from farm.messages.agents import CLOSES_PORTS, AgentState, Hardware
-from farm.messages.envelope import WIRE_VERSION, Stranger
+from farm.messages.envelope import WIRE_VERSION, UnknownVersion
 from farm.messages.trainer_lines import FailureKind
 from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import writing
@@ -440,7 +440,7 @@ def test_agents_are_examined_one_by_one(
     doctor: Doctor, running: dict[str, HealthReporter], engine: sa.Engine
 ) -> None:
     now = dt.datetime.now(dt.UTC)
-    running[COLLECTOR].met(Stranger("old-one", FORMER_WIRE_VERSION))
+    running[COLLECTOR].note_unknown_version(UnknownVersion("old-one", FORMER_WIRE_VERSION))
     running[COLLECTOR]._show()
     stuck = factories.agent_facts(trouble="tc: not permitted")
     with writing(engine) as session:

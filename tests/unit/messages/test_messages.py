@@ -22,7 +22,7 @@ from farm.messages.commands import (
     StartRank,
     StopAttempt,
 )
-from farm.messages.envelope import WIRE_VERSION, Stranger, seal, stranger_in, unseal
+from farm.messages.envelope import WIRE_VERSION, UnknownVersion, seal, unknown_version_in, unseal
 from farm.messages.reports import (
     LONGEST_LOG_CHARACTERS,
     LONGEST_LOG_PART_CHARACTERS,
@@ -207,14 +207,14 @@ def test_a_message_of_another_version_is_refused() -> None:
 
 def test_the_sender_of_another_version_is_known_by_its_name_and_nothing_else() -> None:
     envelope = {"version": 2, "message": {"agent_id": "a1", "what": "nobody knows"}}
-    assert stranger_in(envelope) == Stranger("a1", 2)
-    assert stranger_in({**envelope, "version": WIRE_VERSION}) is None
+    assert unknown_version_in(envelope) == UnknownVersion("a1", 2)
+    assert unknown_version_in({**envelope, "version": WIRE_VERSION}) is None
     for broken in (None, 3, {}, {"version": 2}, {"version": 2, "message": []}):
-        assert stranger_in(broken) is None
+        assert unknown_version_in(broken) is None
     for name in (None, 7, "", "no name", "x" * 65):
-        assert stranger_in({"version": 2, "message": {"agent_id": name}}) is None
+        assert unknown_version_in({"version": 2, "message": {"agent_id": name}}) is None
     for version in (None, "2", True, 2.0):
-        assert stranger_in({**envelope, "version": version}) is None
+        assert unknown_version_in({**envelope, "version": version}) is None
 
 
 @pytest.mark.parametrize("envelope", [None, [], "text", {}, {"version": WIRE_VERSION}])

@@ -11,7 +11,7 @@ from farm.errors import InvalidSpec
 from farm.messages import signing
 from farm.messages.agent_keys import AgentKey, derive_key
 from farm.messages.commands import StopAttempt
-from farm.messages.envelope import WIRE_VERSION, Stranger, seal, stranger_in
+from farm.messages.envelope import WIRE_VERSION, UnknownVersion, seal, unknown_version_in
 from farm.messages.signing import MessageDirection, claimed_agent, is_signed, sign, verified
 
 KEY, NEXT = (derive_key(bytes(32), "a", number) for number in (1, 2))
@@ -108,7 +108,7 @@ def test_the_sender_of_a_signed_message_is_known_before_it_is_trusted() -> None:
     assert claimed_agent(envelope) == "a"
     assert is_signed(envelope)
     assert not is_signed(SEALED)
-    assert stranger_in({**envelope, "version": 99}) == Stranger("a", 99)
+    assert unknown_version_in({**envelope, "version": 99}) == UnknownVersion("a", 99)
     assert claimed_agent({"version": 6, "message": {"agent_id": "b"}}) == "b"
     nobodies: list[object] = [
         None,
