@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from farm.broker.url import stays_here
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
-from farm.embedded.processes import LoggedProcess, Nursery, Program
+from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program
 from farm.embedded.redis import LOOPBACK, is_free, start_redis
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import AgentSite, local_site, share_cores
@@ -90,7 +90,7 @@ class EmbeddedFarm:
         self._broker_host = broker_host
         self._signals = signals
         self._report = report
-        self._nursery = Nursery(report)
+        self._supervisor = ProcessSupervisor(report)
         self._stack = ExitStack()
 
     @property
@@ -122,12 +122,12 @@ class EmbeddedFarm:
         Raises:
             FarmError: something ends again and again.
         """
-        self._nursery.tend()
+        self._supervisor.check()
 
     def log_tails(self) -> str:
         """Return the end of every process's log, for a report of what went wrong."""
         return "\n".join(
-            f"--- {child.log_path}\n{child.log_tail()}" for child in self._nursery.children
+            f"--- {child.log_path}\n{child.log_tail()}" for child in self._supervisor.children
         )
 
     def _start(self, stack: ExitStack) -> None:
@@ -165,12 +165,12 @@ class EmbeddedFarm:
             self._signals.pause(0)
             child = LoggedProcess(program, log_dir=self.settings.home / "logs")
             child.start()
-            self._nursery.adopt(child)
+            self._supervisor.add(child)
 
     def _stop(self) -> None:
         begun = self._signals.count
         # Whoever asks a second time does not want to wait.
-        self._nursery.stop(hurry=lambda: self._signals.count > max(1, begun))
+        self._supervisor.stop(hurry=lambda: self._signals.count > max(1, begun))
 
     def _upgrade_store(self) -> None:
         from farm.store.engine import make_engine
@@ -195,7 +195,7 @@ class EmbeddedFarm:
             environ=self._environ(),
             pause=self._signals.pause,
         )
-        self._nursery.adopt(redis.child)
+        self._supervisor.add(redis.child)
         self._redis_port = redis.port
         self.settings = with_signing_key(dataclasses.replace(self.settings, broker_url=redis.url))
         if not stays_here(redis.url):  # a lab's network, which is this machine's own

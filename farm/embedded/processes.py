@@ -146,11 +146,11 @@ class _Restarts:
 
 
 @dataclass(slots=True)
-class Nursery:
-    """Children that shall stay alive: what ends by itself is reported and started again.
+class ProcessSupervisor:
+    """Restarts and reports each child process that ends by itself.
 
-    At most `max_restarts` times each, after 1, 2, 4 ... seconds; who has lived for a while since
-    starts from the beginning.
+    At most `max_restarts` times each, after 1, 2, 4 ... seconds. The count of a child starts over
+    once it has run for `forgiven_after_s`.
     """
 
     report: Callable[[str], None]
@@ -159,13 +159,13 @@ class Nursery:
     children: list[LoggedProcess] = field(default_factory=list)
     _restarts: dict[str, _Restarts] = field(default_factory=dict)
 
-    def adopt(self, child: LoggedProcess) -> None:
-        """Take a started child into care."""
+    def add(self, child: LoggedProcess) -> None:
+        """Supervise a started child."""
         self.children.append(child)
         self._restarts[child.program.name] = _Restarts(begun_s=time.monotonic())
 
-    def tend(self) -> None:
-        """Look after everybody once; call it about twice a second.
+    def check(self) -> None:
+        """Check every child once; call it about twice a second.
 
         Raises:
             FarmError: a child ended more often than it may be restarted.
@@ -177,9 +177,9 @@ class Nursery:
                     restarts.begun_s, restarts.due_s = time.monotonic(), None
                     child.start()
             elif not child.is_alive:
-                self._mourn(child, restarts)
+                self._handle_end(child, restarts)
 
-    def _mourn(self, child: LoggedProcess, restarts: _Restarts) -> None:
+    def _handle_end(self, child: LoggedProcess, restarts: _Restarts) -> None:
         name, status = child.program.name, child.reap()
         end = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
         tail = child.log_tail()

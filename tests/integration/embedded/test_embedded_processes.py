@@ -14,7 +14,7 @@ import pytest
 
 from farm.embedded.farm import MARK, end_marked, find_marked
 from farm.embedded.home import is_held, locked
-from farm.embedded.processes import LoggedProcess, Nursery, Program, stop_all
+from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program, stop_all
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 
@@ -37,13 +37,13 @@ _PARENT = """
 import os, signal, sys
 from pathlib import Path
 from farm.embedded.farm import MARK, end_marked
-from farm.embedded.processes import LoggedProcess, Nursery, Program
+from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program
 from farm.embedded.signals import Stopped, StopSignals
 
 # Under nohup it is ignored, and who ignores it goes on doing so.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 home, child = Path(sys.argv[1]), sys.argv[2]
-nursery = Nursery(print)
+supervisor = ProcessSupervisor(print)
 with StopSignals() as signals:
     try:
         for name in ("one", "two"):
@@ -54,12 +54,12 @@ with StopSignals() as signals:
             )
             started = LoggedProcess(program, log_dir=home)
             started.start()
-            nursery.adopt(started)
+            supervisor.add(started)
         while True:
-            nursery.tend()
+            supervisor.check()
             signals.pause(0.05)
     except Stopped:
-        nursery.stop(hurry=lambda: signals.count > 1)
+        supervisor.stop(hurry=lambda: signals.count > 1)
         end_marked(str(home), grace_s=0)
 """
 
@@ -197,41 +197,41 @@ def test_a_child_that_dies_is_reported_with_its_log_and_started_again(
     tmp_path: Path, mark: str
 ) -> None:
     said: list[str] = []
-    nursery = Nursery(said.append)
+    supervisor = ProcessSupervisor(said.append)
     child = LoggedProcess(
         _program(tmp_path, "print('I fall'); raise SystemExit(3)"), log_dir=tmp_path
     )
     child.start()
-    nursery.adopt(child)
+    supervisor.add(child)
 
     def tend() -> bool:
-        nursery.tend()
+        supervisor.check()
         return len(said) == 2
 
     _until(tend, "two reports")
     assert said[0].startswith("program-0 ended with status 3; starting it again in 1 s")
     assert "I fall" in said[0]
-    nursery.stop()
+    supervisor.stop()
 
 
 def test_a_child_that_keeps_dying_is_given_up(tmp_path: Path, mark: str) -> None:
-    nursery = Nursery(lambda line: None, max_restarts=0)
+    supervisor = ProcessSupervisor(lambda line: None, max_restarts=0)
     child = LoggedProcess(_program(tmp_path, "raise SystemExit(3)"), log_dir=tmp_path)
     child.start()
-    nursery.adopt(child)
+    supervisor.add(child)
     _until(lambda: not child.is_alive, "its end")
     with pytest.raises(FarmError, match="ended with status 3, after 0 restarts"):
-        nursery.tend()
+        supervisor.check()
 
 
 def test_a_child_with_a_wrong_setting_is_not_started_again(tmp_path: Path, mark: str) -> None:
-    nursery = Nursery(lambda line: None)
+    supervisor = ProcessSupervisor(lambda line: None)
     child = LoggedProcess(_program(tmp_path, "raise SystemExit(2)"), log_dir=tmp_path)
     child.start()
-    nursery.adopt(child)
+    supervisor.add(child)
     _until(lambda: not child.is_alive, "its end")
     with pytest.raises(FarmError, match="status 2, after 0 restarts"):
-        nursery.tend()
+        supervisor.check()
 
 
 def test_one_home_has_one_farm(tmp_path: Path) -> None:
