@@ -28,7 +28,7 @@ from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
 from farm.recommend.contracts import Objective
 from farm.recommend.service import recommend
 from farm.scheduler.outgoing import Rules
-from farm.scheduler.placing import Recollection
+from farm.scheduler.placing import PlacingCache
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.gangs.moves import Ending, end_attempts
@@ -94,7 +94,7 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
         _fill_farm(engine)
         now = dt.datetime.now(dt.UTC)
         rules, rng = Rules(lease=_LEASE, reserve_after_s=60.0), random.Random(1)
-        known = Recollection(queue=WaitingQueue(epoch=now))
+        known = PlacingCache(queue=WaitingQueue(epoch=now))
 
         def end_some() -> None:
             with writing(engine) as session:
@@ -112,7 +112,7 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
                 session.execute(at_work.values(state=AttemptState.RUNNING))
 
         def run() -> None:
-            run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules, recollection=known)
+            run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules, cache=known)
 
         yield Turn(prepare=end_some, run=run)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 _PROC = Path("/proc")
-_LOOK_AGAIN_S = 0.0002
+_SNAPSHOT_LIFETIME_S = 0.0002
 # After that long, who still shows no environment is a stranger, such as one stuck in its end.
 _DECIDED_WITHIN_S = 2.0
 # A process that ends while /proc is read may have started one that was not listed yet.
@@ -133,7 +133,7 @@ class MarkedProcesses:
         now = time.monotonic()
         # Most undecided ones are decided within a millisecond, and some within a second.
         ages_s = [now - held.since_s for held in self._held.values() if held.is_undecided]
-        deadline = now + min([timeout_s, *(max(age_s, _LOOK_AGAIN_S) for age_s in ages_s)])
+        deadline = now + min([timeout_s, *(max(age_s, _SNAPSHOT_LIFETIME_S) for age_s in ages_s)])
         while self.may_be_left and (left_s := deadline - time.monotonic()) > 0:
             self._let_go_of_ended(within_s=left_s)
 

@@ -35,7 +35,7 @@ from farm.scheduler.clock import SteppedClock
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
-from farm.scheduler.placing import Recollection, place_jobs
+from farm.scheduler.placing import PlacingCache, place_jobs
 from farm.settings.server import Settings
 from farm.store.engine import make_engine, writing
 from farm.store.gangs.clock_steps import follow_clock
@@ -102,7 +102,7 @@ def run(settings: Settings) -> None:
     signer = None if farm_key is None else Keyring(key_engine, farm_key).signed
     post = Post(Sender(settings.broker_url), signer)
     lengths = JobLengths(engine, home=settings.home)
-    kept = Recollection(
+    kept = PlacingCache(
         queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
     )
 
@@ -222,7 +222,7 @@ def lead_once(engine: Engine, post: Post, *, now: dt.datetime, rules: Rules) -> 
 
 
 def place_once(
-    engine: Engine, post: Post, *, now: dt.datetime, rules: Rules, known: Recollection
+    engine: Engine, post: Post, *, now: dt.datetime, rules: Rules, known: PlacingCache
 ) -> None:
     """Give gangs to jobs that wait, and have them start."""
     if not post.is_away:

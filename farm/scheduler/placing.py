@@ -28,15 +28,15 @@ from farm.store.queue.waiting_queue import WaitingQueue
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AGAIN_S = 1.0
+_SNAPSHOT_LIFETIME_S = 1.0
 
 
 @dataclass(slots=True)
-class LastLook:
-    """What was there when nothing could be placed: while it is the same, nothing can be.
+class PlacingSnapshot:
+    """Idle agents and queue version when nothing could be placed: unchanged, nothing can be.
 
-    Most turns follow from gangs on their way, which change neither the queue nor who is idle.
-    Only time does: so it is believed for `_LOOK_AGAIN_S`.
+    Most turns follow from gangs on their way, which change neither the queue nor the idle agents.
+    Time alone can change a decision, so a snapshot is valid for `_SNAPSHOT_LIFETIME_S`.
     """
 
     idle: frozenset[str] = frozenset()
@@ -51,12 +51,12 @@ class LastLook:
         """Tell whether there is no reason to decide again."""
         if self.at is None or (self.idle, self.queue_version) != (idle, queue_version):
             return False
-        return abs((now - self.at).total_seconds()) < _LOOK_AGAIN_S
+        return abs((now - self.at).total_seconds()) < _SNAPSHOT_LIFETIME_S
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
-    """What one scheduler keeps from turn to turn; without it the order is less good, and slow.
+class PlacingCache:
+    """What a scheduler caches between turns; without it placing is slower and its order worse.
 
     `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
     agents; `queue`: the jobs that wait. All but the first are written by placing.
@@ -65,16 +65,16 @@ class Recollection:
     expected_s: Mapping[str, float] = field(default_factory=dict)
     last_starts: dict[int, dt.datetime] = field(default_factory=dict)
     queue: WaitingQueue | None = None
-    last_look: LastLook = field(default_factory=LastLook)
+    last_snapshot: PlacingSnapshot = field(default_factory=PlacingSnapshot)
     pace: StartPace = field(default_factory=StartPace)
 
 
 def place_jobs(
-    engine: Engine, *, now: dt.datetime, rules: Rules, known: Recollection
+    engine: Engine, *, now: dt.datetime, rules: Rules, known: PlacingCache
 ) -> list[Outgoing]:
     """Lease gangs to jobs that wait, as fast as their pace allows; return what starts them.
 
-    Of more placements than that the first are made, and the next round decides anew.
+    If more could start, only the first are placed, and the next round decides again.
     """
     now_s = now.timestamp()
     if not known.pace.may_start(now_s=now_s):
@@ -87,7 +87,7 @@ def place_jobs(
         idle = frozenset(agent.agent_id for agent in agents if agent.is_idle)
         jobs, waited_more_s = _queue(session, agents, now=now, policy=rules.policy, known=known)
         version = None if known.queue is None else known.queue.version
-        if version is not None and known.last_look.is_same(idle, version, now=now):
+        if version is not None and known.last_snapshot.is_same(idle, version, now=now):
             return []
         gangs = gangs_at_work(session, now=now, expected_s=known.expected_s) if jobs else []
     since_start_s = _since_start_s(known, {job.sweep_id for job in jobs}, now=now)
@@ -100,7 +100,7 @@ def place_jobs(
         waited_more_s=waited_more_s,
     )
     if not placements:
-        known.last_look.note(idle, version, now=now)
+        known.last_snapshot.note(idle, version, now=now)
     chosen = _at_their_pace(placements, known.pace, now_s=now_s)
     sweep_ids = {job.job_id: job.sweep_id for job in jobs} if chosen else {}
     try:
@@ -142,7 +142,7 @@ def _lease(
     *,
     now: dt.datetime,
     rules: Rules,
-    known: Recollection,
+    known: PlacingCache,
 ) -> list[Outgoing]:
     if not placements:
         return []
@@ -186,7 +186,7 @@ def _queue(
     *,
     now: dt.datetime,
     policy: RetryPolicy,
-    known: Recollection,
+    known: PlacingCache,
 ) -> tuple[list[WaitingJob], float]:
     """Return the jobs that may be placed, and for how much longer they have waited than they say.
 
@@ -201,7 +201,7 @@ def _queue(
 
 
 def _since_start_s(
-    known: Recollection, sweep_ids: Collection[int], *, now: dt.datetime
+    known: PlacingCache, sweep_ids: Collection[int], *, now: dt.datetime
 ) -> dict[int, float]:
     """Return for how long sweeps that wait have been given nothing; forget those that do not."""
     for sweep_id in known.last_starts.keys() - sweep_ids:

@@ -10,7 +10,7 @@ from farm.broker.sending import Sender
 from farm.embedded.redis import free_port
 from farm.gang.lifecycle import JobState
 from farm.scheduler.main import Post, lead_once, place_once
-from farm.scheduler.placing import Recollection
+from farm.scheduler.placing import PlacingCache
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
@@ -21,7 +21,7 @@ from tests.two_agents import RULES
 def turn_once(engine: sa.Engine, post: Post, *, after_s: float) -> None:
     now = NOW + seconds(after_s)
     lead_once(engine, post, now=now, rules=RULES)
-    place_once(engine, post, now=now, rules=RULES, known=Recollection())
+    place_once(engine, post, now=now, rules=RULES, known=PlacingCache())
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
