@@ -22,8 +22,8 @@ DEFAULT_POLICY = RetryPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aftermath:
-    """The job's next state; `wait_s` is set when it is to be tried again after a pause."""
+class AttemptOutcome:
+    """The job's next state after an attempt; `wait_s`: the pause before it is tried again."""
 
     state: JobState
     wait_s: float | None = None
@@ -31,19 +31,19 @@ class Aftermath:
 
 def after_attempt(
     ended: AttemptState, *, attempt_count: int, policy: RetryPolicy, cancel_requested: bool = False
-) -> Aftermath:
+) -> AttemptOutcome:
     """Decide from how an attempt ended, its own count included in `attempt_count`.
 
     A failed configuration is a result and would fail again, so it is never retried; a machine
     that failed says nothing of the configuration, so the job goes to other machines or waits.
     """
     if ended is AttemptState.SUCCEEDED:
-        return Aftermath(state=JobState.SUCCEEDED)
+        return AttemptOutcome(state=JobState.SUCCEEDED)
     if cancel_requested or ended is AttemptState.CANCELLED:
-        return Aftermath(state=JobState.CANCELLED)
+        return AttemptOutcome(state=JobState.CANCELLED)
     if ended is AttemptState.FAILED or attempt_count >= policy.max_attempts:
-        return Aftermath(state=JobState.FAILED)
-    return Aftermath(state=JobState.WAITING, wait_s=pause_s(attempt_count, policy=policy))
+        return AttemptOutcome(state=JobState.FAILED)
+    return AttemptOutcome(state=JobState.WAITING, wait_s=pause_s(attempt_count, policy=policy))
 
 
 def pause_s(attempt_count: int, *, policy: RetryPolicy) -> float:
