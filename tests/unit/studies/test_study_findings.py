@@ -86,15 +86,13 @@ def test_what_disturbed_runs_alone_show_is_left_out_and_the_rest_says_how_many_t
     busy = ("foreign_load",)
     runs = [*pair(1, 1.0), *pair(1, 2.0, flags=busy), *pair(2, 0.5, flags=busy)]
     head, empty, *said = findings(runs, claims).splitlines()
-    assert head == (
-        "**4 of 6 runs were disturbed**: `foreign_load` 4. A finding is given only where the "
-        "undisturbed runs alone show it. So 2 of 3 findings are left out."
-    )
+    for counted in ("4 of 6 runs", "`foreign_load` 4", "2 of 3 findings"):
+        assert counted in head
     assert empty == ""
-    assert said == [
-        "- With 1 machines a step takes 1.5 s. *(2 of the 4 runs behind it were disturbed; the "
-        "undisturbed ones alone: With 1 machines a step takes 1 s.)*"
-    ]
+    [kept] = said
+    assert kept.startswith("- With 1 machines a step takes 1.5 s.")
+    assert "2 of the 4 runs" in kept
+    assert "With 1 machines a step takes 1 s." in kept
 
 
 def test_a_verdict_that_turns_without_the_disturbed_runs_is_left_out() -> None:
@@ -105,4 +103,4 @@ def test_a_verdict_that_turns_without_the_disturbed_runs_is_left_out() -> None:
 
 def test_where_all_runs_are_disturbed_nothing_is_claimed() -> None:
     text = findings(pair(1, 1.0, flags=("steal",)), claims)
-    assert text.endswith("So 1 of 1 finding is left out.")
+    assert "1 of 1 finding" in text
