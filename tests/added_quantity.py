@@ -75,6 +75,9 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     job = client.get("/jobs/1").text
     yield "job's page", f"<dt>{title.lower()}</dt><dd>{shown}</dd>" in job
     answer: Any = client.get("/api/v1/measurements").json
+    sweep: Any = client.get("/api/v1/sweeps/1").json
+    of_each = [cell["quantities"][name] for cell in sweep["cells"]]
+    yield "GET /api/v1/sweeps/{id}", of_each == [4.0, 4.0]
     yield "API", [one["details"]["quantities"][name] for one in answer["items"]] == [4.0, 4.0]
     yield "documents", any(name in line for line in document_tables.measurement_columns())
 

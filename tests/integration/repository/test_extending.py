@@ -207,7 +207,7 @@ def test_one_declaration_of_a_quantity_puts_it_everywhere(tree: CopiedTree) -> N
     assert tree.run("tests.added_quantity", "machine_runnable_count") == {
         *("measurement", "export", "import", "command's table", "command's JSON", "heat map"),
         *("charts", "page's table of cells", "page's table of jobs", "choice of a metric"),
-        *("job's page", "API", "documents"),
+        *("job's page", "API", "GET /api/v1/sweeps/{id}", "documents"),
     }
     assert tree.added() == {**before, list_file: len(declaration.splitlines())}
 
