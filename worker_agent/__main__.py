@@ -58,7 +58,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         privilege.hide()
         if config.open_ports_reason is not None:
             logger.warning(
-                "ports of this agent's ranks are open to whoever reaches this machine: %s",
+                "ports of this agent's ranks are open to any host that reaches this machine: %s",
                 config.open_ports_reason,
             )
         with _only_agent(config.settings.state_dir):

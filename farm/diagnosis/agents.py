@@ -203,7 +203,7 @@ def judge_capabilities(agents: Sequence[AgentCondition]) -> list[Finding]:
     """Say what the farm can serve, and what nobody in it can."""
     live = [a for a in agents if a.is_live]
     if not live:
-        return [well("nobody is alive to be asked")]
+        return [well("no agent is alive")]
     able = Counter(c for a in live for c in a.capabilities)
     shaping = f"{able[EXACT_EMULATION]} of {len(live)} can shape networks"
     if able[TCP_PROXY] and not able[EXACT_EMULATION]:
@@ -370,11 +370,11 @@ def judge_ports(agents: Sequence[AgentCondition]) -> list[Finding]:
     """Name the live agents that leave their ranks' ports open to everybody."""
     live = [a for a in agents if a.is_live]
     if not live:
-        return [well("nobody is alive who would have a port open")]
+        return [well("no agent is alive, so no port of a gang is open")]
     if leaving := [a.agent_id for a in live if CLOSES_PORTS not in a.capabilities]:
         return [
             doubt(
-                f"open to whoever reaches the machine are the trainers' ports of {named(leaving)}",
+                f"the trainers' ports of {named(leaving)} are open to any host that reaches them",
                 "run these agents with CAP_NET_ADMIN and nft, or have a firewall open "
                 "AGENT_PORT_RANGE to the other agents alone (docs/security.md)",
             )

@@ -123,7 +123,7 @@ def _access(state: BrokerState) -> list[Finding]:
         return []
     return [
         wrong(
-            "whoever reaches it can read and send everything: it asks for no password",
+            "it requires no password: any host that reaches it can read and send everything",
             "set `requirepass`, and the password in FARM_BROKER_URL of server and agents",
         )
     ]

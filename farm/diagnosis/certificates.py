@@ -24,21 +24,24 @@ class CertificateState:
 def judge_certificates(
     certificates: Sequence[CertificateState], *, now: dt.datetime
 ) -> list[Finding]:
-    """Name each that has ended, or soon will; without any there is nothing to say."""
+    """Name each that has expired, or soon will."""
     if not certificates:
         return [well("no TLS of the farm's own: nothing here needs a certificate")]
     found = [_ending(one, now=now) for one in certificates if one.ends_at - now < SOON]
     first = min(certificates, key=lambda one: one.ends_at)
-    return found or [well(f"the first that ends is {first.whose}, on {first.ends_at:%Y-%m-%d}")]
+    return found or [well(f"the first to expire is {first.whose}, on {first.ends_at:%Y-%m-%d}")]
 
 
 def _ending(one: CertificateState, *, now: dt.datetime) -> Finding:
     remedy = (
         "replace it on the server, and then at every agent (docs/security.md)"
         if one.is_authority
-        else "have it certified anew; of what `deploy/install.sh server` made, a run of it does"
+        else "renew it; run `deploy/install.sh server` again if that made it"
     )
     day = f"{one.ends_at:%Y-%m-%d}"
     if one.ends_at <= now:
-        return wrong(f"{one.whose} certificate ended on {day}: whoever checks it refuses", remedy)
-    return doubt(f"{one.whose} certificate ends on {day}", remedy)
+        return wrong(
+            f"{one.whose} certificate expired on {day}: peers that verify it refuse to connect",
+            remedy,
+        )
+    return doubt(f"{one.whose} certificate expires on {day}", remedy)

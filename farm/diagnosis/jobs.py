@@ -34,7 +34,7 @@ def judge_queue(
         example = f"job {first}" if count == 1 else f"{count} jobs, such as {first}"
         found.append(
             doubt(
-                f"nobody can serve {example}: {reason}",
+                f"no agent can serve {example}: {reason}",
                 "start agents that can, or `farm cancel` the sweep",
             )
         )

@@ -265,7 +265,7 @@ def _unknown(
     if least is not None and (option.accuracy or 0.0) < least:
         return UNKNOWN_ACCURACY, (
             f"reaches an accuracy of {option.accuracy:.4g} in "
-            f"{counted(option.accuracy_epochs or 1, 'epoch')}, and in more nobody knows"
+            f"{counted(option.accuracy_epochs or 1, 'epoch')}, and was not measured after more"
         )
     if _score(option, objective, by_step=by_step) is None:
         return _COST, None

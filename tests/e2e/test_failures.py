@@ -97,8 +97,8 @@ def test_a_killed_rank_is_named_and_its_peers_complaint_does_not_hide_it(
     assert attempt.state is AttemptState.LOST
     assert attempt.failure_kind == FailureKind.KILLED.value
     assert attempt.reason == (
-        f"rank 1 on {second}: trainer was ended by SIGKILL, which somebody or something on the"
-        " machine has sent"
+        f"rank 1 on {second}: trainer was ended by SIGKILL, sent by a user or a process of"
+        " its machine"
     )
     cancel(real_farm, sweep_id)
 

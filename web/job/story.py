@@ -17,7 +17,7 @@ _MEANINGS = {
     "job: waiting": "back in the queue",
     "job: leased": "a gang was leased",
     "job: running": "every rank has done its first step",
-    "job: cancel requested": "somebody asked to cancel it",
+    "job: cancel requested": "its cancellation was requested",
     "job: succeeded": "the job is measured",
     "job: failed": "the job failed",
     "job: cancelled": "the job was cancelled",

@@ -82,7 +82,7 @@ def _explain_kill(memory: MemoryEvidence) -> Failure:
         return _out_of_memory(memory, source="the kernel's log")
     if memory.group_kill_count and memory.is_named is None:
         return _out_of_memory(memory, source="the counter of its control group")
-    message = "trainer was ended by SIGKILL, which somebody or something on the machine has sent"
+    message = "trainer was ended by SIGKILL, sent by a user or a process of its machine"
     if memory.is_named is False:
         message += "; the kernel killed for want of memory meanwhile, but other processes"
     elif memory.machine_kill_count:

@@ -213,7 +213,7 @@ def test_a_job_that_waits_says_why(farm: FarmCommand, many: int) -> None:
 def test_the_doctor_counts_all_that_nobody_can_serve(farm: FarmCommand) -> None:
     assert "waits for agents" in farm.text("status")
     findings = farm.run("doctor", "--json").stdout
-    assert "nobody can serve 9 jobs, such as 2: needs 4 agents; the farm has 1" in findings
+    assert "no agent can serve 9 jobs, such as 2: needs 4 agents; the farm has 1" in findings
 
 
 def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.Engine) -> None:

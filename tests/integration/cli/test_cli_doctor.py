@@ -563,7 +563,7 @@ def test_who_proves_nothing_is_refused_or_that_is_wrong(
     rest = broker.url.partition("//")[2]
     monkeypatch.setenv("FARM_BROKER_URL", f"redis:{place.format(rest)}")
     words = doctor.words("broker")
-    assert ("it asks for no password" in words) is (default == "on nopass +@all")
+    assert ("it requires no password" in words) is (default == "on nopass +@all")
     assert "hush" not in words
 
 
@@ -593,7 +593,7 @@ def test_a_certificate_is_as_good_as_a_password(
     monkeypatch.setenv("FARM_BROKER_URL", f"rediss://127.0.0.1:{port}/0?{query}")
     words = doctor.words("broker")
     assert f"at rediss://127.0.0.1:{port}/0 answers" in words
-    assert ("it asks for no password" in words) is not asks_certificate
+    assert ("it requires no password" in words) is not asks_certificate
 
 
 @pytest.mark.parametrize("options", [["--limit-s", "0"], ["now"], ["--loud"]])

@@ -1,4 +1,4 @@
-"""Jobs that nobody can serve, and sweeps of any length, leave idle agents to those behind them."""
+"""Jobs that no agent can serve, and long sweeps, leave idle agents to the jobs behind them."""
 
 from __future__ import annotations
 

@@ -421,8 +421,8 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
     assert set(reasons) == {2, 3, 4}  # the first waits for its turn
     found = judge_queue(waiting_count=4, hopeless=reasons)
     assert [finding.level for finding in found] == [Level.DOUBT, Level.DOUBT]
-    assert found[0].what == "nobody can serve 2 jobs, such as 2: needs 3 agents; the farm has 1"
-    assert found[1].what == "nobody can serve job 4: no agent has capability 'gpu'"
+    assert found[0].what == "no agent can serve 2 jobs, such as 2: needs 3 agents; the farm has 1"
+    assert found[1].what == "no agent can serve job 4: no agent has capability 'gpu'"
 
 
 def test_agents_without_tensorflow_are_named() -> None:

@@ -112,6 +112,6 @@ def test_what_the_settings_name_is_looked_at_and_a_farm_without_tls_is_well(
     )
     away, ended = look_at_certificates(settings)
     assert (away.level, ended.level) == (Level.UNKNOWN, Level.WRONG)
-    assert "the dashboard's certificate ended" in ended.what
+    assert "the dashboard's certificate expired" in ended.what
     file.unlink()
     assert Level.WRONG in [f.level for f in look_at_certificates(settings)]
