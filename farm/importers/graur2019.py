@@ -27,7 +27,6 @@ _CONFIGURATION = (
     *("nodes", "batch_size_per_worker", "pass"),
 )
 _ETHERNET, _INFINIBAND = "ethernet_1g", "infiniband_fdr"
-_SERVERS = ("ps_collocated", "ps_noncollocated")
 _RING_AND_SERVER = ("distributed_allreduce_ringx1", "distributed_allreduce_pscpu")
 
 # Possible, but hard to believe: where, by some of the columns, and why.

@@ -61,7 +61,6 @@ class StepStatistics:
     p25_s: float
     p75_s: float
     spread_s: float
-    total_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,6 @@ def step_statistics(times_s: Iterable[float]) -> StepStatistics | None:
         p25_s=p25_s,
         p75_s=p75_s,
         spread_s=p75_s - p25_s,
-        total_s=sum(ordered),
     )
 
 

@@ -68,16 +68,15 @@ class Loaded:
     """What is known on one kind of hardware.
 
     Repetitions of a configuration are observations of their own. `facts` has one entry for each of
-    them, for disturbed ones that are left out of `observations`, and for what is `untimed`: the ids
-    of measurements with status ok and no step time, nor steps per epoch to get one from the time of
-    an epoch. `comparison` of the agents: what those measured that are far off is left out of all.
+    them, for disturbed ones that are left out of `observations`, and for those without a step time,
+    or steps per epoch to get one from the time of an epoch. `comparison` of the agents: what those
+    measured that are far off is left out of all.
     """
 
     fingerprint: str | None
     observations: tuple[Observation, ...]
     failures: tuple[FailedConfiguration, ...]
     facts: Mapping[Configuration, tuple[Facts, ...]]
-    untimed: tuple[int, ...]
     comparison: AgentComparison
 
     def steps_per_epoch(self, configuration: Configuration) -> int | None:
@@ -136,7 +135,7 @@ def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
 
 def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
     observations: list[tuple[Observation, Disturbance]] = []
-    failures, untimed = [], []
+    failures = []
     facts: dict[Configuration, list[Facts]] = {}
     comparison = compare(
         _timed(row) for row in rows if row.agents and row.status not in MACHINE_STATUSES
@@ -157,9 +156,7 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
             continue
         facts.setdefault(configuration, []).append(_facts(row))
         step_time_s = _step_time_s(row)
-        if step_time_s is None:
-            untimed.append(row.id)
-        else:
+        if step_time_s is not None:
             disturbance = disturbance_of(row.flags)
             observation = Observation(
                 measurement_id=row.id,
@@ -176,7 +173,6 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
         observations=tuple(observation for observation, _ in kept),
         failures=tuple(failures),
         facts={configuration: tuple(known) for configuration, known in facts.items()},
-        untimed=tuple(untimed),
         comparison=comparison,
     )
 

@@ -40,7 +40,6 @@ class RankCard:
     disturbed_by: str | None
     has_ended: bool
     failure_kind: str | None
-    failure_message: str | None
     log_tail: str
     profile: StepProfile | None
 
@@ -68,7 +67,6 @@ def card(row: RankRow) -> RankCard:
         disturbed_by=row.disturbed_by,
         has_ended=row.ended is not None,
         failure_kind=failure.get("kind"),
-        failure_message=failure.get("message"),
         log_tail=ended.get("log_tail", ""),
         profile=from_stored(StepProfile, profile) if profile else None,
     )

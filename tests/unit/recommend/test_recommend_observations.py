@@ -115,10 +115,9 @@ def test_a_failed_machine_says_nothing_of_the_configuration(session: Session) ->
 
 def test_a_step_time_is_taken_from_the_epoch_where_its_steps_are_known(session: Session) -> None:
     gang(session, "1", step_time_s=None, time_per_epoch_s=35.0, steps_per_epoch=70)
-    untimed = gang(session, "2", step_time_s=None, time_per_epoch_s=35.0)
+    gang(session, "2", step_time_s=None, time_per_epoch_s=35.0)
     loaded = only(session)
     assert [o.step_time_s for o in loaded.observations] == [0.5]
-    assert loaded.untimed == (untimed,)
     assert loaded.time_per_epoch_s(loaded.observations[0].configuration) == 35.0
 
 
@@ -152,7 +151,7 @@ def test_origins_workloads_and_passes_are_told_apart(session: Session) -> None:
 
 def test_of_anwar_all_but_the_failed_cell_is_observed(session: Session) -> None:
     loaded = published(session, "anwar2021")
-    assert (len(loaded.observations), len(loaded.failures), loaded.untimed) == (113, 1, ())
+    assert (len(loaded.observations), len(loaded.failures)) == (113, 1)
     assert all(0 < o.step_time_s < 12 for o in loaded.observations)
     cell = Configuration(
         model="small_cnn",
@@ -172,6 +171,6 @@ def test_of_anwar_all_but_the_failed_cell_is_observed(session: Session) -> None:
 
 def test_of_graur_every_measurement_is_observed_once(session: Session) -> None:
     loaded = published(session, "graur2019")
-    assert (len(loaded.observations), loaded.failures, loaded.untimed) == (265, (), ())
+    assert (len(loaded.observations), loaded.failures) == (265, ())
     networks = {o.configuration.network for o in loaded.observations}
     assert networks == {None, "ethernet_1g", "infiniband_fdr"}
