@@ -26,8 +26,8 @@ _UNMEASURED = -1  # names
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
-    """n configurations along one axis: on which line each lies, where on it, and how it counts.
+class AxisPoints:
+    """n configurations along one axis: the line of each, its place on it, and its weight.
 
     `keys`: (n, n_keys), equal on a line; `places`: (n,); `are_on`: which are on any line at all.
     """
@@ -55,14 +55,14 @@ class AxisLines:
 
     @classmethod
     def of(
-        cls, along: Along, errors: NDArray[np.float64], weights: NDArray[np.float64]
+        cls, points: AxisPoints, errors: NDArray[np.float64], weights: NDArray[np.float64]
     ) -> AxisLines:
         import numpy as np
 
-        on = np.flatnonzero(along.are_on)
-        lines = Numbering.of(along.keys[on])
-        levels = np.unique(along.places[on])
-        codes = _codes(lines.numbers(along.keys[on]), levels, along.places[on])
+        on = np.flatnonzero(points.are_on)
+        lines = Numbering.of(points.keys[on])
+        levels = np.unique(points.places[on])
+        codes = _codes(lines.numbers(points.keys[on]), levels, points.places[on])
         order = np.argsort(codes, kind="stable")
         # Of those that differ in their last bits alone, the last one.
         order = order[np.append(np.diff(codes[order]) > 0, np.ones(len(on[:1]), dtype=np.bool_))]
@@ -71,20 +71,20 @@ class AxisLines:
             lines,
             levels,
             codes[order],
-            along.places[rows],
+            points.places[rows],
             errors[rows],
-            along.share * weights[rows],
+            points.share * weights[rows],
         )
 
-    def at(self, along: Along) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def at(self, points: AxisPoints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the interpolated error at each place and its weight, 0 where there is no line."""
         import numpy as np
 
-        lines = np.where(along.are_on, self.lines.numbers(along.keys), -1)
+        lines = np.where(points.are_on, self.lines.numbers(points.keys), -1)
         are_known = lines >= 0
         if not np.any(are_known):
             return np.zeros(len(lines)), np.zeros(len(lines))
-        lines, places = np.maximum(lines, 0), along.places
+        lines, places = np.maximum(lines, 0), points.places
         first = self.codes.searchsorted(_first_code(lines, self.levels))
         last = self.codes.searchsorted(_first_code(lines + 1, self.levels)) - 1
         after = self.codes.searchsorted(_codes(lines, self.levels, places))
@@ -116,7 +116,7 @@ class Lines:
         for family in columns.families:
             self._number_of.setdefault(family.names, len(self._number_of))
         self._lines = [
-            AxisLines.of(along, log_errors, cells.weights) for along in self._axes(columns)
+            AxisLines.of(points, log_errors, cells.weights) for points in self._axes(columns)
         ]
 
     def log_errors(self, columns: FeatureColumns) -> NDArray[np.float64]:
@@ -124,13 +124,13 @@ class Lines:
         import numpy as np
 
         total, weights = np.zeros(len(columns)), np.zeros(len(columns))
-        for lines, along in zip(self._lines, self._axes(columns), strict=True):
-            errors, weight = lines.at(along)
+        for lines, points in zip(self._lines, self._axes(columns), strict=True):
+            errors, weight = lines.at(points)
             total += weight * errors
             weights += weight
         return total / np.where(weights > 0, weights, 1.0)
 
-    def _axes(self, columns: FeatureColumns) -> list[Along]:
+    def _axes(self, columns: FeatureColumns) -> list[AxisPoints]:
         import numpy as np
 
         numbers = [self._number_of.get(f.names, _UNMEASURED) for f in columns.families]
@@ -144,7 +144,7 @@ class Lines:
 
 def _size_axes(
     columns: FeatureColumns, names: NDArray[np.float64], conditions: NDArray[np.float64]
-) -> list[Along]:
+) -> list[AxisPoints]:
     """Return the axes of batch and of world size, the latter twice: at the same per-replica and at
     the same global batch size.
 
@@ -155,10 +155,10 @@ def _size_axes(
     n, servers = columns.world_sizes, columns.server_counts
     everywhere = np.ones(len(columns), dtype=np.bool_)
     keys = np.column_stack([names, n, servers, conditions])
-    found = [Along(keys, np.log(columns.batch_sizes), everywhere)]
+    found = [AxisPoints(keys, np.log(columns.batch_sizes), everywhere)]
     for batches in (columns.replica_batch_sizes, columns.batch_sizes):
         keys = np.column_stack([names, servers, batches, conditions])
-        found.append(Along(keys, n, columns.are_gangs, share=0.5))
+        found.append(AxisPoints(keys, n, columns.are_gangs, share=0.5))
     return found
 
 
@@ -167,7 +167,7 @@ def _condition_axes(
     names: NDArray[np.float64],
     conditions: NDArray[np.float64],
     varied: tuple[int, ...],
-) -> list[Along]:
+) -> list[AxisPoints]:
     """Return the axes of the conditions; `varied`: which of them are any."""
     import numpy as np
 
@@ -175,7 +175,7 @@ def _condition_axes(
     found = []
     for i in varied:
         keys = np.column_stack([names, *sizes, np.delete(conditions, i, axis=1)])
-        found.append(Along(keys, conditions[:, i], columns.are_gangs))
+        found.append(AxisPoints(keys, conditions[:, i], columns.are_gangs))
     return found
 
 
