@@ -124,17 +124,17 @@ class LedgerServer:
         job = attempt.job
         attempt.state, attempt.since = move(attempt.state, end.state), now
         attempt.failure_kind = end.failure.kind if end.failure else None
-        aftermath = after_attempt(
+        outcome = after_attempt(
             end.state,
             attempt_count=job.attempt_count,
             policy=RULES.policy,
             cancel_requested=job.cancel_requested,
         )
-        job.state, job.token = move(job.state, aftermath.state), None
-        if aftermath.wait_s is None:
+        job.state, job.token = move(job.state, outcome.state), None
+        if outcome.wait_s is None:
             job.is_finished = True
         else:
-            job.due_at = now + seconds(aftermath.wait_s)
+            job.due_at = now + seconds(outcome.wait_s)
         if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
             status = end.failure.kind.value if end.failure else "ok"
             self._ledger.measured[job.id] = (attempt.token, status)

@@ -137,13 +137,13 @@ def _ended(
         "failure_kind": ending.failure.kind.value if ending.failure else None,
         "reason": ending.failure.message if ending.failure else None,
     }
-    aftermath = after_attempt(
+    outcome = after_attempt(
         ending.state,
         attempt_count=job.attempt_count,
         policy=policy,
         cancel_requested=job.cancel_requested,
     )
-    is_over = aftermath.wait_s is None
+    is_over = outcome.wait_s is None
     ended = {
         "id": attempt.id,
         "state": move(attempt.state, ending.state),
@@ -153,10 +153,10 @@ def _ended(
     }
     left = {
         "id": job.id,
-        "state": move(job.state, aftermath.state),
+        "state": move(job.state, outcome.state),
         "attempt_id": None,
         "finished_at": at if is_over else job.finished_at,
-        "due_at": job.due_at if is_over else now + dt.timedelta(seconds=aftermath.wait_s or 0.0),
+        "due_at": job.due_at if is_over else now + dt.timedelta(seconds=outcome.wait_s or 0.0),
         **reason,
     }
     return ended, left
