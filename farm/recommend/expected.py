@@ -96,8 +96,8 @@ def _network_of(spec: JobSpec) -> str | None:
 
 
 def _expected_job(spec: JobSpec, answer: Answered) -> ExpectedJob:
-    meant = answer.configuration
-    usual = meant.instance_type if meant else None
+    resolved = answer.configuration
+    usual = resolved.instance_type if resolved else None
     return ExpectedJob(
         spec=spec,
         prediction=answer.prediction,

@@ -65,7 +65,7 @@ def predict_queries(
     for index, query in enumerate(queries):
         given = dict(query)
         fingerprint = given.pop(FINGERPRINT, next(iter(kinds), None))
-        found = kinds.get(fingerprint, KnownConfigurations()).meant(given)
+        found = kinds.get(fingerprint, KnownConfigurations()).resolve(given)
         configuration, why = found.configuration, found.unknown_because
         if configuration is None or why is not None:
             answered[index] = Answered(
@@ -117,12 +117,12 @@ class KnownConfigurations:
             limits_by_workload(failures, measured),
         )
 
-    def meant(self, given: Mapping[str, Any]) -> Meant:
+    def resolve(self, given: Mapping[str, Any]) -> ResolvedConfiguration:
         if not self.configurations:
-            return Meant(
+            return ResolvedConfiguration(
                 configuration=None, unknown_because="no step time was measured on such hardware"
             )
-        found = meant(given, self.configurations)
+        found = resolve(given, self.configurations)
         if found.configuration is None:
             return found
         early = _early(found.configuration)
@@ -187,14 +187,14 @@ _MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meant:
+class ResolvedConfiguration:
     """`configuration` None goes with the reason; with a reason it is one that does not work."""
 
     configuration: Configuration | None
     unknown_because: str | None = None
 
 
-def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
+def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> ResolvedConfiguration:
     """Complete a query.
 
     `given`: values by the fields of a configuration, and of SETUP_AXES; `known`: what was
@@ -220,7 +220,9 @@ def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
         if name in values:
             values[name] = _as_known(name, values[name], chosen)
         elif len(chosen) > 1 and None not in chosen and TrainingPass.FORWARD_BACKWARD not in chosen:
-            return Meant(configuration=None, unknown_because=_ambiguous(name, chosen))
+            return ResolvedConfiguration(
+                configuration=None, unknown_because=_ambiguous(name, chosen)
+            )
         else:
             values[name] = _usual(chosen)
         fitting = [c for c in fitting if getattr(c, name) == values[name]] or fitting
@@ -233,7 +235,7 @@ def meant(given: Mapping[str, Any], known: Sequence[Configuration]) -> Meant:
     configuration = Configuration(**values)
     if configuration.is_one_machine:
         configuration = configuration.without_network()
-    return Meant(configuration=configuration)
+    return ResolvedConfiguration(configuration=configuration)
 
 
 def _as_known(name: str, value: object, chosen: set[object]) -> object:

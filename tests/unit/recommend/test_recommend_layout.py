@@ -15,7 +15,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.layout import cell_fields, layout_axes, layout_name, layout_of, machines
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
 from farm.recommend.plans.sweep_file import SweepForm, case, sweep_text
-from farm.recommend.predictions import meant
+from farm.recommend.predictions import resolve
 from farm.registry import catalogue
 from tests.factories import job_spec
 
@@ -142,8 +142,8 @@ def test_a_query_names_its_settings_by_their_columns() -> None:
         for n in (2, 4)
     ]
     given = {"world_size": 1, "global_batch_size": 64, "replicas_per_rank": 4}
-    assert meant(given, known).configuration == known[1]
-    unsaid = meant({"world_size": 1, "global_batch_size": 64}, known)
+    assert resolve(given, known).configuration == known[1]
+    unsaid = resolve({"world_size": 1, "global_batch_size": 64}, known)
     assert unsaid.configuration is None
     assert "placement" in str(unsaid.unknown_because)
 
@@ -151,7 +151,7 @@ def test_a_query_names_its_settings_by_their_columns() -> None:
 def test_the_farms_soft_placement_is_the_usual_one() -> None:
     known = [configuration(), configuration(placement="hard")]
     given = {"world_size": 2, "global_batch_size": 64, "placement": "soft"}
-    assert meant(given, known).configuration == known[0]
+    assert resolve(given, known).configuration == known[0]
 
 
 def test_a_layout_can_be_written_as_toml() -> None:

@@ -47,7 +47,7 @@ def test_what_ran_out_of_memory_fails_with_larger_batches_everywhere(
         name: getattr(asked, name)
         for name in ("strategy", "instance_type", "world_size", "server_count", "global_batch_size")
     }
-    assert (known.meant(given).unknown_because is not None) is fails
+    assert (known.resolve(given).unknown_because is not None) is fails
 
 
 def test_what_later_did_with_more_is_no_limit() -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration
-from farm.recommend.predictions import Meant, meant
+from farm.recommend.predictions import ResolvedConfiguration, resolve
 
 
 def measured(world_size: int, **changes: Any) -> Configuration:
@@ -16,8 +16,8 @@ def measured(world_size: int, **changes: Any) -> Configuration:
 KNOWN = [measured(1), measured(2), measured(4)]
 
 
-def ask(*known: Configuration, **given: Any) -> Meant:
-    return meant({"world_size": 2, "global_batch_size": 8, **given}, known)
+def ask(*known: Configuration, **given: Any) -> ResolvedConfiguration:
+    return resolve({"world_size": 2, "global_batch_size": 8, **given}, known)
 
 
 def test_what_a_query_does_not_name_is_what_the_measurements_have_in_common() -> None:
