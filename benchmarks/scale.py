@@ -3,7 +3,7 @@
 Simulated agents, all in at most four processes, speak with a real Redis, two collectors, a
 scheduler and a PostgreSQL: a heartbeat every 5 s, a sample a second in batches of three, a report
 of step times a second, and everything that a rank says on its way through the rendezvous. Their
-pulse, delivery, fencing and rank are the real agent's code; what has no machine is the trainer.
+heartbeat, delivery, fencing and rank are the real agent's code; what has no machine is the trainer.
 Some 10,000 jobs for gangs of 1, 2, 4 and 8 wait all the time, and one agent in twenty, at least
 four, is kept free for single jobs, whose dispatch is timed from before their transaction to the
 receipt of `start_rank`.

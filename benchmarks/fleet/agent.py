@@ -1,4 +1,4 @@
-"""One simulated agent: the real one's pulse, delivery, fencing and rank, without a machine.
+"""One simulated agent: the real one's heartbeat, delivery, fencing and rank, without a machine.
 
 Pure but for the messages it makes; instants are readings of one monotonic clock.
 """
@@ -28,7 +28,7 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from worker_agent.rank.rank import RunningRank
 from worker_agent.spool.delivery import Delivery
 from worker_agent.supervisor.fencing import Admission, admit
-from worker_agent.supervisor.heartbeat import Pulse
+from worker_agent.supervisor.heartbeat import HeartbeatSchedule
 
 _TICK_S = 1.0  # how often a rank's limits are looked at
 _PROGRESS_TIMEOUT_S = 120.0
@@ -74,7 +74,7 @@ class SimulatedAgent:
         self._rng = rng
         self._lease_s = lease_s
         first_s = now + rng.uniform(0.0, heartbeat_s)
-        self._pulse = Pulse(
+        self._heartbeat = HeartbeatSchedule(
             boot_id=self.spool.generation, interval_s=heartbeat_s, lease_s=lease_s, now=first_s
         )
         self._delivery = Delivery(self.spool, agent_id=agent_id)
@@ -90,9 +90,9 @@ class SimulatedAgent:
         """Take a command, as the supervisor does."""
         command = unseal(COMMANDS[name], envelope)
         if isinstance(command, BeatConfirmed):
-            was_silent = self._pulse.is_server_silent(now=now)
-            self._noted.beat_ways_s.append(self._pulse.unconfirmed_s(now=now))
-            if self._pulse.confirm(command, now=now) and was_silent:
+            was_silent = self._heartbeat.is_server_silent(now=now)
+            self._noted.beat_ways_s.append(self._heartbeat.unconfirmed_s(now=now))
+            if self._heartbeat.confirm(command, now=now) and was_silent:
                 self._delivery.start_over()
         elif isinstance(command, Confirm):
             born_s = self.spool.take_confirmed(command)
@@ -104,7 +104,7 @@ class SimulatedAgent:
             self._highest_token = max(self._highest_token, command.token)
             if self._rank is not None and self._rank.token <= command.token:
                 self._rank.stop(command.reason)
-            self._pulse.hasten()
+            self._heartbeat.hasten()
         elif (
             self._rank is not None
             and isinstance(command, Peers | Shape | Go)
@@ -116,10 +116,10 @@ class SimulatedAgent:
         """Do what is due; return what is to be published, each with its queue's name."""
         self._live(now=now)
         outgoing: list[tuple[str, dict[str, object]]] = []
-        if self._pulse.due_in_s(now=now) == 0:
+        if self._heartbeat.due_in_s(now=now) == 0:
             self._noted.beat_count += 1
             outgoing.append(("heartbeats", seal(self._beat(now))))
-        silent = self._pulse.is_server_silent(now=now)
+        silent = self._heartbeat.is_server_silent(now=now)
         batch = self._delivery.next_batch(now=now, server_is_silent=silent)
         if batch is not None:
             self._noted.batch_count += 1
@@ -131,9 +131,9 @@ class SimulatedAgent:
 
     def due_s(self, *, now: float) -> float:
         """Return when `act` has something to do, if no command comes before."""
-        silent = self._pulse.is_server_silent(now=now)
+        silent = self._heartbeat.is_server_silent(now=now)
         due_s = now + min(
-            self._pulse.due_in_s(now=now),
+            self._heartbeat.due_in_s(now=now),
             self._delivery.due_in_s(now=now, server_is_silent=silent),
         )
         if self._resources is not None:
@@ -167,7 +167,7 @@ class SimulatedAgent:
             now=now,
         )
         self._rank.start()
-        self._pulse.hasten()
+        self._heartbeat.hasten()
 
     def _lead_on(self, rank: RunningRank, command: Peers | Shape | Go, *, now: float) -> None:
         if isinstance(command, Peers):
@@ -186,14 +186,14 @@ class SimulatedAgent:
             self._rank.handle(event, now=now)
         if now - self._ticked_s >= _TICK_S:
             self._ticked_s = now
-            unconfirmed_s = min(self._pulse.unconfirmed_s(now=now), now - self._rank.begun_s)
+            unconfirmed_s = min(self._heartbeat.unconfirmed_s(now=now), now - self._rank.begun_s)
             if unconfirmed_s > self._lease_s / 2 and not self._rank.is_ending:
                 self._noted.lost_count += 1
                 self._rank.fail(FailureKind.AGENT_LOST, "no confirmation from the server")
             self._rank.tick(now=now)
         if self._rank.is_over:
             self._rank = self._resources = None
-            self._pulse.hasten()
+            self._heartbeat.hasten()
 
     def _report(self, command: StartRank, body: ReportBody) -> None:
         born_s = self._now
@@ -207,13 +207,13 @@ class SimulatedAgent:
     def _beat(self, now: float) -> Heartbeat:
         return Heartbeat(
             agent_id=self.agent_id,
-            boot_id=self._pulse.boot_id,
-            counter=self._pulse.next(now=now),
+            boot_id=self._heartbeat.boot_id,
+            counter=self._heartbeat.next(now=now),
             state=self._state(),
             serving_token=self._rank.token if self._rank is not None else None,
             highest_token=self._highest_token,
             agent_time_s=time.time(),
-            echo=self._pulse.echo(now=now),
+            echo=self._heartbeat.echo(now=now),
             facts=self._facts,
             backlog=self._delivery.backlog(now=now),
             disk_free_bytes=2**40,

@@ -10,11 +10,11 @@ from pathlib import Path
 from farm.messages.agents import AgentFacts, AgentState, Heartbeat, WantedPiece
 from worker_agent.config import AgentConfig
 from worker_agent.machine.cloud import LateLabels
-from worker_agent.network.remains import Remains
+from worker_agent.network.network_cleanup import NetworkCleanup
 from worker_agent.spool.delivery import Delivery
 from worker_agent.spool.journal import Journal
 from worker_agent.supervisor.departure import Departure
-from worker_agent.supervisor.heartbeat import Pulse
+from worker_agent.supervisor.heartbeat import HeartbeatSchedule
 
 
 class Condition:
@@ -24,20 +24,20 @@ class Condition:
         self,
         config: AgentConfig,
         facts: AgentFacts,
-        pulse: Pulse,
+        schedule: HeartbeatSchedule,
         delivery: Delivery,
         departure: Departure,
-        remains: Remains,
+        cleanup: NetworkCleanup,
         journal: Journal,
     ) -> None:
         self._config = config
         self._facts = facts
         self._labels = LateLabels(config.cloud, known=facts.labels)
         self._labels.start()
-        self._pulse = pulse
+        self._heartbeat = schedule
         self._delivery = delivery
         self._departure = departure
-        self._remains = remains
+        self._network_cleanup = cleanup
         self._journal = journal
 
     def beat(
@@ -52,13 +52,13 @@ class Condition:
         """Return the next heartbeat, made at `now`."""
         return Heartbeat(
             agent_id=self._config.agent_id,
-            boot_id=self._pulse.boot_id,
-            counter=self._pulse.next(now=now),
+            boot_id=self._heartbeat.boot_id,
+            counter=self._heartbeat.next(now=now),
             state=self.state(is_serving=serving_token is not None),
             serving_token=serving_token,
             highest_token=highest_token,
             agent_time_s=time.time(),
-            echo=self._pulse.echo(now=now),
+            echo=self._heartbeat.echo(now=now),
             facts=dataclasses.replace(
                 self._facts,
                 trouble=self.trouble,
@@ -73,7 +73,7 @@ class Condition:
     @property
     def trouble(self) -> str | None:
         """What has to be mended before this agent takes a rank; None: nothing."""
-        return self._remains.trouble or self._journal.trouble
+        return self._network_cleanup.trouble or self._journal.trouble
 
     def state(self, *, is_serving: bool) -> AgentState:
         if self._departure.has_begun:

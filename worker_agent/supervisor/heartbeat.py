@@ -22,8 +22,8 @@ _REMEMBERED_BEATS = 64
 _AT_ONCE = float("-inf")
 
 
-class Pulse:
-    """The heartbeats of one life of an agent, which `boot_id` names."""
+class HeartbeatSchedule:
+    """The heartbeats of one agent process, which `boot_id` names."""
 
     def __init__(self, *, boot_id: str, interval_s: float, lease_s: float, now: float) -> None:
         self.boot_id = boot_id

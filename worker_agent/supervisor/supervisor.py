@@ -34,7 +34,7 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from farm.processes.service_manager import ServiceManager
 from worker_agent.broker.courier_supervisor import CourierSupervisor
 from worker_agent.config import AgentConfig
-from worker_agent.network.remains import Remains
+from worker_agent.network.network_cleanup import NetworkCleanup
 from worker_agent.network.shaping import undo_leftovers
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank
@@ -59,7 +59,7 @@ from worker_agent.supervisor.events import (
     UndoTried,
 )
 from worker_agent.supervisor.fencing import Admission, TokenFile, admit
-from worker_agent.supervisor.heartbeat import Pulse
+from worker_agent.supervisor.heartbeat import HeartbeatSchedule
 from worker_agent.trainer_process.child import become_reaper, reap_orphans
 from worker_agent.trainer_process.leftovers import kill_leftovers
 from worker_agent.trainer_process.template_supervisor import TemplateSupervisor
@@ -92,7 +92,9 @@ class Supervisor:
         self._journal = Journal(self._spool)
         self._delivery = Delivery(self._spool, agent_id=config.agent_id)
         beat_s, lease_s = settings.heartbeat_s, settings.lease_s
-        self._pulse = Pulse(boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now)
+        self._heartbeat = HeartbeatSchedule(
+            boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now
+        )
         self._courier = CourierSupervisor(config, self._events.put)
         self._template = TemplateSupervisor(config, self._events.put)
         self._ports = PortRange(*settings.port_range)
@@ -103,8 +105,14 @@ class Supervisor:
         self._has_told_of_folder = False
         self._shown: tuple[AgentState, int | None, int, str | None] | None = None
         self._departure = Departure()
-        self._remains = Remains(settings.state_dir, self._events.put)
-        sources = (self._pulse, self._delivery, self._departure, self._remains, self._journal)
+        self._network_cleanup = NetworkCleanup(settings.state_dir, self._events.put)
+        sources = (
+            self._heartbeat,
+            self._delivery,
+            self._departure,
+            self._network_cleanup,
+            self._journal,
+        )
         self._condition = Condition(config, facts, *sources)
 
     def run(self, manager: ServiceManager) -> None:
@@ -148,9 +156,9 @@ class Supervisor:
         if self._has_failed:  # or what fails at once would be tried again without an end
             return TICK_S
         if self._courier.can_publish("heartbeats"):
-            waits.append(self._pulse.due_in_s(now=now))
+            waits.append(self._heartbeat.due_in_s(now=now))
         if self._courier.can_publish("reports") and self._journal.trouble is None:
-            silent = self._pulse.is_server_silent(now=now)
+            silent = self._heartbeat.is_server_silent(now=now)
             waits.append(self._delivery.due_in_s(now=now, server_is_silent=silent))
         return min(waits)
 
@@ -159,17 +167,17 @@ class Supervisor:
             self._leave(event.signal_name, now=now)
         elif isinstance(event, CourierReady | OrderDone | CourierGone):
             if self._courier.has_published("heartbeats", event):
-                self._pulse.taken(now=now)
+                self._heartbeat.taken(now=now)
             if self._courier.handle(event, now=now) and isinstance(event, CourierReady):
                 self._delivery.start_over()
-                self._pulse.hasten()
+                self._heartbeat.hasten()
         elif isinstance(event, CommandArrived):
             if self._courier.handle(event, now=now):
                 self._obey(event, now=now)
         elif isinstance(event, TemplateReady | TemplateGone):
             self._template.handle(event, now=now)
         elif isinstance(event, UndoTried):
-            self._remains.handle(event, now=now)
+            self._network_cleanup.handle(event, now=now)
         elif self._rank is not None and event.token == self._rank.token:
             self._rank.handle(event, now=now)
 
@@ -183,7 +191,7 @@ class Supervisor:
         self._courier.tick(now=now)
         is_idle = self._rank is None and not self._departure.has_begun
         self._template.tick(now=now, is_idle=is_idle)
-        self._remains.tick(now=now, is_idle=is_idle)
+        self._network_cleanup.tick(now=now, is_idle=is_idle)
         if is_idle:
             reap_orphans(own=self._courier.pids | self._template.pids)
         shown = (
@@ -194,13 +202,13 @@ class Supervisor:
         )
         if shown != self._shown:
             self._shown = shown
-            self._pulse.hasten()
-        if (silence_s := self._pulse.silence_s(now=now)) is not None:
+            self._heartbeat.hasten()
+        if (silence_s := self._heartbeat.silence_s(now=now)) is not None:
             logger.warning(_UNANSWERED, silence_s, _KEYED if self._config.key else _UNKEYED)
-        if self._courier.can_publish("heartbeats") and self._pulse.due_in_s(now=now) == 0:
+        if self._courier.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) == 0:
             self._courier.publish("heartbeats", seal(self._beat(now)))
         if self._courier.can_publish("reports") and self._journal.trouble is None:
-            silent = self._pulse.is_server_silent(now=now)
+            silent = self._heartbeat.is_server_silent(now=now)
             batch = self._delivery.next_batch(now=now, server_is_silent=silent)
             if batch is not None:
                 self._courier.publish("reports", seal(batch))
@@ -229,7 +237,7 @@ class Supervisor:
     def _watch_over(self, rank: RunningRank, *, now: float) -> None:
         limit_s = self._config.settings.lease_s / 2
         # A rank that has just begun was ordered by a living server.
-        unconfirmed_s = min(self._pulse.unconfirmed_s(now=now), now - rank.begun_s)
+        unconfirmed_s = min(self._heartbeat.unconfirmed_s(now=now), now - rank.begun_s)
         if unconfirmed_s > limit_s and not rank.is_ending:
             rank.fail(FailureKind.AGENT_LOST, f"no confirmation from the server for {limit_s:g} s")
         if not rank.is_ending and (self._journal.is_blocked or self._journal.trouble is not None):
@@ -248,8 +256,8 @@ class Supervisor:
             logger.error("command %s was refused: %s", event.name, error)  # noqa: TRY400
             return
         if isinstance(command, BeatConfirmed):
-            was_silent = self._pulse.is_server_silent(now=now)
-            if self._pulse.confirm(command, now=now) and was_silent:
+            was_silent = self._heartbeat.is_server_silent(now=now)
+            if self._heartbeat.confirm(command, now=now) and was_silent:
                 self._delivery.start_over()
         elif isinstance(command, Confirm):
             self._delivery.confirm(command, now=now)
@@ -282,7 +290,7 @@ class Supervisor:
         if command.token <= self._tokens.highest or self._config.bundles.has(bundle):
             return True
         self._fetch.begin(command, bundle)
-        self._pulse.hasten()
+        self._heartbeat.hasten()
         return False
 
     def _take_piece(self, piece: BundlePiece, *, now: float) -> None:
@@ -291,7 +299,7 @@ class Supervisor:
             archive = self._fetch.take(piece)
             if archive is None:
                 if self._fetch.wanted is not None:
-                    self._pulse.hasten()
+                    self._heartbeat.hasten()
                 return
             self._config.bundles.put(archive)
         except (BundleRefused, OSError) as error:
@@ -364,7 +372,7 @@ class Supervisor:
         except OSError as error:  # the server says so again, until the token is on disk
             logger.warning("the token was not written down: %s", error)
         # The server waits for our word that nothing of the attempt is left.
-        self._pulse.hasten()
+        self._heartbeat.hasten()
 
     def _state(self) -> AgentState:
         return self._condition.state(is_serving=self._rank is not None)
@@ -390,7 +398,9 @@ class Supervisor:
             self._rank.fail(FailureKind.KILLED, "agent was stopped")
 
     def _may_leave(self, now: float) -> bool:
-        has_said_so = self._courier.can_publish("heartbeats") and self._pulse.due_in_s(now=now) > 0
+        has_said_so = (
+            self._courier.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) > 0
+        )
         return self._departure.is_over(
             now=now,
             is_serving=self._rank is not None,

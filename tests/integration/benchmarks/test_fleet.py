@@ -1,6 +1,6 @@
 """Thirty simulated agents, a real store and a clock of the test's own: what a slow server does.
 
-The agents are the real pulse, delivery, fencing and rank. The broker is a list.
+The agents are the real heartbeat, delivery, fencing and rank. The broker is a list.
 """
 
 from __future__ import annotations

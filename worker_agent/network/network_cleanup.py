@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 RETRY_S = 2.0
 
 
-class Remains:
+class NetworkCleanup:
     """Used in the supervisor's thread only. Instants are readings of the monotonic clock."""
 
     def __init__(self, state_dir: Path, post: Post) -> None:
@@ -38,7 +38,7 @@ class Remains:
         self.trouble: str | None = None
 
     def tick(self, *, now: float, is_idle: bool) -> None:
-        """Look after what is left if `is_idle`, that is, if no rank is served: its note is its own.
+        """Retry the clean-up if `is_idle`, that is, if no rank is served: a rank has its own note.
 
         A try that is under way is waited for, since it would undo the next rank's network, too.
         """
