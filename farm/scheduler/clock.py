@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 STEP_S = 1.0
 
 
-class SteppedClock:
-    """Tells the time. Before it tells the time after a step, `follow` corrects what is stored.
+class StepCorrectingClock:
+    """A wall clock that has stored times corrected by `follow` when it finds that it was set.
 
     `follow` is called with the new time and the step in seconds, negative if the clock was set
     back; and once at the start with 0, since the clock may have been set before. If it raises, it

@@ -31,7 +31,7 @@ from farm.messages.commands import Peers
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
 from farm.scheduler.background_thread import BackgroundThread
-from farm.scheduler.clock import SteppedClock
+from farm.scheduler.clock import StepCorrectingClock
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
@@ -112,7 +112,7 @@ def run(settings: Settings) -> None:
         if step_s:
             health.clock_stepped(step_s)
 
-    clock = SteppedClock(follow)
+    clock = StepCorrectingClock(follow)
 
     def lead() -> float:
         if not health.is_ours:

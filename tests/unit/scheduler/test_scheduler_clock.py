@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from farm.scheduler.clock import SteppedClock
+from farm.scheduler.clock import StepCorrectingClock
 
 
 class Clocks:
@@ -16,7 +16,7 @@ class Clocks:
         self.wall_s, self.monotonic_s = 1_000_000.0, 50.0
         self.followed: list[tuple[dt.datetime, float]] = []
         self.store_is_away = False
-        self.clock = SteppedClock(
+        self.clock = StepCorrectingClock(
             self._follow, wall=lambda: self.wall_s, monotonic=lambda: self.monotonic_s
         )
 
