@@ -66,7 +66,7 @@ def place(
     # Nothing idle is the usual case of a busy farm, and need not cost a sort of every job.
     if not pool.free_count:
         return placements
-    refusals = FutileRequests(pool)
+    refusals = UnplaceableRequests(pool)
     turns = Turns(
         jobs,
         gangs,
@@ -319,13 +319,13 @@ _Question: TypeAlias = tuple[
 ]
 
 
-class FutileRequests:
-    """What was asked for in vain, so that of thousands of jobs that ask for the same one is asked.
+class UnplaceableRequests:
+    """Requests that could not be placed, so that equal ones of thousands of jobs are skipped.
 
-    While nothing changes in the pool, a second one has no other fate than the first: it neither
-    finds a gang nor has agents kept for it. A briefer one may still be lent what is reserved.
+    While the pool does not change, an equal request has the same result: it neither finds a gang
+    nor has agents reserved. A shorter job may still borrow what is reserved.
 
-    Where agents share cores everyone is asked: gangs are looked for greedily, and of fewer agents
+    Where agents share cores no job is skipped: gangs are searched greedily, and of fewer agents
     that overlap like the links of a chain a larger gang may be found.
     """
 
@@ -336,7 +336,7 @@ class FutileRequests:
         self._refused: dict[_Question, tuple[int, float]] = {}
 
     def is_again(self, job: WaitingJob, *, is_due: bool) -> bool:
-        """Whether the job may be passed over, since the same was refused to one before it."""
+        """Whether the job may be skipped, since an equal request was refused before."""
         if job.avoid or not self._is_disjoint:
             return False
         # Written out, since most of a long queue is passed over here.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import SHARES_CORES
-from farm.placement.scheduling import FutileRequests, Placement, place
+from farm.placement.scheduling import Placement, UnplaceableRequests, place
 
 _RESERVE_AFTER_S = 60.0
 _LENGTHS_S = st.sampled_from([None, 5.0, 20.0, 50.0, 400.0])
@@ -140,5 +140,5 @@ def test_asking_the_same_again_would_change_nothing(
     jobs: list[WaitingJob], farm: tuple[list[LiveAgent], list[GangAtWork]]
 ) -> None:
     placements = _place(jobs, farm)
-    with mock.patch.object(FutileRequests, "is_again", return_value=False):
+    with mock.patch.object(UnplaceableRequests, "is_again", return_value=False):
         assert _place(jobs, farm) == placements
