@@ -31,6 +31,7 @@ from farm.broker.health_records import COLLECTOR, HealthReporter
 from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
 from farm.broker.wake_up import WakeUp
+from farm.collector.agent_queues import AgentQueues
 from farm.collector.gathering import Arrivals, Gathering
 from farm.collector.intake import (
     ElapsedTimes,
@@ -41,7 +42,6 @@ from farm.collector.intake import (
     take_beats,
 )
 from farm.collector.message_filter import MessageFilter
-from farm.collector.own_queues import OwnQueues
 from farm.collector.quotas import CLAIMED_NAMES, HEARTBEATS, REPORTS, Quotas
 from farm.errors import Unreachable
 from farm.keys.keyring import Keyring
@@ -102,7 +102,9 @@ def run(settings: Settings) -> None:
     register_tasks(app, engine, settings, keyring=keyring, health=health, quotas=quotas)
     own = None
     if keyring is not None:
-        own = OwnQueues(settings.broker_url, agents=keyring.agent_ids, quotas=quotas, health=health)
+        own = AgentQueues(
+            settings.broker_url, agents=keyring.agent_ids, quotas=quotas, health=health
+        )
         own.start()
     health.start()
     logger.info("collector started")

@@ -59,7 +59,7 @@ class _Kind:
     quotas: Quotas
 
 
-class OwnQueues:
+class AgentQueues:
     """`agents` returns the names of those that have keys. It has a thread of its own.
 
     `quotas`: by task, the same that the tasks charge; what is brought is charged ahead. `health`

@@ -22,10 +22,10 @@ from farm.broker.celery_app import (
 from farm.broker.health_records import COLLECTOR, HealthReporter, read_health_records
 from farm.broker.sending import OWN_KEPT, Sender
 from farm.broker.task_message import read_task
+from farm.collector.agent_queues import AgentQueues
 from farm.collector.intake import read_beat
 from farm.collector.main import make_quotas
 from farm.collector.message_filter import MessageFilter
-from farm.collector.own_queues import OwnQueues
 from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
 from farm.errors import Unreachable
 from farm.keys.keyring import Keyring
@@ -54,11 +54,11 @@ def own_queues(
     *,
     agents: Callable[[], Collection[str]] = lambda: AGENTS,
     health: HealthReporter | None = None,
-) -> OwnQueues:
+) -> AgentQueues:
     health = health or HealthReporter(COLLECTOR, broker.url)
     # Its clock stands still, so that no quota is made up for while a test runs.
     quotas = make_quotas(are_names_proven=True, clock=lambda: 0.0)
-    return OwnQueues(broker.url, agents=agents, quotas=quotas, health=health)
+    return AgentQueues(broker.url, agents=agents, quotas=quotas, health=health)
 
 
 def signed_beat(agent_id: str, counter: int = 1) -> dict[str, object]:
@@ -135,7 +135,7 @@ def test_no_more_is_brought_at_once_than_the_quota_has_left(
         for task in (HEARTBEAT_TASK, REPORTS_TASK)
     }
     health = HealthReporter(COLLECTOR, broker.url)
-    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, health=health)
+    queues = AgentQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, health=health)
     brought = []
     for _ in range(8):
         client.lpush(OF_A, *["{}"] * 50)
@@ -168,7 +168,7 @@ def test_what_goes_by_an_own_queue_is_charged_once(
         REPORTS_TASK: Quotas(REPORTS),
     }
     health = HealthReporter(COLLECTOR, broker.url)
-    queues = OwnQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, health=health)
+    queues = AgentQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, health=health)
     keyring = Keyring(engine, bytes(32))
     message_filter = MessageFilter(
         keyring=keyring, health=health, answer=lambda answers: None, quotas=quotas
@@ -206,7 +206,7 @@ def test_the_doctor_learns_who_floods(broker: RedisServer, client: redis.Redis) 
 def test_while_the_collector_is_behind_nothing_is_brought_and_no_queue_grows(
     broker: RedisServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.collector.own_queues.HEARTBEATS_KEPT", 5)
+    monkeypatch.setattr("farm.collector.agent_queues.HEARTBEATS_KEPT", 5)
     queues = own_queues(broker)
     client.lpush(HEARTBEATS_QUEUE, *["{}"] * 5)
     client.lpush(OF_A, "first", *["later"] * 100)
