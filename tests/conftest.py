@@ -58,7 +58,7 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
     "unit": (
         *("test_benchmark_compare.py", "test_benchmark_fleet.py", "test_benchmark_pages.py"),
         *("test_benchmark_precision.py", "test_benchmarks.py"),
-        *("test_aside.py", "test_installer.py", "test_installer_broker.py"),
+        *("test_subprocess_call.py", "test_installer.py", "test_installer_broker.py"),
         *("test_machines_study.py", "test_recommend_truths.py"),
     ),
 }

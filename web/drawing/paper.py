@@ -15,7 +15,7 @@ from http import HTTPStatus
 from farm.charts.bars import Bars
 from farm.charts.chart import Figure
 from farm.charts.heat_map import HeatMap
-from farm.processes.aside import run_aside
+from farm.processes.subprocess_call import run_in_subprocess
 from web.errors import RefusedRequest
 
 # One at a time: each needs a processor, and 100 MB.
@@ -46,7 +46,7 @@ def picture_file(shown: Figure | Bars | HeatMap, form: str) -> bytes:
             headers={"Retry-After": "60"},
         )
     try:
-        return run_aside(partial(_file, form=form), shown, limit_s=_DRAWING_LIMIT_S)
+        return run_in_subprocess(partial(_file, form=form), shown, limit_s=_DRAWING_LIMIT_S)
     finally:
         _drawing.release()
 

@@ -11,7 +11,7 @@ from farm.charts.chart import Figure
 from farm.charts.prediction import prediction_figures
 from farm.errors import FarmError, NotFound
 from farm.gang.lifecycle import JobState, SweepState
-from farm.processes.aside import run_aside
+from farm.processes.subprocess_call import run_in_subprocess
 from farm.recommend.configuration import Observation
 from farm.recommend.observations import load_sweep
 from farm.store.sweeps.sweeps import SweepSummary, find_sweep, sweep_summary
@@ -53,7 +53,7 @@ def get_prediction(sweep_id: str) -> ResponseReturnValue:
                 f"farm plot {number} --kind prediction draws them, in minutes"
             )
         made = backend().predictions.ask(
-            _key(summary, observations), lambda: run_aside(prediction_figures, observations)
+            _key(summary, observations), lambda: run_in_subprocess(prediction_figures, observations)
         )
         is_made, figures = made is not None, {} if made is None else made.value
     except FarmError as error:

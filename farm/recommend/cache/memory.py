@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farm.processes.aside import aside
+from farm.processes.subprocess_call import in_subprocess
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.knowledge import KnowledgeCache
 from farm.recommend.configuration import Observation
@@ -25,7 +25,7 @@ class Memory:
     @classmethod
     def of_server(cls, home: Path) -> Memory:
         """Return one that fits in another process and shares its models with commands."""
-        return cls(Fits(aside(fit_default), folder=home / FITS_FOLDER, in_background=True))
+        return cls(Fits(in_subprocess(fit_default), folder=home / FITS_FOLDER, in_background=True))
 
 
 def fit_default(observations: Sequence[Observation]) -> StepTimeModel:

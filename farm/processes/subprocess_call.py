@@ -27,10 +27,10 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 
-def run_aside(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT_S) -> _R:
-    """Return what `work`, a function of a module, makes of its argument elsewhere.
+def run_in_subprocess(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT_S) -> _R:
+    """Return the result of `work`, a function of a module, called in another process.
 
-    It ends with the thread that called this.
+    The process ends with the thread that called this.
 
     Raises:
         FarmError: the process ended without an answer, or had none within `limit_s`.
@@ -38,7 +38,7 @@ def run_aside(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT
     """
     # Pickled: both ends are this program, and nobody else can reach the pipes between them.
     asked = pickle.dumps((work, argument))
-    with spared_children():  # it ends with who started it
+    with spared_children():  # it ends with its parent
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -47,18 +47,18 @@ def run_aside(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT
             answer, _ = child.communicate(asked, timeout=limit_s)
         except subprocess.TimeoutExpired:
             child.kill()
-            raise FarmError(f"a process that worked aside had no answer in {limit_s:g} s") from None
+            raise FarmError(f"a subprocess returned no result within {limit_s:g} s") from None
     if child.returncode != 0:
-        raise FarmError(f"a process that worked aside ended with status {child.returncode}")
+        raise FarmError(f"a subprocess ended with status {child.returncode}")
     outcome, error = pickle.loads(answer)  # noqa: S301 (our own child wrote it)
     if error is not None:
         raise cast(Exception, error)
     return cast(_R, outcome)
 
 
-def aside(work: Callable[[_A], _R]) -> Callable[[_A], _R]:
-    """Return the same work, done in a process of its own."""
-    return partial(run_aside, work)
+def in_subprocess(work: Callable[[_A], _R]) -> Callable[[_A], _R]:
+    """Return a function that runs `work` in a separate process."""
+    return partial(run_in_subprocess, work)
 
 
 def _answer(asked: IO[bytes]) -> bytes:
