@@ -38,20 +38,20 @@ _AT_ONCE = 25
 _ENOUGH_BYTES = 2**25
 
 
-class Portion:
+class BatchSize:
     """How many messages are stored together, so that they take about `_AIM_S` of work. Pure.
 
-    Of work, not of time: what a portion waits for, such as a lock that the scheduler has, it waits
-    for once. Smaller portions would wait more often, and fall behind just when there is most to do.
+    Of work, not of time: a batch waits once for a lock, such as one that the scheduler holds.
+    Smaller batches would wait more often, and fall behind just when there is most to do.
     """
 
     def __init__(self) -> None:
         self.count = FEWEST
 
     def took(self, count: int, *, work_s: float, time_s: float) -> None:
-        """Learn from a portion: its processor time, and how long it took.
+        """Learn from a batch: its processor time, and how long it took.
 
-        A small one says nothing of a larger one but that it may be. One that took very long was
+        A small one says only that a larger one may be tried. One that took very long was
         probably not stored, and what is taken while the store is away has to be sent again.
         """
         fitting = int(count * _AIM_S / max(work_s, 1e-6))
@@ -63,12 +63,12 @@ class Portion:
             self.count = min(MOST, 2 * self.count, max(fitting, FEWEST))
 
 
-class Arrivals:
-    """How often messages come, and so whether to let some gather before they are taken. Pure.
+class ArrivalRate:
+    """How often messages arrive, and so whether to wait for more before taking them. Pure.
 
     Of all queues of a collector, whose one thread waits for none while another is behind.
 
-    A portion costs some milliseconds however small it is: Celery, a commit, exchanges with Redis.
+    A batch costs some milliseconds however small it is: Celery, a commit, exchanges with Redis.
     Where many agents speak, messages would pay that for two or three of them. Where few do, it is
     little, and a gang would only wait longer at each of its barriers.
     """
@@ -81,11 +81,11 @@ class Arrivals:
 
     @property
     def gather_s(self) -> float:
-        """How long to wait before the next portion is taken."""
+        """How long to wait before the next batch is taken."""
         return _GATHER_S if self._are_many and not self._behind else 0.0
 
     def came(self, count: int, *, queue: str, is_full: bool, now_s: float) -> None:
-        """Learn of a portion, full or not, that was taken at this reading of a monotonic clock."""
+        """Learn of a batch, full or not, that was taken at this reading of a monotonic clock."""
         (self._behind.add if is_full else self._behind.discard)(queue)
         self._count += count
         if self._since_s is None:
@@ -95,36 +95,36 @@ class Arrivals:
             self._count, self._since_s = 0, now_s
 
 
-class Gathering:
-    """Takes what waits in one queue; it has one client, for one thread.
+class BatchReader:
+    """Takes batches of messages from one queue; it has one client, for one thread.
 
     `arrivals`: of all queues that this thread serves.
     """
 
-    def __init__(self, broker_url: str, *, queue: str, task: str, arrivals: Arrivals) -> None:
+    def __init__(self, broker_url: str, *, queue: str, task: str, arrivals: ArrivalRate) -> None:
         self._client: Any = open_client(broker_url, timeout_s=SOCKET_TIMEOUT_S)
         self._queue = queue
         self._task = task
-        self._portion = Portion()
+        self._batch_size = BatchSize()
         self._arrivals = arrivals
 
     @contextmanager
     def around(self, envelope: object) -> Iterator[list[object]]:
-        """Give the message in hand and, in order, those that should be stored with it.
+        """Yield the message in hand and, in order, those that should be stored with it.
 
-        How much work the block is decides how many come next time.
+        The work done in the block decides the size of the next batch.
         """
         time.sleep(self._arrivals.gather_s)
-        envelopes = [envelope, *self._more(self._portion.count - 1)]
+        envelopes = [envelope, *self._more(self._batch_size.count - 1)]
         self._arrivals.came(
             len(envelopes),
             queue=self._queue,
-            is_full=len(envelopes) >= self._portion.count,
+            is_full=len(envelopes) >= self._batch_size.count,
             now_s=time.monotonic(),
         )
         work_s, begun_s = time.thread_time(), time.monotonic()
         yield envelopes
-        self._portion.took(
+        self._batch_size.took(
             len(envelopes),
             work_s=time.thread_time() - work_s,
             time_s=time.monotonic() - begun_s,

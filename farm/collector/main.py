@@ -32,7 +32,7 @@ from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
 from farm.broker.wake_up import WakeUp
 from farm.collector.agent_queues import AgentQueues
-from farm.collector.gathering import Arrivals, Gathering
+from farm.collector.batch_reader import ArrivalRate, BatchReader
 from farm.collector.intake import (
     ElapsedTimes,
     read_batch,
@@ -150,7 +150,7 @@ def register_tasks(
     lease = dt.timedelta(seconds=settings.lease_s)
     sender = Sender(settings.broker_url)
     answer = functools.partial(_answer, sender, keyring)
-    arrivals = Arrivals()
+    arrivals = ArrivalRate()
     elapsed = ElapsedTimes()
     if quotas is None:
         quotas = make_quotas(are_names_proven=keyring is not None)
@@ -179,7 +179,7 @@ def register_tasks(
         handle: Callable[[Sequence[_Message]], bool],
         row_count: Callable[[_Message, int], int] | None = None,
     ) -> None:
-        gathering = Gathering(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
+        reader = BatchReader(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
 
         def take(carried: object) -> None:
             try:
@@ -187,7 +187,7 @@ def register_tasks(
             except ValueError as error:
                 logger.warning("a message from somebody else was dropped: %s", error)
                 return
-            with gathering.around(envelope) as envelopes:
+            with reader.around(envelope) as envelopes:
                 accept = functools.partial(
                     message_filter.accept, task, read=read, row_count=row_count
                 )
@@ -196,7 +196,7 @@ def register_tasks(
                 for _ in range(_MORE_PORTIONS):
                     if 2 * len(messages) >= len(envelopes):
                         break
-                    envelopes = gathering.more()
+                    envelopes = reader.more()
                     messages += accept(envelopes)
                     if not envelopes:
                         break

@@ -16,7 +16,7 @@ from farm.broker.celery_app import (
 )
 from farm.broker.sending import Sender
 from farm.broker.wake_up import WakeReason, WakeUp
-from farm.collector.gathering import Arrivals, Gathering
+from farm.collector.batch_reader import ArrivalRate, BatchReader
 from farm.errors import Unreachable
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
@@ -25,9 +25,9 @@ from tests.redis_server import RedisServer
 STOP = StopAttempt(token=1, reason="test")
 
 
-def taken_with(gathering: Gathering) -> list[object]:
+def taken_with(reader: BatchReader) -> list[object]:
     """Return what is taken along with a message in hand."""
-    with gathering.around("in hand") as envelopes:
+    with reader.around("in hand") as envelopes:
         assert envelopes[0] == "in hand"
         return envelopes[1:]
 
@@ -76,8 +76,8 @@ def test_reports_that_nobody_takes_do_not_fill_the_broker(
     sender = Sender(broker.url)
     for number in range(5):
         sender.publish_reports({"number": number})
-    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
-    assert taken_with(gathering) == [{"number": n} for n in range(3)]
+    reader = BatchReader(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=ArrivalRate())
+    assert taken_with(reader) == [{"number": n} for n in range(3)]
     sender.close()
 
 
@@ -85,19 +85,19 @@ def test_what_comes_in_the_moment_that_is_waited_where_many_come_is_taken_along(
     broker: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = Sender(broker.url)
-    arrivals = Arrivals()
-    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=arrivals)
+    arrivals = ArrivalRate()
+    reader = BatchReader(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=arrivals)
 
     def sleep(wait_s: float) -> None:
         if wait_s > 0:
             sender.publish_reports({"came in": wait_s})
 
-    monkeypatch.setattr("farm.collector.gathering.time.sleep", sleep)
-    assert taken_with(gathering) == []
+    monkeypatch.setattr("farm.collector.batch_reader.time.sleep", sleep)
+    assert taken_with(reader) == []
     now_s = time.monotonic()
     for after_s in (1, 2):
         arrivals.came(1000, queue=REPORTS_QUEUE, is_full=False, now_s=now_s + after_s)
-    assert taken_with(gathering) == [{"came in": arrivals.gather_s}]
+    assert taken_with(reader) == [{"came in": arrivals.gather_s}]
     sender.close()
 
 
@@ -120,7 +120,7 @@ def test_a_new_client_adds_nothing_to_a_full_queue_and_goes_on_once_it_is_emptie
 
 def test_what_waits_is_taken_in_order_and_what_is_not_ours_is_dropped(broker: RedisServer) -> None:
     sender = Sender(broker.url)
-    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
+    reader = BatchReader(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=ArrivalRate())
     with broker.client() as client:
         sender.publish_reports({"number": 1})
         client.lpush(REPORTS_QUEUE, "[", '{"headers": {}}')
@@ -131,15 +131,15 @@ def test_what_waits_is_taken_in_order_and_what_is_not_ours_is_dropped(broker: Re
         sender.publish_reports({"number": 2})
         taken: list[object] = []
         while client.exists(REPORTS_QUEUE):
-            taken += taken_with(gathering)
+            taken += taken_with(reader)
         assert taken == [{"number": 1}, {"number": 2}]
     sender.close()
 
 
 def test_without_a_broker_the_message_in_hand_is_all(broker: RedisServer) -> None:
-    gathering = Gathering(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=Arrivals())
+    reader = BatchReader(broker.url, queue=REPORTS_QUEUE, task=REPORTS_TASK, arrivals=ArrivalRate())
     broker.kill()
-    assert taken_with(gathering) == []
+    assert taken_with(reader) == []
 
 
 def test_commands_for_many_go_out_in_order(broker: RedisServer) -> None:
@@ -148,10 +148,10 @@ def test_commands_for_many_go_out_in_order(broker: RedisServer) -> None:
     sender.send([(agent_id, stop) for stop in stops for agent_id in "ab"])
     for agent_id in "ab":
         task = command_task("stop_attempt")
-        gathering = Gathering(
-            broker.url, queue=agent_queue(agent_id), task=task, arrivals=Arrivals()
+        reader = BatchReader(
+            broker.url, queue=agent_queue(agent_id), task=task, arrivals=ArrivalRate()
         )
-        assert taken_with(gathering) == [seal(stop) for stop in stops]
+        assert taken_with(reader) == [seal(stop) for stop in stops]
     sender.close()
 
 

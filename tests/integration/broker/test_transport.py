@@ -22,7 +22,7 @@ from farm.broker.celery_app import (
 )
 from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried, task_text
-from farm.collector.gathering import Arrivals, Gathering
+from farm.collector.batch_reader import ArrivalRate, BatchReader
 from tests.redis_server import RedisServer
 
 LIMIT_S = 30.0
@@ -197,11 +197,11 @@ def test_nor_is_it_where_several_are_taken_along(broker: RedisServer, sender: Se
     short: list[dict[str, object]] = [{"number": 2}, {"number": 3}]
     for envelope in (LONG, short[0], LONG, short[1]):
         sender.publish_heartbeat(envelope)
-    gathering = Gathering(
-        broker.url, queue=HEARTBEATS_QUEUE, task=HEARTBEAT_TASK, arrivals=Arrivals()
+    reader = BatchReader(
+        broker.url, queue=HEARTBEATS_QUEUE, task=HEARTBEAT_TASK, arrivals=ArrivalRate()
     )
     found: list[object] = []
     while len(found) < 2:
-        with gathering.around(None) as envelopes:
+        with reader.around(None) as envelopes:
             found += envelopes[1:]
     assert found == short

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import pytest
 
-from farm.collector.gathering import FEWEST, MOST, Arrivals, Portion
+from farm.collector.batch_reader import FEWEST, MOST, ArrivalRate, BatchSize
 
 
 def settled(message_s: float, *, overhead_s: float = 0.005) -> int:
-    portion = Portion()
+    size = BatchSize()
     for _ in range(20):
-        work_s = overhead_s + portion.count * message_s
-        portion.took(portion.count, work_s=work_s, time_s=work_s)
-    return portion.count
+        work_s = overhead_s + size.count * message_s
+        size.took(size.count, work_s=work_s, time_s=work_s)
+    return size.count
 
 
-def grown(*, time_s: float) -> Portion:
-    """Return what little work makes of a portion, whatever it waits for: the largest."""
-    portion = Portion()
+def grown(*, time_s: float) -> BatchSize:
+    """Return what little work makes of a batch, whatever it waits for: the largest."""
+    size = BatchSize()
     for _ in range(10):
-        portion.took(portion.count, work_s=0.01, time_s=time_s)
-    assert portion.count == MOST
-    return portion
+        size.took(size.count, work_s=0.01, time_s=time_s)
+    assert size.count == MOST
+    return size
 
 
 @pytest.mark.parametrize(
@@ -36,26 +36,26 @@ def test_a_portion_takes_about_a_fifth_of_a_second(message_s: float, low: int, h
 
 
 def test_a_portion_that_was_not_full_changes_nothing() -> None:
-    portion = Portion()
+    size = BatchSize()
     for _ in range(20):
-        portion.took(1, work_s=0.001, time_s=0.001)
-    assert portion.count == FEWEST
+        size.took(1, work_s=0.001, time_s=0.001)
+    assert size.count == FEWEST
 
 
 def test_a_slow_one_makes_the_next_smaller_at_once() -> None:
-    portion = grown(time_s=0.01)
-    portion.took(MOST, work_s=4.0, time_s=4.0)
-    assert portion.count <= MOST / 15
+    size = grown(time_s=0.01)
+    size.took(MOST, work_s=4.0, time_s=4.0)
+    assert size.count <= MOST / 15
 
 
 def test_one_that_waited_for_a_lock_makes_none_smaller_unless_it_waited_for_very_long() -> None:
-    portion = grown(time_s=2.0)
-    portion.took(MOST, work_s=0.01, time_s=10.0)
-    assert portion.count == FEWEST
+    size = grown(time_s=2.0)
+    size.took(MOST, work_s=0.01, time_s=10.0)
+    assert size.count == FEWEST
 
 
-def arrived(*, count: int, every_s: float, portions: int) -> Arrivals:
-    arrivals = Arrivals()
+def arrived(*, count: int, every_s: float, portions: int) -> ArrivalRate:
+    arrivals = ArrivalRate()
     for i in range(portions):
         arrivals.came(count, queue="reports", is_full=False, now_s=1000.0 + i * every_s)
     return arrivals
