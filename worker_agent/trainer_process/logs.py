@@ -27,8 +27,8 @@ _IS_LONG = (
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The next bytes of a log. `lost_count`: those before them that were too many to be kept."""
+class LogChunk:
+    """The next bytes of a log. `lost_count`: bytes before them that exceeded the limit."""
 
     lost_count: int
     data: bytes
@@ -57,7 +57,7 @@ class TrainerLog:
             if len(self._recent) > RECENT_BYTES:
                 del self._recent[:-RECENT_BYTES]
 
-    def take(self, most_bytes: int) -> Taken | None:
+    def take(self, most_bytes: int) -> LogChunk | None:
         """Return what was not taken yet, from its beginning; None: nothing is new."""
         with self._lock:
             if self._passed_count == self._written_count:
@@ -67,7 +67,7 @@ class TrainerLog:
             first = self._passed_count + lost_count
             data = bytes(self._recent[first - begin : first - begin + most_bytes])
             self._passed_count = first + len(data)
-        return Taken(lost_count, data)
+        return LogChunk(lost_count, data)
 
 
 class RankLog:
@@ -124,7 +124,7 @@ class _Source:
         self.log = log
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def text(self, taken: Taken) -> str:
+    def text(self, taken: LogChunk) -> str:
         """Return what was taken as a text, and before it how much was left out."""
         if not taken.lost_count:
             return self._decoded(taken.data)
