@@ -24,7 +24,7 @@ from farm.recommend.predictors.lines import Lines
 from farm.recommend.predictors.monotone import Monotone
 from farm.recommend.predictors.physical import FittedPhysical
 from farm.recommend.predictors.points import Frame
-from farm.recommend.predictors.process import Process
+from farm.recommend.predictors.process import GaussianProcessFit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,9 +54,11 @@ class FittedEnsemble:
         parts_s = self._physical.parts_s(cells.columns)
         points = self._frame.points(cells.columns, parts_s)
         errors = cells.logs - self._physical.logs_of(parts_s)
-        self._processes: list[Process] = (
+        self._processes: list[GaussianProcessFit] = (
             [
-                Process(Kernel(components, self._frame), points, errors, weights=cells.weights)
+                GaussianProcessFit(
+                    Kernel(components, self._frame), points, errors, weights=cells.weights
+                )
                 for components in (SMOOTH, BY_PART)
             ]
             if like is None

@@ -16,7 +16,7 @@ from farm.recommend.predictors.estimates import estimates
 from farm.recommend.predictors.kernel import Component, Kernel
 from farm.recommend.predictors.physical import FittedPhysical
 from farm.recommend.predictors.points import Frame
-from farm.recommend.predictors.process import Process
+from farm.recommend.predictors.process import GaussianProcessFit
 from farm.recommend.predictors.terms import PARTS
 
 if TYPE_CHECKING:
@@ -92,8 +92,10 @@ class FittedGaussianProcess:
         parts_s = self._physical.parts_s(cells.columns)
         points = self._frame.points(cells.columns, parts_s)
         errors = cells.logs - self._physical.logs_of(parts_s)
-        self._process: Process = (
-            Process(Kernel(self._components, self._frame), points, errors, weights=cells.weights)
+        self._process: GaussianProcessFit = (
+            GaussianProcessFit(
+                Kernel(self._components, self._frame), points, errors, weights=cells.weights
+            )
             if like is None
             else like._process.refit(points, errors, weights=cells.weights)
         )

@@ -32,7 +32,7 @@ _MOST_LEARNED = 250
 _BLOCK = 128
 
 
-class Process:
+class GaussianProcessFit:
     """Fitted to what the sum is off by at n points, each of which counts by its weight.
 
     `own_log_errors`: what it says of these points itself.
@@ -78,9 +78,9 @@ class Process:
 
     def refit(
         self, points: Points, log_errors: NDArray[np.float64], *, weights: NDArray[np.float64]
-    ) -> Process:
+    ) -> GaussianProcessFit:
         """Fit to other points of the same frame with the parameters of these."""
-        return Process(
+        return GaussianProcessFit(
             self._kernel, points, log_errors, weights=weights, parameters=self._parameters
         )
 

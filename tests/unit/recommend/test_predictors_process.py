@@ -12,7 +12,7 @@ from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH
 from farm.recommend.predictors.kernel import Component, Kernel
 from farm.recommend.predictors.points import Distances, Frame, Points
-from farm.recommend.predictors.process import Process
+from farm.recommend.predictors.process import GaussianProcessFit
 from farm.recommend.predictors.terms import PARTS
 from tests.synthetic_steps import grid
 
@@ -92,7 +92,9 @@ def test_a_process_says_the_same_of_its_points_as_of_any_and_of_many_as_of_few()
     errors = np.sin(points.numbers.sum(axis=0))
     weights = np.ones(len(points))
     parameters = np.append(Kernel(SMOOTH, frame).start(), np.log(0.03))
-    process = Process(Kernel(SMOOTH, frame), points, errors, weights=weights, parameters=parameters)
+    process = GaussianProcessFit(
+        Kernel(SMOOTH, frame), points, errors, weights=weights, parameters=parameters
+    )
     found = process.log_errors(points)
     assert len(found) > 200  # more than are worked out at a time
     assert found == pytest.approx(process.own_log_errors, abs=1e-9)
