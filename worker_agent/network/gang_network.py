@@ -20,9 +20,9 @@ from farm.messages.reports import PeerRtt, Shaped
 from worker_agent.network.emulators import find_emulator
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.port_gate import PortGate
-from worker_agent.network.probing.meetings import WayTrial, measure_bandwidths
+from worker_agent.network.probing.bandwidth_tests import LinkTest, measure_bandwidths
+from worker_agent.network.probing.incoming_streams import IncomingStreams
 from worker_agent.network.probing.probe import EchoServer, measure_peers
-from worker_agent.network.probing.visits import Visits
 from worker_agent.network.shaping import Shaping
 from worker_agent.rank.cluster import reroute
 
@@ -47,7 +47,7 @@ class GangNetwork:
         self._token = command.token
         self._rank = command.rank
         self._most_connections = _CONNECTIONS_A_PEER * command.rank_count + _MORE_CONNECTIONS
-        self._visits = Visits(
+        self._streams = IncomingStreams(
             token=command.token, peers=frozenset(range(command.rank_count)) - {command.rank}
         )
         self._spec = command.spec
@@ -73,7 +73,7 @@ class GangNetwork:
 
     def listen(self, listener: socket.socket) -> None:
         """Answer the peers' probes, on a socket that is this object's from now on."""
-        self._echo = EchoServer(listener, self._visits, most_connections=self._most_connections)
+        self._echo = EchoServer(listener, self._streams, most_connections=self._most_connections)
 
     def measure(
         self, addresses: tuple[RankAddress, ...], *, timeout_s: float
@@ -185,7 +185,7 @@ class GangNetwork:
 
     def close(self) -> None:
         """Answer no more probes, and end what is under way."""
-        self._visits.close()
+        self._streams.close()
         if self._echo is not None:
             self._echo.close()
 
@@ -216,7 +216,7 @@ class GangNetwork:
         shaped = Shaped(emulator=self.emulator_name, rtts=rtts)
         if profile.bandwidth_bytes_per_s is None or not self._peers:
             return shaped
-        trial = WayTrial(
+        link_test = LinkTest(
             token=self._token,
             own_rank=self._rank,
             profile=profile,
@@ -224,7 +224,7 @@ class GangNetwork:
             rtts_s={rtt.rank: rtt.rtt_s for rtt in rtts},
             is_settled=is_right,
         )
-        found = measure_bandwidths(trial, self._visits, deadline=deadline)
+        found = measure_bandwidths(link_test, self._streams, deadline=deadline)
         return dataclasses.replace(
             shaped,
             bandwidths=found.bandwidths,

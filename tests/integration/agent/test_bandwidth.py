@@ -20,10 +20,10 @@ from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
-from worker_agent.network.probing.meetings import Carried, WayTrial, measure_bandwidths
+from worker_agent.network.probing.bandwidth_tests import LinkResults, LinkTest, measure_bandwidths
+from worker_agent.network.probing.incoming_streams import GREETING_BYTES, IncomingStreams, greeting
 from worker_agent.network.probing.probe import EchoServer, measure_peers
 from worker_agent.network.probing.transfer import take_transfers
-from worker_agent.network.probing.visits import GREETING_BYTES, Visits, greeting
 
 pytestmark = pytest.mark.alone
 
@@ -37,15 +37,15 @@ class Station:
 
     def __init__(self, rank: int, count: int) -> None:
         self.rank = rank
-        self.visits = Visits(token=TOKEN, peers=frozenset(range(count)) - {rank})
+        self.streams = IncomingStreams(token=TOKEN, peers=frozenset(range(count)) - {rank})
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = RankAddress(
             rank=rank, host="127.0.0.1", probe_port=listener.getsockname()[1], trainer_ports=()
         )
-        self.echo = EchoServer(listener, self.visits)
+        self.echo = EchoServer(listener, self.streams)
 
     def close(self) -> None:
-        self.visits.close()
+        self.streams.close()
         self.echo.close()
 
 
@@ -83,7 +83,7 @@ def stations(tmp_path: Path) -> Iterator[Stations]:
         yield Stations(tmp_path, stack)
 
 
-def trial(station: Station, reached: tuple[RankAddress, ...], **changes: object) -> WayTrial:
+def link_test(station: Station, reached: tuple[RankAddress, ...], **changes: object) -> LinkTest:
     fields: dict[str, object] = {
         "token": TOKEN,
         "own_rank": station.rank,
@@ -93,25 +93,26 @@ def trial(station: Station, reached: tuple[RankAddress, ...], **changes: object)
         "is_settled": True,
         **changes,
     }
-    return WayTrial(**fields)  # type: ignore[arg-type] # a test's own fields
+    return LinkTest(**fields)  # type: ignore[arg-type] # a test's own fields
 
 
-def measure(trials: list[WayTrial], stations: Stations) -> list[Carried]:
+def measure(link_tests: list[LinkTest], stations: Stations) -> list[LinkResults]:
     """Let every rank measure at once."""
     deadline = time.monotonic() + 60
-    with ThreadPoolExecutor(len(trials)) as pool:
+    with ThreadPoolExecutor(len(link_tests)) as pool:
         running = [
-            pool.submit(measure_bandwidths, one, station.visits, deadline=deadline)
-            for one, station in zip(trials, stations.all, strict=True)
+            pool.submit(measure_bandwidths, one, station.streams, deadline=deadline)
+            for one, station in zip(link_tests, stations.all, strict=True)
         ]
         return [future.result() for future in running]
 
 
 def test_each_of_three_ranks_learns_what_its_proxies_let_through(stations: Stations) -> None:
-    trials = [
-        trial(station, stations.reached(station, through=LIMITED)) for station in stations.open(3)
+    link_tests = [
+        link_test(station, stations.reached(station, through=LIMITED))
+        for station in stations.open(3)
     ]
-    found = measure(trials, stations)
+    found = measure(link_tests, stations)
 
     assert [[one.rank for one in row.bandwidths] for row in found] == [[1, 2], [0, 2], [0, 1]]
     for one in (one for row in found for one in row.bandwidths):
@@ -121,10 +122,10 @@ def test_each_of_three_ranks_learns_what_its_proxies_let_through(stations: Stati
 
 
 def test_a_link_without_a_limit_is_seen_to_have_none(stations: Stations) -> None:
-    trials = [
-        trial(station, stations.reached(station, through=None)) for station in stations.open(2)
+    link_tests = [
+        link_test(station, stations.reached(station, through=None)) for station in stations.open(2)
     ]
-    for found in measure(trials, stations):
+    for found in measure(link_tests, stations):
         [one] = found.bandwidths
         assert one.bytes_per_s > 2 * RATE
 
@@ -132,12 +133,12 @@ def test_a_link_without_a_limit_is_seen_to_have_none(stations: Stations) -> None
 def test_a_link_far_too_narrow_is_given_up_and_its_bandwidth_is_known(stations: Stations) -> None:
     narrow = NetworkProfile(bandwidth_bytes_per_s=RATE / 10)
     one, two = stations.open(2)
-    trials = [
-        trial(one, stations.reached(one, through=narrow)),
-        trial(two, stations.reached(two, through=None)),
+    link_tests = [
+        link_test(one, stations.reached(one, through=narrow)),
+        link_test(two, stations.reached(two, through=None)),
     ]
     begun = time.monotonic()
-    found, _ = measure(trials, stations)
+    found, _ = measure(link_tests, stations)
     [slow] = found.bandwidths
 
     assert 0.05 * RATE < slow.bytes_per_s < 0.15 * RATE
@@ -148,21 +149,22 @@ def test_a_link_far_too_narrow_is_given_up_and_its_bandwidth_is_known(stations: 
 
 
 def test_nobody_sends_as_long_as_one_ranks_round_trips_are_wrong(stations: Stations) -> None:
-    trials = [
-        trial(station, stations.reached(station, through=None), is_settled=station.rank != 1)
+    link_tests = [
+        link_test(station, stations.reached(station, through=None), is_settled=station.rank != 1)
         for station in stations.open(3)
     ]
-    unknown = Carried(loaded_rtt_unknown="not all round trips were as asked")
-    assert measure(trials, stations) == [unknown] * 3
+    unknown = LinkResults(loaded_rtt_unknown="not all round trips were as asked")
+    assert measure(link_tests, stations) == [unknown] * 3
 
 
 def test_beside_a_stream_a_round_trip_waits_behind_what_the_stream_has_queued(
     stations: Stations,
 ) -> None:
-    trials = [
-        trial(station, stations.reached(station, through=LIMITED)) for station in stations.open(2)
+    link_tests = [
+        link_test(station, stations.reached(station, through=LIMITED))
+        for station in stations.open(2)
     ]
-    for own, found in enumerate(measure(trials, stations)):
+    for own, found in enumerate(measure(link_tests, stations)):
         assert found.loaded_rtt_unknown is None
         [loaded] = found.loaded_rtts
         assert loaded.rank == 1 - own
@@ -173,11 +175,11 @@ def test_beside_a_stream_a_round_trip_waits_behind_what_the_stream_has_queued(
 
 def test_a_way_that_a_stream_fills_too_slowly_has_a_reason_instead(stations: Stations) -> None:
     slow = NetworkProfile(bandwidth_bytes_per_s=9_000)
-    trials = [
-        trial(station, stations.reached(station, through=slow), profile=slow)
+    link_tests = [
+        link_test(station, stations.reached(station, through=slow), profile=slow)
         for station in stations.open(2)
     ]
-    for found in measure(trials, stations):
+    for found in measure(link_tests, stations):
         assert found.loaded_rtts == ()
         assert found.loaded_rtt_unknown == "a stream that fills this way would take more than 10 s"
 
@@ -190,7 +192,7 @@ def test_a_peer_that_does_not_come_is_named(stations: Stations) -> None:
         match=rf"bandwidth to rank 1 at 127.0.0.1:{two.address.probe_port} was not measured: it did"
         " not come to send",
     ):
-        measure_bandwidths(trial(one, reached), one.visits, deadline=time.monotonic() + 0.5)
+        measure_bandwidths(link_test(one, reached), one.streams, deadline=time.monotonic() + 0.5)
 
 
 def test_a_peer_that_goes_in_the_middle_is_named_at_once(stations: Stations) -> None:
@@ -199,11 +201,11 @@ def test_a_peer_that_goes_in_the_middle_is_named_at_once(stations: Stations) -> 
     with ThreadPoolExecutor(1) as pool:
         deadline = time.monotonic() + 60
         measuring = pool.submit(
-            measure_bandwidths, trial(one, reached), one.visits, deadline=deadline
+            measure_bandwidths, link_test(one, reached), one.streams, deadline=deadline
         )
         with visiting(one, rank=1):
             # Rank 0 has come, and waits for its turn.
-            two.visits.take(0, deadline=deadline).connection.close()
+            two.streams.take(0, deadline=deadline).connection.close()
             with pytest.raises(EmulationFailed, match=r"rank 1 at .*: the connection was closed"):
                 measuring.result(timeout=30)
 
@@ -213,9 +215,9 @@ def test_who_is_told_to_let_go_does_not_wait_for_the_deadline(stations: Stations
     reached = stations.reached(one, through=None)
     with ThreadPoolExecutor(1) as pool:
         measuring = pool.submit(
-            measure_bandwidths, trial(one, reached), one.visits, deadline=time.monotonic() + 60
+            measure_bandwidths, link_test(one, reached), one.streams, deadline=time.monotonic() + 60
         )
-        one.visits.close()
+        one.streams.close()
         with pytest.raises(EmulationFailed):
             measuring.result(timeout=30)
 
@@ -241,8 +243,8 @@ def test_a_second_visit_of_one_rank_is_sent_away(stations: Stations) -> None:
     one, _ = stations.open(2)
     with visiting(one, rank=1), visiting(one, rank=1) as second:
         assert second.recv(1) == b""
-        visit = one.visits.take(1, deadline=time.monotonic() + 5)
-        visit.connection.close()
+        stream = one.streams.take(1, deadline=time.monotonic() + 5)
+        stream.connection.close()
 
 
 def test_half_a_greeting_keeps_nobody_from_being_answered(stations: Stations) -> None:
@@ -254,15 +256,15 @@ def test_half_a_greeting_keeps_nobody_from_being_answered(stations: Stations) ->
         [rtt] = measure_peers((one.address,), own_rank=1, timeout_s=10)
         assert rtt.probe_count == 20
         connection.sendall(said[5:])
-        visit = one.visits.take(1, deadline=time.monotonic() + 5)
-        visit.connection.close()
+        stream = one.streams.take(1, deadline=time.monotonic() + 5)
+        stream.connection.close()
 
 
 def test_more_than_a_greeting_is_no_greeting(stations: Stations) -> None:
     one, _ = stations.open(2)
     with visiting(one, rank=1) as connection:
-        visit = one.visits.take(1, deadline=time.monotonic() + 5)
-        visit.connection.close()
+        stream = one.streams.take(1, deadline=time.monotonic() + 5)
+        stream.connection.close()
         assert connection.recv(1) == b""
     place = (one.address.host, one.address.probe_port)
     with socket.create_connection(place, timeout=60) as connection:

@@ -1,6 +1,6 @@
 """Round-trip times between ranks: an echo that each rank offers, and a client that times it.
 
-To the same port peers come with what they have to send (worker_agent.network.probing.visits).
+Peers open their bulk streams to the same port, see `incoming_streams`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from farm.errors import EmulationFailed
 from farm.gang.network_check import PARALLEL_PEERS, PROBE_COUNT
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeerRtt
+from worker_agent.network.probing.incoming_streams import (
+    FIRST_BYTE,
+    GREETING_BYTES,
+    IncomingStreams,
+)
 from worker_agent.network.probing.transfer import left_s, receive_exactly
-from worker_agent.network.probing.visits import FIRST_BYTE, GREETING_BYTES, Visits
 
 logger = logging.getLogger(__name__)
 
@@ -29,19 +33,20 @@ _PAYLOAD = b"benchfarm-probe!"
 class EchoServer:
     """Echoes what connects to `listener`, which it owns, until `close`.
 
-    Who greets as a visitor is handed over to `visits`, if there are any. Whoever comes while it
-    has `most_connections` is sent away: anybody may knock, and open files are the agent's own.
+    A connection that begins as a stream is handed over to `streams`, if given. Beyond
+    `most_connections` further ones are refused: any host may connect, and the agent's own open
+    files are limited.
     """
 
     def __init__(
         self,
         listener: socket.socket,
-        visits: Visits | None = None,
+        streams: IncomingStreams | None = None,
         *,
         most_connections: int = 128,
     ) -> None:
         self._listener = listener
-        self._visits = visits
+        self._streams = streams
         self._most_connections = most_connections
         self._listener.listen(128)
         self._listener.setblocking(False)
@@ -106,12 +111,12 @@ class EchoServer:
         if said is None:
             return
         greeting: bytes = key.data + said
-        if self._visits is not None and greeting[:1] == FIRST_BYTE:
+        if self._streams is not None and greeting[:1] == FIRST_BYTE:
             if said and len(greeting) < GREETING_BYTES:
                 selector.modify(connection, selectors.EVENT_READ, greeting)
                 return
             selector.unregister(connection)
-            if not self._visits.admit(greeting, connection):
+            if not self._streams.admit(greeting, connection):
                 connection.close()
         elif not said or not _answer(connection, said):
             selector.unregister(connection)

@@ -1,6 +1,6 @@
-"""Connections by which peers come to this rank to send it something, kept until it is their turn.
+"""Connections over which peers will send bulk data to this rank, held until it is their turn.
 
-They come to the port of the probes, and say at once who they are.
+They arrive at the port of the probes, and begin with the peer's rank and the attempt's token.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ FIRST_BYTE = _MAGIC[:1]  # no probe begins with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """`is_settled`: the visitor has timed all its round trips, and they are as asked."""
+class IncomingStream:
+    """`is_settled`: the peer has timed all its round trips, and they are as asked."""
 
     rank: int
     is_settled: bool
@@ -27,17 +27,17 @@ class Visit:
 
 
 def greeting(*, token: int, rank: int, is_settled: bool) -> bytes:
-    """Return the first bytes of a visit."""
+    """Return the first bytes of a stream."""
     return _GREETING.pack(_MAGIC, token, rank, is_settled)
 
 
-class Visits:
-    """At most one visit of each peer; whoever else comes is sent away."""
+class IncomingStreams:
+    """At most one stream of each peer; other connections are refused."""
 
     def __init__(self, *, token: int, peers: frozenset[int]) -> None:
         self._token = token
         self._expected = peers
-        self._waiting: dict[int, Visit] = {}
+        self._waiting: dict[int, IncomingStream] = {}
         self._given: list[socket.socket] = []
         self._is_closed = False
         self._changed = threading.Condition()
@@ -52,12 +52,14 @@ class Visits:
             if not is_ours or self._is_closed:
                 return False
             self._expected -= {rank}
-            self._waiting[rank] = Visit(rank=rank, is_settled=is_settled, connection=connection)
+            self._waiting[rank] = IncomingStream(
+                rank=rank, is_settled=is_settled, connection=connection
+            )
             self._changed.notify_all()
             return True
 
-    def take(self, rank: int, *, deadline: float) -> Visit:
-        """Wait for a peer's visit. Raises TimeoutError: it has not come, or nobody may any more."""
+    def take(self, rank: int, *, deadline: float) -> IncomingStream:
+        """Wait for a peer's stream. Raises TimeoutError: it has not come, or this is closed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: rank in self._waiting or self._is_closed,
@@ -65,16 +67,16 @@ class Visits:
             )
             if rank not in self._waiting:
                 raise TimeoutError("it did not come to send")
-            visit = self._waiting.pop(rank)
-            self._given.append(visit.connection)
-            return visit
+            stream = self._waiting.pop(rank)
+            self._given.append(stream.connection)
+            return stream
 
     def close(self) -> None:
-        """End every visit, also those that were taken; whoever is at one notices."""
+        """Close every stream, also those that were taken, which ends their use."""
         with self._changed:
             self._is_closed = True
-            for visit in self._waiting.values():
-                visit.connection.close()
+            for stream in self._waiting.values():
+                stream.connection.close()
             for connection in self._given:
                 _hang_up(connection)
             self._waiting.clear()

@@ -1,7 +1,7 @@
-"""The meetings at which the ranks of a gang try how much the ways between them carry.
+"""Bandwidth tests between the ranks of a gang.
 
-Each rank sends over connections of its own, opened as those of its trainers are, and says by
-opening them that it has timed its round trips: as long as one of them has not, nobody sends.
+Each rank sends over connections of its own, opened as those of its trainers are. By opening them
+it says that it has timed its round trips; no rank sends before all ranks have done so.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from farm.gang.network_check import is_bandwidth_as_asked
 from farm.gang.transfers import load_settled_s, partners, plan_load, plan_transfer, turn_s
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeerBandwidth, PeerRtt
+from worker_agent.network.probing.incoming_streams import IncomingStreams, greeting
 from worker_agent.network.probing.probe import LoadedEcho
 from worker_agent.network.probing.transfer import (
     end_transfers,
@@ -28,7 +29,6 @@ from worker_agent.network.probing.transfer import (
     send_transfer,
     take_transfers,
 )
-from worker_agent.network.probing.visits import Visits, greeting
 
 _TRIES = 2
 # The median of fewer would be that of one moment.
@@ -37,8 +37,8 @@ _YOUR_TURN = b"!"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayTrial:
-    """What one rank needs to know to try its ways. `reached`: its peers, as the ways lead to them.
+class LinkTest:
+    """What one rank needs to test its links. `reached`: its peers, by the addresses it uses.
 
     `rtts_s`: by peer, through the profile; `is_settled`: whether they are as asked.
     """
@@ -56,62 +56,66 @@ class WayTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """What the ways carry, by rank, and the round trip beside one bulk stream on one of them."""
+class LinkResults:
+    """Bandwidth of the links, by rank, and the round-trip time of one of them under load."""
 
     bandwidths: tuple[PeerBandwidth, ...] = ()
     loaded_rtts: tuple[PeerRtt, ...] = ()
     loaded_rtt_unknown: str | None = None
 
 
-def measure_bandwidths(trial: WayTrial, visits: Visits, *, deadline: float) -> Carried:
-    """Measure what the way to each peer carries, and let each peer do so.
+def measure_bandwidths(
+    link_test: LinkTest, streams: IncomingStreams, *, deadline: float
+) -> LinkResults:
+    """Measure the bandwidth to each peer, and let each peer measure it to this rank.
 
-    All ways have the same profile, so the round trip under load is measured on the first alone.
+    All links have the same profile, so the round trip under load is measured on the first alone.
     Nothing is measured where a rank's round trips are wrong: its network is not what it should be.
 
     Raises:
         EmulationFailed: a peer does not come, or does not say what has arrived.
     """
-    peers = {peer.rank: peer for peer in trial.reached}
+    peers = {peer.rank: peer for peer in link_test.reached}
     ways: dict[int, socket.socket] = {}
     guests: dict[int, socket.socket] = {}
-    is_settled = trial.is_settled
+    is_settled = link_test.is_settled
     with ExitStack() as stack:
         for rank, peer in peers.items():
             with _naming(peer):
-                ways[rank] = stack.enter_context(_visit(trial, peer, deadline))
+                ways[rank] = stack.enter_context(_connect(link_test, peer, deadline))
         for rank, peer in peers.items():
             with _naming(peer):
-                visit = visits.take(rank, deadline=deadline)
-            guests[rank] = stack.enter_context(visit.connection)
-            is_settled = is_settled and visit.is_settled
+                stream = streams.take(rank, deadline=deadline)
+            guests[rank] = stack.enter_context(stream.connection)
+            is_settled = is_settled and stream.is_settled
         if not is_settled:
-            return Carried(loaded_rtt_unknown="not all round trips were as asked")
+            return LinkResults(loaded_rtt_unknown="not all round trips were as asked")
         found = []
-        loaded = Carried()
-        meeting = partners(trial.own_rank, trial.rank_count)
-        for count, rank in enumerate(meeting, start=1):
+        loaded = LinkResults()
+        order = partners(link_test.own_rank, link_test.rank_count)
+        for count, rank in enumerate(order, start=1):
             with _naming(peers[rank]):
-                if rank < trial.own_rank:
+                if rank < link_test.own_rank:
                     _host(guests[rank], deadline)
-                later = 2 * (len(meeting) - count) + 1
-                sent = _send(trial, rank, ways[rank], deadline=deadline, later=later)
+                later = 2 * (len(order) - count) + 1
+                sent = _send(link_test, rank, ways[rank], deadline=deadline, later=later)
                 found.append(sent)
                 if count == 1:
-                    loaded = _load(trial, peers[rank], ways[rank], deadline=deadline, later=later)
+                    loaded = _load(
+                        link_test, peers[rank], ways[rank], deadline=deadline, later=later
+                    )
                 if ways[rank].fileno() >= 0:
                     end_transfers(ways[rank], deadline=deadline)
-                if rank > trial.own_rank:
+                if rank > link_test.own_rank:
                     _host(guests[rank], deadline)
     bandwidths = tuple(sorted(found, key=lambda one: one.rank))
     return dataclasses.replace(loaded, bandwidths=bandwidths)
 
 
-def _visit(trial: WayTrial, peer: RankAddress, deadline: float) -> socket.socket:
+def _connect(link_test: LinkTest, peer: RankAddress, deadline: float) -> socket.socket:
     connection = socket.create_connection((peer.host, peer.probe_port), timeout=left_s(deadline))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    said = greeting(token=trial.token, rank=trial.own_rank, is_settled=trial.is_settled)
+    said = greeting(token=link_test.token, rank=link_test.own_rank, is_settled=link_test.is_settled)
     connection.sendall(said)
     return connection
 
@@ -124,11 +128,11 @@ def _host(connection: socket.socket, deadline: float) -> None:
 
 
 def _send(
-    trial: WayTrial, rank: int, connection: socket.socket, *, deadline: float, later: int
+    link_test: LinkTest, rank: int, connection: socket.socket, *, deadline: float, later: int
 ) -> PeerBandwidth:
     """Send until what arrives is as asked; again only while there is time for `later` transfers."""
     receive_exactly(connection, len(_YOUR_TURN), deadline=deadline)
-    profile, rtt_s = trial.profile, trial.rtts_s[rank]
+    profile, rtt_s = link_test.profile, link_test.rtts_s[rank]
     assert profile.bandwidth_bytes_per_s is not None
     plan = plan_transfer(profile.bandwidth_bytes_per_s, rtt_s=rtt_s)
     for count in range(1, _TRIES + 1):
@@ -143,35 +147,42 @@ def _send(
 
 
 def _load(
-    trial: WayTrial, peer: RankAddress, connection: socket.socket, *, deadline: float, later: int
-) -> Carried:
+    link_test: LinkTest,
+    peer: RankAddress,
+    connection: socket.socket,
+    *,
+    deadline: float,
+    later: int,
+) -> LinkResults:
     """Time the round trip to a peer while one stream fills the way there as TCP alone does."""
-    profile, rtt_s = trial.profile, trial.rtts_s[peer.rank]
+    profile, rtt_s = link_test.profile, link_test.rtts_s[peer.rank]
     assert profile.bandwidth_bytes_per_s is not None
     plan = plan_load(profile.bandwidth_bytes_per_s, rtt_s=rtt_s)
     if plan is None:
-        return Carried(loaded_rtt_unknown="a stream that fills this way would take more than 10 s")
+        return LinkResults(
+            loaded_rtt_unknown="a stream that fills this way would take more than 10 s"
+        )
     if connection.fileno() < 0:
-        return Carried(loaded_rtt_unknown="the bandwidth was not as asked")
+        return LinkResults(loaded_rtt_unknown="the bandwidth was not as asked")
     needed_s = plan.limit_s + later * turn_s(profile, rtt_s=rtt_s)
     if time.monotonic() + needed_s > deadline:
-        return Carried(loaded_rtt_unknown="the barrier had no time left for it")
+        return LinkResults(loaded_rtt_unknown="the barrier had no time left for it")
     try:
         echo = LoadedEcho(peer, deadline=deadline)
     except OSError as error:
-        return Carried(loaded_rtt_unknown=f"no echo of rank {peer.rank}: {error}")
+        return LinkResults(loaded_rtt_unknown=f"no echo of rank {peer.rank}: {error}")
     echo.start(settled_s=load_settled_s(rtt_s=rtt_s))
     try:
         send_transfer(connection, plan, deadline=deadline)
     finally:
         times_s, failure = _stopped(echo)
     if failure is not None:
-        return Carried(loaded_rtt_unknown=f"no echo of rank {peer.rank}: {failure}")
+        return LinkResults(loaded_rtt_unknown=f"no echo of rank {peer.rank}: {failure}")
     if len(times_s) < _LEAST_ECHOES:
         reason = f"expected at least {_LEAST_ECHOES} echoes beside the stream, got {len(times_s)}"
-        return Carried(loaded_rtt_unknown=reason)
+        return LinkResults(loaded_rtt_unknown=reason)
     rtt = PeerRtt(rank=peer.rank, rtt_s=statistics.median(times_s), probe_count=len(times_s))
-    return Carried(loaded_rtts=(rtt,))
+    return LinkResults(loaded_rtts=(rtt,))
 
 
 def _stopped(echo: LoadedEcho) -> tuple[tuple[float, ...], OSError | None]:
