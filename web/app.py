@@ -26,7 +26,7 @@ from web.access import admission
 from web.api import RESOURCES, idempotency
 from web.api.schema import openapi
 from web.drawing import plotly
-from web.live import shared_looks
+from web.live import page_cache
 from web.pages import PAGES
 from web.setup_words import configuration_words, network_words, setup_words
 
@@ -78,7 +78,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     _time_requests(app)
     admission.install(app)
     idempotency.install(app)
-    shared_looks.install(app)
+    page_cache.install(app)
     _add_filters(app)
     for words in (setup_words, network_words, configuration_words, spec_values):
         app.add_template_filter(words)

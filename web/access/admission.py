@@ -39,7 +39,7 @@ _View = TypeVar("_View", bound=Callable[..., ResponseReturnValue])
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "X-CSRF-Token"
 _CSRF = "csrf"  # in a session
-# Where `web.live.shared_looks` puts the token of each viewer: a word that no page contains by
+# Where `web.live.page_cache` puts the token of each viewer: a word that no page contains by
 # itself.
 PLACE_OF_TOKEN = secrets.token_urlsafe(24)
 _LONGEST_WAY_BACK = 1000  # escaped once more, it must fit into a request line of 4094 bytes

@@ -26,7 +26,7 @@ from web.access.scopes import needs
 from web.backend import backend, now, read_session, wake_after, write_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
-from web.live.shared_looks import shared
+from web.live.page_cache import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import drift_figure, latest_drift
 

@@ -29,7 +29,7 @@ from web import received
 from web.backend import backend, now, read_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
-from web.live.shared_looks import shared
+from web.live.page_cache import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import throughput_figure
 from web.overview.progress import loads_of, queue_estimate, sweep_cards, waiting_reasons

@@ -37,7 +37,7 @@ from web.job.view import (
     shown_attempt,
     spec_of,
 )
-from web.live.shared_looks import shared
+from web.live.page_cache import shared
 from web.overview.progress import waiting_reason
 from web.pages import logs
 from web.pages.logs import ShownLogs

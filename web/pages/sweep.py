@@ -28,7 +28,7 @@ from web.access.callers import caller
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, sweep_reading, wake_after, write_session
 from web.drawing.plotly import page_with_charts
-from web.live.shared_looks import shared
+from web.live.page_cache import shared
 from web.overview.progress import sweep_remaining_s, waiting_reasons
 from web.sweep.exports import forms
 from web.sweep.lines import cell_lines, columns_of, job_lines

@@ -10,7 +10,7 @@ from farm.store.agents.agents import live_agent_count
 from farm.store.sweeps.sweeps import SweepStatus, list_sweeps
 from web import received
 from web.backend import backend, now, read_session
-from web.live.shared_looks import shared
+from web.live.page_cache import shared
 from web.overview.progress import loads_of, sweep_cards, sweeps_that_wait
 
 bp = Blueprint("sweeps", __name__)

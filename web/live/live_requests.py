@@ -13,6 +13,6 @@ LIVE_HEADER = "X-Live-Look"
 LIFE_S = 1.0  # not above what live.js rests after a change
 
 
-def is_live_look() -> bool:
-    """Whether this request is such a look: it changes nothing, and comes again."""
+def is_live_request() -> bool:
+    """Whether this request comes from a live page that updates itself."""
     return request.method == "GET" and LIVE_HEADER in request.headers

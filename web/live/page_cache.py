@@ -1,6 +1,6 @@
 """Caches a live page for one second, for all viewers.
 
-Only requests of pages that follow a change are shared, see `web.live.looks`.
+Only requests of pages that follow a change are shared, see `web.live.live_requests`.
 
 What pages differ in by viewer is part of the key, except for the CSRF token of each session: in
 the cached page a placeholder stands for it, which no page contains.
@@ -21,20 +21,20 @@ from flask.typing import ResponseReturnValue
 from farm.processes.cache import Cache
 from web.access.admission import PLACE_OF_TOKEN, csrf_token
 from web.access.callers import caller
-from web.live.looks import LIFE_S, is_live_look
+from web.live.live_requests import LIFE_S, is_live_request
 
 _MOST_KEPT = 16  # pages of some hundred kilobytes
 _FLASHES = "_flashes"  # where Flask keeps messages for the next page
-_KEY = "shared_looks"
+_KEY = "page_cache"
 _View = TypeVar("_View", bound=Callable[..., ResponseReturnValue])
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CachedPage:
     """A page as it was made, cut where each viewer's token belongs.
 
-    As it is sent: to write some hundred kilobytes anew for each of forty viewers takes longer than
-    all the rest of a look.
+    Encoded as it is sent: to encode some hundred kilobytes again for each of forty viewers takes
+    longer than all the rest of a request.
     """
 
     pieces: tuple[bytes, ...]
@@ -42,43 +42,43 @@ class Look:
 
 
 def install(app: Flask) -> None:
-    """Give an app its looks."""
+    """Give an app its cache of pages."""
     app.extensions[_KEY] = Cache(most=_MOST_KEPT)
 
 
 def shared(view: _View) -> _View:
-    """Share looks at a page among its viewers. To stand right below its route."""
+    """Cache the page of a view for all its viewers. Put this right below the route."""
 
     @functools.wraps(view)
-    def look_at(**names: str) -> ResponseReturnValue:
-        if not is_live_look() or session.get(_FLASHES):
+    def cached(**names: str) -> ResponseReturnValue:
+        if not is_live_request() or session.get(_FLASHES):
             return view(**names)
         who = caller()
         key = (request.full_path, who.scope, who.is_farm_open)
-        looks: Cache = current_app.extensions[_KEY]
-        # By when it was asked for: those who wait for one that takes long share it too.
+        cache: Cache = current_app.extensions[_KEY]
+        # Compared with the start: requests that wait for a slow page share it too.
         since_s = time.monotonic() - LIFE_S
         try:
-            look: Look = looks.get(
+            page: CachedPage = cache.get(
                 key, lambda _: _make(view, names), is_good=lambda made: made.begun_s >= since_s
             )
         except _NotShared as other:
             return other.response
-        token = csrf_token().encode() if len(look.pieces) > 1 else b""
-        return Response(token.join(look.pieces), headers=look.headers)
+        token = csrf_token().encode() if len(page.pieces) > 1 else b""
+        return Response(token.join(page.pieces), headers=page.headers)
 
-    return look_at  # type: ignore[return-value] # it takes what the view takes
+    return cached  # type: ignore[return-value] # it takes what the view takes
 
 
 class _NotShared(Exception):
-    """The view has answered with something else than a page."""
+    """The view answered with something other than a page."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status)
         self.response = response
 
 
-def _make(view: Callable[..., ResponseReturnValue], names: dict[str, str]) -> Look:
+def _make(view: Callable[..., ResponseReturnValue], names: dict[str, str]) -> CachedPage:
     g.has_place_of_token = True
     try:
         response = current_app.make_response(view(**names))
@@ -89,4 +89,4 @@ def _make(view: Callable[..., ResponseReturnValue], names: dict[str, str]) -> Lo
     # Its length may change with the token.
     headers = [(name, value) for name, value in response.headers if name != "Content-Length"]
     pieces = response.get_data().split(PLACE_OF_TOKEN.encode())
-    return Look(tuple(pieces), tuple(headers))
+    return CachedPage(tuple(pieces), tuple(headers))

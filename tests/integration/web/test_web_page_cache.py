@@ -14,8 +14,8 @@ from farm.store.engine import writing
 from farm.store.sweeps.jobs import request_cancel_job
 from tests import factories
 from tests.web_client import Seeded, bearer, client_of, csrf_of, make_api_token, seed, sign_in
-from web.live.looks import LIVE_HEADER
-from web.live.shared_looks import install
+from web.live.live_requests import LIVE_HEADER
+from web.live.page_cache import install
 
 LIVE = {LIVE_HEADER: "1"}
 
@@ -54,7 +54,7 @@ def test_a_look_is_the_page_itself(client: FlaskClient, pages: list[str]) -> Non
 def test_one_look_serves_all_who_ask_within_a_second(
     client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.live.shared_looks.LIFE_S", 60.0)
+    monkeypatch.setattr("web.live.page_cache.LIFE_S", 60.0)
     install(client.application)
     other = client.application.test_client()
     made: list[str | None] = []
