@@ -137,7 +137,7 @@ class _Watched(Arbiter):  # type: ignore[misc] # gunicorn has no types
     def murder_workers(self) -> None:
         """Do what each turn of the loop does, once a second."""
         super().murder_workers()
-        self._manager.turned()
+        self._manager.notify_watchdog()
 
 
 def _listen(settings: Settings) -> socket.socket:

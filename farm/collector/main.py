@@ -230,15 +230,15 @@ class WorkerTurns:
             requires = ("celery.worker.consumer:Tasks",)
 
             def start(self, parent: Any) -> None:
-                parent.timer.call_repeatedly(_TURN_S, told.turned)
+                parent.timer.call_repeatedly(_TURN_S, told.note_turn)
 
             def stop(self, parent: Any) -> None:
                 """Leave the timer, which Celery clears with the connection."""
 
         app.steps["consumer"].add(Step)
 
-    def turned(self) -> None:
-        """Take notice of a turn."""
+    def note_turn(self) -> None:
+        """Note that the loop of the worker turned."""
         self._excused_s = time.monotonic()
 
     def shown(self, is_seen: bool) -> None:
@@ -247,7 +247,7 @@ class WorkerTurns:
         if not is_seen:
             self._excused_s = now
         if now - self._excused_s <= self._within_s:
-            self._manager.turned()
+            self._manager.notify_watchdog()
 
 
 def _answer(

@@ -35,32 +35,32 @@ class ServiceManager:
         # An abstract name begins with a null byte, which no variable can hold.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._every_s: float | None = None
-        self._told_s: float | None = None
+        self._notified_s: float | None = None
         if address and interval_us.isdigit() and watched_pid == str(os.getpid()):
             self._every_s = int(interval_us) / _MICROSECONDS / _WORDS_IN_INTERVAL
             faulthandler.enable(file=_STDERR)
 
-    def turned(self) -> None:
-        """Say that the process is up, the first time, and later that it still turns.
+    def notify_watchdog(self) -> None:
+        """Tell systemd that the process is ready, the first time, and later that it still works.
 
-        For each turn of a loop: only few words go out.
+        Call it in each turn of a loop: few of the calls send a message.
         """
         now = time.monotonic()
-        if self._told_s is None:
-            self._tell("READY=1")
-        elif self._every_s is None or now - self._told_s < self._every_s:
+        if self._notified_s is None:
+            self._notify("READY=1")
+        elif self._every_s is None or now - self._notified_s < self._every_s:
             return
         else:
-            self._tell("WATCHDOG=1")
-        self._told_s = now
+            self._notify("WATCHDOG=1")
+        self._notified_s = now
 
     def sleep(self, seconds: float) -> bool:
         """Sleep in a loop that only a signal ends: returns False, since nobody asked it to stop."""
-        self.turned()
+        self.notify_watchdog()
         time.sleep(seconds)
         return False
 
-    def _tell(self, words: str) -> None:
+    def _notify(self, words: str) -> None:
         if not self._address:
             return
         try:

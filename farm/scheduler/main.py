@@ -86,7 +86,7 @@ def run(settings: Settings) -> None:
     engine = make_engine(settings.database_url, is_repeated=True)
 
     def waits(seconds: float) -> bool:
-        manager.turned()
+        manager.notify_watchdog()
         return stopping.wait(seconds)
 
     if not await_schema(engine, waits=waits):
@@ -140,7 +140,7 @@ def run(settings: Settings) -> None:
         thread.start()
     collect_rarely()
     logger.info("scheduler started")
-    manager.turned()
+    manager.notify_watchdog()
     _attend(wake, leading, placing, stopping=stopping, manager=manager, health=health)
     for thread in threads:
         thread.request_stop()
@@ -171,7 +171,7 @@ def _attend(
         # Only while both turn: one that hangs is a scheduler that hangs.
         if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
             turns = leading.turn_count, placing.turn_count
-            manager.turned()
+            manager.notify_watchdog()
             _show(health, leading.trouble or placing.trouble)
 
 

@@ -130,7 +130,7 @@ class Supervisor:
             clean_up_after_crash(self._config, self._served, self._journal)
             self._tick(time.monotonic())
             while not self._may_leave(time.monotonic()):
-                manager.turned()
+                manager.notify_watchdog()
                 self._step()
         logger.info("agent has left")
 

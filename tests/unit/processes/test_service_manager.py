@@ -53,14 +53,14 @@ def test_the_first_turn_says_that_it_is_up_and_the_others_that_it_turns(
     service = ServiceManager(environ)
     assert manager.heard() == []
     for _ in range(3):
-        service.turned()
+        service.notify_watchdog()
     assert manager.heard() == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
 
 
 def test_few_words_go_out_however_fast_it_turns(manager: Manager, environ: dict[str, str]) -> None:
     service = ServiceManager(environ | {"WATCHDOG_USEC": str(3600 * 1_000_000)})
     for _ in range(100):
-        service.turned()
+        service.notify_watchdog()
     assert manager.heard() == ["READY=1"]
 
 
@@ -75,15 +75,15 @@ def test_who_is_not_watched_says_only_that_it_is_up(
     manager: Manager, environ: dict[str, str], change: dict[str, str]
 ) -> None:
     service = ServiceManager(environ | change)
-    service.turned()
-    service.turned()
+    service.notify_watchdog()
+    service.notify_watchdog()
     assert manager.heard() == ["READY=1"]
 
 
 def test_an_abstract_address_is_understood(environ: dict[str, str]) -> None:
     name = f"benchfarm-test-{os.getpid()}"
     abstract = Manager(f"\0{name}")
-    ServiceManager(environ | {"NOTIFY_SOCKET": f"@{name}"}).turned()
+    ServiceManager(environ | {"NOTIFY_SOCKET": f"@{name}"}).notify_watchdog()
     assert abstract.heard() == ["READY=1"]
     abstract.close()
 
@@ -92,7 +92,7 @@ def test_a_manager_that_is_gone_does_no_harm(
     manager: Manager, environ: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     service = ServiceManager(environ | {"NOTIFY_SOCKET": "/nowhere/notify"})
-    service.turned()
+    service.notify_watchdog()
     assert "service manager was not told READY=1" in caplog.text
 
 
@@ -133,7 +133,7 @@ def test_a_collector_without_a_broker_is_not_to_blame(
 
 def test_a_collector_whose_worker_turns_says_so(manager: Manager, environ: dict[str, str]) -> None:
     turns = WorkerTurns(ServiceManager(environ), within_s=3600)
-    turns.turned()
+    turns.note_turn()
     turns.shown(True)
     turns.shown(True)
     assert manager.heard() == ["READY=1", "WATCHDOG=1"]
