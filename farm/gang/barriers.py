@@ -35,20 +35,22 @@ class Barrier:
 
     name: str
     phase: RankPhase
-    onward: AttemptState
+    next_state: AttemptState
 
 
 BARRIERS = {
     AttemptState.PREPARING: Barrier(
-        name="prepared", phase=RankPhase.PREPARED, onward=AttemptState.MEASURING
+        name="prepared", phase=RankPhase.PREPARED, next_state=AttemptState.MEASURING
     ),
     AttemptState.MEASURING: Barrier(
-        name="peers", phase=RankPhase.MEASURED, onward=AttemptState.SHAPING
+        name="peers", phase=RankPhase.MEASURED, next_state=AttemptState.SHAPING
     ),
     AttemptState.SHAPING: Barrier(
-        name="shaped", phase=RankPhase.SHAPED, onward=AttemptState.STARTING
+        name="shaped", phase=RankPhase.SHAPED, next_state=AttemptState.STARTING
     ),
-    AttemptState.STARTING: Barrier(name="go", phase=RankPhase.STARTED, onward=AttemptState.RUNNING),
+    AttemptState.STARTING: Barrier(
+        name="go", phase=RankPhase.STARTED, next_state=AttemptState.RUNNING
+    ),
 }
 
 

@@ -97,9 +97,9 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
 def _onward(attempt: AttemptView, barrier: Barrier) -> AttemptState:
     """Return what comes next: on an untouched network ranks tell of two barriers at once."""
     has_shaped = all(_has_passed(rank, RankPhase.SHAPED) for rank in attempt.ranks)
-    if barrier.onward is AttemptState.SHAPING and has_shaped and _is_untouched(attempt):
+    if barrier.next_state is AttemptState.SHAPING and has_shaped and _is_untouched(attempt):
         return AttemptState.STARTING
-    return barrier.onward
+    return barrier.next_state
 
 
 def _is_untouched(attempt: AttemptView) -> bool:
