@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farm.configuration.axes import BY_NAME
 from farm.configuration.expansion import expand
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import parse_sweep
@@ -61,8 +62,13 @@ SWEEPS = st.fixed_dictionaries(
 
 
 def cell_count(sweep: dict[str, Any]) -> int:
+    """Count the cells; values that are one as they are read, such as two next to 0, are one."""
     return sum(
-        math.prod(len(value) for value in case.values() if isinstance(value, list))
+        math.prod(
+            len({BY_NAME[name].type.read(value, name) for value in values})
+            for name, values in case.items()
+            if isinstance(values, list)
+        )
         for case in sweep["case"]
     )
 
