@@ -19,12 +19,12 @@ from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import estimates
 from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH
+from farm.recommend.predictors.gaussian_process_fit import GaussianProcessFit
 from farm.recommend.predictors.kernel import Kernel
 from farm.recommend.predictors.lines import Lines
 from farm.recommend.predictors.monotone import Monotone
 from farm.recommend.predictors.physical import FittedPhysical
 from farm.recommend.predictors.points import Frame
-from farm.recommend.predictors.process import GaussianProcessFit
 
 if TYPE_CHECKING:
     import numpy as np

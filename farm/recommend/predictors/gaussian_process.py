@@ -13,10 +13,10 @@ from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import estimates
+from farm.recommend.predictors.gaussian_process_fit import GaussianProcessFit
 from farm.recommend.predictors.kernel import Component, Kernel
 from farm.recommend.predictors.physical import FittedPhysical
 from farm.recommend.predictors.points import Frame
-from farm.recommend.predictors.process import GaussianProcessFit
 from farm.recommend.predictors.terms import PARTS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 
 # Whether a rank of an attempt has ended or has lost its lease: looked up by the keys of the few
 # attempts that are active, since those that are over become ever more.
-_STIRS = (
+_LACKS_RANK = (
     exists()
     .where(
         RankRow.attempt_id == AttemptRow.id,
@@ -47,7 +47,7 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
             AttemptRow.state_since,
             JobRow.cancel_requested,
             JobRow.spec["time_limit_s"].label("limit_s"),
-            and_(AttemptRow.state == AttemptState.RUNNING, _STIRS).label("is_stirring"),
+            and_(AttemptRow.state == AttemptState.RUNNING, _LACKS_RANK).label("lacks_rank"),
         )
         .join(JobRow, JobRow.id == AttemptRow.job_id)
         .where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES))
@@ -59,7 +59,7 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
         for row in rows
         if row.state is not AttemptState.RUNNING
         or row.cancel_requested
-        or row.is_stirring
+        or row.lacks_rank
         or not _is_within(row.limit_s, age_s=(now - row.state_since).total_seconds() - end_s)
     ]
 

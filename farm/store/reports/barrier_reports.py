@@ -71,8 +71,8 @@ def fail_rank(session: Session, token: int, rank: int, *, reason: str, now: dt.d
 def pass_barrier(gang: Gang, report: Report, body: ReportBody, *, now: dt.datetime) -> bool:
     """Note what a rank has reached; whether there is now something to decide.
 
-    As long as a rank of the gang is behind there is nothing, and a round for each rank is too many:
-    the one that counts would have to wait for the one before.
+    While a rank of the gang is behind there is nothing. So the scheduler is not woken for each: the
+    round for the last rank would have to wait until the round before it is over.
     """
     rank = gang[report.rank]
     phase, column = _BARRIERS[type(body)]

@@ -1,4 +1,4 @@
-"""A Gaussian process of what a sum is off by, in ln(time).
+"""A Gaussian process, fitted to the residuals of a sum of known terms, in ln(time).
 
 Its parameters are those with the greatest posterior density (Rasmussen and Williams 2006, chapter
 5). Outliers count less: errors are taken as Student's t with `_FREEDOM` degrees of freedom, by
