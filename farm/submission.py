@@ -128,14 +128,16 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
     before the transaction begins.
 
     Raises:
-        InvalidSpec: a job's bundle is not in the store.
+        InvalidSpec: a job's bundle is not in the store, or lacks its script.
     """
     # Imported here: who only plans needs no database installed.
-    from farm.store.sweeps.bundles import check_bundles
+    from farm.store.sweeps.bundles import check_bundles, check_scripts
     from farm.store.sweeps.sweeps import insert_sweep
 
     expansion = planned.expansion
-    check_bundles(session, [job.model for job in expansion.jobs])
+    models = [job.model for job in expansion.jobs]
+    check_bundles(session, models)
+    check_scripts(session, models)
     skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in expansion.impossible)
     sweep_id = insert_sweep(
         session,

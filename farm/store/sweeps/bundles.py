@@ -59,24 +59,36 @@ def add_bundle(session: Session, bundle: ScriptBundle, *, now: dt.datetime) -> N
 
 
 def check_bundles(session: Session, models: Iterable[str]) -> None:
-    """Refuse the models of jobs whose bundle is not in the store, or has no such script.
+    """Refuse the models of jobs whose bundle is not in the store.
 
     Raises:
-        InvalidSpec: names the first bundle that is missing, or script that is.
+        InvalidSpec: names the first bundle that is missing.
     """
-    named = dict.fromkeys((bundle_of(model), script_of(model)) for model in models)
-    for digits, script in named:
-        if digits is None:
-            continue
-        row = _bundle(session, digits)
-        bundle = None if row is None else find_bundle(session, row.sha256)
-        if bundle is None:
-            expected = f"a bundle that was sent before, with {script} in it"
+    for model in dict.fromkeys(models):
+        digits = bundle_of(model)
+        if digits is not None and _bundle(session, digits) is None:
+            expected = f"a bundle that was sent before, with {script_of(model)} in it"
             raise InvalidSpec("bundle_sha256", digits, expected)
-        if script not in bundle.files:
-            there = [path for path in bundle.files if path.endswith(".py")]
-            expected = f"a script of the bundle: {', '.join(there[:20]) or 'it has none'}"
-            raise InvalidSpec("script", script, expected)
+
+
+def check_scripts(session: Session, models: Iterable[str]) -> None:
+    """Refuse the models of jobs whose bundle, which is in the store, has no such script.
+
+    Raises:
+        InvalidSpec: names the first script that is missing.
+    """
+    scripts: dict[str, dict[str | None, None]] = {}
+    for model in models:
+        if (digits := bundle_of(model)) is not None:
+            scripts.setdefault(digits, {})[script_of(model)] = None
+    for digits, wanted in scripts.items():
+        row = _bundle(session, digits)
+        bundle = None if row is None else find_bundle(session, row.sha256)  # may have 20 MB
+        for script in wanted:
+            if bundle is not None and script not in bundle.files:
+                there = [path for path in bundle.files if path.endswith(".py")]
+                expected = f"a script of the bundle: {', '.join(there[:20]) or 'it has none'}"
+                raise InvalidSpec("script", script, expected)
 
 
 def find_bundle(session: Session, sha256: str) -> ScriptBundle | None:
