@@ -70,7 +70,7 @@ class Axis:
     - `meaning`: for forms and documents; `choices`: what the values of an enumeration mean
     - `is_required`: every case names it; `default`: of a case that does not
     - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
-      its value is `unused`; so it is for jobs from before the axis
+      its value is `unused`, None: the default; so it is for jobs from before the axis
     - `usual`: the value that is not mentioned; `none`: the word for no value in addresses
     - `write`: a value for people; `phrase`: a value within a sentence; `continues`: its phrase goes
       on with that of the axis before
@@ -320,7 +320,6 @@ AXES: tuple[Axis, ...] = (
         meaning="where parameter servers run",
         default=ServerPlacement.COLLOCATED,
         applies=_uses_servers,
-        unused=ServerPlacement.COLLOCATED,
         usual=None,
         none="none",
         phrase=str,
@@ -381,7 +380,6 @@ AXES: tuple[Axis, ...] = (
         default=BatchSplit.EVEN,
         # A rank that goes at its own pace, or is alone, has nothing to split.
         applies=lambda strategy, world_size: strategy.is_synchronous and world_size > 1,
-        unused=BatchSplit.EVEN,
         usual=BatchSplit.EVEN.value,
         choices={
             "even": "equal parts",
@@ -398,7 +396,6 @@ AXES: tuple[Axis, ...] = (
         meaning="how gradients become updates of the weights, for `torch_ddp`",
         default=Optimizer.SGD,
         applies=_has_training_options,
-        unused=Optimizer.SGD,
         usual=Optimizer.SGD.value,
         phrase=str,
         choices={
@@ -414,7 +411,6 @@ AXES: tuple[Axis, ...] = (
         meaning="of the optimizer, the same in every step, for `torch_ddp`",
         default=DEFAULT_LEARNING_RATE,
         applies=_has_training_options,
-        unused=DEFAULT_LEARNING_RATE,
         usual=DEFAULT_LEARNING_RATE,
         phrase=lambda value: f"learning rate {value:.9g}",
     ),
@@ -426,7 +422,6 @@ AXES: tuple[Axis, ...] = (
         meaning="numbers in which the layers are computed, for `torch_ddp`",
         default=ComputePrecision.FLOAT32,
         applies=_has_training_options,
-        unused=ComputePrecision.FLOAT32,
         usual=ComputePrecision.FLOAT32.value,
         phrase=str,
         choices={
@@ -444,7 +439,6 @@ AXES: tuple[Axis, ...] = (
         "`torch_ddp`",
         default=1,
         applies=_has_training_options,
-        unused=1,
         usual=1,
         phrase=lambda value: f"batches in {count(value)} parts",
     ),

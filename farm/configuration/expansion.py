@@ -176,7 +176,7 @@ def _cell(
     facts, world_size = catalogue.strategy(values["strategy"]), values["world_size"]
     for axis in JOB_AXES:
         if axis.applies is not None and (facts is None or not axis.applies(facts, world_size)):
-            values[axis.field] = axis.unused
+            values[axis.field] = axis.absent
     if facts is not None and not sends(facts, world_size):
         network = None
     return Cell(
