@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
 
@@ -19,6 +20,8 @@ from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.rates import Rates
 
 _CLOCK_HZ = os.sysconf("SC_CLK_TCK")
+# By process: its role, and the clock ticks of itself and of those it has waited for.
+_Ticks: TypeAlias = dict[psutil.Process, tuple[str | None, int, int]]
 _LOAD = Path("/proc/loadavg")  # whose last field is the id of the newest process
 
 
@@ -56,8 +59,7 @@ class ProcessesMetric:
         self._newest: bytes | None = None
         self._tick: int | None = None
         self._rates: dict[psutil.Process, Rates] = {}
-        # By process: its role, and the clock ticks of itself and of those it has waited for.
-        self._ticks: dict[psutil.Process, tuple[str | None, int, int]] = {}
+        self._ticks: _Ticks = {}
 
     def read(self, tick: int) -> dict[str, float | int | None]:
         """Sum over the tree. Memory that processes share is counted in each of them.
@@ -130,10 +132,7 @@ def _newest_process() -> bytes | None:
         return None
 
 
-def _ended(
-    before: dict[psutil.Process, tuple[str | None, int, int]],
-    now: dict[psutil.Process, tuple[str | None, int, int]],
-) -> Counter[str | None]:
+def _ended(before: _Ticks, now: _Ticks) -> Counter[str | None]:
     """Return by role what processes used that have ended, beyond what was seen of them."""
     rest: Counter[str | None] = Counter()
     for process, (role, _, reaped_ticks) in now.items():

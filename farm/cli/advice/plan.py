@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from farm.cli.advice.price_options import prices_option, region_option
-from farm.cli.advice.questions import SCRIPT_OPTIONS, prices_of, script_asked
+from farm.cli.advice.questions import SCRIPT_OPTIONS, prices_of, script_asked, with_options
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
@@ -47,7 +47,7 @@ def _grid_options(command: _F) -> _F:
         click.option("--instance-types", help="Only these, with commas between them."),
         click.option("--fingerprint", help="Which kind of hardware, by its first characters."),
     )
-    return _with(options, command)
+    return with_options(options, command)
 
 
 def _choice_options(command: _F) -> _F:
@@ -79,13 +79,7 @@ def _choice_options(command: _F) -> _F:
             help="Decides between equals.",
         ),
     )
-    return _with(options, command)
-
-
-def _with(options: tuple[Callable[[_F], _F], ...], command: _F) -> _F:
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(options, command)
 
 
 @click.command()

@@ -25,6 +25,7 @@ __all__ = [
     "region_option",
     "script_asked",
     "script_options",
+    "with_options",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -49,11 +50,16 @@ if TYPE_CHECKING:
     from farm.store.measurements.scripts import MeasuredScript
 
 
-def script_options(command: _F) -> _F:
-    """Give a command the options that name a script; `script_asked` reads them."""
-    for option in reversed(SCRIPT_OPTIONS):
+def with_options(options: Sequence[Callable[[_F], _F]], command: _F) -> _F:
+    """Give a command options, which its help lists in their order."""
+    for option in reversed(options):
         command = option(command)
     return command
+
+
+def script_options(command: _F) -> _F:
+    """Give a command the options that name a script; `script_asked` reads them."""
+    return with_options(SCRIPT_OPTIONS, command)
 
 
 def script_asked(

@@ -14,6 +14,7 @@ from farm.cli.advice.questions import (
     prices_of,
     prices_option,
     region_option,
+    with_options,
 )
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Count, Real, weight_options, whole_numbers
@@ -105,7 +106,7 @@ def _question_options(command: _F) -> _F:
         click.option("--epochs", type=Count(1, MAX_STEPS), help="To train; 1 by default."),
         click.option("--target-accuracy", type=Real(0, 1), help="Train until it is reached."),
     )
-    return _with(options, command)
+    return with_options(options, command)
 
 
 def _objective_options(command: _F) -> _F:
@@ -117,13 +118,7 @@ def _objective_options(command: _F) -> _F:
         click.option("--min-accuracy", type=Real(0, 1), help="From 0 to 1."),
         click.option("--machines", type=Count(1, MAX_WORLD_SIZE), help="How many are at hand."),
     )
-    return _with(options, command)
-
-
-def _with(options: tuple[Callable[[_F], _F], ...], command: _F) -> _F:
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(options, command)
 
 
 @click.command()

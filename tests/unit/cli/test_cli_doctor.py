@@ -13,7 +13,7 @@ from tests.web_client import web_settings
 
 
 def found_by(error: Exception) -> Finding:
-    """Let an examination meet an error; return what is told of it."""
+    """Run an examination that raises the error; return its finding."""
 
     def look(settings: Settings) -> list[Finding]:
         raise error
