@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.scripts import MOST_MODEL_CHARACTERS
 from farm.configuration.spec import (
+    CONDITIONS,
     DELAY_RESOLUTION_S,
     EMULATORS,
     LOSS_RESOLUTION_RATIO,
@@ -52,7 +53,7 @@ class AxisKind(enum.Enum):
     """What an axis belongs to, in the order in which pages offer axes to compare along."""
 
     SIZE = "size"
-    PROFILE = "profile"  # asked of the network emulator; one field each of a NetworkProfile
+    PROFILE = "profile"  # asked of the network emulator; one field each of NetworkConditions
     STRATEGY = "strategy"
     WORKLOAD = "workload"
     SETUP = "setup"  # of a strategy
@@ -64,8 +65,8 @@ class AxisKind(enum.Enum):
 class Axis:
     """One axis. There is one object of each, so that axes are compared by identity.
 
-    - `name`: in sweep files, the API, tables and addresses of pages; `field`: of a `JobSpec` or a
-      `NetworkProfile`, else the key in `JobSpec.axes`, and `column`: of measurements, each where
+    - `name`: in sweep files, the API, tables and addresses of pages; `field`: of a `JobSpec` or of
+      `NetworkConditions`, else the key in `JobSpec.axes`, and `column`: of measurements, each where
       it has another name there
     - `meaning`: for forms and documents; `choices`: what the values of an enumeration mean
     - `is_required`: every case names it; `default`: of a case that does not
@@ -75,6 +76,8 @@ class Axis:
     - `write`: a value for people; `phrase`: a value within a sentence; `continues`: its phrase goes
       on with that of the axis before
     - `if_empty`: what an import takes an empty cell for, where that is not `absent`
+    - `is_limit`: of a network: the less, the slower; None is no limit. More of every other axis of
+      a network makes a step slower
     - `is_of_speed`: it changes how long an epoch takes, and nothing in what is learnt in it; so do
       all axes of a network
     """
@@ -97,6 +100,7 @@ class Axis:
     is_of_speed: bool = False
     continues: bool = False
     if_empty: str = ""
+    is_limit: bool = False
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Whether jobs and measurements have it among their `axes`, without a field of its own.
     is_further: bool = dataclasses.field(init=False)
@@ -109,6 +113,8 @@ class Axis:
         is_further = is_of_job and self.field not in _FIELDS_OF_JOBS
         if is_further and self.kind is not AxisKind.SETUP:
             raise ValueError(f"axis {self.name}: only an axis of a set-up needs no field")
+        if self.kind is AxisKind.PROFILE and self.field not in CONDITIONS:
+            raise ValueError(f"axis {self.name}: NetworkConditions has no field {self.field}")
         part = "network" if self.kind is AxisKind.PROFILE else "axes" if is_further else None
         object.__setattr__(self, "is_further", is_further)
         object.__setattr__(self, "_part", part)
@@ -202,6 +208,11 @@ class Axis:
         if isinstance(self.type, Whole) and value is not None:
             return count(cast(int, value))
         return f"{self.address(value)} {self.unit}".rstrip()
+
+    def canonical(self, value: float) -> float:
+        """Return an amount in base units without what no unit of it tells apart."""
+        assert isinstance(self.type, Amount)
+        return 0.0 if value * self.type.per_base < self.type.resolution else canonical(value)
 
     def address(self, value: Value) -> str:
         """Write a value for an address of a page, in the unit of the axis' name."""
@@ -527,11 +538,14 @@ AXES: tuple[Axis, ...] = (
         title="Bandwidth",
         meaning="limit of what a rank sends; in sweeps at least 0.012",
         none="unlimited",
+        is_limit=True,
         write=lambda value: "unlimited" if value is None else bit_rate(float(value)),
         phrase=bit_rate,
     ),
 )
 PROFILE_AXES = tuple(axis for axis in AXES if axis.kind is AxisKind.PROFILE)
+# The same in the order of the fields of NetworkConditions.
+CONDITION_AXES = tuple(sorted(PROFILE_AXES, key=lambda axis: CONDITIONS.index(axis.field)))
 # Those with one value each in a job's specification itself.
 JOB_AXES = tuple(axis for axis in AXES if axis.kind is not AxisKind.PROFILE)
 # What a job has that says nothing but what it must, by field.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import operator
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
 from farm.configuration.scripts import (
@@ -96,13 +98,43 @@ class BatchSplit(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkProfile:
-    """What is asked of a network emulator. No profile (None) is the untouched network."""
+class NetworkConditions:
+    """What happens to packets on a network: one field for each axis of a network profile.
+
+    The defaults are a network that nobody changes. A limit is None where there is none.
+    """
 
     one_way_delay_s: float = 0.0
-    jitter_s: float = 0.0
-    packet_loss_ratio: float = 0.0
     bandwidth_bytes_per_s: float | None = None
+    packet_loss_ratio: float = 0.0
+    jitter_s: float = 0.0
+
+    @property
+    def conditions(self) -> tuple[float | None, ...]:
+        """The values in the order of CONDITIONS, in base units."""
+        values: tuple[float | None, ...] = _values_of_conditions(self)
+        return values
+
+    @property
+    def by_field(self) -> dict[str, Any]:
+        """The same by field, to make something else that has them."""
+        return dict(zip(CONDITIONS, self.conditions, strict=True))
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing is done to packets."""
+        return self.conditions == _NOTHING
+
+
+# The names of the fields.
+CONDITIONS = tuple(one.name for one in dataclasses.fields(NetworkConditions))
+_values_of_conditions = operator.attrgetter(*CONDITIONS)
+_NOTHING = _values_of_conditions(NetworkConditions())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkProfile(NetworkConditions):
+    """What is asked of a network emulator. No profile (None) is the untouched network."""
 
     def __post_init__(self) -> None:
         _within("one_way_delay_s", self.one_way_delay_s, 0.0, MAX_ONE_WAY_DELAY_S)
@@ -112,11 +144,6 @@ class NetworkProfile:
         bandwidth = self.bandwidth_bytes_per_s
         if bandwidth is not None and not 0 < bandwidth < math.inf:
             raise InvalidSpec("bandwidth_bytes_per_s", bandwidth, "a finite number above 0")
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether the profile asks for nothing."""
-        return self == NetworkProfile()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

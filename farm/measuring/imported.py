@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from farm.configuration.spec import TrainingPass
+from farm.configuration.spec import NetworkConditions, TrainingPass
 from farm.measuring.measurement import OK
 from farm.measuring.noise import NoiseKind
 
@@ -57,7 +57,7 @@ class ImpossibleValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedMeasurement:
+class ImportedMeasurement(NetworkConditions):
     """One row of a source. Names are free text; None: the source does not say.
 
     `source_key` is the identity of what the source has, so that the same is never stored twice.
@@ -85,10 +85,6 @@ class ImportedMeasurement:
     batch_split: str | None = None
     axes: Mapping[str, object] = field(default_factory=dict)  # without a field of own
     global_batch_size: int
-    one_way_delay_s: float = 0.0
-    jitter_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
-    packet_loss_ratio: float = 0.0
     step_time_s: float | None = None
     step_time_spread_s: float | None = None
     steps_per_epoch: int | None = None

@@ -5,14 +5,22 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, TrainingPass
+from farm.configuration.spec import (
+    CONDITIONS,
+    EMULATORS,
+    TCP_PROXY,
+    UNTOUCHED,
+    NetworkConditions,
+    TrainingPass,
+)
 from farm.recommend.layout import machines
 
+UNTOUCHED_NETWORK = NetworkConditions()
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Configuration(NetworkConditions):
     """One way to train on one network. Names are free text where they were imported; None: unnamed.
 
     `world_size` counts the ranks that train; servers come on top. `placement` is all of how the
@@ -30,10 +38,11 @@ class Configuration:
     world_size: int
     server_count: int = 0
     global_batch_size: int
-    one_way_delay_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
-    packet_loss_ratio: float = 0.0
-    jitter_s: float = 0.0
+
+    def __repr__(self) -> str:
+        # Lists are sorted by it: by names first, and by the network's conditions last.
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS_IN_ORDER)
+        return f"Configuration({values})"
 
     @property
     def is_one_machine(self) -> bool:
@@ -52,14 +61,15 @@ class Configuration:
 
     def without_network(self) -> Configuration:
         """Return the same where no packet is sent: what one machine is, whatever its network."""
-        return dataclasses.replace(
-            self,
-            network=None,
-            one_way_delay_s=0.0,
-            bandwidth_bytes_per_s=None,
-            packet_loss_ratio=0.0,
-            jitter_s=0.0,
-        )
+        return self.on_network(None, UNTOUCHED_NETWORK)
+
+    def on_network(self, name: str | None, conditions: NetworkConditions) -> Configuration:
+        """Return the same on another network."""
+        return dataclasses.replace(self, network=name, **conditions.by_field)
+
+
+_NAMES_OF_FIELDS = [one.name for one in dataclasses.fields(Configuration)]
+_FIELDS_IN_ORDER = sorted(_NAMES_OF_FIELDS, key=lambda name: name in CONDITIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

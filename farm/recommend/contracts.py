@@ -5,34 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farm.configuration.spec import (
-    DELAY_RESOLUTION_S,
-    LARGEST,
-    LOSS_RESOLUTION_RATIO,
-    TrainingPass,
-)
+from farm.configuration.axes import CONDITION_AXES
+from farm.configuration.spec import LARGEST, NetworkConditions, TrainingPass
 from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.layout import machines
 from farm.values.codec import to_json
-from farm.values.fields import canonical
 
 # An interval whose ends are further apart than this factor does not support a recommendation.
 WIDE_RATIO = 2.0
 # A recommended option that is less probably the best is not shown as a sure answer.
 FIRM_PROBABILITY = 0.5
-# What is below is asked for as 0, as sweeps do.
-_RESOLUTIONS = {
-    "one_way_delay_s": DELAY_RESOLUTION_S,
-    "jitter_s": DELAY_RESOLUTION_S,
-    "packet_loss_ratio": LOSS_RESOLUTION_RATIO,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(NetworkConditions):
     """Train what, on which network. Empty tuples leave a choice open.
 
     `strategies`, `world_sizes` and `instance_types` narrow down gangs, and the last one machine
@@ -52,10 +41,6 @@ class Question:
     script_parameters: tuple[str, ...] = ()
     training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
     global_batch_size: int
-    one_way_delay_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
-    packet_loss_ratio: float = 0.0
-    jitter_s: float = 0.0
     epochs: int = 1
     target_accuracy_ratio: float | None = None
     strategies: tuple[str, ...] = ()
@@ -69,10 +54,12 @@ class Question:
         return frozenset(map(network_of, self.networks))
 
     def __post_init__(self) -> None:
-        for name in ("one_way_delay_s", "packet_loss_ratio", "jitter_s", "bandwidth_bytes_per_s"):
-            if (value := getattr(self, name)) is not None:
-                is_nothing = 0 <= value < _RESOLUTIONS.get(name, 0.0)
-                object.__setattr__(self, name, 0.0 if is_nothing else canonical(value))
+        for axis, value in zip(CONDITION_AXES, self.conditions, strict=True):
+            if value is not None:
+                if not value >= 0:
+                    raise InvalidSpec(axis.field, value, "at least 0")
+                # What is below its resolution is asked for as 0, as sweeps do.
+                object.__setattr__(self, axis.field, axis.canonical(value))
         if self.script is not None and self.model is not None:
             raise InvalidSpec("script", self.script, "either script or model, not both")
         if self.script is None and self.script_sha256 is not None:
@@ -83,8 +70,6 @@ class Question:
             raise InvalidSpec("parameter", self.script_parameters[0], "nothing without script")
         if self.global_batch_size < 1:
             raise InvalidSpec("global_batch_size", self.global_batch_size, "at least 1")
-        if not self.one_way_delay_s >= 0:
-            raise InvalidSpec("one_way_delay_s", self.one_way_delay_s, "at least 0")
         if self.epochs < 1:
             raise InvalidSpec("epochs", self.epochs, "at least 1")
         if any(world_size < 1 for world_size in self.world_sizes):

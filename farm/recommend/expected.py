@@ -81,10 +81,7 @@ def _query(spec: JobSpec) -> dict[str, Any]:
         "world_size": spec.world_size,
         "server_count": spec.server_count,
         "global_batch_size": spec.global_batch_size,
-        "one_way_delay_s": network.one_way_delay_s,
-        "jitter_s": network.jitter_s,
-        "packet_loss_ratio": network.packet_loss_ratio,
-        "bandwidth_bytes_per_s": network.bandwidth_bytes_per_s,
+        **network.by_field,
     }
 
 

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farm.configuration.axes import PROFILE_AXES
+from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
 from farm.text.nouns import counted
 
@@ -26,8 +28,8 @@ named = operator.attrgetter(*NAMES)  # the names of a configuration, in that ord
 named_alone = operator.attrgetter(
     *(name for name in NAMES if name not in ("placement", "strategy", "network"))
 )
-# Of the network; more of each never makes a step faster, but for the bandwidth.
-CONDITIONS = ("one_way_delay_s", "bandwidth_bytes_per_s", "packet_loss_ratio", "jitter_s")
+# The conditions of a network of which less makes a step slower; of others more does.
+LIMITS = frozenset(axis.field for axis in PROFILE_AXES if axis.is_limit)
 # What one machine says nothing of to a gang.
 _NAMES_OF_GANGS = ("strategy", "network")
 # Fewer measurements say nothing that could be checked.
@@ -87,6 +89,11 @@ def _shown(value: object) -> str:
     return "none" if value is None else repr(value)
 
 
+def amount(condition: str, value: float) -> float:
+    """Return how much of a condition there is: of a limit its inverse, so that 0 is no limit."""
+    return 1 / value if condition in LIMITS else value
+
+
 def rounded(value: float) -> float:
     """Return it without its last bits, in which equal values from a file may differ."""
     return float(f"{value:.9g}")
@@ -98,15 +105,8 @@ def _rounded(value: float | None) -> float | None:
 
 def plain(configuration: Configuration) -> Configuration:
     """Return the configuration without what cannot matter to it: one machine has no network."""
-    if not configuration.is_one_machine or _is_plain(configuration):
-        return configuration
-    return configuration.without_network()
-
-
-def _is_plain(c: Configuration) -> bool:
-    """Asked far more often than a copy is needed, which takes ten times as long."""
-    return (
-        c.network is None
-        and c.bandwidth_bytes_per_s is None
-        and c.one_way_delay_s == c.packet_loss_ratio == c.jitter_s == 0.0
-    )
+    c = configuration
+    # Asked far more often than a copy is needed, which takes ten times as long.
+    if not c.is_one_machine or (c.network is None and c.is_untouched):
+        return c
+    return c.without_network()

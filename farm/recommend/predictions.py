@@ -10,10 +10,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import SETUP_AXES
-from farm.configuration.spec import OperatorPlacement, TrainingPass
+from farm.configuration.spec import CONDITIONS, OperatorPlacement, TrainingPass
 from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import Configuration, network_of
-from farm.recommend.features import CONDITIONS
 from farm.recommend.layout import layout_name
 from farm.recommend.memory_limits import (
     OUT_OF_MEMORY,

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.configuration.spec import TrainingPass
+from farm.configuration.spec import CONDITIONS, TrainingPass
 from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.service import recommend
@@ -65,10 +65,7 @@ class OwnAnswer:
             "dataset": asked.dataset,
             "training_pass": asked.training_pass.value,
             "global_batch_size": asked.global_batch_size,
-            "one_way_delay_s": asked.one_way_delay_s,
-            "jitter_s": asked.jitter_s,
-            "bandwidth_bytes_per_s": asked.bandwidth_bytes_per_s,
-            "packet_loss_ratio": asked.packet_loss_ratio,
+            **asked.by_field,
             "recommended": None if best is None else to_json(best),
             "reason": self.answer.reason,
             "cautions": list(self.answer.cautions),
@@ -116,21 +113,15 @@ def _question(row: Any) -> Question:
         dataset=row.dataset,
         training_pass=TrainingPass(row.training_pass),
         global_batch_size=row.global_batch_size,
-        one_way_delay_s=row.one_way_delay_s,
-        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        packet_loss_ratio=row.packet_loss_ratio,
-        jitter_s=row.jitter_s,
+        **{name: getattr(row, name) for name in CONDITIONS},
     )
 
 
-def _order(question: Question) -> tuple[str, str, str, int, float, float, float, float]:
+def _order(question: Question) -> tuple[str | int | float, ...]:
     return (
         question.model or "",
         question.dataset or "",
         question.training_pass.value,
         question.global_batch_size,
-        question.one_way_delay_s,
-        question.packet_loss_ratio,
-        question.bandwidth_bytes_per_s or math.inf,
-        question.jitter_s,
+        *(math.inf if value is None else value for value in question.conditions),
     )

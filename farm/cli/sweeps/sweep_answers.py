@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import click
 
 from farm.cli.advice.recommend import verdict
+from farm.configuration.axes import CONDITION_AXES
 from farm.configuration.scripts import workload_text
 from farm.recommend.contracts import Question
 from farm.recommend.sweep_answers import OwnAnswer
-from farm.text import display
 
 MOST_ANSWERS = 8  # to one sweep
 
@@ -24,10 +24,7 @@ def print_answers(answers: Sequence[OwnAnswer]) -> None:
 
 
 def _asked(question: Question) -> str:
-    network = [display.duration(question.one_way_delay_s)] if question.one_way_delay_s else []
-    if question.bandwidth_bytes_per_s is not None:
-        network.append(display.bit_rate(question.bandwidth_bytes_per_s))
-    if question.packet_loss_ratio:
-        network.append(f"{display.percent(question.packet_loss_ratio, 2)} loss")
+    values = zip(CONDITION_AXES, question.conditions, strict=True)
+    network = [axis.said(value) for axis, value in values if value != axis.absent]
     workload = workload_text(question.model, question.dataset)
     return ", ".join([workload, f"batch {question.global_batch_size}", *network])

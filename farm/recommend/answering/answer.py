@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from farm.configuration.spec import CONDITIONS
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, disturbed_by
 from farm.recommend.answering.measured import (
@@ -27,7 +28,6 @@ from farm.recommend.contracts import (
     Question,
     Recommendation,
 )
-from farm.recommend.features import CONDITIONS
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 from farm.recommend.objective import (
     best_probability,

@@ -157,19 +157,9 @@ def _networks(known: Sequence[Configuration], question: Question) -> set[str | N
     A network's name says what made its conditions, such as an emulator. One that was only ever
     measured untouched cannot delay anything, unless no network here was touched at all.
     """
-    is_touched = _is_touched(question)
-    alike = {c.network for c in known if _is_touched(c) is is_touched}
+    alike = {c.network for c in known if c.is_untouched is question.is_untouched}
     networks = alike or {c.network for c in known}
     return {n for n in networks if not question.networks or n in question.known_networks}
-
-
-def _is_touched(conditions: Configuration | Question) -> bool:
-    return bool(
-        conditions.one_way_delay_s
-        or conditions.packet_loss_ratio
-        or conditions.jitter_s
-        or conditions.bandwidth_bytes_per_s is not None
-    )
 
 
 def _configuration(
@@ -177,6 +167,7 @@ def _configuration(
 ) -> Configuration:
     strategy, framework, placement, network, instance_type = way
     asked = Configuration(
+        **question.by_field,
         model=question.model,
         dataset=question.dataset,
         training_pass=question.training_pass,
@@ -188,10 +179,6 @@ def _configuration(
         world_size=world_size,
         server_count=server_count,
         global_batch_size=question.global_batch_size,
-        one_way_delay_s=question.one_way_delay_s,
-        bandwidth_bytes_per_s=question.bandwidth_bytes_per_s,
-        packet_loss_ratio=question.packet_loss_ratio,
-        jitter_s=question.jitter_s,
     )
     return asked.without_network() if asked.is_one_machine else asked
 

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from farm.measuring.measurement import OK
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Option, Question
-from farm.recommend.features import CONDITIONS
 from farm.text.nouns import counted
 
 _SHOWN_DIGITS = 12  # of a fingerprint
@@ -95,7 +94,7 @@ def answers(evidence: Evidence, question: Question) -> bool:
         (not question.strategies or measured.strategy in question.strategies)
         and (not question.world_sizes or measured.world_size in question.world_sizes)
         and (not question.networks or measured.network in question.known_networks)
-        and all(_equal(getattr(measured, name), getattr(question, name)) for name in CONDITIONS)
+        and all(map(_equal, measured.conditions, question.conditions))
     )
 
 

@@ -256,7 +256,7 @@ class Calibration:
         if gap is None or not gap.is_beyond:
             return found
         for i, c in enumerate(configurations):
-            if gap.axis is GapAxis.ALONE:
+            if gap.axis == GapAxis.ALONE:
                 sizes = [
                     self.space.value(known, GapAxis.WORLD_SIZE)
                     for known in self.space.configurations
@@ -356,7 +356,7 @@ def _combinations(space: Space) -> list[Combination]:
     the other. Curves that end early are combined with each other axis; so are new names.
     """
     axes = varied(space)
-    numbers = [axis for axis in axes if axis is not GapAxis.NAMES]
+    numbers = [axis for axis in axes if axis != GapAxis.NAMES]
 
     def several(count: int) -> Iterator[Combination]:
         for chosen in itertools.combinations(numbers, count):
@@ -367,7 +367,7 @@ def _combinations(space: Space) -> list[Combination]:
 
     def beside(gap: Gap, *own: OwnGap) -> Iterator[Combination]:
         for axis in numbers:
-            if axis is not gap.axis:
+            if axis != gap.axis:
                 other = Gap(axis, Side.ABOVE, is_everywhere=True)
                 yield Combination(frozenset({gap, other}), own, _FOLDS_OF_EACH)
 

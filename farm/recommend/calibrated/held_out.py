@@ -134,7 +134,7 @@ def _tells_of(known: frozenset[Gap], asked: frozenset[Gap]) -> bool:
     of_axis = {gap.axis: gap for gap in known}
     for gap in asked:
         other = of_axis[gap.axis]
-        if other == gap or gap.axis is GapAxis.NAMES:
+        if other == gap or gap.axis == GapAxis.NAMES:
             continue
         is_strict = gap.axis in _STRICT or (gap.is_beyond and not gap.is_everywhere)
         if is_strict and other.side is not gap.side:
@@ -217,7 +217,7 @@ def hold_out(
                 continue
             # Configurations are off each in its own way; values, as often as they are left out.
             key: Hashable = configurations[row] if axis is None else number
-            if axis is GapAxis.NAMES:
+            if axis == GapAxis.NAMES:
                 key = named(configurations[row])
             group = number_of.setdefault(key, len(number_of))
             curve, value = curve_of[named(configurations[row])], value_numbers[values[row]]
@@ -292,7 +292,7 @@ def folds(configurations: Sequence[Configuration], axis: GapAxis | None) -> list
     out for it alone. Of names, whole combinations.
     """
     group = _group(axis, Space.of(configurations))
-    if axis is None or axis is GapAxis.NAMES:
+    if axis is None or axis == GapAxis.NAMES:
         found = random_folds(configurations, group, count=_MOST_FOLDS)
     else:
         found = _values_out([group(plain(c)) for c in configurations])
@@ -344,8 +344,8 @@ def combined_folds(configurations: Sequence[Configuration], combination: Combina
         curves = [curve for curve in curves if curve in going_on]
 
     def is_out(c: Configuration, gap: Gap, ended: set[Hashable], values: set[float]) -> bool:
-        value = None if gap.axis is GapAxis.NAMES else space.value(c, gap.axis)
-        if gap.axis is GapAxis.NAMES or gap.axis in own:
+        value = None if gap.axis == GapAxis.NAMES else space.value(c, gap.axis)
+        if gap.axis == GapAxis.NAMES or gap.axis in own:
             is_ended = not c.is_one_machine and named(c) in ended
             return is_ended and (gap.axis not in own or own[gap.axis].is_beyond(value))
         return value in values and not (gap.axis in _STRICT and c.is_one_machine)
@@ -355,7 +355,7 @@ def combined_folds(configurations: Sequence[Configuration], combination: Combina
         ended: set[Hashable] = set(curves[number :: combination.fold_count])
         values = [
             set()
-            if gap.axis is GapAxis.NAMES
+            if gap.axis == GapAxis.NAMES
             else _left_out(space, gap, number + place * (number // 2))
             for place, gap in enumerate(lacking)
         ]
@@ -394,7 +394,7 @@ def _is_useful(fold: Fold, configurations: Sequence[Configuration]) -> bool:
 def _group(axis: GapAxis | None, space: Space) -> Group:
     if axis is None:
         return lambda c: c
-    if axis is GapAxis.NAMES:
+    if axis == GapAxis.NAMES:
         return lambda c: None if c.is_one_machine else named(c)
     return lambda c: space.value(c, axis)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.novelty import BY_RATIO, NUMBERS, GapAxis, Space
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import named, plain
+from farm.recommend.features import LIMITS, named, plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ def _warped(value: float, axis: GapAxis) -> float:
     """Return the number that lies between two others as one expects of it."""
     if axis in BY_RATIO:
         return math.log(value)
-    if axis is GapAxis.BANDWIDTH:
+    if axis.condition in LIMITS:
         return -1 / value  # no limit: 0
     return value
 

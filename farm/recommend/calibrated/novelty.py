@@ -10,30 +10,45 @@ import enum
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from farm.configuration.axes import BY_FIELD
+from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import NAMES, named, plain, rounded
+from farm.recommend.features import NAMES, amount, named, plain, rounded
 
 
-class GapAxis(enum.Enum):
-    """`BATCH` is global or per replica, whichever was kept the same; see `Space`."""
+@dataclass(frozen=True, slots=True)
+class GapAxis:
+    """An axis by its name for people. `condition`: its field, where it is one of a network.
 
-    BATCH = "batch size"
-    WORLD_SIZE = "world size"
-    SERVERS = "server count"
-    DELAY = "delay"
-    BANDWIDTH = "bandwidth"
-    PACKET_LOSS = "packet loss"
-    JITTER = "jitter"
-    # These are no numbers: which combination of names it is, and whether it is one machine at all.
-    NAMES = "names"
-    ALONE = "one machine"
+    `BATCH` is global or per replica, whichever was kept the same; see `Space`. `NAMES` and `ALONE`
+    are no numbers: which combination of names it is, and whether it is one machine at all.
+    """
+
+    name: str
+    condition: str = ""
+
+    BATCH: ClassVar[GapAxis]
+    WORLD_SIZE: ClassVar[GapAxis]
+    SERVERS: ClassVar[GapAxis]
+    NAMES: ClassVar[GapAxis]
+    ALONE: ClassVar[GapAxis]
+
+    @classmethod
+    def of(cls, condition: str) -> GapAxis:
+        """Return the axis of a condition of the network, by its field."""
+        return cls(BY_FIELD[condition].title.lower(), condition)
 
 
-NUMBERS = tuple(axis for axis in GapAxis if axis not in (GapAxis.NAMES, GapAxis.ALONE))
+GapAxis.BATCH = GapAxis("batch size")
+GapAxis.WORLD_SIZE = GapAxis("world size")
+GapAxis.SERVERS = GapAxis("server count")
+GapAxis.NAMES = GapAxis("names")
+GapAxis.ALONE = GapAxis("one machine")
+NUMBERS = (GapAxis.BATCH, GapAxis.WORLD_SIZE, GapAxis.SERVERS, *map(GapAxis.of, CONDITIONS))
 # Values of these count by their ratio, of the others by their difference.
 BY_RATIO = (GapAxis.BATCH, GapAxis.WORLD_SIZE)
-_OF_THE_NETWORK = (GapAxis.DELAY, GapAxis.BANDWIDTH, GapAxis.PACKET_LOSS, GapAxis.JITTER)
 
 
 class Side(enum.Enum):
@@ -58,7 +73,7 @@ class Gap:
     @property
     def is_between(self) -> bool:
         """Whether it lies between measured values; of names none does."""
-        return self.side is Side.INSIDE and self.axis is not GapAxis.NAMES
+        return self.side is Side.INSIDE and self.axis != GapAxis.NAMES
 
     @property
     def is_beyond(self) -> bool:
@@ -200,7 +215,7 @@ class Space:
             if value is None:
                 continue
             known = {v for values in comparable for v in values[index]}
-            if axis is GapAxis.WORLD_SIZE and any(_are_related(n, own) for n in self._curves[True]):
+            if axis == GapAxis.WORLD_SIZE and any(_are_related(n, own) for n in self._curves[True]):
                 # One machine is where every curve over world sizes begins.
                 known.add(1.0)
             yield axis, value, known
@@ -244,36 +259,24 @@ def _values(configurations: Sequence[Configuration], *, is_weak: bool) -> _Value
 
 
 def _value(configuration: Configuration, axis: GapAxis, *, is_weak: bool) -> float | None:
-    if axis in _OF_THE_NETWORK and configuration.is_one_machine:
-        return None
-    number: float | None
-    match axis:
-        case GapAxis.BATCH if not is_weak:
-            return float(configuration.global_batch_size)
-        case GapAxis.WORLD_SIZE:
-            return float(configuration.world_size)
-        case GapAxis.SERVERS:
-            return float(configuration.server_count)
-        case GapAxis.BATCH:
-            number = configuration.per_replica_batch_size
-        case GapAxis.DELAY:
-            number = configuration.one_way_delay_s
-        case GapAxis.BANDWIDTH:
-            number = configuration.bandwidth_bytes_per_s
-        case GapAxis.PACKET_LOSS:
-            number = configuration.packet_loss_ratio
-        case GapAxis.JITTER:
-            number = configuration.jitter_s
-        case GapAxis.NAMES | GapAxis.ALONE:
-            raise AssertionError(f"{axis.value}: not a number")
-    if number is None:
-        return math.inf
-    return rounded(number) if number else 0.0
+    if axis.condition:
+        if configuration.is_one_machine:
+            return None
+        number: float | None = getattr(configuration, axis.condition)
+        return math.inf if number is None else rounded(number)
+    if axis == GapAxis.BATCH:
+        if is_weak:
+            return rounded(configuration.per_replica_batch_size)
+        return float(configuration.global_batch_size)
+    if axis == GapAxis.WORLD_SIZE:
+        return float(configuration.world_size)
+    assert axis == GapAxis.SERVERS, f"{axis.name}: not a number"
+    return float(configuration.server_count)
 
 
 def amount_of(value: float, axis: GapAxis) -> float:
-    """Return how much there is of a condition; of a bandwidth the time of a byte: no limit is 0."""
-    return 1 / value if axis is GapAxis.BANDWIDTH else value
+    """Return how much there is of a condition, as `features.amount` has it; no limit is 0."""
+    return amount(axis.condition, value)
 
 
 def keeps_replica_batch(configurations: Iterable[Configuration]) -> bool:

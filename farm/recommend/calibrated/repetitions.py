@@ -18,7 +18,7 @@ from farm.recommend.calibrated.intervals import (
     prediction_interval,
 )
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, named, named_alone, plain, rounded
+from farm.recommend.features import NAMES, amount, named, named_alone, plain, rounded
 from farm.statistics.means import weighted_median
 from farm.statistics.student import student_quantile
 
@@ -74,8 +74,10 @@ class _NoiseGroup:
             of_gangs=None if c.is_one_machine else named(c),
             amounts=(
                 *(c.world_size, c.server_count),
-                *(rounded(v) for v in (c.one_way_delay_s, c.packet_loss_ratio, c.jitter_s)),
-                rounded(1 / c.bandwidth_bytes_per_s) if c.bandwidth_bytes_per_s else 0.0,
+                *(
+                    rounded(amount(name, value)) if value else 0.0
+                    for name, value in c.by_field.items()
+                ),
             ),
         )
 

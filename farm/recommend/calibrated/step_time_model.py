@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.configuration.axes import BY_FIELD
 from farm.recommend.calibrated.calibration import Calibration, calibrate
 from farm.recommend.calibrated.conformal import AIMS
 from farm.recommend.calibrated.held_out import refit_of
@@ -27,7 +28,6 @@ from farm.recommend.features import plain
 from farm.recommend.prediction import Basis, Prediction
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate, Predictor
-from farm.text.display import bit_rate, duration, percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -225,7 +225,7 @@ def why_speculative(
     `unexampled`: the gaps of which no measurement could be held out as an example.
     `is_together_exampled`: whether one could be that had all the gaps at once.
     """
-    if any(gap.axis is GapAxis.ALONE for gap in gaps):
+    if any(gap.axis == GapAxis.ALONE for gap in gaps):
         return "no single machine was measured"
     reasons = [
         why
@@ -245,7 +245,7 @@ def why_speculative(
 
 
 def _why_beyond(one: Beyond) -> str | None:
-    name, value, edge = one.axis.value, _shown(one.axis, one.value), _shown(one.axis, one.edge)
+    name, value, edge = one.axis.name, _shown(one.axis, one.value), _shown(one.axis, one.edge)
     if one.own_count < 2:
         return f"{name} {value}: measured like this at {edge} only"
     if one.doublings <= _NEAR_DOUBLINGS:
@@ -255,15 +255,10 @@ def _why_beyond(one: Beyond) -> str | None:
 
 
 def _checked(axis: GapAxis) -> str:
-    return "a new combination of names" if axis is GapAxis.NAMES else f"a new {axis.value}"
+    return "a new combination of names" if axis == GapAxis.NAMES else f"a new {axis.name}"
 
 
 def _shown(axis: GapAxis, value: float) -> str:
-    match axis:
-        case GapAxis.DELAY | GapAxis.JITTER:
-            return duration(value)
-        case GapAxis.BANDWIDTH:
-            return "no limit" if math.isinf(value) else bit_rate(value)
-        case GapAxis.PACKET_LOSS:
-            return percent(value, 2)
-    return f"{value:.6g}"
+    if not axis.condition:
+        return f"{value:.6g}"
+    return BY_FIELD[axis.condition].text(None if math.isinf(value) else value)

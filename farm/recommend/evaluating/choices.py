@@ -26,14 +26,7 @@ def choices(configurations: Sequence[Configuration]) -> tuple[Choice, ...]:
         if c.is_one_machine:
             alone.setdefault(workload, []).append(i)
             continue
-        network = (
-            c.network,
-            c.one_way_delay_s,
-            c.bandwidth_bytes_per_s,
-            c.packet_loss_ratio,
-            c.jitter_s,
-        )
-        gangs.setdefault(workload, {}).setdefault(network, []).append(i)
+        gangs.setdefault(workload, {}).setdefault((c.network, *c.conditions), []).append(i)
     found = []
     for workload in dict.fromkeys([*gangs, *alone]):
         single = _distinct(configurations, alone.get(workload, []))

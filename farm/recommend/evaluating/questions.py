@@ -27,8 +27,7 @@ def questions(configurations: Sequence[Configuration]) -> list[tuple[Configurati
     gangs: dict[Hashable, list[Configuration]] = {}
     for c in space.configurations:
         if not c.is_one_machine:
-            network = (c.one_way_delay_s, c.bandwidth_bytes_per_s, c.packet_loss_ratio, c.jitter_s)
-            key = (named(c), network, space.value(c, GapAxis.BATCH))
+            key = (named(c), c.conditions, space.value(c, GapAxis.BATCH))
             gangs.setdefault(key, []).append(c)
     found = []
     for curve in gangs.values():

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.features import LIMITS, amount
 from farm.recommend.predictors.contracts import FittedPredictor
 from farm.recommend.predictors.least_squares import nonnegative
 
@@ -32,7 +34,8 @@ _RESIDUAL_LOG = 0.2
 _DELAYED_LOG = 0.4  # on top, for the widest gang at the longest delay
 _BATCH_LENGTH = 3.0  # in ln(global batch size), and in ln(bandwidth)
 _WIDTH_LENGTH = 0.7  # in ln(machines)
-_DELAY_LENGTH = 0.5  # as a share of the largest delay, jitter or packet loss
+_CONDITION_LENGTH = 0.5  # as a share of the largest delay, jitter or packet loss
+_NO_LIMIT = 1e11  # bytes per second: far beyond any link
 # Without a single measurement nothing says whether a step takes milliseconds or minutes.
 _SCALE_LOG = 2.0
 # What remains in common when a name (strategy, network, framework ...) differs.
@@ -90,10 +93,10 @@ def physical_terms(configurations: Sequence[Configuration]) -> Array:
     """Return what a step's time is made of, without the coefficients: (n, terms), without units.
 
     In order: a constant; the examples of one replica (compute); for gangs of m machines log2(m)
-    messages one after another; the same times the one-way delay (a ring took 2, 3.5 and 4 round
-    trips at 2, 3 and 4 ranks, which 2 log2(m) follows), and times the share of lost packets; the
-    bytes of a ring, 2 (n - 1) / n of the gradients (Patarasuk and Yuan 2009), or n / servers
-    through parameter servers; and these over the bandwidth where there is a limit. Terms that no
+    messages one after another; the bytes of a ring, 2 (n - 1) / n of the gradients (Patarasuk and
+    Yuan 2009), or n / servers through parameter servers. For each condition of the network: the
+    bytes over a limit; the messages times a delay (a ring took 2, 3.5 and 4 round trips at 2, 3 and
+    4 ranks, which 2 log2(m) follows), a jitter or a share of lost packets. Terms that no
     configuration has are left out.
     """
     rows = []
@@ -101,10 +104,11 @@ def physical_terms(configurations: Sequence[Configuration]) -> Array:
         doublings = math.log2(c.machine_count)
         n = c.world_size
         volume = n / c.server_count if c.server_count else 2 * (n - 1) / n
-        limited = volume / c.bandwidth_bytes_per_s if c.bandwidth_bytes_per_s else 0.0
-        delayed = doublings * (c.one_way_delay_s + c.jitter_s)
-        lost = doublings * c.packet_loss_ratio
-        rows.append((1.0, c.per_replica_batch_size, doublings, delayed, lost, volume, limited))
+        waiting = [
+            (volume if name in LIMITS else doublings) * amount(name, value) if value else 0.0
+            for name, value in c.by_field.items()
+        ]
+        rows.append((1.0, c.per_replica_batch_size, doublings, volume, *waiting))
     terms = np.array(rows)
     return terms[:, terms.max(axis=0) > 0]
 
@@ -172,12 +176,14 @@ def _smooth(configurations: Sequence[Configuration]) -> Array:
     places = [
         np.log([c.global_batch_size for c in configurations]) / _BATCH_LENGTH,
         np.log([c.machine_count for c in configurations]) / _WIDTH_LENGTH,
-        # No limit is a hundred gigabytes per second: far beyond any link.
-        np.log([c.bandwidth_bytes_per_s or 1e11 for c in configurations]) / _BATCH_LENGTH,
     ]
-    for name in ("one_way_delay_s", "jitter_s", "packet_loss_ratio"):
-        values = np.array([getattr(c, name) for c in configurations])
-        places.append(values / (values.max() or 1.0) / _DELAY_LENGTH)
+    for name in CONDITIONS:
+        given = [getattr(c, name) for c in configurations]
+        if name in LIMITS:
+            places.append(np.log([value or _NO_LIMIT for value in given]) / _BATCH_LENGTH)
+        else:
+            values = np.array(given)
+            places.append(values / (values.max() or 1.0) / _CONDITION_LENGTH)
     squares = sum((place[:, None] - place[None, :]) ** 2 for place in places)
     # Matern with nu = 3/2: a time has kinks where a network's buffer overflows.
     distance: Array = np.sqrt(3 * squares)

@@ -10,8 +10,9 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from farm.configuration.spec import NetworkConditions
 from farm.recommend.calibrated.novelty import keeps_replica_batch
-from farm.recommend.configuration import Configuration
+from farm.recommend.configuration import UNTOUCHED_NETWORK, Configuration
 from farm.recommend.features import plain
 from farm.recommend.layout import operators_part
 from farm.recommend.memory_limits import limits_by_workload, workload
@@ -19,7 +20,7 @@ from farm.recommend.memory_limits import limits_by_workload, workload
 # Five proposals then take some seconds; the time grows with the square of the number.
 MAX_CONFIGURATIONS = 400
 
-_Network = tuple[str | None, float, float | None, float, float]
+_Network = tuple[str | None, NetworkConditions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +127,7 @@ def _ways(configurations: Iterable[Configuration]) -> list[Configuration]:
     """Return one configuration for each way, with numbers that mean nothing."""
     ways = (
         dataclasses.replace(
-            c,
-            world_size=1,
-            global_batch_size=1,
-            one_way_delay_s=0.0,
-            bandwidth_bytes_per_s=None,
-            packet_loss_ratio=0.0,
-            jitter_s=0.0,
+            c.on_network(c.network, UNTOUCHED_NETWORK), world_size=1, global_batch_size=1
         )
         for c in configurations
     )
@@ -144,8 +139,11 @@ def _networks(gangs: Iterable[Configuration], axes: Axes) -> list[_Network]:
     found: dict[_Network, None] = {}
     for c in gangs:
         for delay_s in axes.one_way_delays_s or (c.one_way_delay_s,):
-            network = (c.network, delay_s, c.bandwidth_bytes_per_s, c.packet_loss_ratio)
-            found.setdefault((*network, min(c.jitter_s, delay_s)))
+            measured = NetworkConditions(**c.by_field)
+            conditions = dataclasses.replace(
+                measured, one_way_delay_s=delay_s, jitter_s=min(c.jitter_s, delay_s)
+            )
+            found.setdefault((c.network, conditions))
     return list(found)
 
 
@@ -172,14 +170,6 @@ def _one_machine(way: Configuration, batch: int) -> Configuration:
 
 
 def _gang(way: Configuration, network: _Network, world_size: int, batch: int) -> Configuration:
-    name, delay_s, bandwidth_bytes_per_s, loss_ratio, jitter_s = network
     return dataclasses.replace(
-        way,
-        network=name,
-        world_size=world_size,
-        global_batch_size=batch,
-        one_way_delay_s=delay_s,
-        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        packet_loss_ratio=loss_ratio,
-        jitter_s=jitter_s,
+        way.on_network(*network), world_size=world_size, global_batch_size=batch
     )

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import CONDITIONS, NAMES, plain
+from farm.recommend.features import LIMITS, NAMES, plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +28,7 @@ LEAST_WEIGHT = 1e-3  # so that nothing is divided by 0
 Names = tuple[object, ...]  # the values of `features.NAMES`, in that order
 
 AXES = ("global_batch_size", *CONDITIONS)
-_BANDWIDTH = AXES.index("bandwidth_bytes_per_s")
+_LIMITS = [AXES.index(name) for name in CONDITIONS if name in LIMITS]
 _place = operator.attrgetter(*AXES)
 _family = operator.attrgetter("world_size", "server_count", *NAMES)
 
@@ -49,7 +50,7 @@ class Family:
 class FeatureColumns:
     """n configurations: which of the families each is of, (n,), and its places: (n, len(AXES)).
 
-    Places are amounts in base units: of the bandwidth s per byte, so that 0 is no limit. One
+    Places are amounts in base units: of a limit its inverse, so that 0 is none. One
     machine has 0 of each condition and no network.
     """
 
@@ -65,8 +66,8 @@ class FeatureColumns:
         numbers: dict[tuple[Any, ...], int] = {}
         family_of = [numbers.setdefault(_family(c), len(numbers)) for c in ours]
         places = np.array([_place(c) for c in ours], dtype=float).reshape(-1, len(AXES))
-        limits = places[:, _BANDWIDTH]  # None became NaN
-        places[:, _BANDWIDTH] = np.where(np.isnan(limits), 0.0, 1 / limits)
+        limits = places[:, _LIMITS]  # None became NaN
+        places[:, _LIMITS] = np.where(np.isnan(limits), 0.0, 1 / limits)
         return cls(
             tuple(Family(n, servers, tuple(names)) for n, servers, *names in numbers),
             np.array(family_of, dtype=np.int64),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.features import CONDITIONS
+from farm.configuration.spec import CONDITIONS
 from farm.recommend.predictors.points import OF_FAMILIES, Distances, Frame, Points
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.features import CONDITIONS, rounded
+from farm.configuration.spec import CONDITIONS
+from farm.recommend.features import rounded
 from farm.recommend.predictors.columns import Cells, FeatureColumns, Names
 
 if TYPE_CHECKING:

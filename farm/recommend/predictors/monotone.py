@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.configuration.spec import CONDITIONS
 from farm.recommend.calibrated.novelty import keeps_replica_batch
-from farm.recommend.features import CONDITIONS
 from farm.recommend.predictors.columns import Cells, Family, FeatureColumns, spread
 from farm.recommend.predictors.estimates import Pairs, Times
 

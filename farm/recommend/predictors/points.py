@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.features import CONDITIONS, NAMES
+from farm.configuration.spec import CONDITIONS
+from farm.recommend.features import NAMES
 from farm.recommend.predictors.columns import Family, FeatureColumns
 
 if TYPE_CHECKING:

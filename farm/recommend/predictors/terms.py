@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import NAMES
 from farm.recommend.predictors.columns import FeatureColumns
@@ -57,7 +58,7 @@ class ModelTerms:
         import numpy as np
 
         bends = [BEND] * (2 + 2 * len(self.knots))
-        gang = [*[EXCHANGE] * 4, *[WAITING] * 13, *bends]
+        gang = [*[EXCHANGE] * 4, *[WAITING] * (1 + 3 * len(CONDITIONS)), *bends]
         return np.array([WORK, WORK, *gang * len(self.networks)])
 
     @property
@@ -97,7 +98,7 @@ def _gang_values(columns: FeatureColumns, knots: Sequence[int]) -> NDArray[np.fl
     delay = columns.condition("one_way_delay_s")
     exchange = [gang, gang * share, others, rounds]
     waiting = [delay * rounds]
-    for name in ("one_way_delay_s", "bandwidth_bytes_per_s", "jitter_s", "packet_loss_ratio"):
+    for name in CONDITIONS:
         condition = columns.condition(name)
         waiting += [condition, condition * share, condition * others]
     bent = [gang * b, b * rounds, *(factor * bend for factor in (gang, b) for bend in bends)]

@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Integer, Row, Select, case, cast, extract,
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import AXES, AxisKind
+from farm.configuration.spec import CONDITIONS
 from farm.gang.lifecycle import UNFINISHED_JOB_STATES, JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import QUANTITIES
@@ -263,10 +264,7 @@ def measured_conditions(session: Session, sweep_id: int) -> Sequence[Any]:
             MeasurementRow.dataset,
             MeasurementRow.training_pass,
             MeasurementRow.global_batch_size,
-            MeasurementRow.one_way_delay_s,
-            MeasurementRow.bandwidth_bytes_per_s,
-            MeasurementRow.packet_loss_ratio,
-            MeasurementRow.jitter_s,
+            *(getattr(MeasurementRow, name) for name in CONDITIONS),
             is_gang,
         )
         .join(JobRow, JobRow.id == MeasurementRow.job_id)

@@ -17,6 +17,8 @@ from farm.recommend.prediction import Prediction
 from farm.recommend.predictors.contracts import PointEstimate
 from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
+DELAY = GapAxis.of("one_way_delay_s")
+
 
 def half_width(prediction: Prediction) -> float:
     assert prediction.low_s is not None
@@ -153,4 +155,4 @@ def test_folds_test_what_lacks_all_and_train_with_none_of_it(
         space = Space.of(configurations[i] for i in fold.training)
         for i in fold.tested:
             lacking = {gap.axis for gap in space.gaps(configurations[i])}
-            assert lacking == {GapAxis.WORLD_SIZE, GapAxis.DELAY} == {gap.axis for gap in gaps}
+            assert lacking == {GapAxis.WORLD_SIZE, DELAY} == {gap.axis for gap in gaps}

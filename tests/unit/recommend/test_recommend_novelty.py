@@ -11,6 +11,7 @@ from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate
 from tests.synthetic_steps import BATCHES, DELAYS_S, Lawful, configuration, grid, measure
 
 SPACE = Space.of(grid())
+DELAY = GapAxis.of("one_way_delay_s")
 
 
 def everywhere(axis: GapAxis, side: Side) -> set[Gap]:
@@ -30,7 +31,7 @@ def test_a_new_value_lies_between_or_beyond_the_measured_ones() -> None:
     assert SPACE.gaps(configuration(2, 96)) == everywhere(GapAxis.BATCH, Side.INSIDE)
     assert SPACE.gaps(configuration(2, 32)) == everywhere(GapAxis.BATCH, Side.BELOW)
     assert SPACE.gaps(configuration(8, 64)) == everywhere(GapAxis.WORLD_SIZE, Side.ABOVE)
-    assert SPACE.gaps(configuration(2, 64, 0.1)) == everywhere(GapAxis.DELAY, Side.ABOVE)
+    assert SPACE.gaps(configuration(2, 64, 0.1)) == everywhere(DELAY, Side.ABOVE)
     assert len(SPACE.gaps(configuration(8, 96, 0.03))) == 3
 
 
@@ -85,14 +86,14 @@ def test_beyond_the_largest_value_several_are_held_out_together() -> None:
     observations = measure(grid())
     tested = [
         {observations[i].configuration.one_way_delay_s for i in fold.tested}
-        for fold in folds([o.configuration for o in observations], GapAxis.DELAY)
+        for fold in folds([o.configuration for o in observations], DELAY)
     ]
     assert set(DELAYS_S[-2:]) in tested
     # One machine has no delay, and teaches in every fold.
     assert all(
         {o.measurement_id - 1 for o in observations if o.configuration.is_one_machine}
         <= set(fold.training)
-        for fold in folds([o.configuration for o in observations], GapAxis.DELAY)
+        for fold in folds([o.configuration for o in observations], DELAY)
     )
 
 
