@@ -2,7 +2,8 @@
 
     python -m tests.added_axis NAME
 
-The axis is a number of a strategy's set-up with the default 1 and takes 2, in the unit of its name.
+The axis is a number of a strategy's set-up or of the network, and takes its default and 2, in the
+unit of its name.
 Prints where it was found, one place a line; what is not found is an error.
 """
 
@@ -16,12 +17,15 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
+from farm.cells.axes import order
 from farm.cells.choice import read_choice
 from farm.cells.reading import read_sweep
 from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
+from farm.cli.advice.recommend import recommend as recommend_command
 from farm.cli.sweeps.results import table as command_table
-from farm.configuration.axes import BY_NAME, Axis
+from farm.configuration.axes import BY_NAME, Axis, spec_values
+from farm.configuration.expansion import expand
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
@@ -32,6 +36,7 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
+from farm.registry import catalogue
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import active_attempts
 from farm.store.gangs.findings import findings_of
@@ -52,17 +57,28 @@ from web.job.view import compare
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     """Yield where an axis has to be, and whether it is."""
     client = client_of(engine)
-    sweep = {"name": "added", "case": [{**_CASE, name: [1, 2]}]}
     axis = BY_NAME[name]
     least, most = _values(axis)
-    yield "sweep file", parse_sweep(sweep).cases[0].values[axis.field] == (least, most)
+    sweep = {"name": "added", "case": [{**_CASE, name: [float(axis.address(least)), 2]}]}
+    asked = expand(parse_sweep(sweep), catalogue()).jobs
+    yield (
+        "sweep file",
+        sorted((spec_values(job)[axis.field] for job in asked), key=order) == [least, most],
+    )
     refused = {"name": "added", "case": [{**_CASE, name: "x"}]}
     yield "refusal", _refusal(refused) == (f"case[0].{name}", "x")
     answer: Any = client.post("/api/v1/sweeps", json=refused)
     told = (answer.status_code, answer.json["field"], answer.json["detail"].endswith("got 'x'"))
     yield "refusal of the API", told == (422, f"case[0].{name}", True)
-    beside = {"name": "added", "case": [{**_SCRIPT_CASE, name: 2}]}
-    yield "refusal beside a script", _refusal(beside) == (f"case[0].{name}", 2)
+    if axis.is_of_network:
+        proxy = {"name": "proxy", "case": [{**_CASE, name: 2, "emulator": "tcp_proxy"}]}
+        answer = client.post("/api/v1/sweeps", json=proxy)
+        yield "refusal by an emulator", answer.json["field"] == f"case[0].{name}"
+        options = {word for option in recommend_command.params for word in option.opts}
+        yield "option", f"--{name.replace('_', '-')}" in options
+    else:
+        beside = {"name": "added", "case": [{**_SCRIPT_CASE, name: 2}]}
+        yield "refusal beside a script", _refusal(beside) == (f"case[0].{name}", 2)
     document: Any = client.get("/api/v1/openapi.json").json
     yield "API document", name in document["components"]["schemas"]["SweepCase"]["properties"]
     yield "form", f'name="{name}"' in client.get("/sweeps/new").text
@@ -70,8 +86,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "POST /api/v1/sweeps", posted.status_code == 201
     with writing(engine) as session:
         jobs = session.scalars(sa.select(JobRow).order_by(JobRow.id)).all()
-        asked = [job.spec["axes"].get(axis.field, least) for job in jobs]
-        yield "job", sorted(asked) == [least, most]
+        yield "job", sorted((axis.value_in(job.spec) for job in jobs), key=order) == [least, most]
         for job in jobs:
             _measure(session, job, axis)
     yield from _of_results(axis, engine, client)
@@ -88,7 +103,7 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         columns, _ = command_table(lines)
         yield "command's table", title in [column.title for column in columns]
         [exported] = list(export_parts(session, 1))
-        yield "export", {row[name] for row in exported} == {1, 2}
+        yield "export", {row[name] for row in exported} == {float(axis.address(least)), 2}
         text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,2\n"
         [imported] = read_table(text.encode()).measurements
         yield "import", imported.axes == {axis.field: most}
@@ -104,15 +119,18 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         near = neighbours_of(session, spec, fingerprint=None)
         compared = compare(spec, near, step_time_s=0.1, throughput_examples_per_s=None)
         yield "comparison", [one.axis for one in compared] == [title]
-        answer = recommend(session, question=Question(global_batch_size=64), objective=Objective())
-        yield "candidates", any(f"{name}=2" in str(option) for option in answer.options)
+        of_network = {axis.field: most} if axis.is_of_network else {}
+        question = Question(global_batch_size=64, **of_network)
+        answer = recommend(session, question=question, objective=Objective())
+        measured_s = [one.step_time_s for one in answer.options if one.basis == "measured"]
+        yield "candidates", 0.2 in measured_s
     page = client.get("/sweeps/1").text
     of_cells, _, _ = page.partition('id="results"')
     cells = [f'<td data-label="Also">{axis.named(value)}</td>' for value in (least, most)]
     yield "page's table", [of_cells.count(cell) for cell in cells] == [1, 1]
     sweep: Any = client.get("/api/v1/sweeps/1").json
-    axes = [cell["configuration"]["axes"] for cell in sweep["cells"]]
-    yield "GET /api/v1/sweeps/{id}", sorted(axes, key=len) == [{}, {axis.field: most}]
+    shown = [axis.value_in(cell["configuration"]) for cell in sweep["cells"]]
+    yield "GET /api/v1/sweeps/{id}", sorted(shown, key=order) == [least, most]
     with writing(engine) as session:
         import_measurements(session, [imported], origin="mine", source="a test", now=factories.NOW)
         [row] = session.scalars(sa.select(MeasurementRow).where(MeasurementRow.origin == "mine"))
@@ -120,7 +138,7 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
 
 
 def _values(axis: Axis) -> tuple[Any, Any]:
-    return axis.type.read(1, axis.name), axis.type.read(2, axis.name)
+    return axis.default_value, axis.type.read(2, axis.name)
 
 
 _CASE: dict[str, object] = {
@@ -163,8 +181,8 @@ def _measure(session: Session, job: JobRow, axis: Axis) -> None:
         failure=failure,
         now=factories.NOW,
     )
-    is_most = axis.field in view.spec.axes
-    step_time_s = 0.2 if is_most else 0.1
+    is_default = spec_values(view.spec)[axis.field] == axis.default_value
+    step_time_s = 0.1 if is_default else 0.2
     values |= {"status": "ok", "step_time_s": step_time_s}
     session.add(MeasurementRow(**values))
     job.state, job.finished_at, job.attempt_id = JobState.SUCCEEDED, factories.NOW, None

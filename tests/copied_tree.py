@@ -56,6 +56,13 @@ class CopiedTree:
         lines[listed.lineno - 1] = f"{line[: at - 1]}, {entry}{line[at - 1 :]}"
         file.write_text("".join(lines))
 
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Write something else where a file has `old` for the first time."""
+        file = self.folder / path
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new, 1))
+
     def added(self) -> dict[str, int]:
         """How many lines each file has that the tree has not; it lacks none of the tree."""
         added = {}

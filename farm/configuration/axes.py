@@ -72,6 +72,8 @@ class Axis:
     - `is_required`: every case names it; `default`: of a case that does not
     - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
       its value is `unused`, None: the default; so it is for jobs from before the axis
+    - `has_column`: measurements have a column of it; else it is among their `details.axes`, as are
+      all for which a job has no field
     - `usual`: the value that is not mentioned; `none`: the word for no value in addresses
     - `write`: a value for people; `phrase`: a value within a sentence; `continues`: its phrase goes
       on with that of the axis before
@@ -101,8 +103,9 @@ class Axis:
     continues: bool = False
     if_empty: str = ""
     is_limit: bool = False
+    has_column: bool = True
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # Whether jobs and measurements have it among their `axes`, without a field of its own.
+    # Whether jobs have it among their `axes`, without a field of its own.
     is_further: bool = dataclasses.field(init=False)
     # Where a job's specification has it, None: among the specification's own fields.
     _part: str | None = dataclasses.field(init=False)
@@ -117,6 +120,7 @@ class Axis:
             raise ValueError(f"axis {self.name}: NetworkConditions has no field {self.field}")
         part = "network" if self.kind is AxisKind.PROFILE else "axes" if is_further else None
         object.__setattr__(self, "is_further", is_further)
+        object.__setattr__(self, "has_column", self.has_column and not is_further)
         object.__setattr__(self, "_part", part)
 
     @property
@@ -178,8 +182,9 @@ class Axis:
 
     def value_measured(self, row: Any) -> Value:
         """Return the value in a stored measurement, one older than the axis having `absent`."""
-        if self.is_further:
-            return self.value_in({"axes": (row.details or {}).get("axes")})
+        if not self.has_column:
+            stored = (row.details or {}).get("axes")
+            return self.value_in({self._part or "": stored})
         value: Value = getattr(row, self.stored)
         if self.kind is AxisKind.LINK:
             # What emulated a network is no name of one.
@@ -551,6 +556,7 @@ JOB_AXES = tuple(axis for axis in AXES if axis.kind is not AxisKind.PROFILE)
 # What a job has that says nothing but what it must, by field.
 ABSENT: Mapping[str, Any] = {axis.field: axis.absent for axis in JOB_AXES if not axis.is_required}
 FURTHER_AXES = tuple(axis for axis in AXES if axis.is_further)
+AXES_WITHOUT_COLUMN = tuple(axis for axis in AXES if not axis.has_column)
 # How a strategy is set up, without where its operators run and how many servers it has.
 SETUP_AXES = tuple(
     axis

@@ -52,7 +52,6 @@ TCP_PROXY = "tcp_proxy"  # approximates: it loses nothing, and TCP does not noti
 VDE_LINK = "vde_link"  # exact, on a lab's hosts; it keeps packets in their order
 MAX_LAB_BANDWIDTH_BYTES_PER_S = 12_500_000.0  # what each host of a lab has
 UNTOUCHED = "none"  # the emulator of a network that nothing was asked of
-EMULATORS = ("tc_netem", TCP_PROXY, VDE_LINK)  # what a job may ask for by name
 
 
 class TrainingPass(enum.Enum):
@@ -133,6 +132,36 @@ _NOTHING = _values_of_conditions(NetworkConditions())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorFacts:
+    """An emulator that a job may ask for by name, and which conditions it can make, by field."""
+
+    name: str
+    conditions: frozenset[str]
+    is_exact: bool = True  # it does to packets what a real network does
+
+
+EMULATOR_FACTS = (
+    EmulatorFacts(
+        name="tc_netem",
+        conditions=frozenset(
+            {"one_way_delay_s", "bandwidth_bytes_per_s", "packet_loss_ratio", "jitter_s"}
+        ),
+    ),
+    EmulatorFacts(
+        name=TCP_PROXY,
+        conditions=frozenset({"one_way_delay_s", "bandwidth_bytes_per_s", "jitter_s"}),
+        is_exact=False,
+    ),
+    EmulatorFacts(
+        name=VDE_LINK,
+        # It keeps packets in order, so that one late packet would delay all behind it.
+        conditions=frozenset({"one_way_delay_s", "bandwidth_bytes_per_s", "packet_loss_ratio"}),
+    ),
+)
+EMULATORS = tuple(facts.name for facts in EMULATOR_FACTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkProfile(NetworkConditions):
     """What is asked of a network emulator. No profile (None) is the untouched network."""
 
@@ -144,6 +173,25 @@ class NetworkProfile(NetworkConditions):
         bandwidth = self.bandwidth_bytes_per_s
         if bandwidth is not None and not 0 < bandwidth < math.inf:
             raise InvalidSpec("bandwidth_bytes_per_s", bandwidth, "a finite number above 0")
+
+    def beyond(self, emulator: str | None) -> tuple[str, ...]:
+        """Return what is asked for that an emulator cannot make, by field.
+
+        `emulator`: one of EMULATORS; None: whichever is exact.
+        """
+        able: frozenset[str] = frozenset().union(
+            *(
+                facts.conditions
+                for facts in EMULATOR_FACTS
+                if (facts.is_exact if emulator is None else facts.name == emulator)
+            )
+        )
+        usual = NetworkConditions().by_field
+        return tuple(
+            name
+            for name, value in self.by_field.items()
+            if value != usual[name] and name not in able
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

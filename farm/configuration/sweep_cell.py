@@ -194,13 +194,16 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
     if bandwidth is not None and bandwidth < LEAST_BANDWIDTH_BYTES_PER_S:
         expected = f"at least {_BANDWIDTH.address(LEAST_BANDWIDTH_BYTES_PER_S)}, a packet a second"
         return _refusal("bandwidth_mbit_per_s", network, expected)
-    if cell.emulator == VDE_LINK:
-        return _problem_of_lab_link(network)
+    if beyond := network.beyond(cell.emulator):
+        axis = BY_FIELD[beyond[0]]
+        by = f"the emulator '{cell.emulator}'" if cell.emulator else "any exact emulator"
+        return _refusal(axis.name, network, f"{axis.address(axis.absent)} for {by}")
+    most = MAX_LAB_BANDWIDTH_BYTES_PER_S
+    if cell.emulator == VDE_LINK and bandwidth is not None and bandwidth > most:
+        expected = f"at most {_BANDWIDTH.address(most)} for the emulator '{VDE_LINK}'"
+        return _refusal("bandwidth_mbit_per_s", network, expected)
     if cell.emulator != TCP_PROXY:
         return None
-    if network.packet_loss_ratio:
-        expected = f"0 for the emulator '{TCP_PROXY}', which cannot lose packets"
-        return _refusal("packet_loss_percent", network, expected)
     if facts.chooses_ports:
         expected = f"one that shapes every port, for strategy '{facts.name}'"
         return InvalidSpec("emulator", cell.emulator, expected)
@@ -214,14 +217,3 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
 def _refusal(name: str, network: NetworkProfile, expected: str) -> InvalidSpec:
     axis = BY_NAME[name]
     return InvalidSpec(name, float(axis.address(getattr(network, axis.field))), expected)
-
-
-def _problem_of_lab_link(network: NetworkProfile) -> InvalidSpec | None:
-    if network.jitter_s:
-        expected = f"0 for the emulator '{VDE_LINK}'"
-        return _refusal("jitter_ms", network, expected)
-    bandwidth, most = network.bandwidth_bytes_per_s, MAX_LAB_BANDWIDTH_BYTES_PER_S
-    if bandwidth is not None and bandwidth > most:
-        expected = f"at most {_BANDWIDTH.address(most)} for the emulator '{VDE_LINK}'"
-        return _refusal("bandwidth_mbit_per_s", network, expected)
-    return None

@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import FURTHER_AXES
+from farm.configuration.axes import AXES_WITHOUT_COLUMN
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
 from farm.importers.contracts import Reading
@@ -29,7 +29,7 @@ _TIMES = ("step_time_s", "time_per_epoch_s")
 _THROUGHPUT = "throughput_examples_per_s"
 _MOST_RATIO = 2.1  # a little more than 2, for what was rounded
 # What the repetitions of a configuration have in common.
-_FURTHER = frozenset(axis.stored for axis in FURTHER_AXES)
+_FURTHER = frozenset(axis.stored for axis in AXES_WITHOUT_COLUMN)
 _CELL = (*(field for field, _ in CONFIGURATION.values() if field not in _FURTHER), "fingerprint")
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(ImportedMeasurement)}
 

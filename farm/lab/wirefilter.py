@@ -14,7 +14,7 @@ import socket
 import time
 from pathlib import Path
 
-from farm.configuration.spec import MAX_LAB_BANDWIDTH_BYTES_PER_S, NetworkProfile
+from farm.configuration.spec import MAX_LAB_BANDWIDTH_BYTES_PER_S, VDE_LINK, NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
 
 # A socket per link, named after the host's interface; sockets are found by path, whatever the
@@ -149,11 +149,10 @@ def check_profile(profile: NetworkProfile) -> None:
     """Refuse what a wire cannot do.
 
     Raises:
-        InvalidSpec: jitter, or more bandwidth than a host's interface has.
+        InvalidSpec: jitter, say, or more bandwidth than a host's interface has.
     """
-    if profile.jitter_s:
-        # It keeps packets in order, so that one late packet would delay all behind it.
-        raise InvalidSpec("jitter_s", profile.jitter_s, "0: a lab's links cannot do jitter")
+    for field in profile.beyond(VDE_LINK):
+        raise InvalidSpec(field, getattr(profile, field), "nothing: a lab's links cannot do it")
     bandwidth = profile.bandwidth_bytes_per_s
     if bandwidth is not None and bandwidth > MAX_BANDWIDTH_BYTES_PER_S:
         raise InvalidSpec(

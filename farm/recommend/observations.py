@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, SETUP_AXES, AxisKind
+from farm.configuration.axes import AXES, SETUP_AXES, Axis, AxisKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
@@ -190,7 +190,7 @@ def _timed(row: Row[Any]) -> Timed:
 def configuration_of(row: Row[Any]) -> Configuration:
     """Return what a stored measurement was of; one machine has no network, whatever it says."""
     configuration = Configuration(
-        **{axis.field: getattr(row, axis.stored) for axis in _AXES},
+        **{axis.field: _value(row, axis) for axis in _AXES},
         training_pass=TrainingPass(row.training_pass),
         framework=row.framework,
         placement=layout_name(
@@ -203,6 +203,12 @@ def configuration_of(row: Row[Any]) -> Configuration:
         server_count=row.server_count,
     )
     return configuration.without_network() if configuration.is_one_machine else configuration
+
+
+def _value(row: Row[Any], axis: Axis) -> Any:
+    """Return the value of an axis, the default where the measurement does not say it."""
+    value = getattr(row, axis.stored)
+    return axis.absent if value is None else value
 
 
 def _step_time_s(row: Row[Any]) -> float | None:

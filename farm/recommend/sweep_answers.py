@@ -13,7 +13,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.configuration.spec import CONDITIONS, TrainingPass
+from farm.configuration.axes import CONDITION_AXES
+from farm.configuration.spec import TrainingPass
 from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.service import recommend
@@ -113,7 +114,10 @@ def _question(row: Any) -> Question:
         dataset=row.dataset,
         training_pass=TrainingPass(row.training_pass),
         global_batch_size=row.global_batch_size,
-        **{name: getattr(row, name) for name in CONDITIONS},
+        **{
+            axis.field: axis.absent if (value := getattr(row, axis.field)) is None else value
+            for axis in CONDITION_AXES
+        },
     )
 
 

@@ -93,7 +93,7 @@ class LogPartRow(Table):
 
 def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
     """Return what a measurement has of an axis: its column, or its value among `details.axes`."""
-    if not axis.is_further:
+    if axis.has_column:
         column: sa.ColumnElement[Any] = getattr(MeasurementRow, axis.stored).expression
         return column
     value = MeasurementRow.details["axes"][axis.field]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import AXES, AxisKind, spec_values
+from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN, AxisKind, spec_values
 from farm.configuration.catalogue import GangShape, Traffic
 from farm.configuration.spec import TCP_PROXY, NetworkProfile, TrainingPass
 from farm.errors import InvalidSpec
@@ -152,6 +152,11 @@ def _configuration(
     """Return the columns that say what was measured, on what, and by which attempt."""
     spec = attempt.spec
     values = spec_values(spec)
+    further = {
+        axis.field: values[axis.field]
+        for axis in AXES_WITHOUT_COLUMN
+        if values[axis.field] != axis.value_in({})
+    }
     hardware = [m.rank.hardware for m in members]
     prepared = [from_json(Prepared, m.rank.prepared) for m in members if m.rank.prepared]
     sha256 = prepared[0].model_sha256 if prepared else None
@@ -165,7 +170,7 @@ def _configuration(
         **{
             axis.stored: values[axis.field]
             for axis in AXES
-            if axis.kind is not AxisKind.LINK and not axis.is_further
+            if axis.kind is not AxisKind.LINK and axis.has_column
         },
         "framework": prepared[0].framework if prepared else None,
         "instance_type": "+".join(types) or None,
@@ -178,7 +183,7 @@ def _configuration(
             "dataset_source": (members[0].rank.prepared or {}).get("dataset"),
             **({} if sha256 is None else {"model_sha256": sha256}),
             "seed": spec.seed,
-            **({"axes": spec.axes} if spec.axes else {}),
+            **({"axes": further} if further else {}),
         },
     }
 

@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Integer, Row, Select, case, cast, extract, func, or_, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, AxisKind
-from farm.configuration.spec import CONDITIONS
+from farm.configuration.axes import AXES, CONDITION_AXES, AxisKind
 from farm.gang.lifecycle import UNFINISHED_JOB_STATES, JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import QUANTITIES
@@ -264,7 +263,7 @@ def measured_conditions(session: Session, sweep_id: int) -> Sequence[Any]:
             MeasurementRow.dataset,
             MeasurementRow.training_pass,
             MeasurementRow.global_batch_size,
-            *(getattr(MeasurementRow, name) for name in CONDITIONS),
+            *(axis_column(axis).label(axis.field) for axis in CONDITION_AXES),
             is_gang,
         )
         .join(JobRow, JobRow.id == MeasurementRow.job_id)

@@ -52,7 +52,7 @@ def _column(column: TableColumn) -> Any:
     if column.source is ColumnSource.QUANTITY:
         return quantity_column(quantities.BY_NAME[column.name])
     axis = BY_NAME.get(column.name)
-    if axis is None or not axis.is_further:
+    if axis is None or axis.has_column:
         return getattr(MeasurementRow, column.stored)
     return func.coalesce(axis_column(axis), axis.value_in({}))
 

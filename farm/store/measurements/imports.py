@@ -28,7 +28,7 @@ _ROWS_AT_ONCE = 5000
 # Columns of the store that an imported measurement has under the same name.
 _SHARED = (
     *("source_key", "status", "framework", "instance_type", "repetition", "fingerprint"),
-    *(axis.stored for axis in AXES if not axis.is_further),
+    *(axis.stored for axis in AXES if axis.has_column),
     *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s", "epochs"),
     *("accuracy", "throughput_examples_per_s"),
 )

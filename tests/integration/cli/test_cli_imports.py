@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.configuration.axes import AXES, FURTHER_AXES
+from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN
 from farm.importers import IMPORTERS
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
 from farm.store.engine import reading, writing
@@ -189,7 +189,7 @@ def test_what_is_exported_can_be_imported(
     assert farm.json("import", "table", str(file), "--origin", "again")["added_count"] == 3
     header = csv.DictReader(io.StringIO(file.read_text())).fieldnames
     assert header == [column.name for column in MEASUREMENT_TABLE]
-    further = {axis.field for axis in FURTHER_AXES}
+    further = {axis.field for axis in AXES_WITHOUT_COLUMN}
     for ours, again in zip(stored(engine, "farm"), stored(engine, "again"), strict=True):
         for axis in AXES:
             assert axis.value_measured(again) == axis.value_measured(ours), axis.name

@@ -74,7 +74,7 @@ def table_row(kind: str) -> tuple[str, str, str]:
     document = (DOCS / "extending.md").read_text()
     [row] = re.findall(rf"^\| {re.escape(kind)} \|(.*)\|$", document, re.MULTILINE)
     file, line, _ = row.split(" | ")
-    found = re.fullmatch(r"\[(\w+)\]\(\.\./(.+)\)", line)
+    found = re.match(r"\[(\w+)\]\(\.\./([\w/.]+)\)", line)
     assert found
     return file.strip(" `"), found[1], found[2]
 
@@ -118,15 +118,19 @@ def test_one_file_and_one_line_with_its_import_add(
 def test_an_emulator_needs_a_line_in_two_lists(tree: CopiedTree) -> None:
     one = addition("An emulator", "a network emulator")
     add(tree, one)
-    tree.add_entry("farm/configuration/spec.py", "EMULATORS", '"site_program"')
+    does = 'EmulatorFacts(name="site_program", conditions=frozenset({"one_way_delay_s"}))'
+    tree.add_entry(SPEC, "EMULATOR_FACTS", does)
 
     found = tree.run("tests.added_parts", "emulator", "site_program")
     assert found == {"emulators of an agent", "sweep file", "refusal"}
     assert tree.added() == {
         one.file: len(one.text.splitlines()),
         one.list_file: 2,
-        "farm/configuration/spec.py": 1,
+        SPEC: 1,
     }
+
+
+SPEC = "farm/configuration/spec.py"
 
 
 @pytest.fixture
@@ -194,6 +198,25 @@ def test_one_declaration_of_an_axis_puts_it_everywhere(
         *("heat map", "charts", "comparison", "candidates", "page's table", "guide"),
     }
     assert tree.added() == {list_file: len(declaration.splitlines())}
+
+
+def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
+    tree: CopiedTree,
+) -> None:
+    declaration = example("extending.md", "An axis of the network").rstrip()
+    _, list_name, list_file = table_row("an axis of the network")
+    tree.add_entry(list_file, list_name, declaration)
+    last = "    jitter_s: float = 0.0\n"
+    tree.replace(SPEC, last, f"{last}    duplicated_packets_ratio: float = 0.0\n")
+    tree.replace(SPEC, '"jitter_s"}', '"jitter_s", "duplicated_packets_ratio"}')
+
+    assert tree.run("tests.added_axis", "duplicated_packets_percent") == {
+        *("sweep file", "refusal", "refusal of the API", "refusal by an emulator", "option"),
+        *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
+        *("measurement", "command's table", "export", "import", "imported measurement"),
+        *("heat map", "charts", "comparison", "candidates", "page's table", "guide"),
+    }
+    assert set(tree.added()) == {list_file, SPEC}
 
 
 def test_one_declaration_of_a_quantity_puts_it_everywhere(tree: CopiedTree) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farm.configuration.axes import FURTHER_AXES
+from farm.configuration.axes import AXES_WITHOUT_COLUMN
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.importers.table import COLUMNS, REQUIRED, read_table
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, ColumnSource
@@ -17,7 +17,7 @@ def test_an_import_takes_an_empty_cell_for_what_its_column_declares() -> None:
     stored["`forward_backward`"] = TrainingPass.FORWARD_BACKWARD.value
     imported = [column for column in MEASUREMENT_TABLE if column.is_imported]
     assert [column.name for column in imported if column.if_empty == "refused"] == [*REQUIRED]
-    further = {axis.field for axis in FURTHER_AXES}  # whose default is that of jobs, too
+    further = {axis.field for axis in AXES_WITHOUT_COLUMN}  # whose default is that of jobs, too
     for column in imported:
         if column.name not in (*REQUIRED, "time_per_epoch_s", *further):
             # What is not stored is known where it is read, such as one copy in a rank.
@@ -30,7 +30,7 @@ def test_every_column_is_stored_under_its_name() -> None:
     for column in MEASUREMENT_TABLE:
         if column.source is not ColumnSource.QUANTITY:  # which may be among the details
             known = asked if column.source is ColumnSource.SPEC else stored
-            is_among_axes = column.stored in {axis.field for axis in FURTHER_AXES}
+            is_among_axes = column.stored in {axis.field for axis in AXES_WITHOUT_COLUMN}
             assert column.stored in known or is_among_axes, column.name
 
 

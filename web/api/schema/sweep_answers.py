@@ -6,6 +6,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from farm.configuration.axes import PROFILE_AXES
 from farm.recommend.contracts import Option
 
 
@@ -43,28 +44,30 @@ class SweepCell(TypedDict):
     quantities: dict[str, float | None]
 
 
-class SweepAnswer(TypedDict):
-    """What is recommended for a workload, a batch size and a network that the sweep has measured.
+_typed_dict: Any = TypedDict
+SweepAnswer = _typed_dict(
+    "SweepAnswer",
+    {
+        "model": str | None,
+        "dataset": str | None,
+        "training_pass": str,
+        "global_batch_size": int,
+        **{axis.field: float | None if axis.is_limit else float for axis in PROFILE_AXES},
+        "recommended": Option | None,
+        "reason": str | None,
+        "cautions": list[str],
+        "warnings": list[str],
+        "own_measurement_count": int,
+        "other_measurement_count": int,
+    },
+)
+SweepAnswer.__doc__ = """
+What is recommended for a workload, a batch size and a network that the sweep has measured.
 
-    `own_measurement_count` and `other_measurement_count`: of the measurements that the recommended
-    option rests on, those of this sweep and of others. `reason`: why nothing is recommended.
-    `cautions`: why the recommended option may not be relied on.
-    """
-
-    model: str | None
-    dataset: str | None
-    training_pass: str
-    global_batch_size: int
-    one_way_delay_s: float
-    jitter_s: float
-    bandwidth_bytes_per_s: float | None
-    packet_loss_ratio: float
-    recommended: Option | None
-    reason: str | None
-    cautions: list[str]
-    warnings: list[str]
-    own_measurement_count: int
-    other_measurement_count: int
+`own_measurement_count` and `other_measurement_count`: of the measurements that the recommended
+option rests on, those of this sweep and of others. `reason`: why nothing is recommended.
+`cautions`: why the recommended option may not be relied on.
+"""
 
 
 class SweepDetail(Sweep):
@@ -73,7 +76,7 @@ class SweepDetail(Sweep):
     remaining_s: float | None
     spec: dict[str, Any]
     skipped: list[str]
-    recommended: list[SweepAnswer] | None
+    recommended: list[SweepAnswer] | None  # type: ignore[valid-type] # made above
     cells: list[SweepCell]
     has_more_cells: bool
     target_ratio: float | None

@@ -83,8 +83,10 @@ class TcNetem:
     def serves(self, profile: NetworkProfile) -> bool:
         """Whether the kernel can do it. A jitter above the delay would not keep its mean."""
         bandwidth = profile.bandwidth_bytes_per_s
-        return profile.jitter_s <= min(profile.one_way_delay_s, _MOST_JITTER_S) and (
-            bandwidth is None or bandwidth >= LEAST_BANDWIDTH_BYTES_PER_S
+        return (
+            not profile.beyond(self.name)
+            and profile.jitter_s <= min(profile.one_way_delay_s, _MOST_JITTER_S)
+            and (bandwidth is None or bandwidth >= LEAST_BANDWIDTH_BYTES_PER_S)
         )
 
     def apply(

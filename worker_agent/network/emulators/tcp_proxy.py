@@ -44,10 +44,10 @@ class TcpProxy:
         return None
 
     def serves(self, profile: NetworkProfile) -> bool:
-        """Whether a proxy can do it: anything but losing packets."""
+        """Whether a proxy can do it, which loses no packets."""
         bandwidth = profile.bandwidth_bytes_per_s
         return (
-            not profile.packet_loss_ratio
+            not profile.beyond(self.name)
             and profile.jitter_s <= profile.one_way_delay_s
             and (bandwidth is None or bandwidth >= LEAST_BANDWIDTH_BYTES_PER_S)
         )
