@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from farm.configuration.spec import (
     CONDITIONS,
@@ -19,17 +20,35 @@ UNTOUCHED_NETWORK = NetworkConditions()
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Configuration(NetworkConditions):
-    """One way to train on one network. Names are free text where they were imported; None: unnamed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTask(NetworkConditions):
+    """What is trained with which batch, on which network: what a question gives.
 
-    `world_size` counts the ranks that train; servers come on top. `placement` is all of how the
-    strategy is set up, see `farm.recommend.layout`. No bandwidth: not limited.
+    Names are free text where they were imported; None: unnamed.
     """
 
     model: str | None = None
     dataset: str | None = None
     training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
+    global_batch_size: int
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """Return the values of all this by field."""
+        return {name: getattr(self, name) for name in _TASK}
+
+
+_TASK = [one.name for one in dataclasses.fields(TrainingTask)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Configuration(TrainingTask):
+    """One way to do a training task.
+
+    `world_size` counts the ranks that train; servers come on top. `placement` is all of how the
+    strategy is set up, see `farm.recommend.layout`.
+    """
+
     framework: str | None = None
     strategy: str | None = None
     placement: str | None = None
@@ -37,10 +56,9 @@ class Configuration(NetworkConditions):
     instance_type: str | None = None
     world_size: int
     server_count: int = 0
-    global_batch_size: int
 
     def __repr__(self) -> str:
-        # Lists are sorted by it: by names first, and by the network's conditions last.
+        # Lists are sorted by it: by names first, and by the batch and the network last.
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS_IN_ORDER)
         return f"Configuration({values})"
 
@@ -68,8 +86,11 @@ class Configuration(NetworkConditions):
         return dataclasses.replace(self, network=name, **conditions.by_field)
 
 
-_NAMES_OF_FIELDS = [one.name for one in dataclasses.fields(Configuration)]
-_FIELDS_IN_ORDER = sorted(_NAMES_OF_FIELDS, key=lambda name: name in CONDITIONS)
+_LAST = ("global_batch_size", *CONDITIONS)
+_FIELDS_IN_ORDER = [
+    *(one.name for one in dataclasses.fields(Configuration) if one.name not in _LAST),
+    *_LAST,
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

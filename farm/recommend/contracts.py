@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farm.configuration.axes import CONDITION_AXES
-from farm.configuration.spec import LARGEST, NetworkConditions, TrainingPass
+from farm.configuration.spec import LARGEST
 from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
-from farm.recommend.configuration import Configuration, network_of
+from farm.recommend.configuration import Configuration, TrainingTask, network_of
 from farm.recommend.layout import machines
 from farm.values.codec import to_json
 
@@ -21,7 +21,7 @@ FIRM_PROBABILITY = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(NetworkConditions):
+class Question(TrainingTask):
     """Train what, on which network. Empty tuples leave a choice open.
 
     `strategies`, `world_sizes` and `instance_types` narrow down gangs, and the last one machine
@@ -34,13 +34,9 @@ class Question(NetworkConditions):
     """
 
     origin: str = "farm"
-    model: str | None = None
-    dataset: str | None = None
     script: str | None = None
     script_sha256: str | None = None
     script_parameters: tuple[str, ...] = ()
-    training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
-    global_batch_size: int
     epochs: int = 1
     target_accuracy_ratio: float | None = None
     strategies: tuple[str, ...] = ()

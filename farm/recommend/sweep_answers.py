@@ -62,11 +62,8 @@ class OwnAnswer:
         best, asked = self.answer.recommended, self.question
         share = None if best is None else self.share_of(best)
         return {
-            "model": asked.model,
-            "dataset": asked.dataset,
+            **asked.task,
             "training_pass": asked.training_pass.value,
-            "global_batch_size": asked.global_batch_size,
-            **asked.by_field,
             "recommended": None if best is None else to_json(best),
             "reason": self.answer.reason,
             "cautions": list(self.answer.cautions),

@@ -167,10 +167,7 @@ def _configuration(
 ) -> Configuration:
     strategy, framework, placement, network, instance_type = way
     asked = Configuration(
-        **question.by_field,
-        model=question.model,
-        dataset=question.dataset,
-        training_pass=question.training_pass,
+        **question.task,
         framework=framework,
         strategy=strategy,
         placement=placement,
@@ -178,7 +175,6 @@ def _configuration(
         instance_type=instance_type,
         world_size=world_size,
         server_count=server_count,
-        global_batch_size=question.global_batch_size,
     )
     return asked.without_network() if asked.is_one_machine else asked
 
