@@ -131,6 +131,8 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
     sweep: Any = client.get("/api/v1/sweeps/1").json
     shown = [axis.value_in(cell["configuration"]) for cell in sweep["cells"]]
     yield "GET /api/v1/sweeps/{id}", sorted(shown, key=order) == [least, most]
+    listed: Any = client.get(f"/api/v1/measurements?{name}=2").json
+    yield "GET /api/v1/measurements", [one["step_time_s"] for one in listed["items"]] == [0.2]
     with writing(engine) as session:
         import_measurements(session, [imported], origin="mine", source="a test", now=factories.NOW)
         [row] = session.scalars(sa.select(MeasurementRow).where(MeasurementRow.origin == "mine"))

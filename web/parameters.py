@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import Axis
 from farm.errors import InvalidSpec
-from farm.values.fields import Amount
+from farm.values.fields import Amount, OneOf, Whole
 from web import received
 
 T = TypeVar("T")
@@ -143,14 +144,30 @@ def of_axis(axis: Axis) -> Parameter[float | None]:
     """Declare an axis of the network, in the unit of its name; None: as where nobody changes it."""
     kind = axis.type
     assert isinstance(kind, Amount)
-    read = functools.partial(
-        received.number, name=axis.name, low=kind.low, high=kind.high, default=None
-    )
+    declared = _of_amount(axis.name, f"{axis.meaning[0].upper()}{axis.meaning[1:]}.", kind)
+    if axis.absent is None:
+        return declared
+    return dataclasses.replace(declared, schema={**declared.schema, "default": axis.absent})
+
+
+def exactly(axis: Axis) -> Parameter[Any]:
+    """Declare a value of an axis, in the unit of its name; None leaves it open."""
+    meaning = f"With this value: {axis.meaning}."
+    match axis.type:
+        case Whole(low=low, high=high):
+            return whole(axis.name, meaning, low=low, high=high)
+        case Amount() as kind:
+            return _of_amount(axis.name, meaning, kind)
+        case OneOf(kind=kind):
+            return one_of(axis.name, meaning, kind)
+    return text(axis.name, meaning)
+
+
+def _of_amount(name: str, meaning: str, kind: Amount) -> Parameter[float | None]:
+    read = functools.partial(received.number, name=name, low=kind.low, high=kind.high, default=None)
+    least = "exclusiveMinimum" if kind.is_above_low else "minimum"
     most = "exclusiveMaximum" if kind.is_below_high else "maximum"
-    schema = {"type": "number", "minimum": kind.low, most: kind.high}
-    if axis.absent is not None:
-        schema["default"] = axis.absent
-    return Parameter(axis.name, f"{axis.meaning[0].upper()}{axis.meaning[1:]}.", schema, read)
+    return Parameter(name, meaning, {"type": "number", least: kind.low, most: kind.high}, read)
 
 
 def numbers(name: str, meaning: str, *, low: float, high: float) -> Parameter[tuple[float, ...]]:

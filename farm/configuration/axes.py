@@ -169,6 +169,14 @@ class Axis:
         """What a job has that says nothing of the axis."""
         return self.default if self.unused is None else self.unused
 
+    def read(self, value: object, where: str) -> Value:
+        """Check a value in the unit of the axis' name; return it in base units, as JSON has it.
+
+        Raises:
+            InvalidSpec: it is none of the axis.
+        """
+        return _plain(self.type.read(value, where))
+
     def value_in(self, spec: Mapping[str, Any]) -> Value:
         """Return the value in a job's specification, by its fields; as JSON has it, or not yet.
 

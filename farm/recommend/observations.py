@@ -111,9 +111,11 @@ def load(
     """
     which = MeasurementFilter(
         origin=origin,
-        model=model,
-        dataset=dataset,
-        training_pass=training_pass.value if training_pass else None,
+        axes={
+            "model": model,
+            "dataset": dataset,
+            "training_pass": training_pass.value if training_pass else None,
+        },
     )
     return by_hardware(observed_rows(session, which))
 

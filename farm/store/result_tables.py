@@ -106,6 +106,12 @@ def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
     return other
 
 
+def axis_value(axis: Axis) -> sa.ColumnElement[Any]:
+    """Return the same as jobs have it: a measurement that is older has what was then."""
+    absent = axis.value_in({"server_count": 1})
+    return axis_column(axis) if absent is None else sa.func.coalesce(axis_column(axis), absent)
+
+
 def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
     """Return what a measurement has of a quantity: its column, or what is in the details."""
     if quantity.name in MeasurementRow.__table__.columns:

@@ -71,7 +71,9 @@ def propose(
             a price is not known and counts.
     """
     with read_session() as session:
-        which = MeasurementFilter(origin=origin, model=task.model, dataset=task.dataset)
+        which = MeasurementFilter(
+            origin=origin, axes={"model": task.model, "dataset": task.dataset}
+        )
         stamp = measurements_stamp(session, which)
     made = backend().background.ask(
         ("plan", stamp, origin, fingerprint, content_hash(task)),

@@ -77,7 +77,8 @@ def read_knowledge(
     session: Session, *, origin: str, model: str | None, dataset: str | None
 ) -> Knowledge:
     """Read what is known. Which workload is meant has to be settled where there are several."""
-    rows = observed_rows(session, MeasurementFilter(origin=origin, model=model, dataset=dataset))
+    axes = {"model": model, "dataset": dataset}
+    rows = observed_rows(session, MeasurementFilter(origin=origin, axes=axes))
     workloads = tuple(dict.fromkeys((row.model, row.dataset) for row in rows))
     # Of several workloads none is asked yet.
     kinds = by_hardware(rows) if len(workloads) == 1 else {}
@@ -115,7 +116,7 @@ class KnowledgeCache:
         """Return what follows from the measurements that the session sees."""
         key = (origin, model, dataset)
         # Of these alone: what the farm measures all day says nothing new about an imported study.
-        which = MeasurementFilter(origin=origin, model=model, dataset=dataset)
+        which = MeasurementFilter(origin=origin, axes={"model": model, "dataset": dataset})
         stamp = measurements_stamp(session, which)
 
         def read(before: tuple[Hashable, Knowledge] | None) -> tuple[Hashable, Knowledge]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import BY_NAME
@@ -17,7 +17,7 @@ from farm.measuring.measurement_table import (
     ColumnSource,
     TableColumn,
 )
-from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
+from farm.store.result_tables import MeasurementRow, axis_value, quantity_column
 from farm.store.tables import JobRow
 from farm.values.fields import canonical
 
@@ -54,7 +54,7 @@ def _column(column: TableColumn) -> Any:
     axis = BY_NAME.get(column.name)
     if axis is None or axis.has_column:
         return getattr(MeasurementRow, column.stored)
-    return func.coalesce(axis_column(axis), axis.value_in({}))
+    return axis_value(axis)
 
 
 def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:

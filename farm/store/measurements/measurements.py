@@ -7,36 +7,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES
+from farm.configuration.axes import AXES, BY_FIELD, Value
 from farm.errors import NotFound
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
 from farm.store.engine import IDS_A_QUERY
-from farm.store.result_tables import MeasurementRow, axis_column
+from farm.store.result_tables import MeasurementRow, axis_column, axis_value
 from farm.store.tables import JobRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementFilter:
-    """Which measurements are meant; None leaves a column open."""
+    """Which measurements are meant; None leaves a column open.
+
+    `axes`: values of axes, by their fields, in base units; None leaves one open, too.
+    """
 
     origin: str | None = None
-    model: str | None = None
-    dataset: str | None = None
-    training_pass: str | None = None
-    strategy: str | None = None
     instance_type: str | None = None
     fingerprint: str | None = None
-    world_size: int | None = None
-    global_batch_size: int | None = None
-    one_way_delay_s: float | None = None
     status: str | None = None
     sweep_id: int | None = None  # leaves out imported ones
+    axes: Mapping[str, Value] = field(default_factory=dict)
 
 
 def insert_measurement(session: Session, **values: Any) -> int:
@@ -150,11 +147,14 @@ def _select(which: MeasurementFilter) -> Select[MeasurementRow]:
 
 def _where(query: Select[*tuple[Any, ...]], which: MeasurementFilter) -> Select[*tuple[Any, ...]]:
     wanted = {f.name: getattr(which, f.name) for f in dataclasses.fields(which)}
-    sweep_id = wanted.pop("sweep_id")
+    sweep_id, axes = wanted.pop("sweep_id"), wanted.pop("axes")
     if sweep_id is not None:
         query = query.join(JobRow, JobRow.id == MeasurementRow.job_id).where(
             JobRow.sweep_id == sweep_id
         )
+    for name, value in axes.items():
+        if value is not None:
+            query = query.where(axis_value(BY_FIELD[name]) == value)
     for column, value in wanted.items():
         if value is not None:
             query = query.where(getattr(MeasurementRow, column) == value)

@@ -14,7 +14,7 @@ from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec
 from farm.measuring.measurement import OK
 from farm.store.base import is_known
 from farm.store.gangs.outcomes import ORIGIN
-from farm.store.result_tables import MeasurementRow, axis_column
+from farm.store.result_tables import MeasurementRow, axis_column, axis_value
 from farm.store.tables import JobRow
 
 _MOST_NEIGHBOURS = 500
@@ -24,13 +24,12 @@ _row = MeasurementRow
 
 def _column(axis: Axis) -> ColumnElement[Any]:
     """Return the axis' value of a measurement, as jobs have it; older ones have what was then."""
-    stored = axis_column(axis)
     if axis.kind is AxisKind.LINK:
         # What made a network is no name of one.
+        stored = axis_column(axis)
         name = func.replace(stored, f"+{TCP_PROXY}", "")
         return case((stored.not_in((*EMULATORS, UNTOUCHED)), name))
-    absent = axis.value_in({"server_count": 1})
-    column = stored if absent is None else func.coalesce(stored, absent)
+    column = axis_value(axis)
     return case((_row.server_count > 0, column)) if axis.field == "server_placement" else column
 
 

@@ -50,13 +50,17 @@ class Curve:
     `fit`: step time over round-trip time, of all runs; None without a network, or with too few.
     """
 
-    model: str
-    dataset: str
-    global_batch_size: int
-    world_size: int
-    strategy: str
     points: tuple[LatencyPoint, ...]
     fit: LineFit | None
+
+    @property
+    def first(self) -> StudyRun:
+        """A run that has its model, batch size, world size and strategy, as all its runs do."""
+        return self.points[0].runs[0]
+
+    @property
+    def world_size(self) -> int:
+        return self.first.world_size
 
     @property
     def runs(self) -> tuple[StudyRun, ...]:
@@ -89,7 +93,7 @@ class Curve:
         gradients = [run.gradient_bytes for run in self.runs if run.gradient_bytes]
         if not gradients:
             return None
-        return strategy(self.strategy).traffic(self._gang, gradients[0]).bytes
+        return strategy(self.first.strategy or "").traffic(self._gang, gradients[0]).bytes
 
     @property
     def serial_trips(self) -> int:
@@ -98,7 +102,8 @@ class Curve:
         One for the ranks' asking the first for the exchange's parameters, and one for each of the
         2 (n - 1) messages around the ring, which their receivers ask for.
         """
-        return 1 + round(strategy(self.strategy).traffic(self._gang, 1.0).messages)
+        traffic = strategy(self.first.strategy or "").traffic(self._gang, 1.0)
+        return 1 + round(traffic.messages)
 
     @property
     def _gang(self) -> GangShape:
@@ -113,10 +118,12 @@ class Curve:
 class Panel:
     """The curves of one model and batch size, by world size."""
 
-    model: str
-    dataset: str
-    global_batch_size: int
     curves: tuple[Curve, ...]
+
+    @property
+    def first(self) -> StudyRun:
+        """A run that has its model, data set and batch size, as all its runs do."""
+        return self.curves[0].first
 
     @property
     def alone(self) -> Curve | None:
@@ -138,11 +145,11 @@ def panels_of(runs: Sequence[StudyRun]) -> list[Panel]:
         return run.world_size, run.strategy or ""
 
     panels = []
-    for key, group in _grouped(runs, panel_key):
+    for _, group in _grouped(runs, panel_key):
         curves = tuple(_curve(members) for _, members in _grouped(group, curve_key))
-        panels.append(Panel(model=key[0], dataset=key[1], global_batch_size=key[2], curves=curves))
+        panels.append(Panel(curves=curves))
     # The larger model first: what it shows is what people ask for.
-    return sorted(panels, key=lambda p: (-_parameters(p), p.model, p.global_batch_size))
+    return sorted(panels, key=lambda panel: (-_parameters(panel), panel_key(panel.first)))
 
 
 def worth_it_up_to_s(curve: Curve, alone: Curve) -> float | None:
@@ -179,11 +186,6 @@ def _curve(runs: Sequence[StudyRun]) -> Curve:
         if run.rtt_s is not None and run.step_time_s is not None
     ]
     return Curve(
-        model=first.model or "",
-        dataset=first.dataset or "",
-        global_batch_size=first.global_batch_size,
-        world_size=first.world_size,
-        strategy=first.strategy or "",
         points=points,
         fit=fit_line(pairs) if first.world_size > 1 and len(points) > 1 else None,
     )

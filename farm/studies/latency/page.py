@@ -153,7 +153,7 @@ def _comparison(shown: Sequence[Panel]) -> str:
 
 
 def _name_of_panel(panel: Panel) -> str:
-    return f"`{panel.model}`, batch {panel.global_batch_size}"
+    return f"`{panel.first.model}`, batch {panel.first.global_batch_size}"
 
 
 def _fitted(shown: Sequence[Panel]) -> list[Curve]:
@@ -349,7 +349,7 @@ def _configurations_table(shown: Sequence[Panel]) -> str:
 
 
 def _names_of_curve(curve: Curve) -> list[str]:
-    return [f"`{curve.model}`", str(curve.global_batch_size), str(curve.world_size)]
+    return [f"`{curve.first.model}`", str(curve.first.global_batch_size), str(curve.world_size)]
 
 
 def _draw_epoch_times(shown: Sequence[Panel]) -> Drawn:
@@ -420,4 +420,4 @@ def _round_trips_figure(panel: Panel) -> Figure:
 
 
 def _title(panel: Panel) -> str:
-    return f"{panel.model}, global batch {panel.global_batch_size}"
+    return f"{panel.first.model}, global batch {panel.first.global_batch_size}"

@@ -18,15 +18,13 @@ from farm.studies.run_groups import RunGroup, run_groups
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineCell:
-    """The step time of one configuration.
+    """The step time of one configuration, that `of` has.
 
     `low_s` to `high_s` is its 95 % interval, None where nothing tells it. `trips`: of each run
     behind it the round trip that it had, and its step time, both in seconds.
     """
 
-    world_size: int
-    global_batch_size: int
-    one_way_delay_s: float
+    of: StudyRun | ImportedMeasurement
     step_time_s: float
     low_s: float | None = None
     high_s: float | None = None
@@ -65,24 +63,31 @@ class CellTimes:
 
     @cached_property
     def _by_place(self) -> dict[tuple[int, int, float], MachineCell]:
-        return {(c.world_size, c.global_batch_size, c.one_way_delay_s): c for c in self.cells}
+        return {
+            (
+                c.of.world_size,
+                c.of.global_batch_size,
+                c.of.one_way_delay_s,
+            ): c
+            for c in self.cells
+        }
 
     @cached_property
     def batches(self) -> list[int]:
-        return sorted({cell.global_batch_size for cell in self.cells})
+        return sorted({cell.of.global_batch_size for cell in self.cells})
 
     @cached_property
     def delays_s(self) -> list[float]:
-        return sorted({cell.one_way_delay_s for cell in self.cells})
+        return sorted({cell.of.one_way_delay_s for cell in self.cells})
 
     @cached_property
     def world_sizes(self) -> list[int]:
-        return sorted({cell.world_size for cell in self.cells})
+        return sorted({cell.of.world_size for cell in self.cells})
 
     @property
     def large_batch(self) -> int | None:
         """The largest batch size that one machine was measured with, too."""
-        known = [cell.global_batch_size for cell in self.cells if cell.world_size == 1]
+        known = [cell.of.global_batch_size for cell in self.cells if cell.of.world_size == 1]
         return max(known, default=None)
 
     def cell(self, world_size: int, batch: int, delay_s: float) -> MachineCell | None:
@@ -97,14 +102,14 @@ class CellTimes:
     def fastest(self, batch: int, delay_s: float) -> Fastest | None:
         """Return which number of machines is the fastest; None where no gang was measured."""
         cells = self.beside(batch, delay_s)
-        if not any(cell.world_size > 1 for cell in cells):
+        if not any(cell.of.world_size > 1 for cell in cells):
             return None
         best = min(cells, key=lambda cell: cell.step_time_s)
         alone = self.cell(1, batch, delay_s)
         return Fastest(
-            world_size=best.world_size,
+            world_size=best.of.world_size,
             others=tuple(
-                c.world_size for c in cells if c is not best and c.may_be_as_fast_as(best)
+                c.of.world_size for c in cells if c is not best and c.may_be_as_fast_as(best)
             ),
             speedup=None if alone is None else alone.step_time_s / best.step_time_s,
         )
@@ -131,9 +136,7 @@ def published_times(measurements: Iterable[ImportedMeasurement]) -> CellTimes:
     """
     cells = [
         MachineCell(
-            world_size=one.world_size,
-            global_batch_size=one.global_batch_size,
-            one_way_delay_s=one.one_way_delay_s,
+            of=one,
             step_time_s=one.step_time_s,
             trips=((2 * one.one_way_delay_s, one.step_time_s),),
         )
@@ -159,11 +162,8 @@ def _cell(group: RunGroup) -> MachineCell | None:
     if step_time_s is None:
         return None
     low_s, high_s = group.interval_of("step_time_s") or (None, None)
-    first = group.first
     return MachineCell(
-        world_size=first.world_size,
-        global_batch_size=first.global_batch_size,
-        one_way_delay_s=first.one_way_delay_s,
+        of=group.first,
         step_time_s=step_time_s,
         low_s=low_s,
         high_s=high_s,

@@ -26,7 +26,7 @@ _SMALL, _BETWEEN, _LARGE, _BEYOND = "small", "between", "large", "beyond"
 
 def values_of(source: CellTimes) -> Mapping[str, list[Placed]]:
     """Return what the orderings compare, by name."""
-    gangs = [cell for cell in source.cells if cell.world_size > 1]
+    gangs = [cell for cell in source.cells if cell.of.world_size > 1]
     return {
         _BY_MACHINES: [
             _timed(source, cell, delay_s=delay_s)
@@ -34,10 +34,11 @@ def values_of(source: CellTimes) -> Mapping[str, list[Placed]]:
             for batch in source.batches
             for cell in source.beside(batch, delay_s)
         ],
-        _BY_DELAY: [_timed(source, cell, delay_s=cell.one_way_delay_s) for cell in gangs],
+        _BY_DELAY: [_timed(source, cell, delay_s=cell.of.one_way_delay_s) for cell in gangs],
         _BY_BATCH: [_placed(cell, _place(cell)) for cell in source.cells],
         _PER_EXAMPLE: [
-            _placed(cell, _place(cell), factor=1 / cell.global_batch_size) for cell in source.cells
+            _placed(cell, _place(cell), factor=1 / cell.of.global_batch_size)
+            for cell in source.cells
         ],
         _SLOWDOWN: _slowdowns(source, gangs),
         _TRIPS: _trips(source),
@@ -46,15 +47,15 @@ def values_of(source: CellTimes) -> Mapping[str, list[Placed]]:
 
 
 def _timed(source: CellTimes, cell: MachineCell, *, delay_s: float) -> Placed:
-    size = size_of(source, cell.global_batch_size)
+    size = size_of(source, cell.of.global_batch_size)
     return _placed(cell, {**_place(cell), "delay_s": delay_s, "size": size})
 
 
 def _place(cell: MachineCell) -> Place:
     return {
-        "world_size": cell.world_size,
-        "delay_s": cell.one_way_delay_s,
-        "batch": cell.global_batch_size,
+        "world_size": cell.of.world_size,
+        "delay_s": cell.of.one_way_delay_s,
+        "batch": cell.of.global_batch_size,
     }
 
 
@@ -75,11 +76,11 @@ def size_of(source: CellTimes, batch: int) -> str:
 def _slowdowns(source: CellTimes, gangs: list[MachineCell]) -> list[Placed]:
     found = []
     for cell in gangs:
-        batch = cell.global_batch_size
-        slowdown = source.slowdown(cell.world_size, batch, cell.one_way_delay_s)
+        batch = cell.of.global_batch_size
+        slowdown = source.slowdown(cell.of.world_size, batch, cell.of.one_way_delay_s)
         # Neighbouring batches differ by less than the noise, the smallest and the large one do not.
         if slowdown is not None and size_of(source, batch) in (_SMALL, _LARGE):
-            low, high = _ratio_ends(cell, source.cell(cell.world_size, batch, 0.0))
+            low, high = _ratio_ends(cell, source.cell(cell.of.world_size, batch, 0.0))
             found.append(Placed(at=_place(cell), value=slowdown, low=low, high=high))
     return found
 

@@ -358,7 +358,7 @@ def _epochs_figure(
         ChartSeries(
             name=f"{delay_ms(delay_s)} ms",
             marks=[
-                _mark(cell, x=cell.world_size, factor=cell.epoch_s / cell.step_time_s)
+                _mark(cell, x=cell.of.world_size, factor=cell.epoch_s / cell.step_time_s)
                 for cell in source.beside(batch, delay_s)
                 if delay_s in source.delays_s
             ],
@@ -407,7 +407,11 @@ def _examples_figure(
     for size in sizes:
         cells = [source.cell(size, batch, delay_s) for batch in source.batches]
         marks = [
-            _mark(cell, x=cell.global_batch_size, factor=1 / cell.global_batch_size)
+            _mark(
+                cell,
+                x=cell.of.global_batch_size,
+                factor=1 / cell.of.global_batch_size,
+            )
             for cell in cells
             if cell is not None
         ]

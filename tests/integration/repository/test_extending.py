@@ -194,6 +194,7 @@ def test_one_declaration_of_an_axis_puts_it_everywhere(
     assert tree.run("tests.added_axis", name) == {
         *("sweep file", "refusal", "refusal of the API", "refusal beside a script"),
         *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
+        "GET /api/v1/measurements",
         *("measurement", "command's table", "export", "import", "imported measurement"),
         *("heat map", "charts", "comparison", "candidates", "page's table", "guide"),
     }
@@ -213,6 +214,7 @@ def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
     assert tree.run("tests.added_axis", "duplicated_packets_percent") == {
         *("sweep file", "refusal", "refusal of the API", "refusal by an emulator", "option"),
         *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
+        "GET /api/v1/measurements",
         *("measurement", "command's table", "export", "import", "imported measurement"),
         *("heat map", "charts", "comparison", "candidates", "page's table", "guide"),
     }

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from farm.configuration.axes import BY_FIELD
 from farm.measuring.quantities import Quantity
 from farm.store.engine import reading, writing
 from farm.store.measurements.export_parts import export_parts
@@ -80,7 +83,9 @@ def test_a_filter_tells_measurements_apart(engine: sa.Engine, other: dict[str, o
         wanted = add_measurement(
             session, "two", **{"instance_type": "d2", "fingerprint": "f", **other}
         )
-        found = list_measurements(session, MeasurementFilter(**other))  # type: ignore[arg-type]
+        axes: Any = {name: value for name, value in other.items() if name in BY_FIELD}
+        others: Any = {name: value for name, value in other.items() if name not in BY_FIELD}
+        found = list_measurements(session, MeasurementFilter(axes=axes, **others))
     assert [row.id for row in found] == [wanted]
 
 
@@ -132,7 +137,7 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
 
 def test_a_stamp_changes_with_measurements_of_its_own_kind_alone(engine: sa.Engine) -> None:
     of_farm, of_study = (
-        MeasurementFilter(origin="farm", model="mlp"),
+        MeasurementFilter(origin="farm", axes={"model": "mlp"}),
         MeasurementFilter(origin="a study"),
     )
 

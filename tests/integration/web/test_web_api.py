@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -246,9 +247,17 @@ def test_agents_say_what_they_serve_and_can_be_drained_and_resumed(
 
 
 def test_measurements_are_filtered_and_paged(client: FlaskClient, seeded: Seeded) -> None:
+    def items(query: str) -> list[Any]:
+        answer: Any = client.get(f"/api/v1/measurements?{query}").json
+        found: list[Any] = answer["items"]
+        return found
+
     of_sweep = client.get(f"/api/v1/measurements?sweep={seeded.sweep_id}").json
     assert of_sweep is not None
     assert [m["job_id"] for m in of_sweep["items"]] == [seeded.measured, seeded.single]
+    usual = "pass=forward_backward&one_way_delay_ms=0&batch_split=even"
+    assert len(items(usual)) == len(items("")) > 1
+    assert items(f"{usual}&learning_rate=0.5") == []
     page = client.get("/api/v1/measurements?limit=1&global_batch_size=64&origin=farm").json
     assert page is not None
     rest = client.get(f"/api/v1/measurements?limit=1&cursor={page['next']}").json
