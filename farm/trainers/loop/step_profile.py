@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -10,19 +11,27 @@ from farm.messages.trainer_lines import StepProfile
 
 
 def exchange_times(
-    collectives: Iterable[tuple[int, int]], agreements: Iterable[tuple[int, int]]
+    collectives: Iterable[tuple[int, int]],
+    agreements: Iterable[tuple[int, int]],
+    operations: Iterable[tuple[int, int]],
 ) -> tuple[int, ...]:
     """Return how long each collective took with the agreement before it, in order of time.
 
-    Of (begin, duration) of either; one follows the other. A trace may lack the end of the last
-    collective, or all agreements.
+    Of (begin, duration) of each kind; `operations` are all that compute. A trace may lack the end
+    of the last collective, or all agreements (5 of 15 of ranks other than the first). Then a
+    collective's agreement is the time since the last operation before it, which made its input.
     """
-    own = [duration for _, duration in sorted(collectives)]
+    own = sorted(collectives)
     before = [duration for _, duration in sorted(agreements)]
-    return tuple(
-        a + b
-        for a, b in zip(own, before if len(before) >= len(own) else [0] * len(own), strict=False)
-    )
+    if len(before) < len(own):
+        ends = sorted(begin + duration for begin, duration in operations)
+        before = [_since_the_last(ends, begin) for begin, _ in own]
+    return tuple(duration + earlier for (_, duration), earlier in zip(own, before, strict=False))
+
+
+def _since_the_last(ends: Sequence[int], begin: int) -> int:
+    place = bisect.bisect_right(ends, begin)
+    return begin - ends[place - 1] if place else 0
 
 
 def step_profile(

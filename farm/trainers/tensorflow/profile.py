@@ -85,6 +85,7 @@ COLLECTIVE = "CollectiveReduceV2"
 # Before a collective its ranks agree on its parameters. Ranks other than the first ask the first
 # for them, which takes a round trip.
 _AGREEMENT = "CollectiveExecutor::CompleteParams"
+_OPERATION = "operation"
 _PICOSECONDS_PER_S = 1e12
 _STOP_LIMIT_S = 30.0
 
@@ -119,7 +120,7 @@ def collective_times(run_steps: Callable[[], None]) -> tuple[float, ...] | None:
     found = json.loads(spans)
     return tuple(
         duration_ps / _PICOSECONDS_PER_S
-        for duration_ps in exchange_times(found[COLLECTIVE], found[_AGREEMENT])
+        for duration_ps in exchange_times(found[COLLECTIVE], found[_AGREEMENT], found[_OPERATION])
     )
 
 
@@ -133,8 +134,15 @@ def _stopped(folder: Path) -> bytes:
         {
             COLLECTIVE: list(_spans(space, lambda name: name.rpartition(":")[2] == COLLECTIVE)),
             _AGREEMENT: list(_spans(space, lambda name: name == _AGREEMENT)),
+            _OPERATION: list(_spans(space, _computes)),
         }
     ).encode()
+
+
+def _computes(name: str) -> bool:
+    """Whether an event is an operation other than a collective; functions have "::"."""
+    _, colon, kind = name.rpartition(":")
+    return bool(colon) and "::" not in name and kind != COLLECTIVE
 
 
 def _spans(space: Any, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:

@@ -74,6 +74,9 @@ def test_an_exchange_rarer_than_the_profiled_steps_gives_nothing(inside_s: float
 
 def test_the_ranks_agreement_on_a_collective_is_a_part_of_it() -> None:
     # As rank 1 sees it: a round trip to rank 0 for the parameters, and then the exchange.
-    assert exchange_times([(100, 50), (220, 48)], [(170, 49), (45, 54)]) == (104, 97)
-    assert exchange_times([(100, 50)], [(45, 54), (170, 49)]) == (104,)  # the last has no end
-    assert exchange_times([(100, 50), (220, 48)], []) == (50, 48)
+    assert exchange_times([(100, 50), (220, 48)], [(170, 49), (45, 54)], []) == (104, 97)
+    assert exchange_times([(100, 50)], [(45, 54), (170, 49)], []) == (104,)  # the last has no end
+    # Without agreements: since the last operation before.
+    operations = [(5, 10), (20, 30), (150, 5), (160, 2), (222, 90)]
+    assert exchange_times([(220, 48), (100, 50)], [], operations) == (50 + 50, 48 + 58)
+    assert exchange_times([(100, 50)], [], []) == (50,)
