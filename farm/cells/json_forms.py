@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from farm.configuration.spec import spec_json
 from farm.configuration.sweep import Precision
 from farm.measuring.precision import CellStatistics, Outcome, Repetition, Timeline
 from farm.measuring.saving import CellCost, Saving, saving
@@ -32,7 +33,9 @@ class CellSummary:
         """Return it with the names of the glossary, in base units."""
         known = self.statistics
         return {
-            "configuration": {k: v for k, v in self.spec.items() if k not in _OF_A_REPETITION},
+            "configuration": {
+                k: v for k, v in spec_json(self.spec).items() if k not in _OF_A_REPETITION
+            },
             "job_ids": [r.job_id for r in self.repetitions],
             "repetition_count": known.count,
             "step_time_s": known.median_s,

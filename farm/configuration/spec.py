@@ -7,8 +7,9 @@ import enum
 import math
 import operator
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
 from farm.configuration.scripts import (
@@ -19,7 +20,7 @@ from farm.configuration.scripts import (
     script_of,
 )
 from farm.errors import InvalidSpec
-from farm.values.codec import content_hash
+from farm.values.codec import content_hash, to_json
 
 # Bounds that no real configuration reaches: they turn a slip of the pen into an error.
 MAX_WORLD_SIZE = 4096
@@ -325,6 +326,16 @@ class JobSpec:
         total = self.global_batch_size if examples_count is None else examples_count
         quotient, remainder = divmod(total, self.replica_count)
         return quotient + (1 if replica < remainder else 0)
+
+
+def spec_json(spec: JobSpec | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a specification, or a stored one, for an answer, named as sweep files name it.
+
+    Only there: the hashes of cells are made of stored names, and agents are sent them.
+    """
+    written = cast(dict[str, Any], to_json(spec))
+    # `warmup_step_count` is the former name; it goes with 0.2.0.
+    return {**written, "warmup_steps": written.get("warmup_step_count")}
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

@@ -9,6 +9,7 @@ from flask import jsonify, url_for
 from flask.typing import ResponseReturnValue
 
 from farm.cells.reading import first_cells
+from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import SweepState
 from farm.keys.api_tokens import Scope
 from farm.recommend.expected import expected
@@ -92,7 +93,7 @@ def post_preview() -> ResponseReturnValue:
         job_count=len(jobs),
         max_job_count=planned.expansion.max_job_count,
         skipped=[f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible],
-        jobs=to_json(jobs[:_JOBS_SHOWN]),
+        jobs=[spec_json(job) for job in jobs[:_JOBS_SHOWN]],
         has_more_jobs=len(jobs) > _JOBS_SHOWN,
         expected=to_json(found),
         expected_unknown_because=(

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.session import JOB_ID, settings, store
-from farm.cli.sweeps.rows import row_json
+from farm.cli.sweeps.rows import job_json, row_json
 from farm.cli.sweeps.waits import waits_of
 from farm.gang.lifecycle import JobState
 from farm.settings.server import Settings
@@ -65,7 +65,7 @@ def jobs(
         flags = flags_by_job(session, [job.id for job in shown])
     next_id = shown[-1].id if len(found) > limit else None
     if as_json:
-        items = [{**row_json(job), "flags": flags.get(job.id, [])} for job in shown]
+        items = [{**job_json(job), "flags": flags.get(job.id, [])} for job in shown]
         print_json({"items": items, "next": next_id})
         return
     print_table(_JOB_COLUMNS, [_job_cells(job, flags.get(job.id)) for job in shown])
@@ -159,7 +159,7 @@ def _attempt_cells(detail: JobDetail) -> Sequence[list[str]]:
 
 def _detail_json(detail: JobDetail) -> dict[str, object]:
     return {
-        "job": row_json(detail.job),
+        "job": job_json(detail.job),
         "sweep_name": detail.sweep_name,
         "attempts": [
             {**row_json(entry.attempt), "ranks": [row_json(rank) for rank in entry.ranks]}

@@ -29,7 +29,8 @@ def line_json(line: CellLine) -> dict[str, object]:
         "values": what.values,
         "steps": what.steps,
         "epochs": what.epochs,
-        "warmup_step_count": what.warmup_step_count,
+        "warmup_steps": what.warmup_step_count,
+        "warmup_step_count": what.warmup_step_count,  # the former name, until 0.2.0
         "repeat": what.repeat,
         "time_limit_s": what.time_limit_s,
         "emulator": what.emulator,

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from farm.configuration.spec import spec_json
 from farm.store.base import Table
 from farm.store.sweeps.sweeps import SweepSummary
+from farm.store.tables import JobRow
 
 
 def row_json(row: Table, *, without: tuple[str, ...] = ()) -> dict[str, object]:
     """Return a stored row by its columns."""
     names = (column.key for column in type(row).__table__.columns)
     return {name: getattr(row, name) for name in names if name not in without}
+
+
+def job_json(row: JobRow) -> dict[str, object]:
+    """Return a stored job by its columns."""
+    return {**row_json(row), "spec": spec_json(row.spec)}
 
 
 def sweep_json(summary: SweepSummary) -> dict[str, object]:

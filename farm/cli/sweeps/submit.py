@@ -15,7 +15,7 @@ from farm.cli.advice.questions import memory_of, prices_of
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.script_folder import with_bundles
 from farm.cli.session import settings, store, wake_scheduler
-from farm.configuration.spec import JobSpec
+from farm.configuration.spec import JobSpec, spec_json
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
@@ -27,7 +27,6 @@ from farm.store.engine import reading
 from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
 from farm.text import display
 from farm.text.nouns import counted
-from farm.values.codec import to_json
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -212,7 +211,7 @@ def _print_plan(
                 "skipped": skipped,
                 "expected": found,
                 "expected_unknown_because": unknown_because,
-                "jobs": [to_json(job) for job in jobs],
+                "jobs": [spec_json(job) for job in jobs],
             }
         )
         return

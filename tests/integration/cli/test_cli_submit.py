@@ -92,6 +92,7 @@ def test_a_dry_run_lists_the_jobs_and_writes_nothing(
     shown = sorted(line.split() for line in lines[2:])
     assert shown[0] == ["mlp", "digits", "single", "1", "32", "-", "10", "steps", "0"]
     planned = farm.json("submit", str(sweep_file), "--dry-run")
+    assert {job["warmup_steps"] for job in planned["jobs"]} == {5}
     sizes = [job["global_batch_size"] for job in planned["jobs"]]
     assert [set(sizes[:2]), set(sizes[2:])] == [{32, 64}] * 2
     with reading(engine) as session:

@@ -71,6 +71,7 @@ def test_the_api_tells_cells_target_and_machine_time(client: FlaskClient, sweep_
     precise, loose = answer["cells"]
     assert precise["configuration"]["global_batch_size"] == 32
     assert "seed" not in precise["configuration"]
+    assert precise["configuration"]["warmup_steps"] == 5
     assert (precise["target"], precise["repetition_count"]) == ("reached", 3)
     assert precise["step_time_low_s"] < 0.1 < precise["step_time_high_s"]
     assert precise["half_width_ratio"] <= answer["target_ratio"] == 0.02

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
 
 from typing_extensions import TypedDict
 
 from farm.configuration.spec import JobSpec
 from farm.recommend.doubts import Doubt
 from farm.recommend.expectation import Expectation
+
+if TYPE_CHECKING:
+    Specification: TypeAlias = Mapping[str, Any]
+else:
+    Specification = TypedDict("Specification", {**get_type_hints(JobSpec), "warmup_steps": int})
+    Specification.__doc__ = "What one job measures. `warmup_step_count` will go with 0.2.0."
 
 
 class Origin(TypedDict):
@@ -49,7 +56,7 @@ class Preview(TypedDict):
     job_count: int
     max_job_count: int
     skipped: list[str]
-    jobs: list[JobSpec]
+    jobs: list[Specification]
     has_more_jobs: bool
     expected: Expectation | None
     expected_unknown_because: str | None

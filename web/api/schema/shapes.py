@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
+from farm.configuration.spec import spec_json
 from farm.store.dashboard import LeasedRank
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import AttemptDetail, JobDetail
@@ -44,7 +45,7 @@ def job(row: JobRow) -> answers.Job:
         "id": row.id,
         "sweep_id": row.sweep_id,
         "state": row.state.value,
-        "spec": row.spec,
+        "spec": spec_json(row.spec),
         "priority": row.priority,
         "attempt_count": row.attempt_count,
         "attempt_id": row.attempt_id,
