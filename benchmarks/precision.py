@@ -34,7 +34,7 @@ from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.reading import first_cells, read_sweep
 from farm.configuration.sweep import Precision
 from farm.errors import FarmError
-from farm.measuring.precision import Target, Timeline, cell_statistics, next_repetitions
+from farm.measuring.precision import Target, next_repetitions
 from farm.recommend.prices import Prices
 from farm.store.engine import reading, writing
 from farm.submission import plan, submit
@@ -96,19 +96,19 @@ def stopped(found: SweepCells, *, percent: float) -> SweepCells:
     return dataclasses.replace(
         found,
         precision=looser,
-        cells=tuple(_stopped(cell, looser, found.timeline) for cell in found.cells),
+        cells=tuple(_stopped(cell, looser) for cell in found.cells),
     )
 
 
-def _stopped(cell: CellSummary, looser: Precision, timeline: Timeline | None) -> CellSummary:
-    kept = cell.repetitions[: looser.min_repetitions]
-    while len(kept) < len(cell.repetitions) and (more := next_repetitions(kept, looser, timeline)):
-        kept = cell.repetitions[: len(kept) + more]
+def _stopped(cell: CellSummary, looser: Precision) -> CellSummary:
+    whole, timeline = cell.line.repetitions, cell.line.timeline
+    kept = whole[: looser.min_repetitions]
+    while len(kept) < len(whole) and (more := next_repetitions(kept, looser, timeline)):
+        kept = whole[: len(kept) + more]
     return dataclasses.replace(
         cell,
-        repetitions=kept,
-        statistics=cell_statistics(kept, looser, timeline),
-        machine_s=cell.machine_s * len(kept) / len(cell.repetitions),
+        line=dataclasses.replace(cell.line, repetitions=kept, precision=looser),
+        machine_s=cell.machine_s * len(kept) / len(whole),
     )
 
 
@@ -121,13 +121,13 @@ def figures_of(found: SweepCells) -> list[BenchmarkFigure]:
     if saved is None or found.precision is None:
         return []
     percent = found.precision.target_ratio * 100
-    counts = Counter(cell.statistics.target for cell in found.cells)
+    counts = Counter(cell.line.statistics.target for cell in found.cells)
     against = f"{saved.fixed_repetitions} repetitions of every cell"
-    job_count = sum(len(cell.repetitions) for cell in found.cells)
+    job_count = sum(len(cell.line.repetitions) for cell in found.cells)
     fixed_count = sum(
         saved.fixed_repetitions
-        if cell.statistics.target is Target.REACHED
-        else len(cell.repetitions)
+        if cell.line.statistics.target is Target.REACHED
+        else len(cell.line.repetitions)
         for cell in found.cells
     )
     return [
@@ -155,7 +155,7 @@ def figures_of(found: SweepCells) -> list[BenchmarkFigure]:
 
 def describe(cell: CellSummary) -> str:
     """Name a cell and say how precise it got."""
-    known = cell.statistics
+    known = cell.line.statistics
     half = known.half_width_ratio
     precise = "without an interval" if half is None else f"± {half * 100:.1f} %"
     return (

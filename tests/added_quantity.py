@@ -19,10 +19,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from farm.cells.choice import read_choice
+from farm.cells.json_forms import results_json
 from farm.cells.reading import read_sweep
 from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
-from farm.cli.sweeps.results import line_json
 from farm.cli.sweeps.results import table as command_table
 from farm.errors import InvalidSpec
 from farm.importers.table import read_table
@@ -59,7 +59,8 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         columns, texts = command_table(lines)
         at = [column.title for column in columns].index(title.lower())
         yield "command's table", [row[at] for row in texts] == [shown, shown]
-        yield "command's JSON", [line_json(line)[name] for line in lines] == [4.0, 4.0]
+        written: Any = [results_json(line)["quantities"] for line in lines]
+        yield "command's JSON", [quantities[name] for quantities in written] == [4.0, 4.0]
         choice = read_choice({"metric": name, "x": "global_batch_size"}, table)
         yield "heat map", shown in str(heat_map(table, choice))
         drawn = [

@@ -1,51 +1,67 @@
-"""The cells of a sweep with what is known of them, for people and programs to read."""
+"""The cells of a sweep as JSON: one form, for the API and for `farm status`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from farm.cells.table import CellLine, saving_of
 from farm.configuration.spec import spec_json
 from farm.configuration.sweep import Precision
-from farm.measuring.precision import CellStatistics, Outcome, Repetition, Timeline
-from farm.measuring.saving import CellCost, Saving, saving
+from farm.gang.lifecycle import JobState
+from farm.measuring.saving import Saving
+from farm.values.codec import to_json
 
 # What repetitions of one configuration differ in.
 _OF_A_REPETITION = ("repetition", "seed")
+
+
+def results_json(line: CellLine) -> dict[str, object]:
+    """Return what a cell measured on one kind of hardware, with the glossary's names."""
+    known = line.statistics
+    return {
+        "fingerprint": line.fingerprint,
+        "framework": line.framework,
+        "repetition_count": line.run_count,
+        "step_time_s": known.median_s,
+        "step_time_low_s": known.low_s,
+        "step_time_high_s": known.high_s,
+        "half_width_ratio": known.half_width_ratio,
+        "scaling_efficiency_ratio": line.efficiency_ratio,
+        "expected_bytes_per_step": line.expected_bytes_per_step,
+        "outlier_job_ids": list(known.outlier_job_ids),
+        "disturbed": to_json(line.disturbed),
+        "set_aside_count": line.set_aside_count,
+        "quantities": line.medians_by_name,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
     """One configuration of a sweep. `spec` is its first job's, as stored.
 
-    `quantities`: the medians of everything that is measured, by name. `machine_s`: how long its
-    attempts, failed ones too, kept agents, times their number.
+    `machine_s`: how long its attempts, failed ones too, kept agents, times their number.
     """
 
+    line: CellLine
     spec: Mapping[str, Any]
-    repetitions: tuple[Repetition, ...]
-    statistics: CellStatistics
     machine_s: float
-    quantities: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Return it with the names of the glossary, in base units."""
-        known = self.statistics
+        """Return it in base units, first on the kind of hardware with most repetitions."""
+        line, spec = self.line, spec_json(self.spec)
+        target = line.statistics.target
         return {
-            "configuration": {
-                k: v for k, v in spec_json(self.spec).items() if k not in _OF_A_REPETITION
-            },
-            "job_ids": [r.job_id for r in self.repetitions],
-            "repetition_count": known.count,
-            "step_time_s": known.median_s,
-            "step_time_low_s": known.low_s,
-            "step_time_high_s": known.high_s,
-            "half_width_ratio": known.half_width_ratio,
-            "target": None if known.target is None else known.target.value,
-            "outlier_job_ids": list(known.outlier_job_ids),
+            "configuration": {k: v for k, v in spec.items() if k not in _OF_A_REPETITION},
+            "values": line.configuration.values,
+            "state": line.state.value,
+            "job_ids": [r.job_id for r in line.repetitions],
+            "jobs_by_state": {one.value: line.job_states.count(one) for one in JobState},
+            "target": None if target is None else target.value,
             "machine_s": self.machine_s,
-            "quantities": dict(self.quantities),
+            **results_json(line),
+            "other_hardware": [results_json(kind) for kind in line.other_kinds],
         }
 
 
@@ -56,7 +72,6 @@ class SweepCells:
     precision: Precision | None
     cells: tuple[CellSummary, ...]
     is_complete: bool = True
-    timeline: Timeline | None = field(default=None, compare=False, repr=False)
 
     @property
     def machine_s(self) -> float:
@@ -67,17 +82,8 @@ class SweepCells:
         """What repetitions until precision saved; None where it cannot be said (yet)."""
         if not self.is_complete:
             return None
-        return saving(
-            [
-                CellCost(
-                    target=cell.statistics.target,
-                    repetition_count=sum(r.outcome is Outcome.MEASURED for r in cell.repetitions),
-                    machine_s=cell.machine_s,
-                )
-                for cell in self.cells
-                if cell.statistics.target is not None
-            ]
-        )
+        spent_s = {cell.line.cell_hash: cell.machine_s for cell in self.cells}
+        return saving_of([cell.line for cell in self.cells], spent_s)
 
     def to_json(self) -> dict[str, object]:
         """Return cells, target and machine time; null is what is not known."""

@@ -115,14 +115,11 @@ def first_cells(
     return SweepCells(
         precision=reading.table.precision,
         is_complete=reading.table.is_complete and len(lines) == len(reading.table.lines),
-        timeline=lines[0].timeline if lines else None,
         cells=tuple(
             CellSummary(
+                line=line,
                 spec=reading.specs[line.cell_hash],
-                repetitions=line.repetitions,
-                statistics=line.statistics,
                 machine_s=reading.spent_s.get(line.cell_hash, 0.0),
-                quantities=line.medians_by_name,
             )
             for line in lines
         ),

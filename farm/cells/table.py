@@ -74,6 +74,7 @@ class CellLine:
     state: CellState
     repetitions: tuple[Repetition, ...]
     precision: Precision | None
+    job_states: tuple[JobState, ...] = ()
     medians: tuple[float | None, ...] = ()
     efficiency_ratio: float | None = None
     cost_usd: float | None = None
@@ -256,6 +257,7 @@ def make_line(
         cell_hash=jobs[0].cell_hash,
         configuration=configuration,
         state=_state(jobs, is_measured=bool(measured)),
+        job_states=tuple(job.state for job in jobs),
         repetitions=repetitions,
         precision=precision,
         medians=tuple(found.values()),

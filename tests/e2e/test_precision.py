@@ -34,6 +34,9 @@ def test_a_noisy_cell_is_repeated_up_to_the_cap_and_a_calm_one_until_it_is_preci
             found = {s: cells_in(session, s).cells for s in (calm, noisy)}
     # Where other programs disturb a repetition, it does not count, and another is added.
     for cell in found[calm]:
-        assert (cell.statistics.target, len(cell.repetitions) < 10) == (Target.REACHED, True)
+        assert (cell.line.statistics.target, len(cell.line.repetitions) < 10) == (
+            Target.REACHED,
+            True,
+        )
     [alone] = found[noisy]
-    assert (alone.statistics.target, len(alone.repetitions)) == (Target.CAP, 10)
+    assert (alone.line.statistics.target, len(alone.line.repetitions)) == (Target.CAP, 10)

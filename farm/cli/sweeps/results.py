@@ -9,43 +9,35 @@ import click
 
 from farm.cells.axes import places_of
 from farm.cells.choice import CellMetric, columns_of
+from farm.cells.json_forms import CellSummary, results_json
 from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine
 from farm.cli.output import Column, print_table, table_width, terminal_width
 from farm.configuration.axes import BY_NAME, Axis, Value
+from farm.configuration.spec import spec_json
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.noise import disturbed_by
 from farm.text.display import MISSING, between, duration, in_text, plus_minus
 from farm.text.nouns import counted
 
+_FORMERLY_SHOWN = (
+    *("steps", "epochs", "warmup_steps", "warmup_step_count", "repeat", "time_limit_s"),
+    *("emulator", "labels"),
+)
 # These have columns in every table, in this order; whatever else cells differ in comes before.
 _IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
 
 
-def line_json(line: CellLine) -> dict[str, object]:
-    """Return a line for programs: times in seconds, sizes in bytes, None what is not known."""
-    known, what = line.statistics, line.configuration
+def measured_json(cell: CellSummary, line: CellLine) -> dict[str, object]:
+    """Return a cell on one kind of hardware under its former names, until 0.2.0."""
+    asked, target = spec_json(cell.spec), line.statistics.target
     return {
         **line.medians_by_name,
-        "values": what.values,
-        "steps": what.steps,
-        "epochs": what.epochs,
-        "warmup_steps": what.warmup_step_count,
-        "warmup_step_count": what.warmup_step_count,  # the former name, until 0.2.0
-        "repeat": what.repeat,
-        "time_limit_s": what.time_limit_s,
-        "emulator": what.emulator,
-        "labels": dict(what.label_pairs),
-        "fingerprint": line.fingerprint,
-        "framework": line.framework,
+        **{name: asked.get(name) for name in _FORMERLY_SHOWN},
+        "values": line.configuration.values,
+        "target": target,
+        **results_json(line),
+        "step_time_s": line.median_s,
         "run_count": line.run_count,
-        "disturbed": line.disturbed,
-        "set_aside_count": line.set_aside_count,
-        "target": known.target,
-        "outlier_job_ids": known.outlier_job_ids,
-        "step_time_low_s": known.low_s,
-        "step_time_high_s": known.high_s,
-        "scaling_efficiency_ratio": line.efficiency_ratio,
-        "expected_bytes_per_step": line.expected_bytes_per_step,
     }
 
 

@@ -11,7 +11,7 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cells.accurate_cells import AccurateCell, accurate_cells
-from farm.cells.json_forms import SweepCells
+from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.reading import first_cells, read_sweep
 from farm.cells.table import CellLine
 from farm.cli.advice.price_options import prices_option, prices_or_none, region_option
@@ -19,7 +19,7 @@ from farm.cli.operating.agents import is_alive, troubles
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
-from farm.cli.sweeps.results import distinctions, line_json, print_cells
+from farm.cli.sweeps.results import distinctions, measured_json, print_cells
 from farm.cli.sweeps.rows import sweep_json
 from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
 from farm.cli.sweeps.waits import waits_of
@@ -71,10 +71,10 @@ def status(
     jobs_by_state), alive_agent_count, waiting (job_id and reason of the first jobs that
     cannot start now), waiting_count (all jobs that wait) and waiting_reasons (sweep_id, the first
     job_id, job_count and reason, for each sweep and reason); for one sweep instead: sweep,
-    remaining_s, these three of its jobs, measured, one entry a cell and kind of hardware,
-    recommended, one entry for each workload, batch size and network, and cells, machine_s and
-    machine_hours_saved; with --target-accuracy also accurate, one entry for each cell that was
-    trained by epochs.
+    remaining_s, these three of its jobs, recommended, one entry for each workload, batch size and
+    network, and cells, machine_s and machine_hours_saved, as the API has them (measured has the
+    same cells in their former form); with --target-accuracy also accurate, one entry for each cell
+    that was trained by epochs.
     """
     if sweep is None and target_accuracy is not None:
         raise click.UsageError("--target-accuracy needs a SWEEP")
@@ -99,6 +99,7 @@ def status(
         snapshot = SweepWatch(engine, sweep_id, settings=loaded).look()
     lines = read.table.measured
     by_job = {one.job_id: line for line in lines for one in line.repetitions}
+    by_hash = {cell.line.cell_hash: cell for cell in found.cells}
     accurate = accurate_cells(
         trained, target_ratio=target_accuracy, prices_usd_per_hour=prices.usd_per_hour
     )
@@ -108,12 +109,12 @@ def status(
                 "sweep": sweep_json(snapshot.summary),
                 "remaining_s": snapshot.remaining_s,
                 **_reasons_json(reasons),
-                "measured": [line_json(line) for line in lines],
+                "measured": [measured_json(by_hash[line.cell_hash], line) for line in lines],
                 "recommended": [found.to_json() for found in answers],
                 **(
                     {}
                     if target_accuracy is None
-                    else {"accurate": _accurate_json(accurate, by_job)}
+                    else {"accurate": _accurate_json(accurate, by_job, by_hash)}
                 ),
                 **found.to_json(),
             }
@@ -225,18 +226,27 @@ def _print_reasons(reasons: Mapping[int, Waits]) -> None:
         )
 
 
-def _accurate_json(found: Sequence[AccurateCell], by_job: Mapping[int, CellLine]) -> list[object]:
+def _accurate_json(
+    found: Sequence[AccurateCell],
+    by_job: Mapping[int, CellLine],
+    by_hash: Mapping[str, CellSummary],
+) -> list[object]:
     """Return the cells for programs. `by_job`: the lines of their jobs."""
+    lines = [by_job[one.job_ids[0]] for one in found]
     return [
         {
-            "cell": line_json(by_job[one.job_ids[0]]),
-            "run_count": one.reached.run_count,
+            "cell": {
+                **by_hash[line.cell_hash].to_json(),
+                **measured_json(by_hash[line.cell_hash], line),
+            },
+            "repetition_count": one.reached.run_count,
+            "run_count": one.reached.run_count,  # the former name, until 0.2.0
             "reached_count": one.reached.reached_count,
             "time_to_accuracy_s": one.reached.time_s,
             "epoch_count": one.reached.epoch_count,
             "cost_usd": one.cost_usd,
         }
-        for one in found
+        for one, line in zip(found, lines, strict=True)
         if one.reached is not None
     ]
 

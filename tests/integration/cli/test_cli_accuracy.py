@@ -62,7 +62,9 @@ def test_the_time_and_the_cost_to_an_accuracy_are_told(
     )
     asked = ("status", sweep, "--target-accuracy", "0.9", "--prices", str(table))
     [cell] = farm.json(*asked)["accurate"]
-    assert (cell["run_count"], cell["reached_count"], cell["epoch_count"]) == (2, 2, 2)
+    counts = ("repetition_count", "run_count", "reached_count", "epoch_count")
+    assert [cell[name] for name in counts] == [2, 2, 2, 2]
+    assert cell["cell"]["values"]["world_size"] == 1
     assert cell["time_to_accuracy_s"] == 5.0
     assert cell["cost_usd"] == pytest.approx(0.01)
     shown = farm.text(*asked)

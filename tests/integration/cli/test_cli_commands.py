@@ -261,7 +261,8 @@ def test_status_measures_the_cells_that_pages_show(farm: FarmCommand, engine: sa
             add_measurement(session, f"job {job_id}", job_id=job_id)
     told = farm.json("status", "lengths")
     assert [(one["steps"], one["run_count"]) for one in told["measured"]] == [(10, 2), (300, 2)]
-    assert len(told["cells"]) == 2
+    assert [one["repetition_count"] for one in told["cells"]] == [2, 2]
+    assert [one["jobs_by_state"]["succeeded"] for one in told["cells"]] == [2, 2]
 
 
 @pytest.mark.usefixtures("waiting")

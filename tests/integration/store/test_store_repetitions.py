@@ -109,9 +109,9 @@ def test_noisy_cells_get_more_repetitions_than_calm_ones(engine: sa.Engine) -> N
     run(engine, sweep_id, lambda job: 0.1 * math.exp(rng.gauss(0, noise[job.global_batch_size])))
     found = cells_of(engine, sweep_id)
     calm, noisy = found.cells
-    assert (calm.statistics.target, calm.statistics.count) == (Target.REACHED, 3)
-    assert noisy.statistics.target in (Target.REACHED, Target.CAP)
-    assert 4 <= noisy.statistics.count <= 10
+    assert (calm.line.statistics.target, calm.line.statistics.count) == (Target.REACHED, 3)
+    assert noisy.line.statistics.target in (Target.REACHED, Target.CAP)
+    assert 4 <= noisy.line.statistics.count <= 10
     with reading(engine) as session:
         summary = sweep_summary(session, sweep_id)
     assert summary.state is SweepState.FINISHED
@@ -123,7 +123,7 @@ def test_a_sweep_of_one_cell_is_never_said_to_have_reached_its_target(engine: sa
     rng = random.Random(1)
     run(engine, sweep_id, lambda _: 0.1 * math.exp(rng.gauss(0, 0.0005)))
     [cell] = cells_of(engine, sweep_id).cells
-    assert (cell.statistics.target, cell.statistics.count) == (Target.BACK_TO_BACK, 3)
+    assert (cell.line.statistics.target, cell.line.statistics.count) == (Target.BACK_TO_BACK, 3)
 
 
 def test_repetitions_of_several_cells_are_added_in_rounds(engine: sa.Engine) -> None:
@@ -159,7 +159,7 @@ def test_what_the_scheduler_stops_at_is_what_is_told(engine: sa.Engine) -> None:
         return 0.1 * math.exp(drift)
 
     run(engine, sweep_id, draw)
-    targets = {cell.statistics.target for cell in cells_of(engine, sweep_id).cells}
+    targets = {cell.line.statistics.target for cell in cells_of(engine, sweep_id).cells}
     assert targets <= {Target.REACHED, Target.CAP}
 
 
@@ -200,8 +200,8 @@ def test_a_fixed_number_of_repetitions_stays_fixed(engine: sa.Engine) -> None:
     sweep_id = submitted(engine, repetitions=3)
     run(engine, sweep_id, lambda job: 0.1 * (1 + job.repetition))
     found = cells_of(engine, sweep_id)
-    assert [cell.statistics.count for cell in found.cells] == [3, 3]
-    assert [cell.statistics.target for cell in found.cells] == [None, None]
+    assert [cell.line.statistics.count for cell in found.cells] == [3, 3]
+    assert [cell.line.statistics.target for cell in found.cells] == [None, None]
     assert (found.precision, found.saving) == (None, None)
 
 
@@ -209,7 +209,9 @@ def test_the_cap_is_never_passed(engine: sa.Engine) -> None:
     sweep_id = submitted(engine, max_repetitions=5)
     run(engine, sweep_id, lambda job: 0.1 * (1 + job.repetition % 2))
     found = cells_of(engine, sweep_id)
-    assert [(c.statistics.target, len(c.repetitions)) for c in found.cells] == [(Target.CAP, 5)] * 2
+    assert [(c.line.statistics.target, len(c.line.repetitions)) for c in found.cells] == [
+        (Target.CAP, 5)
+    ] * 2
 
 
 def test_a_configuration_that_fails_is_not_repeated_and_a_retry_goes_on(engine: sa.Engine) -> None:
@@ -217,10 +219,10 @@ def test_a_configuration_that_fails_is_not_repeated_and_a_retry_goes_on(engine: 
     a, b, c = waiting(engine, sweep_id)
     end_all(engine, [a, b], [0.1, 0.2])
     assert end(engine, c.id, failure="out_of_memory") == 0
-    assert cells_of(engine, sweep_id).cells[0].statistics.target is Target.ENDED
+    assert cells_of(engine, sweep_id).cells[0].line.statistics.target is Target.ENDED
     with writing(engine) as session:
         retry_job(session, c.id, now=NOW)
-    assert cells_of(engine, sweep_id).cells[0].statistics.target is Target.RUNNING
+    assert cells_of(engine, sweep_id).cells[0].line.statistics.target is Target.RUNNING
     assert end(engine, c.id, step_time_s=0.3) > 0
 
 
@@ -254,8 +256,8 @@ def test_a_repetition_that_somebody_cancelled_ends_its_cell_alone(engine: sa.Eng
         request_cancel_job(session, cancelled.id, now=NOW)
     run(engine, sweep_id, lambda job: 0.1 * (1 + job.repetition))
     stopped, other = cells_of(engine, sweep_id).cells
-    assert (stopped.statistics.target, len(stopped.repetitions)) == (Target.ENDED, 3)
-    assert (other.statistics.target, len(other.repetitions)) == (Target.CAP, 10)
+    assert (stopped.line.statistics.target, len(stopped.line.repetitions)) == (Target.ENDED, 3)
+    assert (other.line.statistics.target, len(other.line.repetitions)) == (Target.CAP, 10)
 
 
 def test_a_sweep_says_how_many_jobs_it_may_have_at_most(engine: sa.Engine) -> None:
@@ -283,7 +285,7 @@ def test_the_sweep_of_another_version_keeps_what_it_has(engine: sa.Engine) -> No
         )
     [job] = waiting(engine, sweep_id)
     assert end(engine, job.id) == 0
-    assert cells_of(engine, sweep_id).cells[0].statistics.count == 1
+    assert cells_of(engine, sweep_id).cells[0].line.statistics.count == 1
 
 
 def test_jobs_of_a_version_that_wrote_less_are_repeated_all_the_same(engine: sa.Engine) -> None:

@@ -176,7 +176,7 @@ def test_the_first_cells_are_whole(engine: sa.Engine) -> None:
     six, seven, everything = found
     assert six == seven
     assert six.cells == everything.cells[: len(six.cells)]
-    assert sum(len(cell.repetitions) for cell in six.cells) == 6
+    assert sum(len(cell.line.repetitions) for cell in six.cells) == 6
     assert [one.is_complete for one in found] == [False, False, True]
 
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.precision import figures_of, stopped
+from farm.cells.configuration import configuration_of
 from farm.cells.json_forms import CellSummary, SweepCells
+from farm.cells.table import CellLine, CellState
 from farm.configuration.sweep import Precision
-from farm.measuring.precision import Outcome, Repetition, Run, Target, Timeline, cell_statistics
+from farm.gang.lifecycle import JobState
+from farm.measuring.precision import Outcome, Repetition, Run, Target, Timeline
 
 STRICT = Precision()
 QUIET = (1.0, 1.03, 0.97, 1.02, 0.99, 1.01, 1.0, 1.02, 0.98, 1.0)
@@ -33,29 +36,34 @@ def cell(times_s: Sequence[float], *, batch: int, machine_s: float = 100.0) -> C
         Repetition(job_id=100 * batch + i, outcome=Outcome.MEASURED, step_time_s=t)
         for i, t in enumerate(times_s)
     )
-    return CellSummary(
-        spec={"strategy": "single", "global_batch_size": batch},
+    spec = {"strategy": "single", "global_batch_size": batch}
+    line = CellLine(
+        cell_hash=str(batch),
+        configuration=configuration_of(spec),
+        state=CellState.MEASURED,
+        job_states=(JobState.SUCCEEDED,) * len(repetitions),
         repetitions=repetitions,
-        statistics=cell_statistics(repetitions, STRICT, SPREAD),
-        machine_s=machine_s,
+        precision=STRICT,
+        timeline=SPREAD,
     )
+    return CellSummary(line=line, spec=spec, machine_s=machine_s)
 
 
 def swept(*cells: CellSummary) -> SweepCells:
-    return SweepCells(precision=STRICT, cells=cells, timeline=SPREAD)
+    return SweepCells(precision=STRICT, cells=cells)
 
 
 def test_a_looser_target_ends_a_cell_earlier_at_its_own_mean_cost() -> None:
     [found] = stopped(swept(cell(QUIET, batch=32)), percent=10.0).cells
-    assert found.statistics.target is Target.REACHED
-    assert len(found.repetitions) == 3
+    assert found.line.statistics.target is Target.REACHED
+    assert len(found.line.repetitions) == 3
     assert found.machine_s == pytest.approx(30.0)
 
 
 def test_it_ends_where_the_rule_would_have_ended_it() -> None:
     """Not at the first repetition that would do, since several are added at once."""
     counts = [
-        len(stopped(swept(cell(QUIET, batch=32)), percent=p).cells[0].repetitions)
+        len(stopped(swept(cell(QUIET, batch=32)), percent=p).cells[0].line.repetitions)
         for p in (20.0, 5.0, 3.0, 2.1)
     ]
     assert counts == sorted(counts)
@@ -64,8 +72,8 @@ def test_it_ends_where_the_rule_would_have_ended_it() -> None:
 
 def test_what_is_too_noisy_for_any_target_stays_at_the_cap() -> None:
     found = stopped(swept(cell(QUIET, batch=32), cell(NOISY, batch=64)), percent=10.0)
-    assert [c.statistics.target for c in found.cells] == [Target.REACHED, Target.CAP]
-    assert len(found.cells[1].repetitions) == 10
+    assert [c.line.statistics.target for c in found.cells] == [Target.REACHED, Target.CAP]
+    assert len(found.cells[1].line.repetitions) == 10
 
 
 def test_nothing_that_got_precise_is_no_figure() -> None:

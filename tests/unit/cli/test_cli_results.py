@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from farm.cli.sweeps.results import line_json, notes, table
+from farm.cells.json_forms import CellSummary
+from farm.cli.sweeps.results import measured_json, notes, table
 from farm.configuration.spec import (
     BatchSplit,
     JobSpec,
@@ -277,9 +278,23 @@ def test_runs_without_a_step_time_are_counted_and_not_set_aside() -> None:
 
 def test_programs_get_what_was_asked_for_under_its_own_name() -> None:
     (line,) = _lines(_job({"steps": None, "epochs": 3}, epochs=3))
-    told = line_json(line)
+    spec = {"epochs": 3, "steps": None, "warmup_step_count": 7}
+    cell = CellSummary(line=line, spec=spec, machine_s=1.0)
+    told = measured_json(cell, line)
     assert (told["epochs"], type(told["epochs"]), told["steps"]) == (3, int, None)
-    assert told["step_time_s"] == 0.01
+    assert (told["step_time_s"], told["run_count"], told["warmup_step_count"]) == (0.01, 1, 7)
+
+
+def test_a_cell_names_its_values_its_jobs_by_state_and_its_other_hardware() -> None:
+    jobs = [_job(fingerprint="a"), _job(fingerprint="a"), _job(fingerprint="b", flags=[FLAG])]
+    (line,) = sweep_cells.lines_of(jobs)
+    told: Any = CellSummary(line=line, spec={"steps": 10}, machine_s=2.0).to_json()
+    assert (told["values"]["global_batch_size"], told["state"]) == (32, "measured")
+    assert (told["jobs_by_state"]["succeeded"], sum(told["jobs_by_state"].values())) == (3, 3)
+    assert (told["fingerprint"], told["repetition_count"], told["disturbed"]) == ("a", 2, [])
+    [other] = told["other_hardware"]
+    assert (other["fingerprint"], other["repetition_count"]) == ("b", 1)
+    assert [one["kinds"] for one in other["disturbed"]] == [[FLAG["kind"]]]
 
 
 def test_one_machine_is_as_efficient_as_itself_however_disturbed() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from farm.configuration.axes import PROFILE_AXES
+from farm.configuration.axes import PROFILE_AXES, Value
+from farm.measuring.noise import Disturbance
 from farm.recommend.contracts import Option
 
 
@@ -25,23 +26,43 @@ class Sweep(TypedDict):
     jobs_by_state: dict[str, int]
 
 
-class SweepCell(TypedDict):
-    """A configuration of a sweep over its repetitions, on the kind of hardware with most of them.
+class CellResults(TypedDict):
+    """What a configuration measured on one kind of hardware.
 
     `quantities`: the medians of everything that is measured, by the names of measurements.
+    `disturbed`: what disturbed repetitions, one entry for each; `set_aside_count` of them do not
+    count, since others were not disturbed.
     """
 
-    configuration: dict[str, Any]
-    job_ids: list[int]
+    fingerprint: str | None
+    framework: str | None
     repetition_count: int
     step_time_s: float | None
     step_time_low_s: float | None
     step_time_high_s: float | None
     half_width_ratio: float | None
-    target: str | None
+    scaling_efficiency_ratio: float | None
+    expected_bytes_per_step: float | None
     outlier_job_ids: list[int]
-    machine_s: float
+    disturbed: list[Disturbance]
+    set_aside_count: int
     quantities: dict[str, float | None]
+
+
+class SweepCell(CellResults):
+    """A configuration of a sweep over its repetitions, on the kind of hardware with most of them.
+
+    `values`: of every axis, in base units. `other_hardware`: what it measured on other kinds.
+    """
+
+    configuration: dict[str, Any]
+    values: dict[str, Value]
+    state: str
+    job_ids: list[int]
+    jobs_by_state: dict[str, int]
+    target: str | None
+    machine_s: float
+    other_hardware: list[CellResults]
 
 
 _typed_dict: Any = TypedDict
