@@ -59,7 +59,7 @@ def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
             for i, time_s in enumerate(times_s or (None,))
         ),
         "precision": None,
-        "run_count": len(times_s),
+        "repetition_count": len(times_s),
         "medians": tuple(
             {"step_time_s": middle, **medians}.get(quantity.name) for quantity in QUANTITIES
         ),

@@ -103,7 +103,7 @@ SORTS: Mapping[str, Callable[[CellLine], Value]] = {
     "global_batch_size": lambda c: c.configuration["global_batch_size"],
     "strategy": lambda c: c.configuration["strategy"],
     "world_size": lambda c: c.configuration["world_size"],
-    "run_count": lambda c: c.run_count,
+    "repetition_count": lambda c: c.repetition_count,
     "epoch": lambda c: c.time_per_epoch_s,
     "state": lambda c: c.state.value,
     **{metric.name: metric.read for metric in METRICS},
@@ -183,6 +183,8 @@ def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
     numbers = [axis for axis in varying if axis.is_number]
     first = next((axis for axis in numbers if axis in free), None)
     sort = given.get("sort", "").removeprefix("-") or None
+    if sort == "run_count":  # its former name, in addresses that somebody kept, until 0.2.0
+        sort = "repetition_count"
     if given.get("show", "failed") != "failed":
         raise InvalidSpec("show", given["show"], "failed, or nothing")
     if sort is not None and sort not in SORTS:

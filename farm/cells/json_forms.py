@@ -23,7 +23,7 @@ def results_json(line: CellLine) -> dict[str, object]:
     return {
         "fingerprint": line.fingerprint,
         "framework": line.framework,
-        "repetition_count": line.run_count,
+        "repetition_count": line.repetition_count,
         "step_time_s": known.median_s,
         "step_time_low_s": known.low_s,
         "step_time_high_s": known.high_s,

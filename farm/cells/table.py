@@ -62,9 +62,9 @@ class CellLine:
     `medians` are those of QUANTITIES, in their order, over the repetitions on the kind of hardware
     with most of them, one machine being the baseline of `efficiency_ratio`; `cost_usd` is that of
     an epoch. `failure_kind` is that of the first repetition that failed. `disturbed`: what
-    disturbed those of the `succeeded_count` repetitions that were. `run_count` of these are behind
-    the medians; `set_aside_count` were disturbed and do not count, since undisturbed ones do.
-    `other_kinds`: the same cell on other kinds of hardware, which are never pooled; each has
+    disturbed those of the `succeeded_count` repetitions that were. `repetition_count` of these are
+    behind the medians; `set_aside_count` were disturbed and do not count, since undisturbed ones
+    do. `other_kinds`: the same cell on other kinds of hardware, which are never pooled; each has
     `of_cell`, the repetitions of the whole cell. `expected_bytes_per_step`: what the strategy's
     theory says that one rank sends, and receives.
     """
@@ -85,7 +85,7 @@ class CellLine:
     failed_job_ids: tuple[int, ...] = ()
     disturbed: tuple[Disturbance, ...] = ()
     succeeded_count: int = 0
-    run_count: int = 0
+    repetition_count: int = 0
     set_aside_count: int = 0
     first_measured_job_id: int | None = None
     other_kinds: tuple[CellLine, ...] = ()
@@ -270,7 +270,7 @@ def make_line(
         failed_job_ids=tuple(job.id for job in failed),
         disturbed=tuple(disturbed.values()),
         succeeded_count=len(own),
-        run_count=len(measured),
+        repetition_count=len(measured),
         set_aside_count=len(disturbed.keys() - {job.id for job in measured}),
         first_measured_job_id=first and first.id,
         of_cell=of_cell,

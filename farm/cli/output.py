@@ -12,8 +12,9 @@ from pathlib import Path
 
 import click
 
+from farm.configuration.axes import Axis
 from farm.processes.standard_output import unfiltered
-from farm.text.display import plain
+from farm.text.display import in_text, plain
 from farm.text.log_text import one_line
 from farm.values.codec import to_json
 
@@ -29,6 +30,11 @@ class Column:
 
     title: str
     is_right: bool = False
+
+
+def axis_column(axis: Axis) -> Column:
+    """Return the column of an axis, under its title."""
+    return Column(in_text(axis.title), is_right=axis.is_number)
 
 
 def print_json(value: object) -> None:

@@ -23,7 +23,7 @@ class TimeToAccuracy:
     `time_s`: from the first step to the first evaluation at or above it, evaluations excluded.
     """
 
-    run_count: int
+    repetition_count: int
     reached_count: int
     time_s: float | None
     epoch_count: float | None
@@ -44,7 +44,7 @@ def time_to_accuracy(
                 epoch_counts.append(epoch)
                 break
     return TimeToAccuracy(
-        run_count=len(curves),
+        repetition_count=len(curves),
         reached_count=len(times_s),
         time_s=statistics.median(times_s) if times_s else None,
         epoch_count=statistics.median(epoch_counts) if epoch_counts else None,

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import click
 from sqlalchemy.orm import Session
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import Column, axis_column, json_option, print_json, print_table
 from farm.cli.session import JOB_ID, settings, store
 from farm.cli.sweeps.rows import job_json, row_json
 from farm.cli.sweeps.waits import waits_of
+from farm.configuration.axes import BY_NAME
 from farm.gang.lifecycle import JobState
 from farm.settings.server import Settings
 from farm.store.engine import reading
@@ -28,11 +29,10 @@ _JOB_COLUMNS = (
     Column("sweep", is_right=True),
     Column("state"),
     Column("attempts", is_right=True),
-    Column("model"),
-    Column("dataset"),
-    Column("strategy"),
-    Column("world size", is_right=True),
-    Column("batch", is_right=True),
+    *(
+        axis_column(BY_NAME[name])
+        for name in ("model", "dataset", "strategy", "world_size", "global_batch_size")
+    ),
     Column("repetition", is_right=True),
     Column("reason"),
 )

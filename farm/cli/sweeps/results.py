@@ -11,7 +11,7 @@ from farm.cells.axes import places_of
 from farm.cells.choice import CellMetric, columns_of
 from farm.cells.json_forms import CellSummary, results_json
 from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine
-from farm.cli.output import Column, print_table, table_width, terminal_width
+from farm.cli.output import Column, axis_column, print_table, table_width, terminal_width
 from farm.configuration.axes import BY_NAME, Axis, Value
 from farm.configuration.spec import spec_json
 from farm.measuring.measurement import STEP_TIME_NOTE
@@ -37,7 +37,7 @@ def measured_json(cell: CellSummary, line: CellLine) -> dict[str, object]:
         "target": target,
         **results_json(line),
         "step_time_s": line.median_s,
-        "run_count": line.run_count,
+        "run_count": line.repetition_count,
     }
 
 
@@ -60,12 +60,12 @@ def notes(lines: Sequence[CellLine]) -> list[str]:
     """Say below the table what its signs mean, as far as they occur in it."""
     found = []
     if any(line.statistics.half_width_ratio is not None for line in lines):
-        found.append("±: 95 % interval of the median step time, over the runs")
+        found.append("±: 95 % interval of the median step time, over the repetitions")
     if any(_shows_steps(line) for line in lines):
-        found.append("in parentheses: the middle half of the steps within a run")
+        found.append("in parentheses: the middle half of the steps within a repetition")
     if job_ids := sorted(job_id for line in lines for job_id in line.statistics.outlier_job_ids):
         named = ", ".join(str(job_id) for job_id in job_ids)
-        found.append(f"*: runs far from the others, counted all the same: job {named}")
+        found.append(f"*: repetitions far from the others, counted all the same: job {named}")
     if lines:
         found.append(STEP_TIME_NOTE)
     return [*found, *_disturbed(lines)]
@@ -75,15 +75,15 @@ def _disturbed(lines: Sequence[CellLine]) -> list[str]:
     disturbed = [one for line in lines for one in line.disturbed]
     if not disturbed:
         return []
-    run_count = sum(line.run_count + line.set_aside_count for line in lines)
+    count = sum(line.repetition_count + line.set_aside_count for line in lines)
     note = (
-        f"!: {len(disturbed)} of {counted(run_count, 'run')} "
+        f"!: {len(disturbed)} of {counted(count, 'repetition')} "
         f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by {disturbed_by(disturbed)}"
     )
     if set_aside_count := sum(line.set_aside_count for line in lines):
         verb = "does" if set_aside_count == 1 else "do"
         note += (
-            f"; {set_aside_count} of them {verb} not count, since undisturbed runs of the cell do"
+            f"; {set_aside_count} of them {verb} not count, since undisturbed ones of the cell do"
         )
     return [note]
 
@@ -94,12 +94,12 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
         *distinctions(lines),
         *(
             (
-                Column(in_text(axis.title), is_right=axis.is_number),
+                axis_column(axis),
                 [_text(axis, axis.value_of(line.configuration)) for line in lines],
             )
             for axis in _IN_COLUMNS
         ),
-        (Column("runs", is_right=True), [_runs(line) for line in lines]),
+        (Column("repetitions", is_right=True), [_repetitions(line) for line in lines]),
         (Column("step time", is_right=True), [_step_time(line) for line in lines]),
         *(
             (Column(in_text(one.title), is_right=True), _written(one, lines))
@@ -115,7 +115,7 @@ def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
     axes, places, _ = places_of([line.configuration for line in lines])
     found = [
         (
-            Column(in_text(axis.title), is_right=axis.is_number),
+            axis_column(axis),
             [_text(axis, place[i]) for place in places],
         )
         for i, axis in enumerate(axes)
@@ -137,12 +137,12 @@ def _written(metric: CellMetric, lines: Iterable[CellLine]) -> list[str]:
     return [metric.write(metric.read(line)) for line in lines]
 
 
-def _runs(line: CellLine) -> str:
+def _repetitions(line: CellLine) -> str:
     target = line.statistics.target
     stands = "" if target is None else f" {target.value.replace('_', ' ')}"
     far = "*" if line.statistics.outlier_job_ids else ""
     disturbed = "!" if line.disturbed_count > line.set_aside_count else ""
-    return f"{line.run_count}{far}{disturbed}{stands}"
+    return f"{line.repetition_count}{far}{disturbed}{stands}"
 
 
 def _shows_steps(line: CellLine) -> bool:
@@ -151,11 +151,11 @@ def _shows_steps(line: CellLine) -> bool:
 
 
 def _step_time(line: CellLine) -> str:
-    """Two runs have no interval to speak of: then it is said how steps differ within one."""
+    """Two repetitions have no interval to speak of: then it is shown how steps differ within."""
     known = line.statistics
     text = duration(line.median_s)
     if not _shows_steps(line):
         return f"{text} {plus_minus(known.half_width_ratio)}".rstrip()
     low_s, high_s = line.median("step_time_p25_s"), line.median("step_time_p75_s")
     middle = between(low_s, high_s, line.median_s)
-    return f"{text} ({counted(line.run_count, 'run')}: {middle})"
+    return f"{text} ({middle})"

@@ -16,7 +16,7 @@ from farm.cells.reading import first_cells, read_sweep
 from farm.cells.table import CellLine
 from farm.cli.advice.price_options import prices_option, prices_or_none, region_option
 from farm.cli.operating.agents import is_alive, troubles
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import Column, axis_column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
 from farm.cli.sweeps.results import distinctions, measured_json, print_cells
@@ -24,6 +24,7 @@ from farm.cli.sweeps.rows import sweep_json
 from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
 from farm.cli.sweeps.waits import waits_of
 from farm.cli.sweeps.watch import SweepWatch, summary_line
+from farm.configuration.axes import BY_NAME
 from farm.configuration.expansion import MAX_JOBS
 from farm.gang.lifecycle import JobState
 from farm.recommend.sweep_answers import answers_for
@@ -239,8 +240,8 @@ def _accurate_json(
                 **by_hash[line.cell_hash].to_json(),
                 **measured_json(by_hash[line.cell_hash], line),
             },
-            "repetition_count": one.reached.run_count,
-            "run_count": one.reached.run_count,  # the former name, until 0.2.0
+            "repetition_count": one.reached.repetition_count,
+            "run_count": one.reached.repetition_count,  # the former name, until 0.2.0
             "reached_count": one.reached.reached_count,
             "time_to_accuracy_s": one.reached.time_s,
             "epoch_count": one.reached.epoch_count,
@@ -262,20 +263,23 @@ def _print_accurate_cells(
     columns = [
         *distinctions([by_job[one.job_ids[0]] for one in found]),
         (
-            Column("batch", is_right=True),
+            axis_column(BY_NAME["global_batch_size"]),
             [display.count(one.configuration["global_batch_size"]) for one in found],
         ),
-        (Column("strategy"), [str(one.configuration["strategy"]) for one in found]),
+        (axis_column(BY_NAME["strategy"]), [str(one.configuration["strategy"]) for one in found]),
         (
-            Column("world size", is_right=True),
+            axis_column(BY_NAME["world_size"]),
             [display.count(one.configuration["world_size"]) for one in found],
         ),
         (
             Column("reached", is_right=True),
-            [f"{one.reached_count} of {one.run_count}" for one in reached],
+            [f"{one.reached_count} of {one.repetition_count}" for one in reached],
         ),
-        (Column("epochs", is_right=True), [display.decimal(one.epoch_count) for one in reached]),
-        (Column("time", is_right=True), [display.duration(one.time_s) for one in reached]),
+        (
+            Column("epochs to it", is_right=True),
+            [display.decimal(one.epoch_count) for one in reached],
+        ),
+        (Column("time to it", is_right=True), [display.duration(one.time_s) for one in reached]),
         (Column("cost", is_right=True), [display.dollars(one.cost_usd) for one in found]),
     ]
     rows = [list(row) for row in zip(*(texts for _, texts in columns), strict=True)]

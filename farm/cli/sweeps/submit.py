@@ -12,9 +12,10 @@ import click
 from farm.cells.configuration import length_of
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import memory_of, prices_of
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import Column, axis_column, json_option, print_json, print_table
 from farm.cli.script_folder import with_bundles
 from farm.cli.session import settings, store, wake_scheduler
+from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import JobSpec, spec_json
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
@@ -35,12 +36,11 @@ if TYPE_CHECKING:
     from farm.recommend.expectation import Expectation
 
 _PLAN_COLUMNS = (
-    Column("model"),
-    Column("dataset"),
-    Column("strategy"),
-    Column("world size", is_right=True),
-    Column("batch", is_right=True),
-    Column("delay", is_right=True),
+    *(
+        axis_column(BY_NAME[name])
+        for name in ("model", "dataset", "strategy", "world_size", "global_batch_size")
+    ),
+    axis_column(BY_NAME["one_way_delay_ms"]),
     Column("length", is_right=True),
     Column("repetition", is_right=True),
 )

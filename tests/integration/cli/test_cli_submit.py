@@ -87,7 +87,7 @@ def test_a_dry_run_lists_the_jobs_and_writes_nothing(
 ) -> None:
     lines = farm.text("submit", str(sweep_file), "--dry-run").splitlines()
     assert lines[0] == "try: 4 jobs"
-    titles = "model dataset strategy world size batch delay length repetition"
+    titles = "model data set strategy world size batch delay length repetition"
     assert " ".join(lines[1].split()) == titles
     shown = sorted(line.split() for line in lines[2:])
     assert shown[0] == ["mlp", "digits", "single", "1", "32", "-", "10", "steps", "0"]

@@ -118,7 +118,7 @@ def test_the_command_marks_what_is_precise_and_names_outliers(
     assert "3 reached 100 ms ± 1.6 %" in precise
     assert "3* running 100 ms ± " in loose
     [outlier] = farm.json("status", str(sweep_id))["cells"][1]["outlier_job_ids"]
-    assert f"*: runs far from the others, counted all the same: job {outlier}" in lines
+    assert f"*: repetitions far from the others, counted all the same: job {outlier}" in lines
     assert lines[-1] == (
         "machine time: 6 min; 3 repetitions of every cell would have taken 6 min "
         "for the same precision"

@@ -146,6 +146,8 @@ def test_cost_and_time_are_held_against_each_other() -> None:
 
 def test_cells_are_put_in_order_and_what_is_unknown_comes_last() -> None:
     lines = table(cell(0.2), cell(global_batch_size=16), cell(0.1, global_batch_size=128))
+    former = read_choice(MultiDict({"sort": "-run_count"}), lines)
+    assert (former.sort, former.is_descending) == ("repetition_count", True)
     for sort, batches in (("step_time", [128, 64, 16]), ("-step_time", [64, 128, 16])):
         ordered = in_order(lines.lines, read_choice(MultiDict({"sort": sort}), lines))
         assert [line.configuration["global_batch_size"] for line in ordered] == batches

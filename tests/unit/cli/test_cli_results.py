@@ -63,7 +63,7 @@ def _table(*jobs: SimpleNamespace, **options: Any) -> list[dict[str, str]]:
 
 def test_repetitions_become_one_cell_of_their_medians() -> None:
     (line,) = _lines(*(_job(step_time_s=time_s) for time_s in (0.03, 0.01, 0.02)))
-    assert (line.run_count, line.median_s) == (3, 0.02)
+    assert (line.repetition_count, line.median_s) == (3, 0.02)
 
 
 def test_efficiency_is_against_one_rank_with_the_same_batch_and_hardware() -> None:
@@ -81,7 +81,10 @@ def test_efficiency_is_against_one_rank_with_the_same_batch_and_hardware() -> No
 
 def test_hardware_of_two_kinds_is_not_pooled() -> None:
     shown = _table(_job(), _job(), _job(fingerprint="0123456789", step_time_s=0.02))
-    assert [(one["hardware"], one["runs"]) for one in shown] == [("x", "2"), ("01234567", "1")]
+    assert [(one["hardware"], one["repetitions"]) for one in shown] == [
+        ("x", "2"),
+        ("01234567", "1"),
+    ]
     assert [one["step time"].split(" (")[0] for one in shown] == ["10.0 ms", "20.0 ms"]
 
 
@@ -134,7 +137,7 @@ def test_what_differs_between_cells_gets_a_column(
     spec: dict[str, Any], title: str, shown: list[str | None]
 ) -> None:
     rows = _table(_job(), _job(spec), _job(), _job(spec))
-    assert [row["runs"] for row in rows] == ["2", "2"]
+    assert [row["repetitions"] for row in rows] == ["2", "2"]
     for row, text in zip(rows, shown, strict=True):
         assert text is None or row[title] == text
 
@@ -142,7 +145,7 @@ def test_what_differs_between_cells_gets_a_column(
 def test_what_all_cells_share_and_what_none_has_has_no_column() -> None:
     (line,) = _table(_job())
     assert list(line) == [
-        *("batch", "strategy", "world size", "runs", "step time", "examples/s"),
+        *("batch", "strategy", "world size", "repetitions", "step time", "examples/s"),
         "scaling efficiency",
     ]
 
@@ -190,14 +193,14 @@ def test_three_runs_have_an_interval_and_fewer_say_how_steps_differ_within_one()
         return line["step time"]
 
     assert shown(0.0101, 0.0100, 0.0099) == "10.0 ms ± 5.1 %"
-    assert shown(0.01, 0.01) == "10.0 ms (2 runs: 9.8 to 10.3)"
-    assert shown(0.01) == "10.0 ms (1 run: 9.8 to 10.3)"
+    assert shown(0.01, 0.01) == "10.0 ms (9.8 to 10.3)"
+    assert shown(0.01) == "10.0 ms (9.8 to 10.3)"
 
 
 def test_a_cell_until_precision_says_how_it_stands_and_has_the_wider_interval() -> None:
     precision = Precision(target_ratio=0.01, min_repetitions=3, max_repetitions=10)
     (shown,) = _table(*_runs(0.0101, 0.0100, 0.0099), precision=precision)
-    assert (shown["runs"], shown["step time"]) == ("3 running", "10.0 ms ± 6.7 %")
+    assert (shown["repetitions"], shown["step time"]) == ("3 running", "10.0 ms ± 6.7 %")
 
 
 def test_runs_between_which_others_were_measured_are_known_better() -> None:
@@ -211,19 +214,19 @@ def test_runs_between_which_others_were_measured_are_known_better() -> None:
         )
     )
     [of_64] = [line for line in lines if line["batch"] == "64"]
-    assert (of_64["runs"], of_64["step time"]) == ("3", "10.0 ms ± 2.6 %")
+    assert (of_64["repetitions"], of_64["step time"]) == ("3", "10.0 ms ± 2.6 %")
 
 
 def test_an_outlier_is_marked_and_named_below_the_table() -> None:
     jobs = _runs(0.01, 0.01, 0.013, 0.01)
-    assert [line["runs"] for line in _table(*jobs)] == ["4*"]
+    assert [line["repetitions"] for line in _table(*jobs)] == ["4*"]
     assert notes(_lines(*jobs)) == [
-        "±: 95 % interval of the median step time, over the runs",
-        f"*: runs far from the others, counted all the same: job {jobs[2].id}",
+        "±: 95 % interval of the median step time, over the repetitions",
+        f"*: repetitions far from the others, counted all the same: job {jobs[2].id}",
         STEP_TIME_NOTE,
     ]
     assert notes(_lines(*_runs(0.01))) == [
-        "in parentheses: the middle half of the steps within a run",
+        "in parentheses: the middle half of the steps within a repetition",
         STEP_TIME_NOTE,
     ]
     assert notes([]) == []
@@ -237,11 +240,11 @@ def test_disturbed_runs_are_marked_and_do_not_count_beside_undisturbed_ones() ->
         _job(RING, step_time_s=0.03, flags=[FLAG]),
     ]
     lines = _lines(*jobs)
-    assert [(line.median_s, line.run_count) for line in lines] == [(0.01, 1), (0.03, 1)]
-    assert [line["runs"] for line in _table(*jobs)] == ["1", "1!"]
+    assert [(line.median_s, line.repetition_count) for line in lines] == [(0.01, 1), (0.03, 1)]
+    assert [line["repetitions"] for line in _table(*jobs)] == ["1", "1!"]
     assert notes(lines)[-1] == (
-        "!: 3 of 4 runs were disturbed, by other programs (3); 2 of them do not count, since "
-        "undisturbed runs of the cell do"
+        "!: 3 of 4 repetitions were disturbed, by other programs (3); 2 of them do not count, "
+        "since undisturbed ones of the cell do"
     )
     assert not any("disturbed" in line for line in notes(_lines(_job())))
 
@@ -258,7 +261,7 @@ def test_a_line_is_of_its_own_kind_of_hardware_alone() -> None:
     assert len({line.fingerprint for line in lines}) == 2
     for line in lines:
         own = [job.id for job in jobs if job.fingerprint == line.fingerprint]
-        assert (line.first_job_id, line.run_count) == (own[0], len(own))
+        assert (line.first_job_id, line.repetition_count) == (own[0], len(own))
     # How the cell stands is said of each of its lines.
     assert len({line.statistics.target for line in lines}) == 1
     assert lines[0].statistics.target is not None
@@ -271,9 +274,9 @@ def test_runs_without_a_step_time_are_counted_and_not_set_aside() -> None:
         "time_per_epoch_s": 3.0,
     }
     (line,) = _lines(_job(**partial), _job(**partial, flags=[FLAG]))
-    assert (line.run_count, line.set_aside_count, line.median_s) == (2, 0, None)
+    assert (line.repetition_count, line.set_aside_count, line.median_s) == (2, 0, None)
     (line,) = _lines(_job(), _job(), _job(**partial))
-    assert (line.run_count, line.set_aside_count) == (2, 0)
+    assert (line.repetition_count, line.set_aside_count) == (2, 0)
 
 
 def test_programs_get_what_was_asked_for_under_its_own_name() -> None:
