@@ -46,6 +46,6 @@ def test_an_example_is_measured_on_one_and_two_ranks(name: str, tmp_path: Path) 
     jobs = {job["world_size"]: job for job in answer["jobs"]}
     assert jobs.keys() == {1, 2}
     for job in jobs.values():
-        assert (job["state"], job["step_count"]) == ("succeeded", STEPS)
+        assert (job["state"], job["timed_step_count"]) == ("succeeded", STEPS)
         assert job["step_time_s"] > 0
     assert not [warning for warning in answer["warnings"] if "sent each other nothing" in warning]

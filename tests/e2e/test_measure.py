@@ -70,7 +70,7 @@ def test_an_unchanged_script_is_measured_on_one_and_two_ranks(home: Path, tmp_pa
     assert jobs.keys() == {1, 2}
     for job in jobs.values():
         assert job["state"] == "succeeded"
-        assert job["step_count"] == 20
+        assert job["timed_step_count"] == 20
         assert job["step_time_s"] > 0
         assert job["throughput_examples_per_s"] > 0
     assert answer["recommended"]["world_size"] in (1, 2)

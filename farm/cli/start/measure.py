@@ -349,7 +349,8 @@ def _print_json(engine: sa.Engine, sweep_id: int) -> None:
     doubts += [w for a in answers for w in (*a.answer.cautions, *a.answer.warnings)]
     print_json(
         {
-            "sweep_id": sweep_id,
+            "id": sweep_id,
+            "sweep_id": sweep_id,  # the former name of `id`, until 0.2.0
             "jobs": [_job_json(job, measured.get(job.id)) for job in jobs],
             "recommended": None if best is None else best.to_json()["recommended"],
             "warnings": list(dict.fromkeys(doubts)),
@@ -360,6 +361,7 @@ def _print_json(engine: sa.Engine, sweep_id: int) -> None:
 def _job_json(job: JobRow, measured: MeasurementRow | None) -> dict[str, object]:
     spec = from_json(JobSpec, job.spec)
     succeeded = job.state is JobState.SUCCEEDED
+    timed_step_count = measured.timed_step_count if measured and succeeded else None
     return {
         "job_id": job.id,
         "state": job.state.value,
@@ -370,7 +372,8 @@ def _job_json(job: JobRow, measured: MeasurementRow | None) -> dict[str, object]
         "parameters": dict(parameters_of(job.model)),
         "repetition": job.repetition,
         "step_time_s": measured.step_time_s if measured else None,
-        "step_count": measured.timed_step_count if measured and succeeded else None,
+        "timed_step_count": timed_step_count,
+        "step_count": timed_step_count,  # the former name, until 0.2.0
         "throughput_examples_per_s": measured.throughput_examples_per_s if measured else None,
         "failure_kind": job.failure_kind,
         "failure_reason": None if succeeded else job.reason,

@@ -84,7 +84,7 @@ def job(job_id: int, *, as_json: bool) -> None:
     """Show one job: its attempts, their ranks, every change and the measurement.
 
     --json prints job, sweep_name, waits_because (null unless it waits), attempts (each with its
-    ranks), events and measurement.
+    ranks), story and measurement.
     """
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
@@ -158,6 +158,7 @@ def _attempt_cells(detail: JobDetail) -> Sequence[list[str]]:
 
 
 def _detail_json(detail: JobDetail) -> dict[str, object]:
+    story = [row_json(event) for event in detail.events]
     return {
         "job": job_json(detail.job),
         "sweep_name": detail.sweep_name,
@@ -165,6 +166,7 @@ def _detail_json(detail: JobDetail) -> dict[str, object]:
             {**row_json(entry.attempt), "ranks": [row_json(rank) for rank in entry.ranks]}
             for entry in detail.attempts
         ],
-        "events": [row_json(event) for event in detail.events],
+        "story": story,
+        "events": story,  # the former name, until 0.2.0
         "measurement": None if detail.measurement is None else row_json(detail.measurement),
     }

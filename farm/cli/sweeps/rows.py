@@ -20,6 +20,6 @@ def job_json(row: JobRow) -> dict[str, object]:
 
 
 def sweep_json(summary: SweepSummary) -> dict[str, object]:
-    """Return a sweep as the API does, and two of its keys under their former names, too."""
+    """Return a sweep as the API does, and two of its keys under their former names until 0.2.0."""
     written = summary.to_json()
     return {**written, "sweep_id": written["id"], "counts": written["jobs_by_state"]}

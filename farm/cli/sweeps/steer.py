@@ -73,7 +73,7 @@ def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
 def pause(sweep: str, *, as_json: bool) -> None:
     """Start no further job of a SWEEP (its id or name). What runs goes on.
 
-    --json prints sweep_id, is_paused and changed: false where it was paused already.
+    --json prints id, is_paused and changed: false where it was paused already.
     """
     _set_paused(sweep, is_paused=True, as_json=as_json)
 
@@ -84,7 +84,7 @@ def pause(sweep: str, *, as_json: bool) -> None:
 def resume(sweep: str, *, as_json: bool) -> None:
     """Start the jobs of a paused SWEEP (its id or name) again.
 
-    --json prints sweep_id, is_paused and changed: false where it was not paused.
+    --json prints id, is_paused and changed: false where it was not paused.
     """
     _set_paused(sweep, is_paused=False, as_json=as_json)
 
@@ -96,7 +96,9 @@ def _set_paused(sweep: str, *, is_paused: bool, as_json: bool) -> None:
         has_changed = set_paused(session, sweep_id, is_paused=is_paused)
     wake_scheduler(loaded)
     if as_json:
-        print_json({"sweep_id": sweep_id, "is_paused": is_paused, "changed": has_changed})
+        # `sweep_id` is the former name of `id`, until 0.2.0.
+        answer = {"id": sweep_id, "sweep_id": sweep_id}
+        print_json({**answer, "is_paused": is_paused, "changed": has_changed})
     else:
         already = "" if has_changed else " already"
         click.echo(f"sweep {sweep_id} {'is paused' if is_paused else 'goes on'}{already}")

@@ -116,6 +116,7 @@ def submit(
         wake_scheduler(loaded)
         result: dict[str, object] = {
             "id": submitted.sweep_id,
+            # The former name of `id`, as `counts` is of `jobs_by_state`, until 0.2.0.
             "sweep_id": submitted.sweep_id,
             "name": planned.sweep.name,
             "job_count": submitted.job_count,

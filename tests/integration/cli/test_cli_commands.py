@@ -288,6 +288,7 @@ def test_a_job_tells_its_story(farm: FarmCommand, engine: sa.Engine) -> None:
     assert story["attempts"][0]["ranks"][0]["agent_id"] == "a1"
     assert story["measurement"]["step_time_s"] == 0.1
     assert story["job"]["spec"]["warmup_steps"] == 5
+    assert story["story"] == story["events"]
     shown = farm.text("job", str(job_id))
     assert "lost" in shown
     assert "step_time_s = 0.1" in shown
@@ -367,7 +368,8 @@ def test_a_sweep_is_paused_and_goes_on(farm: FarmCommand, engine: sa.Engine) -> 
     assert farm.json("status", "try")["sweep"]["is_paused"] is True
     with reading(engine) as session:
         assert waiting_jobs(session, now=NOW) == []
-    assert farm.json("resume", "try") == {"sweep_id": 1, "is_paused": False, "changed": True}
+    resumed = {"id": 1, "sweep_id": 1, "is_paused": False, "changed": True}
+    assert farm.json("resume", "try") == resumed
     with reading(engine) as session:
         assert len(waiting_jobs(session, now=NOW)) == 1
 
