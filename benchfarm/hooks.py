@@ -150,7 +150,7 @@ class Stepper:
 
     The first that steps counts, so the two optimizers of a GAN give one mark a turn. A newcomer,
     which did not step before the latest step of the one that counts, replaces it with its second
-    step in a row: an optimizer that was made anew costs one mark. One that was there before
+    step in a row: an optimizer that was created again costs one mark. One that was there before
     replaces it after 100 steps in a row. So of a critic with five steps a turn and its generator
     the critic counts.
 

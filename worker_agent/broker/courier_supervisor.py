@@ -27,7 +27,7 @@ from worker_agent.supervisor.events import (
 logger = logging.getLogger(__name__)
 
 PING_EVERY_S = 5.0
-# Publishing gives up after about 10 s, so whoever is silent for this long does not work any more.
+# Publishing gives up after about 10 s, so a courier that is silent for this long has failed.
 PING_LIMIT_S = 30.0
 FIRST_PAUSE_S = 0.5
 LAST_PAUSE_S = 30.0
@@ -37,7 +37,7 @@ PROVEN_AFTER_S = 60.0
 DEAF_AFTER_S = 60.0
 DEAF_LIMIT_S = 1800.0
 # A courier that does not read its socket for this long is stuck. What it had read meanwhile
-# counts anew once, so the agent itself is held up for twice as long at most.
+# starts the time again once, so the agent itself is held up for twice as long at most.
 _SEND_TIMEOUT_S = 2
 
 

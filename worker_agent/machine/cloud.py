@@ -2,8 +2,8 @@
 
 Asked of the metadata service at the link-local address that Azure, AWS and Google Cloud have in
 common, by one that the firmware's names point to. All that is done is bounded by one deadline, and
-whatever goes wrong means that nothing is known: an agent starts with or without it. Whoever holds
-that address says what it likes, so only short words are believed.
+whatever goes wrong means that nothing is known: an agent starts with or without it. Any program
+may answer at that address, so only short words are accepted.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class _HurriedSocket(socket.socket):
 # Labels that the cloud's metadata service did not give when the agent began, asked for again.
 #
 # A VM's first boot may be quicker than its network or than that service; without the instance
-# type its measurements would have no price until somebody started the agent anew.
+# type its measurements would have no price until the agent was restarted.
 
 
 # A service that was not there for 20 minutes is switched off, as it may be.

@@ -44,7 +44,7 @@ class _Use:
 
 
 class ProcessesMetric:
-    """Where the trainers have several roles, each role's share is told apart, as extras."""
+    """Where trainers have several roles, the share of each role is an extra value."""
 
     def __init__(
         self, pids: tuple[int, ...], *, core_count: int, roles: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Bytes that went to and from swap, the whole machine's: whoever swaps slows the others down."""
+"""Bytes to and from swap, of the whole machine: a process that swaps slows down the others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is applied to a network, on disk, from before it is applied until after it was undone.
 
-Whoever undoes, be it the agent, its next life, its watchdog or a person, does so by this note and
-under its lock. A note's number tells it from a later one of the same agent.
+The agent, the agent after a restart, its watchdog or a person undoes it by this note and under its
+lock. The note's number distinguishes it from a later one of the same agent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from farm.errors import EmulationFailed, InvalidSpec
 from farm.values.codec import from_text, to_json
 from worker_agent.network.emulators.site import Site
 
-# Whoever holds it asks the kernel for some milliseconds of work.
+# The holder asks the kernel for some milliseconds of work.
 _LOCK_LIMIT_S = 10.0
 _LOCK_RETRY_S = 0.02
 NETWORK = "applied_network"
@@ -61,7 +61,7 @@ class NoteFile:
 
     @property
     def is_there(self) -> bool:
-        """Whether something may be applied; by the time it is told it may not be any more."""
+        """Whether something may be applied; it may be undone before the caller reads the answer."""
         return self._path.exists()
 
     @contextmanager

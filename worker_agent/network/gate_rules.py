@@ -1,7 +1,7 @@
 """Which rules keep a gang's ports for the gang. Pure text, in the language of `nft`.
 
 A rank has a table of its own, which narrows what reaches its ports and never opens what another
-table closes. The rules look at single packets, so whoever had connected before they were set is
+table closes. The rules look at single packets, so connections from before they were set are
 cut off too. What comes over loopback passes: ranks of one machine, and proxies, meet there.
 """
 

@@ -352,7 +352,7 @@ class Deadlines:
 
 
 def report_of(event: Event, *, go_s: float) -> ReportBody | None:
-    """Return what the server is told of an event on the way; None: nothing.
+    """Return the report of an event on the way; None: the server needs none.
 
     `go_s` is the receipt of *go* by the same monotonic clock as the event's instants.
     """

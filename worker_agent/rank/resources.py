@@ -284,7 +284,7 @@ class RankResources:
         """
         # An emulator may have processes of its own, so before any is killed.
         lost = self._try(self._network.check) if has_succeeded else None
-        # As long as something may be left the cores are not free, whoever is kept waiting.
+        # The cores are not free as long as a process may be left, even if others have to wait.
         while self._try(self._kill_all) is not None:
             time.sleep(_TRY_AGAIN_S)
         for trainer in self._trainers:

@@ -31,7 +31,7 @@ class Journal:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a report could not be written yet; whoever produces them should stop."""
+        """Whether a report could not be written yet; the caller should produce no more."""
         return bool(self._unwritten)
 
     @property

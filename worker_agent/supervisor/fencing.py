@@ -16,7 +16,7 @@ class Admission(enum.Enum):
 
     START = "start"
     DUPLICATE = "duplicate"  # served or refused already: say nothing again
-    TOO_LOW = "too_low"  # a newer attempt was seen here: whoever sent this has lost its lease
+    TOO_LOW = "too_low"  # a newer attempt was seen here: the sender has lost its lease
     UNAVAILABLE = "unavailable"  # busy, spool full or leaving
 
 

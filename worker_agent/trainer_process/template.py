@@ -24,8 +24,8 @@ from worker_agent.trainer_process.user import TrainerUser, start_as
 logger = logging.getLogger(__name__)
 
 _READY, _FORK = b"ready", b"fork"
-# A fork takes some 20 ms of a core. Whoever has not answered for this long hangs, and is killed;
-# then the pipe for the answer ends at once.
+# A fork takes some 20 ms of a core. A template that has not answered for this long hangs, and is
+# killed; then the pipe for the answer ends at once.
 _ANSWER_LIMIT_S = 10.0
 _END_LIMIT_S = 5.0
 _LOG_TAIL_BYTES = 2000
@@ -108,8 +108,8 @@ class TemplateProcess:
         """Have a trainer forked with these as its standard descriptors; return its pid.
 
         It is this process's child, and must be waited for. Waits while the template is still
-        importing. None: there is no such trainer and there will be none; whoever wants one starts
-        it without the template.
+        importing. None: there is no such trainer and there will be none; the caller starts it
+        without the template.
         """
         answer, its_end = os.pipe()
         try:

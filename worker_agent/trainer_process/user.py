@@ -77,11 +77,14 @@ def _check(user: TrainerUser, program: Sequence[str]) -> None:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise InvalidSpec(_SETTING, user.name, f"one who may run {program[0]} ({error})") from None
+        expected = f"a user who may run {program[0]} ({error})"
+        raise InvalidSpec(_SETTING, user.name, expected) from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         raise InvalidSpec(
-            _SETTING, user.name, f"one who may run {program[0]} ({said[-1] if said else 'fails'})"
+            _SETTING,
+            user.name,
+            f"a user who may run {program[0]} ({said[-1] if said else 'fails'})",
         )
 
 

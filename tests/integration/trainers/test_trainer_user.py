@@ -160,7 +160,7 @@ def test_it_dies_with_its_agent(tmp_path: Path, *, is_warm: bool) -> None:
     [
         ({"AGENT_TRAINER_USER": "no-such-user"}, "expected a user of this machine"),
         ({"AGENT_TRAINER_USER": "root"}, "expected neither root nor"),
-        ({"AGENT_TRAINER": "/nonexistent/python"}, "expected one who may run"),
+        ({"AGENT_TRAINER": "/nonexistent/python"}, "expected a user who may run"),
         ({"FARM_DATA_DIR": "STATE/data"}, "expected a folder outside of"),
         ({"AGENT_TRAINER_LIMITS": "memory=1"}, "expected pairs such as memory_mib=4096"),
     ],
