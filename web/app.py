@@ -56,7 +56,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
         # Cookies know no ports, and two farms on one machine must not share a session.
         SESSION_COOKIE_NAME=f"benchfarm_{settings.web_port}",
         SESSION_COOKIE_HTTPONLY=True,
-        # Not Strict: who follows a link from elsewhere to a page would have to sign in anew. What
+        # Not Strict: a link from another site to a page would ask for another sign-in. What
         # changes something needs the CSRF token, and is refused when it comes from elsewhere.
         SESSION_COOKIE_SAMESITE="Lax",
         PERMANENT_SESSION_LIFETIME=timedelta(hours=12),

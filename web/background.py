@@ -1,8 +1,8 @@
 """Answers that take seconds: made in one thread, while the page that asked says so and asks again.
 
 One at a time, since they need a processor each. What was made is kept by its key, which has to
-name all that the answer follows from. An error is told once and not kept: the next who asks finds
-out whether it has passed, as that of a database that was away.
+name all that the answer follows from. An error is reported once and not kept: the next request
+finds out whether its cause, such as a database that was away, has passed.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _recognise() -> None:
     request.max_content_length = limit_bytes
     if request.content_length is not None and request.content_length > limit_bytes:
         raise RequestEntityTooLarge
-    # An unknown address is answered as such, whoever asks.
+    # An unknown address is not found, with or without a token.
     if request.routing_exception is None and needed_scope() is not None and caller().is_farm_open:
         _check_host()
 
@@ -274,7 +274,7 @@ def _harden(response: Response) -> Response:
         response.headers.setdefault(name, value)
     if backend().settings.web_certificate_file is not None:
         response.headers.setdefault(*_BY_TLS_ALONE)
-    # For one reader: by no cache that several share, and asked for anew each time.
+    # For one reader: no shared cache stores it, and a browser asks again each time.
     response.headers.setdefault("Cache-Control", "private, no-cache")
     if response.cache_control.private:
         response.vary.update(("Authorization", "Cookie"))

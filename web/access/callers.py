@@ -48,7 +48,7 @@ _ID_OF_ENVIRONMENT = 0
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever asks. `scope` None: nobody that is known.
+    """Who sent a request. `scope` None: an unknown client.
 
     `token` says which token it is, as people call it. `is_bearer`: it came with this very request,
     which no page of another site can bring about. `is_wrong`: what came is no token of this farm.
@@ -116,7 +116,7 @@ def sign_out() -> None:
 
 
 def _open_session(token_id: int, name: str) -> None:
-    # Anew, so that nothing of whoever had this browser before goes on, its CSRF token included.
+    # Empty, so that nothing of an earlier sign-in stays, its CSRF token included.
     session.clear()
     session[_TOKEN_ID] = token_id
     session[_SESSION_ID] = backend().sessions.begin()

@@ -3,7 +3,7 @@
 Windows are fixed: each begins with the first request of its key, and nothing of it is left when it
 ends. The library's moving windows keep a list for every address that ever asked.
 
-An open farm limits nothing, since whoever reaches it are programs of the same machine.
+An open farm limits nothing, since only programs of the same machine can reach it.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _token() -> str:
 def _cannot_guess() -> bool:
     """Tell whether the request presents nothing, or a token of 256 bits that is known.
 
-    So whoever guesses is stopped before a guess is looked at, and a program with a token that was
-    revoked does not keep those out that come from behind the same address with a good one.
+    So a client that guesses is refused before its token is checked, and a program with a revoked
+    token does not lock out programs at the same address whose token is valid.
     """
     if request.endpoint == SIGN_IN:
         return False

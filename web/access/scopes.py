@@ -1,4 +1,4 @@
-"""What each route needs of whoever asks: its view says so, or else a GET needs the scope `read`."""
+"""The scope that each route needs: its view declares it, or else a GET needs `read`."""
 
 from __future__ import annotations
 

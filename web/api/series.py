@@ -59,7 +59,7 @@ def get_series(job_id: str) -> ResponseReturnValue:
             return jsonify(job_id=number, attempt=None, samples=[], steps=[], epochs=[])
         token, rank_count = chosen.attempt.id, len(chosen.ranks)
         is_over = detail.job.state in FINAL_JOB_STATES
-        # A day of a wide gang takes seconds to thin; whoever follows it asks again and again.
+        # A day of a wide gang takes seconds to thin, and clients that follow it ask repeatedly.
         series = backend().drawings.for_a_while(
             ("series", token, rank, is_over),
             lambda: _series(session, token, rank=rank, rank_count=rank_count),

@@ -257,7 +257,7 @@ def _bin_name(one: Bin) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _TimeUnit:
-    """In what the seconds of a chart of at most `up_to_s` are told to plotly."""
+    """The unit in which plotly gets the seconds of a chart of at most `up_to_s`."""
 
     name: str
     seconds: int

@@ -72,7 +72,7 @@ def page_with_charts(template: str, **values: object) -> Response:
 @bp.get("/static/plotly-<version>.min.js")
 @for_everybody
 def get_plotly(version: str) -> ResponseReturnValue:
-    """Return the script, compressed for whoever takes that."""
+    """Return the script, compressed where the client accepts that."""
     found = bundle()
     if found is None or version != found.version:
         raise NotFound(f"plotly {version[:40]!r}: not installed here")

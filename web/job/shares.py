@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from web.job.ranks import RankCard
 
-# What each part means, for whoever reads the page.
+# What each part means, for readers of the page.
 MEANINGS = {
     "compute": "Everything in a step that is no exchange: the model's own work.",
     "communication": "Inside the exchange: transfer, and waiting for slower ranks.",

@@ -12,7 +12,7 @@ from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.sweeps.stories import Story
 from farm.store.tables import AttemptRow, JobEvent
 
-# What an event says to whoever does not know the states.
+# What an event means, for readers who do not know the states.
 _MEANINGS = {
     "job: waiting": "back in the queue",
     "job: leased": "a gang was leased",
@@ -89,7 +89,7 @@ def told(story: Story) -> list[Chapter]:
         else:
             before = own.entries[-1].at if own.entries else None
             own.entries.append(_entry(event, before=before))
-    # An attempt whose events are missing, as one copied from elsewhere, is told all the same.
+    # An attempt whose events are missing, such as one copied from elsewhere, is shown too.
     chapters += [Chapter(attempt=one) for token, one in attempts.items() if token not in opened]
     return chapters
 

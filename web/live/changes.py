@@ -1,4 +1,4 @@
-"""Who watches a sweep or a job is told when it has changed.
+"""Notifies open pages when a sweep or a job has changed.
 
 One thread looks at the store once a second, for all watchers together and only while there are
 any: pages that are open cost the store no more than one. What it compares is a stamp of each
@@ -124,7 +124,7 @@ class Changes:
                     return
             self._compare(subjects, self._looked_at(subjects))
             with self._changed:
-                # Whoever leaves meanwhile wakes this up, so that the last one ends it.
+                # A watcher that leaves meanwhile wakes this up, so that the last one ends it.
                 until = begun + self._every_s
                 while self._watched and (rest_s := until - time.monotonic()) > 0:
                     self._changed.wait(timeout=rest_s)

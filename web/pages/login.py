@@ -31,7 +31,7 @@ def get_login() -> ResponseReturnValue:
 @bp.post("/login")
 @for_everybody
 def post_login() -> ResponseReturnValue:
-    """Keep a signed session for whoever has a token."""
+    """Open a signed session for a valid token."""
     back = own_address(request.form.get("next", ""))
     if sign_in(request.form.get("token", "").strip()):
         return redirect(back or url_for("dashboard.get_dashboard"), HTTPStatus.SEE_OTHER)

@@ -23,7 +23,7 @@ from web.drawing.plotly import page_with_charts
 
 bp = Blueprint("prediction", __name__)
 
-_PARTS = 10  # of a sweep that goes on: so often it is predicted anew
+_PARTS = 10  # of a running sweep: it is predicted again this often
 # Ten fits of more take longer than anybody waits for a page; `farm plot` makes them, too.
 _MOST_MEASUREMENTS = 600
 

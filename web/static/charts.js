@@ -94,7 +94,7 @@
     };
   }
 
-  // One for all drawings on a canvas: with another, plotly begins anew and forgets the zoom.
+  // One for all drawings on a canvas: with another, plotly draws from the start and forgets the zoom.
   function settings(canvas, title) {
     if (!configured.has(canvas)) {
       configured.set(canvas, {

@@ -1,7 +1,7 @@
 """Two sweeps side by side: the cells they share, how much these differ, and what only one has.
 
 Pure: from tables of cells to rows. Jobs that measure for another number of steps, or on other
-machines by their labels, are compared all the same; who reads is told where hardware differs.
+machines by their labels, are compared too; the page says where hardware differs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from web.drawing.drawn import drawn
 from web.drawing.paper import can_draw
 
 _MANY_CELLS = 500
-_LIFE_S = 10.0  # of pictures of so many cells, of which each change would draw them anew
+_LIFE_S = 10.0  # of pictures of so many cells, which each change would draw again
 
 
 def pictures_of(cache: Cache, sweep_id: int, table: SweepTable, choice: Choice) -> Markup:

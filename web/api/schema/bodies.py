@@ -111,4 +111,4 @@ SweepFile = _object(
 
 @with_config(ConfigDict(extra="forbid"))
 class Nothing(TypedDict):
-    """An action that is told all by its address."""
+    """No fields: the address says all about the action."""
