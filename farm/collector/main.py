@@ -52,7 +52,7 @@ from farm.messages.reports import ReportBatch
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
 from farm.settings.server import Settings
-from farm.store.engine import make_engine, reading
+from farm.store.engine import TRUSTED_S, make_engine, reading
 from farm.store.schema import await_schema
 from farm.store.sweeps.bundles import bundle_piece
 
@@ -81,7 +81,7 @@ def run(settings: Settings) -> None:
     """
     manager = ServiceManager(os.environ)
     farm_key = signing_key(settings)
-    engine = make_engine(settings.database_url, is_repeated=True)
+    engine = make_engine(settings.database_url, trusted_s=TRUSTED_S)
     await_schema(engine, waits=manager.sleep)
     app = make_app(settings.broker_url)
     collect_rarely()

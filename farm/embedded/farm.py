@@ -37,7 +37,7 @@ from farm.settings.web_listening import check_web_listening, web_url
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-_READY_S = 60.0
+_READY_LIMIT_S = 60.0
 _LEFTOVERS_GRACE_S = 5.0
 _WEB_PORTS_TRIED = 50
 # An agent ends its rank and flushes its spool; a trainer inside TensorFlow may need the SIGKILL.
@@ -73,6 +73,7 @@ class EmbeddedFarm:
         broker_host: str = LOOPBACK,
         signals: StopSignals,
         report: Callable[[str], None],
+        ready_limit_s: float = _READY_LIMIT_S,
     ) -> None:
         # The servers share the agents' cores here, so that some foreign load is part of every
         # measurement. To void them for it would leave a newcomer without any.
@@ -88,6 +89,7 @@ class EmbeddedFarm:
             )
         )
         self._broker_host = broker_host
+        self._ready_limit_s = ready_limit_s
         self._signals = signals
         self._report = report
         self._supervisor = ProcessSupervisor(report)
@@ -244,12 +246,13 @@ class EmbeddedFarm:
         from farm.store.engine import make_engine
 
         engine = make_engine(self.settings.database_url)
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + self._ready_limit_s
         try:
             while missing := self._missing(engine, begun_at):
                 if time.monotonic() > deadline:
+                    limit = f"{self._ready_limit_s:.0f} s"
                     raise FarmError(
-                        f"not up within {_READY_S:.0f} s: {', '.join(missing)}\n{self.log_tails()}"
+                        f"not up within {limit}: {', '.join(missing)}\n{self.log_tails()}"
                     )
                 self.tend()
                 self._signals.pause(0.2)

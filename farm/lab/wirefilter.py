@@ -47,8 +47,9 @@ class WireDirection(enum.Enum):
 class Wirefilter:
     """The wire of one host, by its management socket. Each call is one short connection."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._path = path
+        self._timeout_s = timeout_s
 
     @classmethod
     def of_interface(cls, interface: str) -> Wirefilter:
@@ -123,7 +124,7 @@ class Wirefilter:
 
     def _ask(self, *commands: str) -> str:
         """Send the commands one by one; return the last one's answer."""
-        deadline = time.monotonic() + _TIMEOUT_S
+        deadline = time.monotonic() + self._timeout_s
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 _limit(connection, deadline)

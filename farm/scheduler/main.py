@@ -37,7 +37,7 @@ from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.scheduler.placing import PlacingCache, place_jobs
 from farm.settings.server import Settings
-from farm.store.engine import make_engine, writing
+from farm.store.engine import TRUSTED_S, make_engine, writing
 from farm.store.gangs.clock_steps import follow_clock
 from farm.store.maintenance.partitions import make_partitions, missing_days
 from farm.store.queue.waiting_queue import WaitingQueue
@@ -83,7 +83,7 @@ def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     farm_key = signing_key(settings)
-    engine = make_engine(settings.database_url, is_repeated=True)
+    engine = make_engine(settings.database_url, trusted_s=TRUSTED_S)
 
     def waits(seconds: float) -> bool:
         manager.notify_watchdog()

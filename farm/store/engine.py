@@ -35,9 +35,9 @@ _CONNECT_TIMEOUT_S = 5
 # Kept open, if so many were ever needed at once: the web server asks with some twenty threads, and
 # to open a connection for a request and close it again costs more than most requests do.
 _KEPT_CONNECTIONS, _MORE_CONNECTIONS = 16, 8
-# Whoever repeats what failed need not ask so soon whether anybody is still there: that is an
-# exchange more for each transaction, and a database that has gone meanwhile fails the next one.
-_TRUSTED_S = 2.0
+# For a process that repeats what failed. To ask whether the database is still there is one more
+# exchange for each transaction.
+TRUSTED_S = 2.0
 # A day of samples is thinned by sorting or hashing some 100,000 rows, which goes through files
 # within the 4 MB that PostgreSQL gives by default.
 _SORT_MEMORY = "32MB"
@@ -49,15 +49,13 @@ _IS_FOREIGN = """
 _EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
 
 
-def make_engine(
-    url: str, *, name: str = "FARM_DATABASE_URL", is_repeated: bool = False
-) -> sa.Engine:
+def make_engine(url: str, *, name: str = "FARM_DATABASE_URL", trusted_s: float = 0.0) -> sa.Engine:
     """Return an engine for the store; nothing is connected yet.
 
     The caller owns it and disposes of it. For SQLite the file's folder is created. `name` is what
-    a refusal calls the URL. `is_repeated`: whoever uses it does again what failed, so that
-    connections to PostgreSQL that were in use just now are taken without asking whether they are
-    still there. Others, people among them, would see a restarted database as one that is away.
+    a refusal calls the URL. `trusted_s`: a connection to PostgreSQL that was in use so lately is
+    taken without asking whether it is still there; after a restart of the database the next
+    transaction fails, so give this only where transactions that fail are repeated.
 
     Raises:
         InvalidSpec: not the URL of an SQLite file or of a PostgreSQL database.
@@ -68,7 +66,6 @@ def make_engine(
     if backend == SQLITE and parsed.database and parsed.database != ":memory:":
         return _sqlite(parsed)
     if backend == POSTGRESQL and parsed.drivername in (POSTGRESQL, "postgresql+psycopg"):
-        trusted_s = _TRUSTED_S if is_repeated else 0.0
         return _postgresql(parsed.set(drivername="postgresql+psycopg"), trusted_s=trusted_s)
     raise InvalidSpec(name, redacted(url), _EXPECTED)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-import farm.embedded.farm
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
@@ -47,7 +46,6 @@ PATIENCE_S = 500.0
 
 def main() -> None:
     home, far = Path(sys.argv[1]), sys.argv[2]
-    farm.embedded.farm._READY_S = PATIENCE_S
     trainer = f"{sys.executable} {ROOT / 'tests/fakes/trainer.py'}"
     os.environ.update(AGENT_TRAINER=trainer, PYTHONPATH=str(ROOT), AGENT_HEARTBEAT_S="2")
     settings = load_settings(
@@ -77,7 +75,12 @@ def main() -> None:
     with (
         StopSignals() as signals,
         EmbeddedFarm(
-            settings, sites=sites, broker_host="10.99.0.1", signals=signals, report=say
+            settings,
+            sites=sites,
+            broker_host="10.99.0.1",
+            signals=signals,
+            report=say,
+            ready_limit_s=PATIENCE_S,
         ) as running,
     ):
         engine = make_engine(running.settings.database_url)

@@ -43,8 +43,12 @@ _BREATH_S = 0.1
 Progress = Callable[[int, int], None]
 
 
-def prune(engine: sa.Engine, plan: PrunePlan, *, progress: Progress) -> None:
+def prune(
+    engine: sa.Engine, plan: PrunePlan, *, progress: Progress, drop_tries: int = _DROP_TRIES
+) -> None:
     """Do what was planned; doing it twice changes nothing more.
+
+    `drop_tries`: how often to wait for the lock of a partition that others hold.
 
     Raises:
         Unreachable: the database does not answer, or others hold a day's partition.
@@ -52,7 +56,7 @@ def prune(engine: sa.Engine, plan: PrunePlan, *, progress: Progress) -> None:
     total = plan.dropped_sample_count + sum(series.row_count for series in plan.thinned)
     done = 0
     for day in plan.partitions:
-        _drop_partition(engine, day)
+        _drop_partition(engine, day, tries=drop_tries)
         done += sum(series.row_count for series in plan.dropped if series.day == day)
         progress(done, total)
     if plan.late_before is not None:
@@ -121,8 +125,8 @@ def _batches(all_series: Sequence[StoredSeries], *, width: int) -> Iterator[list
         yield batch
 
 
-def _drop_partition(engine: sa.Engine, day: dt.date) -> None:
-    for _ in range(_DROP_TRIES):
+def _drop_partition(engine: sa.Engine, day: dt.date, *, tries: int) -> None:
+    for _ in range(tries):
         try:
             with writing(engine) as session:
                 drop_partition(session, day)

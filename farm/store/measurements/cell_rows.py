@@ -113,7 +113,12 @@ def cell_totals(session: Session, sweep_id: int) -> CellTotals:
 
 
 def changed_groups(
-    session: Session, sweep_id: int, before: CellJobs, *, max_jobs: int | None
+    session: Session,
+    sweep_id: int,
+    before: CellJobs,
+    *,
+    max_jobs: int | None,
+    most_read_by_id: int = _MOST_READ_BY_ID,
 ) -> CellJobs | None:
     """Return what `job_groups` would, from what that has returned before of a whole sweep.
 
@@ -140,7 +145,7 @@ def changed_groups(
         for job in jobs
         if job.state in UNFINISHED_JOB_STATES and job.id not in known_ids
     ]
-    if len(missing) > _MOST_READ_BY_ID:
+    if len(missing) > most_read_by_id:
         return None
     for begin in range(0, len(missing), IDS_A_QUERY):
         some_ids = missing[begin : begin + IDS_A_QUERY]

@@ -39,7 +39,7 @@ from farm.store.queue.waiting import (
 )
 from farm.store.tables import JobRow, SweepRow
 
-_MOST_KEPT = 50_000  # where more wait, they are not kept
+_MOST_KEPT = 50_000
 _BELIEVED_RATIO = 20.0  # of the time that it took to find out
 _SAME_LENGTH_RATIO = 0.05  # an expectation is not known any better
 
@@ -53,10 +53,18 @@ _kind, _group = attrgetter("kind"), attrgetter("group")
 class WaitingQueue:
     """One process's, and not for several threads. What jobs say they have waited is as of `epoch`.
 
-    So nothing has to be made anew only because time passes, see `waited_more_s`.
+    So nothing has to be made anew only because time passes, see `waited_more_s`. Where more than
+    `most_kept` jobs wait, none are kept.
     """
 
-    def __init__(self, *, epoch: dt.datetime, policy: RetryPolicy = DEFAULT_POLICY) -> None:
+    def __init__(
+        self,
+        *,
+        epoch: dt.datetime,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        most_kept: int = _MOST_KEPT,
+    ) -> None:
+        self._most_kept = most_kept
         self._epoch = epoch
         self._policy = policy
         self._kept: dict[str, QueuedJob] = {}  # by mark, in the queue's order
@@ -106,8 +114,8 @@ class WaitingQueue:
 
     def _refresh(self, session: Session) -> bool:
         """Make what is kept equal to the store; False: too many jobs wait."""
-        there = _read_marks(session)
-        if len(there) > _MOST_KEPT:
+        there = _read_marks(session, most=self._most_kept + 1)
+        if len(there) > self._most_kept:
             self._kept, self._looked_at, self._kinds = {}, [], Kinds()
             self.version = None
             self._changes += 1
@@ -167,9 +175,9 @@ def _are_alike(a_s: float | None, b_s: float | None) -> bool:
     return abs(a_s - b_s) <= _SAME_LENGTH_RATIO * a_s
 
 
-def _read_marks(session: Session) -> set[str]:
-    """Return the marks of the waiting jobs, one more than are kept at the most."""
-    waiting_now = select(_MARK.label("mark")).where(*WAITS).limit(_MOST_KEPT + 1).subquery()
+def _read_marks(session: Session, *, most: int) -> set[str]:
+    """Return the marks of so many waiting jobs at the most."""
+    waiting_now = select(_MARK.label("mark")).where(*WAITS).limit(most).subquery()
     text = session.scalar(select(func.aggregate_strings(waiting_now.c.mark, ",")))
     return set(text.split(",")) if text else set()
 

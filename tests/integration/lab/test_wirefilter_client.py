@@ -137,15 +137,12 @@ def test_an_answer_of_another_program_is_no_measurement(tmp_path: Path) -> None:
         Wirefilter(tmp_path / "wire").read(WireDirection.TO_HOST)
 
 
-def test_a_wire_that_says_nothing_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("farm.lab.wirefilter._TIMEOUT_S", 0.2)
+def test_a_wire_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     with (
         wire(tmp_path / "wire", {"showinfo": b"0000 DATA END WITH '.'\n"}),
         pytest.raises(EmulationFailed, match=r"link wire does not answer at .*: timed out"),
     ):
-        Wirefilter(tmp_path / "wire").read(WireDirection.TO_HOST)
+        Wirefilter(tmp_path / "wire", timeout_s=0.2).read(WireDirection.TO_HOST)
 
 
 def test_no_wire_at_all_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
@@ -75,9 +74,7 @@ def test_whatever_happens_the_part_that_is_read_again_makes_it_whole(engine: sa.
         known = found
 
 
-def test_a_job_that_ends_by_a_clock_that_is_late_is_read_again(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_ends_by_a_clock_that_is_late_is_read_again(engine: sa.Engine) -> None:
     sweep_id, job_ids = _sweep(engine)
     with reading(engine) as session:
         known = job_groups(session, sweep_id, max_jobs=_MANY)
@@ -87,8 +84,9 @@ def test_a_job_that_ends_by_a_clock_that_is_late_is_read_again(
     found, whole = _again(engine, sweep_id, known)
     assert found is not None
     assert found.by_cell == whole.by_cell != known.by_cell
-    monkeypatch.setattr("farm.store.measurements.cell_rows._MOST_READ_BY_ID", 0)
-    assert _again(engine, sweep_id, known)[0] is None
+    with reading(engine) as session:
+        again = changed_groups(session, sweep_id, known, max_jobs=_MANY, most_read_by_id=0)
+    assert again is None
 
 
 def test_cells_in_which_nothing_changed_are_the_very_same(engine: sa.Engine) -> None:

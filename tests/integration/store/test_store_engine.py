@@ -153,7 +153,7 @@ def test_a_database_that_was_restarted_meanwhile_is_not_one_that_is_away(
 def test_who_repeats_what_failed_asks_only_connections_that_rested(
     engine: sa.Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _repeated(database_url, trusted_s=3600.0, monkeypatch=monkeypatch) as repeated:
+    with _repeated(database_url, trusted_s=3600.0) as repeated:
         pings = _noted_pings(repeated, monkeypatch)
         for _ in range(3):
             assert _sweep_count(repeated) == 0
@@ -162,7 +162,7 @@ def test_who_repeats_what_failed_asks_only_connections_that_rested(
         with pytest.raises(Unreachable, match="cannot be used"):
             _sweep_count(repeated)
         assert _sweep_count(repeated) == 0
-    with _repeated(database_url, trusted_s=0.0, monkeypatch=monkeypatch) as repeated:
+    with _repeated(database_url, trusted_s=0.0) as repeated:
         pings = _noted_pings(repeated, monkeypatch)
         assert _sweep_count(repeated) == 0
         _end_other_backends(engine)
@@ -171,11 +171,8 @@ def test_who_repeats_what_failed_asks_only_connections_that_rested(
 
 
 @contextmanager
-def _repeated(
-    url: str, *, trusted_s: float, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[sa.Engine]:
-    monkeypatch.setattr("farm.store.engine._TRUSTED_S", trusted_s)
-    engine = make_engine(url, is_repeated=True)
+def _repeated(url: str, *, trusted_s: float) -> Iterator[sa.Engine]:
+    engine = make_engine(url, trusted_s=trusted_s)
     try:
         yield engine
     finally:

@@ -204,17 +204,14 @@ def test_whole_days_are_dropped_as_partitions_empty_ones_too(
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-def test_a_partition_that_others_hold_is_one_line(
-    engine: sa.Engine, add: AddAttempt, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("farm.store.maintenance.prune._DROP_TRIES", 1)
+def test_a_partition_that_others_hold_is_one_line(engine: sa.Engine, add: AddAttempt) -> None:
     make_partitions(engine, today=(NOW - 400 * DAY).date())
     add(days_ago=400)
     plan = plan_prune(engine, DROP, now=NOW)
     with reading(engine) as reader:
         reader.execute(select(SampleRow.tick)).all()
         with pytest.raises(Unreachable, match="held by another transaction"):
-            prune(engine, plan, progress=lambda done, total: None)
+            prune(engine, plan, progress=lambda done, total: None, drop_tries=1)
 
 
 def test_late_reports_and_forgotten_spools_go_with_the_samples(engine: sa.Engine) -> None:

@@ -151,16 +151,16 @@ def test_lengths_are_taken_over_where_they_differ(engine: sa.Engine) -> None:
     assert told == [None, 100.0, 100.0, 120.0, None]
 
 
-def test_a_queue_too_long_to_be_kept_has_no_version(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = WaitingQueue(epoch=NOW)
+def test_a_queue_too_long_to_be_kept_has_no_version(engine: sa.Engine) -> None:
+    queue = WaitingQueue(epoch=NOW, most_kept=1)
     with writing(engine) as session:
-        add_sweep(session, job_spec(seed=1), job_spec(seed=2))
+        add_job(session)
     with reading(engine) as session:
         kept(queue, session, now=NOW)
-        assert queue.version is not None
-        monkeypatch.setattr("farm.store.queue.waiting_queue._MOST_KEPT", 1)
+    assert queue.version is not None
+    with writing(engine) as session:
+        add_job(session)
+    with reading(engine) as session:
         assert queue.jobs(session, now=NOW, expected_s={}) is None
     assert queue.version is None
 

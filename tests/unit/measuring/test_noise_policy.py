@@ -11,7 +11,7 @@ from farm.embedded.signals import StopSignals
 from farm.errors import InvalidSpec
 from farm.measuring.noise import NoisePolicy
 from farm.scheduler.main import rules_of
-from farm.settings.server import load_settings
+from farm.settings.server import environment_of, load_settings
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_whole_farm_on_one_machine_flags_unless_told_to_void(
 ) -> None:
     settings = load_settings({"FARM_NOISE_POLICY": given, "FARM_HOME": str(tmp_path)})
     farm = EmbeddedFarm(settings, agents=1, signals=StopSignals(), report=lambda _: None)
-    assert farm._environ()["FARM_NOISE_POLICY"] == policy
+    assert environment_of(farm.settings)["FARM_NOISE_POLICY"] == policy
