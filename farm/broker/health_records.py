@@ -92,6 +92,7 @@ class HealthReporter:
         shown: Callable[[bool], None] = lambda is_seen: None,
         claim: Callable[[Any], None] | None = None,
         is_ours: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`shown`: is called after each try, with whether the broker took the record.
 
@@ -107,7 +108,8 @@ class HealthReporter:
         self.is_ours = is_ours
         self.process_count = 1
         self._url = broker_url
-        self._begun_s = time.monotonic()
+        self._clock = clock
+        self._begun_s = clock()
         self._worked_s: float | None = None
         self._trouble: str | None = None
         self._step: tuple[float, float] | None = None  # by how much its clock was set, and when
@@ -128,7 +130,7 @@ class HealthReporter:
 
     def worked(self) -> None:
         """Note that the process has done its work just now."""
-        self._worked_s, self._trouble = time.monotonic(), None
+        self._worked_s, self._trouble = self._clock(), None
 
     def failed(self, reason: str) -> None:
         """Note that it could not, and why."""
@@ -136,11 +138,11 @@ class HealthReporter:
 
     def clock_stepped(self, step_s: float) -> None:
         """Note that somebody has set this machine's clock."""
-        self._step = step_s, time.monotonic()
+        self._step = step_s, self._clock()
 
     def note_unknown_version(self, sender: UnknownVersion) -> bool:
         """Note a sender of another version; True if it was not logged for a minute."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             self._forget_unknown_versions(now)
             known = self._unknown_versions.get(sender.agent_id)
@@ -155,7 +157,7 @@ class HealthReporter:
         """Note how many messages of which agents were dropped lately, in one queue."""
         most = sorted(dropped.items(), key=lambda item: -item[1])[:_MOST_UNKNOWN_VERSIONS]
         with self._lock:
-            self._held_back[queue] = time.monotonic(), dict(most)
+            self._held_back[queue] = self._clock(), dict(most)
 
     def _forget_unknown_versions(self, now: float) -> None:
         since = now - _UNKNOWN_VERSION_KEPT_S
@@ -168,7 +170,7 @@ class HealthReporter:
             is_seen = False
             try:
                 with reported(self._url):
-                    self._show()
+                    self.write()
                 is_seen = True
             except Unreachable as error:
                 # The first to notice: clients that wait for the broker try for half a minute.
@@ -189,7 +191,11 @@ class HealthReporter:
         except broker_errors():
             logger.debug("health record was left to expire")
 
-    def _show(self) -> None:
+    def write(self) -> None:
+        """Write the record now.
+
+        Raises what clients of Redis raise where the broker does not answer.
+        """
         from redis.exceptions import ResponseError
 
         with open_client(self._url, timeout_s=_TIMEOUT_S) as client:
@@ -208,7 +214,7 @@ class HealthReporter:
             claim(client)
         except OtherFarm as error:
             self.is_ours = False
-            now = time.monotonic()
+            now = self._clock()
             if now - self._refusal_logged_s >= _REFUSAL_LOGGED_EVERY_S:
                 logger.warning("the %s does nothing: %s", self._process, error)
                 self._refusal_logged_s = now
@@ -222,7 +228,7 @@ class HealthReporter:
         return self.is_ours
 
     def _record(self, offset_s: float) -> HealthRecord:
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             self._forget_unknown_versions(now)
             strangers = {name: met.version for name, met in self._unknown_versions.items()}

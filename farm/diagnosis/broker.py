@@ -8,7 +8,7 @@ from farm.diagnosis.finding import Finding, doubt, well, wrong
 from farm.text.display import byte_count, duration
 
 OLDEST_VERSION = (6, 0)
-_SLOW_S = 0.05
+SLOW_S = 0.05
 _CROWDED_RATIO = 0.9
 _FULL_RATIO = 0.8
 
@@ -59,7 +59,7 @@ def judge_broker(state: BrokerState) -> list[Finding]:
     if state.version is not None and _version(state.version) < OLDEST_VERSION:
         needed = ".".join(map(str, OLDEST_VERSION))
         found.append(wrong(f"Redis {state.version} is too old", f"install {needed} or newer"))
-    if state.latency_s > _SLOW_S:
+    if state.latency_s > SLOW_S:
         found.append(
             doubt(
                 f"an answer takes {latency}",

@@ -8,7 +8,7 @@ from farm.diagnosis.finding import Finding, doubt, well, wrong
 from farm.messages.agents import CLOCK_TOLERANCE_S
 from farm.text.display import byte_count, duration
 
-_SLOW_S = 0.5
+SLOW_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def judge_database(state: DatabaseState) -> list[Finding]:
                 "right; nothing starts and no report is taken until then",
             )
         )
-    if state.answer_s > _SLOW_S:
+    if state.answer_s > SLOW_S:
         found.append(
             doubt(
                 f"a small question takes it {duration(state.answer_s)}",

@@ -12,7 +12,7 @@ from farm.text.nouns import counted
 
 # The scheduler does a round each second; one that takes longer than this hangs. So does a
 # collector that takes nothing for so long of what waits for it.
-_IDLE_LIMIT_S = 30.0
+IDLE_LIMIT_S = 30.0
 # Leases are given by one clock and judged by the other.
 _START = (
     "start it: `systemctl start farm-{0}` or `farm run {0}`; if it seems to run, look at its log, "
@@ -55,7 +55,7 @@ def judge_scheduler(found: Sequence[ProcessState], *, version: str) -> list[Find
             "look at its log; a transaction that another program holds open may block it",
         )
         for one in found
-        if one.trouble is None and (since_s := _idle_s(one)) > _IDLE_LIMIT_S
+        if one.trouble is None and (since_s := _idle_s(one)) > IDLE_LIMIT_S
     ]
 
 
@@ -123,7 +123,7 @@ def _largest(of_agents: Mapping[str, int], total: int) -> list[Finding]:
 
 def idle_collectors(found: Sequence[ProcessState]) -> list[ProcessState]:
     """Return those that have stored nothing for long, and do not say why."""
-    return [p for p in found if p.trouble is None and _idle_s(p) > _IDLE_LIMIT_S]
+    return [p for p in found if p.trouble is None and _idle_s(p) > IDLE_LIMIT_S]
 
 
 def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:

@@ -18,7 +18,6 @@ import redis
 import sqlalchemy as sa
 
 import farm.broker.health_records
-import farm.broker.state
 import farm.diagnosis.broker
 import farm.diagnosis.database
 import farm.diagnosis.processes
@@ -77,15 +76,17 @@ class Doctor:
 # for that.
 LEASE_S = 3600.0
 PATIENCE_S = 600.0
+# This machine by a name that does not tell so.
+ELSEWHERE = "127.1"
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARM_LEASE_S", f"{LEASE_S:g}")
     monkeypatch.setattr(farm.broker.health_records, "KEPT_S", PATIENCE_S)
-    monkeypatch.setattr(farm.diagnosis.processes, "_IDLE_LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(farm.diagnosis.processes, "IDLE_LIMIT_S", PATIENCE_S)
     for judge in (farm.diagnosis.broker, farm.diagnosis.database):
-        monkeypatch.setattr(judge, "_SLOW_S", PATIENCE_S)
+        monkeypatch.setattr(judge, "SLOW_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -101,10 +102,27 @@ def doctor(command: FarmCommand, broker: RedisServer, monkeypatch: pytest.Monkey
     return Doctor(command)
 
 
+class Clock:
+    """The monotonic clock, set ahead as if time had passed."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
 @pytest.fixture
-def running(broker: RedisServer) -> Iterator[dict[str, HealthReporter]]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def running(broker: RedisServer, clock: Clock) -> Iterator[dict[str, HealthReporter]]:
     """The records of a scheduler and a collector that work."""
-    records = {name: HealthReporter(name, broker.url) for name in (SCHEDULER, COLLECTOR)}
+    records = {
+        name: HealthReporter(name, broker.url, clock=clock) for name in (SCHEDULER, COLLECTOR)
+    }
     for record in records.values():
         record.worked()
         record.start()
@@ -270,10 +288,10 @@ def test_a_scheduler_that_cannot_work_says_why(
     doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
 ) -> None:
     running[SCHEDULER].failed("database is away")
-    running[SCHEDULER]._show()
+    running[SCHEDULER].write()
     assert "cannot do its work: database is away" in doctor.words("scheduler")
     running[SCHEDULER].worked()
-    running[SCHEDULER]._show()
+    running[SCHEDULER].write()
     assert doctor.levels()["scheduler"] == "well"
     running[SCHEDULER].stop()
     assert [record.process for record in records_in(broker)] == [COLLECTOR]
@@ -411,10 +429,10 @@ def test_the_shared_queues_are_counted_while_the_store_is_away(
 
 
 def test_a_collector_that_lives_and_takes_nothing_is_wrong(
-    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
+    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer, clock: Clock
 ) -> None:
-    running[COLLECTOR]._worked_s = time.monotonic() - 2 * PATIENCE_S
-    running[COLLECTOR]._show()
+    clock.ahead_s = 2 * PATIENCE_S
+    running[COLLECTOR].write()
     assert doctor.levels()["collector"] == "well"  # for nothing waits
     with broker.client() as client:
         client.rpush(HEARTBEATS_QUEUE, "beat")
@@ -424,11 +442,11 @@ def test_a_collector_that_lives_and_takes_nothing_is_wrong(
 
 
 def test_a_collector_whose_first_work_comes_just_now_is_well(
-    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer
+    doctor: Doctor, running: dict[str, HealthReporter], broker: RedisServer, clock: Clock
 ) -> None:
     """Its record says that it was idle for long, and is some seconds old."""
-    running[COLLECTOR]._worked_s = time.monotonic() - 2 * PATIENCE_S
-    running[COLLECTOR]._show()
+    clock.ahead_s = 2 * PATIENCE_S
+    running[COLLECTOR].write()
     with broker.client() as client:
         client.rpush(HEARTBEATS_QUEUE, "beat")
     running[COLLECTOR].worked()
@@ -441,7 +459,7 @@ def test_agents_are_examined_one_by_one(
 ) -> None:
     now = dt.datetime.now(dt.UTC)
     running[COLLECTOR].note_unknown_version(UnknownVersion("old-one", FORMER_WIRE_VERSION))
-    running[COLLECTOR]._show()
+    running[COLLECTOR].write()
     stuck = factories.agent_facts(trouble="tc: not permitted")
     with writing(engine) as session:
         factories.add_agent(session, "a2", heartbeat_at=now, facts=stuck, clock_offset_s=3600.0)
@@ -556,11 +574,11 @@ def test_who_proves_nothing_is_refused_or_that_is_wrong(
     default: str,
     place: str,
 ) -> None:
-    monkeypatch.setattr(farm.broker.state, "_LOCAL", ())  # as if it were another machine
     account(broker, "+@all")
+    monkeypatch.setenv("FARM_PLAINTEXT", "broker")
     with broker.client() as client:
         client.execute_command("ACL", "SETUSER", "default", *default.split())
-    rest = broker.url.partition("//")[2]
+    rest = broker.url.partition("//")[2].replace("127.0.0.1", ELSEWHERE)
     monkeypatch.setenv("FARM_BROKER_URL", f"redis:{place.format(rest)}")
     words = doctor.words("broker")
     assert ("it requires no password" in words) is (default == "on nopass +@all")
@@ -575,10 +593,9 @@ def test_a_certificate_is_as_good_as_a_password(
     monkeypatch: pytest.MonkeyPatch,
     asks_certificate: bool,
 ) -> None:
-    monkeypatch.setattr(farm.broker.state, "_LOCAL", ())
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-subj", "/CN=farm", "-addext", f"subjectAltName=DNS:{ELSEWHERE}"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, stderr=DEVNULL)
     port = free_port()
     files = {"tls-cert-file": certificate, "tls-key-file": key, "tls-ca-cert-file": certificate}
@@ -590,9 +607,9 @@ def test_a_certificate_is_as_good_as_a_password(
             pytest.skip(f"this Redis has no TLS: {error}")
         client.config_set("tls-auth-clients", "yes" if asks_certificate else "no")
     query = f"ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
-    monkeypatch.setenv("FARM_BROKER_URL", f"rediss://127.0.0.1:{port}/0?{query}")
+    monkeypatch.setenv("FARM_BROKER_URL", f"rediss://{ELSEWHERE}:{port}/0?{query}")
     words = doctor.words("broker")
-    assert f"at rediss://127.0.0.1:{port}/0 answers" in words
+    assert f"at rediss://{ELSEWHERE}:{port}/0 answers" in words
     assert ("it requires no password" in words) is not asks_certificate
 
 

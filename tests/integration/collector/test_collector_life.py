@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK, make_app
-from farm.broker.health_records import COLLECTOR, HealthReporter
+from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK, make_app, open_client
+from farm.broker.health_records import COLLECTOR, HealthReporter, read_health_records
 from farm.collector.main import register_tasks
 from farm.messages.agents import BeatEcho
 from farm.messages.envelope import seal
@@ -32,6 +32,7 @@ class Collector:
     """One whose last work went wrong, until it has done some."""
 
     def __init__(self, engine: sa.Engine, broker_url: str) -> None:
+        self._broker_url = broker_url
         self._app = make_app(broker_url)
         self._health = HealthReporter(COLLECTOR, broker_url)
         self._health.failed("the database was away")
@@ -41,7 +42,10 @@ class Collector:
     def has_worked_with(self, task: str, message: object) -> bool:
         self._health.failed("the database was away")
         self._app.tasks[task](seal(message))
-        return self._health._trouble is None
+        self._health.write()
+        with open_client(self._broker_url, timeout_s=5) as client:
+            [record] = read_health_records(client)
+        return record.trouble is None
 
     def close(self) -> None:
         self._app.close()
