@@ -41,7 +41,7 @@ bp = APIBlueprint("api_plans", __name__, url_prefix="/api/v1", tag="Advice")
 
 _MOST_PROPOSALS = 100
 _MOST_NAMED = 5000  # configurations; the planner looks at some hundred of them
-_PATIENCE_S = 10.0  # of a program, for which it is simpler to wait than to ask again
+PATIENCE_S = 10.0  # of a program, for which it is simpler to wait than to ask again
 _RETRY_AFTER_S = 2
 
 _ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
@@ -108,7 +108,7 @@ def get_plan() -> ResponseReturnValue:
     given = parameters.read(_PARAMETERS)
     origin = given[_ORIGIN] or FARM
     proposed = propose(
-        _task(given), origin=origin, fingerprint=given[_FINGERPRINT], patience_s=_PATIENCE_S
+        _task(given), origin=origin, fingerprint=given[_FINGERPRINT], patience_s=PATIENCE_S
     )
     if proposed is None:
         raise RefusedRequest(

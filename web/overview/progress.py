@@ -37,7 +37,7 @@ _READ_AT_ONCE = 500
 # A mean over n jobs is 1/n of the next one off, so that of many may be read less often.
 _PACE_GOOD_S_A_JOB, _MOST_PACE_GOOD_S = 0.02, 10.0
 # Many viewers ask at once, also as long as no job has finished.
-_LEAST_PACE_GOOD_S = 0.5
+LEAST_PACE_GOOD_S = 0.5
 _IDLE_GOOD_S = 2.0
 
 
@@ -134,7 +134,7 @@ def waiting_reasons(
         reasons = read(session, agents)
     else:
         reasons = backend().queues.for_a_while(
-            "reasons", lambda: read(session, agents), keep_s=_LEAST_PACE_GOOD_S, renew=renew
+            "reasons", lambda: read(session, agents), keep_s=LEAST_PACE_GOOD_S, renew=renew
         )
     return with_idle_reason(reasons, _idle_reason)
 
@@ -190,7 +190,7 @@ def _read_latest_paces(session: Session) -> tuple[JobPace, ...]:
 def _good_s(found: Sequence[JobPace]) -> float:
     """Return how long these may be shown."""
     job_count = sum(pace.job_count for pace in found)
-    return max(_LEAST_PACE_GOOD_S, min(_MOST_PACE_GOOD_S, _PACE_GOOD_S_A_JOB * job_count))
+    return max(LEAST_PACE_GOOD_S, min(_MOST_PACE_GOOD_S, _PACE_GOOD_S_A_JOB * job_count))
 
 
 def _load_remaining_s(load: SweepLoad | None, *, agent_count: int) -> float | None:

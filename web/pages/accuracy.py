@@ -18,7 +18,7 @@ from web.sweep.accuracy import accuracy_figure
 
 bp = Blueprint("accuracy", __name__)
 
-_MOST_JOBS = 5000
+MOST_JOBS = 5000
 _CELLS_SHOWN = 200
 _TARGET = parameters.number(
     "target", "The accuracy to reach, in percent.", low=0.0, high=100.0, is_above_low=True
@@ -36,7 +36,7 @@ def get_accuracy(sweep_id: str) -> ResponseReturnValue:
     with read_session() as session:
         sweep_summary(session, number)
         name = find_sweep(session, str(number)).name
-        trained = trained_cells(session, number, max_jobs=_MOST_JOBS)
+        trained = trained_cells(session, number, max_jobs=MOST_JOBS)
     figure = accuracy_figure(trained.cells)
     found = accurate_cells(
         trained.cells,

@@ -25,7 +25,7 @@ bp = Blueprint("prediction", __name__)
 
 _PARTS = 10  # of a running sweep: it is predicted again this often
 # Ten fits of more take longer than anybody waits for a page; `farm plot` makes them, too.
-_MOST_MEASUREMENTS = 600
+MOST_MEASUREMENTS = 600
 
 
 @bp.get("/sweeps/<sweep_id>/prediction")
@@ -42,12 +42,12 @@ def get_prediction(sweep_id: str) -> ResponseReturnValue:
         name = find_sweep(session, str(number)).name
         # To read thousands of them would take as long as a page may.
         count = summary.counts[JobState.SUCCEEDED]
-        kinds = list(load_sweep(session, number).values()) if count <= _MOST_MEASUREMENTS else []
+        kinds = list(load_sweep(session, number).values()) if count <= MOST_MEASUREMENTS else []
     observations = tuple(kinds[0].observations) if kinds else ()
     figures: dict[str, Figure] = {}
     is_made, why = False, None
     try:
-        if count > _MOST_MEASUREMENTS:
+        if count > MOST_MEASUREMENTS:
             raise NotFound(
                 f"{count} measurements are more than a page predicts; "
                 f"farm plot {number} --kind prediction draws them, in minutes"

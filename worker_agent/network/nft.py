@@ -13,9 +13,9 @@ from worker_agent.network.environment import plain_environment
 from worker_agent.network.gate_rules import GateRules, closing_script
 from worker_agent.trainer_process import privilege
 
-_LIMIT_S = 10.0
+ANSWER_LIMIT_S = 10.0
 # Where distributions put it, which is not in every user's path.
-_PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
 class NoAnswer(EmulationFailed):
@@ -94,12 +94,12 @@ def _run(arguments: Sequence[str], script: str = "") -> str:
                 input=script,
                 capture_output=True,
                 text=True,
-                timeout=_LIMIT_S,
+                timeout=ANSWER_LIMIT_S,
                 env=plain_environment(),
                 check=False,
             )
     except subprocess.TimeoutExpired as error:
-        raise NoAnswer(f"nft did not answer within {_LIMIT_S:g} s") from error
+        raise NoAnswer(f"nft did not answer within {ANSWER_LIMIT_S:g} s") from error
     except OSError as error:
         raise EmulationFailed(f"nft: {error}") from error
     if done.returncode < 0:
@@ -111,4 +111,4 @@ def _run(arguments: Sequence[str], script: str = "") -> str:
 
 
 def _find() -> str | None:
-    return shutil.which("nft") or shutil.which("nft", path=":".join(_PLACES))
+    return shutil.which("nft") or shutil.which("nft", path=":".join(PLACES))

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _READY, _FORK = b"ready", b"fork"
 # A fork takes some 20 ms of a core. A template that has not answered for this long hangs, and is
 # killed; then the pipe for the answer ends at once.
-_ANSWER_LIMIT_S = 10.0
+ANSWER_LIMIT_S = 10.0
 _END_LIMIT_S = 5.0
 _LOG_TAIL_BYTES = 2000
 
@@ -123,8 +123,8 @@ class TemplateProcess:
             finally:
                 os.close(its_end)
             self._is_settled.wait()
-            if not _is_readable(answer, _ANSWER_LIMIT_S):
-                logger.warning("template did not answer for %g s", _ANSWER_LIMIT_S)
+            if not _is_readable(answer, ANSWER_LIMIT_S):
+                logger.warning("template did not answer for %g s", ANSWER_LIMIT_S)
                 self.kill()
                 if not _is_readable(answer, _END_LIMIT_S):
                     logger.error("killed template does not end", extra={"pid": self.pid})

@@ -42,7 +42,7 @@ _UNREADABLE = (
 def digest_of(observations: Sequence[Observation]) -> str:
     """Return the hash of all that a model of these observations follows from."""
     ordered = sorted(observations, key=lambda o: o.measurement_id)
-    content = f"{_program_digest()}\n{canonical_json(ordered)}"
+    content = f"{program_digest()}\n{canonical_json(ordered)}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -109,7 +109,7 @@ class FitFiles:
 
 
 @functools.cache
-def _program_digest() -> str:
+def program_digest() -> str:
     """Return a hash that changes with the code of the recommender and the libraries below it."""
     code = hashlib.sha256()
     for name in _LIBRARIES:

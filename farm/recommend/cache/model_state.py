@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Arrays = list[NDArray[Any]]
 
-_PACKAGES = (
+PACKAGES = (
     *("farm.recommend.", "farm.configuration.", "farm.measuring.", "farm.statistics."),
     "sklearn.gaussian_process.",
 )
@@ -158,18 +158,18 @@ def _attributes(value: object) -> list[tuple[str, object]]:
 
 
 def _name(kind: type) -> str:
-    if not kind.__module__.startswith(_PACKAGES) or "<" in kind.__qualname__:
+    if not kind.__module__.startswith(PACKAGES) or "<" in kind.__qualname__:
         raise NotWritable(f"a value of {kind.__module__}.{kind.__qualname__}")
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _class(name: str) -> type:
     module, _, qualname = name.partition(":")
-    if not module.startswith(_PACKAGES):
+    if not module.startswith(PACKAGES):
         raise ValueError(f"no class of this program: {name!r}")
     found: Any = importlib.import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part)
-    if not isinstance(found, type) or not found.__module__.startswith(_PACKAGES):
+    if not isinstance(found, type) or not found.__module__.startswith(PACKAGES):
         raise ValueError(f"no class of this program: {name!r}")
     return found

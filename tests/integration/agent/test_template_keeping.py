@@ -95,7 +95,7 @@ def test_a_template_that_answers_nothing_is_killed_and_the_trainer_starts_cold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     supervisor = keep("deaf")
-    monkeypatch.setattr(template_module, "_ANSWER_LIMIT_S", 0.1)
+    monkeypatch.setattr(template_module, "ANSWER_LIMIT_S", 0.1)
     next_event(events, TemplateReady)
     trainer = Trainer(tmp_path, supervisor.template())
     assert trainer.ends.get(timeout=60) == 0

@@ -118,7 +118,7 @@ def test_a_plan_that_takes_long_is_asked_for_again(
     with client.application.app_context():
         backend().background.ask("another plan", gate.wait)
     with monkeypatch.context() as impatient:
-        impatient.setattr("web.api.plans._PATIENCE_S", 0.0)
+        impatient.setattr("web.api.plans.PATIENCE_S", 0.0)
         refused = client.get("/api/v1/plan?next=1&one_way_delays_ms=20")
     assert refused.status_code == 503
     assert int(refused.headers["Retry-After"]) > 0

@@ -90,7 +90,7 @@ def test_viewers_share_looks_and_have_forms_of_their_own(
 def test_viewers_share_how_fast_jobs_go_also_before_one_has_finished(
     engine: sa.Engine, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.overview.progress._LEAST_PACE_GOOD_S", 60.0)
+    monkeypatch.setattr("web.overview.progress.LEAST_PACE_GOOD_S", 60.0)
     with writing(engine) as session:
         factories.add_job(session)
     read: list[object] = []

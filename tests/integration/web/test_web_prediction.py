@@ -53,7 +53,7 @@ def test_too_few_cells_are_said_to_be_too_few(client: FlaskClient, engine: sa.En
 def test_more_than_a_page_predicts_is_left_to_the_command(
     client: FlaskClient, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction, "_MOST_MEASUREMENTS", 2)
+    monkeypatch.setattr(prediction, "MOST_MEASUREMENTS", 2)
     sweep_id = add_measured(engine, *grid(repetitions=1)[:3])
     text = text_of(page_of(client, f"/sweeps/{sweep_id}/prediction"))
     assert f"farm plot {sweep_id} --kind prediction" in text

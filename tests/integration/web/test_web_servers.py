@@ -217,7 +217,7 @@ def test_accuracy_is_shown_by_epoch_and_as_the_time_to_a_target(
     assert client.get("/sweeps/999/accuracy").status_code == 404
     assert "digits 64 single" in told
     assert "a part of them" not in told
-    monkeypatch.setattr("web.pages.accuracy._MOST_JOBS", 1)
+    monkeypatch.setattr("web.pages.accuracy.MOST_JOBS", 1)
     _, told = read(client, f"/sweeps/{sweep_id}/accuracy")
     assert "the page is made of a part of them" in told
     assert "digits 32 single" in told

@@ -45,7 +45,7 @@ def test_agents_of_one_machine_have_tables_of_their_own() -> None:
 
 @pytest.fixture
 def no_nft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nft, "_PLACES", ())
+    monkeypatch.setattr(nft, "PLACES", ())
     monkeypatch.setenv("PATH", "/nonexistent")
 
 
@@ -78,7 +78,7 @@ def test_an_agent_whose_nft_gives_no_answer_does_not_start_with_open_ports(
 ) -> None:
     stand_in(tmp_path, script)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(nft, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(nft, "ANSWER_LIMIT_S", 0.2)
 
     with pytest.raises(Unreachable, match=rf"AGENT_CLOSES_PORTS: {said}.*start it again"):
         load_config({"AGENT_CLOSES_PORTS": wish})

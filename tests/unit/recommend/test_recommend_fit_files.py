@@ -24,7 +24,7 @@ DIGEST = "0" * 64
 
 @pytest.fixture(autouse=True)
 def _also_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_state, "_PACKAGES", (*model_state._PACKAGES, "tests."))
+    monkeypatch.setattr(model_state, "PACKAGES", (*model_state.PACKAGES, "tests."))
 
 
 class Colour(enum.Enum):
@@ -173,7 +173,7 @@ def test_a_model_follows_from_times_weights_and_the_program(
     slower = dataclasses.replace(one, step_time_s=0.2)
     digests = {digest_of([o]) for o in (one, lighter, slower)}
     assert len(digests) == 3
-    monkeypatch.setattr(fit_files, "_program_digest", lambda: "another")
+    monkeypatch.setattr(fit_files, "program_digest", lambda: "another")
     assert digest_of([one]) not in digests
 
 

@@ -71,7 +71,7 @@ def test_the_order_of_the_measurements_does_not_matter() -> None:
 def test_another_process_finds_the_model_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_state, "_PACKAGES", (*model_state._PACKAGES, "tests."))
+    monkeypatch.setattr(model_state, "PACKAGES", (*model_state.PACKAGES, "tests."))
     first, second = Counting(), Counting()
     written = Fits(first, folder=tmp_path / "fits").model_of("subject", observations(3))
     read = Fits(second, folder=tmp_path / "fits").model_of("subject", observations(3))
