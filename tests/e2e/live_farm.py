@@ -91,7 +91,7 @@ class LiveFarm:
     def start_server(self, name: str) -> None:
         """Start (again) the scheduler, the collector or a second one, such as "scheduler-2"."""
         command = [sys.executable, "-m", "farm.cli.main", "run", name.split("-")[0]]
-        self._spawn(name, command, self._server_environment())
+        self._spawn(name, command, self.server_environment())
 
     def start_agent(self, number: int, *, trainer: Mapping[str, str] | None = None) -> None:
         """Start (again) an agent; each has a core of its own in name only, for the fakes."""
@@ -249,7 +249,7 @@ class LiveFarm:
         self.redis.kill()
         self.engine.dispose()
 
-    def _server_environment(self) -> dict[str, str]:
+    def server_environment(self) -> dict[str, str]:
         return {
             **_clean_environment(),
             "FARM_DATABASE_URL": self.database_url,

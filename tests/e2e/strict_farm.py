@@ -151,7 +151,7 @@ class StrictFarm(LiveFarm):
 
     def tried(self, *arguments: str, **changes: str) -> Result:
         """Run a command of the operator's with some settings changed."""
-        environment = self._server_environment()
+        environment = self.server_environment()
         environment["FARM_BROKER_ADMIN_URL"] = self.broker.url
         settings = {name: text for name, text in environment.items() if name.startswith("FARM_")}
         return CliRunner().invoke(main, list(arguments), env={**settings, **changes})

@@ -38,7 +38,7 @@ def ask(farm: LiveFarm) -> dict[str, Any]:
     """Run the command; return what it found, by check."""
     done = subprocess.run(
         [sys.executable, "-m", "farm.cli.main", "doctor", "--json"],
-        env=farm._server_environment(),
+        env=farm.server_environment(),
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

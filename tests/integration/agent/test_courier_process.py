@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import psutil
 import pytest
@@ -15,7 +16,11 @@ from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
 from tests.redis_server import RedisServer
 from worker_agent.broker import courier_supervisor as supervisor_module
-from worker_agent.broker.courier_supervisor import CourierProcess, CourierSupervisor
+from worker_agent.broker.courier_supervisor import (
+    DEAF_AFTER_S,
+    CourierProcess,
+    CourierSupervisor,
+)
 from worker_agent.config import AgentConfig, load_config
 from worker_agent.supervisor.events import (
     AgentEvent,
@@ -52,19 +57,23 @@ class KeptCourier:
         self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
         self.supervisor = CourierSupervisor(config, self._events.put)
         self.seen: list[AgentEvent] = []
+        self.ahead_s = 0.0  # as if so much more time had passed
 
     def run_until(self, condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, self.seen
-            self.supervisor.tick(now=time.monotonic())
+            self.supervisor.tick(now=time.monotonic() + self.ahead_s)
             try:
                 event = self._events.get(timeout=0.05)
             except queue.Empty:
                 continue
             assert isinstance(event, CourierReady | CommandArrived | OrderDone | CourierGone)
-            self.supervisor.handle(event, now=time.monotonic())
+            self.supervisor.handle(event, now=time.monotonic() + self.ahead_s)
             self.seen.append(event)
+
+    def is_ready_again(self, *, since: int) -> bool:
+        return self.ready_count() > since
 
     def ready_count(self) -> int:
         return sum(isinstance(event, CourierReady) for event in self.seen)
@@ -143,12 +152,14 @@ def test_a_hung_courier_is_replaced(kept: KeptCourier, monkeypatch: pytest.Monke
 
 
 def test_a_courier_that_hears_nothing_is_replaced_ever_more_rarely(
-    kept: KeptCourier, monkeypatch: pytest.MonkeyPatch
+    kept: KeptCourier, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "DEAF_AFTER_S", 0.2)
-    kept.supervisor._deaf_after_s = 0.2
-    kept.run_until(lambda: kept.ready_count() == 3)
-    assert kept.supervisor._deaf_after_s == pytest.approx(0.8)
+    for _ in range(3):
+        count = kept.ready_count()
+        kept.run_until(partial(kept.is_ready_again, since=count))
+        kept.ahead_s += 10 * DEAF_AFTER_S
+    limits = [r.args for r in caplog.records if "heard nothing" in r.getMessage()]
+    assert limits == [(DEAF_AFTER_S,), (2 * DEAF_AFTER_S,)]
 
 
 def test_an_order_waits_for_the_one_of_its_sort_before_it(kept: KeptCourier) -> None:

@@ -37,15 +37,18 @@ DELAYED = NetworkProfile(one_way_delay_s=DELAY_S)
 
 
 @pytest.fixture
-def emulator(tmp_path: Path) -> Iterator[TcpProxy]:
-    made = TcpProxy(
-        Site(
-            state_dir=str(tmp_path),
-            interface="lo",
-            cpus=(min(os.sched_getaffinity(0)),),
-            spared_ports=(),
-        )
+def site(tmp_path: Path) -> Site:
+    return Site(
+        state_dir=str(tmp_path),
+        interface="lo",
+        cpus=(min(os.sched_getaffinity(0)),),
+        spared_ports=(),
     )
+
+
+@pytest.fixture
+def emulator(site: Site) -> Iterator[TcpProxy]:
+    made = TcpProxy(site)
     yield made
     made.clear()
 
@@ -214,7 +217,9 @@ def test_a_reset_travels_behind_the_bytes_before_it(emulator: TcpProxy) -> None:
         assert time.monotonic() - begun >= 0.9 * DELAY_S
 
 
-def test_a_receiver_that_does_not_read_makes_the_sender_wait(emulator: TcpProxy) -> None:
+def test_a_receiver_that_does_not_read_makes_the_sender_wait(
+    emulator: TcpProxy, site: Site
+) -> None:
     with ExitStack() as stack:
         near, far = pair(emulator, DELAYED, stack)
         near.settimeout(1.0)
@@ -223,7 +228,7 @@ def test_a_receiver_that_does_not_read_makes_the_sender_wait(emulator: TcpProxy)
             while sent < 512 * len(block):
                 sent += near.send(block)
         assert sent < 128 * len(block)
-        [pid] = find_marked(Path(emulator._site.state_dir))
+        [pid] = find_marked(Path(site.state_dir))
         assert resident_bytes(pid) < 200 * 2**20
         assert len(receive(far, sent)) == sent
 
@@ -273,13 +278,13 @@ def test_a_proxy_that_cannot_be_started_says_why(tmp_path: Path) -> None:
 
 
 def test_the_proxy_keeps_to_the_ranks_own_cores_and_is_gone_when_cleared(
-    emulator: TcpProxy,
+    emulator: TcpProxy, site: Site
 ) -> None:
-    folder = Path(emulator._site.state_dir)
+    folder = Path(site.state_dir)
     with listen() as listening:
         emulator.apply(DELAYED, (peer(port_of(listening)),))
     [pid] = find_marked(folder)
-    assert os.sched_getaffinity(pid) == set(emulator._site.cpus)
+    assert os.sched_getaffinity(pid) == set(site.cpus)
 
     emulator.clear()
     emulator.clear()

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from farm.cli.main import main
 from farm.importers import IMPORTERS
 from farm.importers.published import read_publication
-from farm.recommend.cache import fits
+from farm.recommend.calibrated import step_time_model
 
 RESULTS = ["step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis", "speculative_because"]
 
@@ -168,7 +168,9 @@ def test_prices_of_a_file_replace_the_shipped_ones(home: Path, tmp_path: Path) -
 def test_the_next_command_finds_the_fit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recommend(6400, 20)
     assert list((home / "fits").glob("*.npz"))
-    monkeypatch.setattr(fits.Fits, "_make", lambda *_: pytest.fail("fitted again"))
+    monkeypatch.setattr(
+        step_time_model, "fit_step_time_model", lambda *_: pytest.fail("fitted again")
+    )
     assert recommend(6400, 20)["recommended"]
 
 

@@ -47,7 +47,7 @@ class MovableFarm(LiveFarm):
     def command(self, *arguments: str) -> None:
         subprocess.run(
             [sys.executable, "-m", "farm.cli.main", *arguments],
-            env=self._server_environment(),
+            env=self.server_environment(),
             cwd=REPOSITORY,
             stdout=subprocess.DEVNULL,
             timeout=LIMIT_S,

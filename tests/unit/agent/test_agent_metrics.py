@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def test_swap_is_the_traffic_in_both_directions(
     assert metric is not None
     assert metric.read(0) == {"swap_bytes_per_s": None}
     file.write_text("pgpgin 9\npswpin 4\npswpout 9\n")
-    assert metric.read(1) == {"swap_bytes_per_s": 10 * swap._PAGE_BYTES}
+    assert metric.read(1) == {"swap_bytes_per_s": 10 * resource.getpagesize()}
 
 
 def test_a_kernel_without_swap_has_no_such_group(

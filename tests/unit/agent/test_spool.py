@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -152,26 +153,25 @@ def test_what_is_handed_out_is_on_disk_first(
     assert len(synced) == 1
 
 
-class HalfWrittenFile:
-    """A file on a disk that takes half a line and is full then."""
-
-    def __init__(self, spool_file: object) -> None:
-        self._file = spool_file
-
-    def write(self, data: bytes) -> int:
-        self._file.write(data[: len(data) // 2])  # type: ignore[attr-defined] # a binary file
-        self._file.flush()  # type: ignore[attr-defined] # a binary file
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let the kernel write no file beyond this size, as if the disk were full then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_leaves_no_half_line_behind(open_spool: OpenSpool, tmp_path: Path) -> None:
     spool = open_spool()
     add(spool, 2)
-    spool._file = HalfWrittenFile(spool._file)  # type: ignore[assignment] # stands for a full disk
-    with pytest.raises(OSError, match="No space"):
+    [segment] = segments(tmp_path)
+    with (
+        files_of_at_most(segment.stat().st_size + 10),
+        pytest.raises(OSError, match="File too large"),
+    ):
         add(spool, 1)
     assert add(spool, 1) == [3]
     assert numbers(spool) == [1, 2, 3]

@@ -207,12 +207,13 @@ def test_a_batch_of_more_than_an_agent_sends_at_once_is_refused(
 
 
 def test_who_is_silent_for_long_is_forgotten(clock: Clock) -> None:
-    quotas = Quotas({"messages": Quota(1, 1)}, clock=clock)
-    for number in range(100):
-        quotas.charge(f"a{number}", messages=1)
+    quotas = Quotas({"messages": Quota(1, 60)}, names=Quota(2, 0), clock=clock)
+    quotas.charge("a", messages=1)
+    clock.now_s += 599
+    assert quotas.exhausted("a") is None
     clock.now_s += 601
     quotas.charge("b", messages=1)
-    assert len(quotas._accounts) == 1
+    assert quotas.exhausted("a") == "new names"
 
 
 def test_of_names_that_are_only_claimed_so_many_new_ones_are_heard(clock: Clock) -> None:

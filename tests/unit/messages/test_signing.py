@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from typing import Any
 
 import pytest
 
 from farm.errors import InvalidSpec
-from farm.messages import signing
 from farm.messages.agent_keys import AgentKey, derive_key
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import WIRE_VERSION, UnknownVersion, seal, unknown_version_in
@@ -126,6 +126,7 @@ def test_signed_nonsense_is_refused_too() -> None:
     for text in ("{", "[" * 100_000, ""):
         good = sign(deep, [KEY], agent_id="a", direction=MessageDirection.TO_AGENT, kind=TASK)
         assert opened(good) == deep
-        mac = signing._signature(text, KEY, "a", direction=MessageDirection.TO_AGENT, kind=TASK)
+        meant_for = f"benchfarm\n{WIRE_VERSION}\nto agent\na\n{KEY.number}\n{TASK}\n"
+        mac = hmac.digest(KEY.secret, (meant_for + text).encode(), "sha256").hex()
         with pytest.raises(InvalidSpec, match=r"^signed: expected JSON"):
             opened({**good, "signed": text, "signatures": {"1": mac}})

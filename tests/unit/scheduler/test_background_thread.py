@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from farm.errors import FarmError
 from farm.scheduler.background_thread import BackgroundThread
 
@@ -100,26 +102,32 @@ def test_even_an_urgent_turn_leaves_processor_time_to_others() -> None:
         assert second_s - first_s >= 0.3, "it worked for 0.2 s, and rests for half as long"
 
 
-def test_a_thread_that_is_to_stop_does_not_rest() -> None:
+def test_a_thread_that_is_to_stop_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(busy_s=0.01)
-    thread = BackgroundThread(
-        "rests", work, again_after_s=0.0, rest_ratio=100 * _LIMIT_S / work.busy_s
-    )
+    cleared: list[threading.Event] = []
 
     class AskedBetween(threading.Event):
         """As a turn begins, and before it has forgotten what was asked of the one before."""
 
         def clear(self) -> None:
             super().clear()
-            thread.request_stop()
+            cleared.append(self)
+            if len(cleared) == 1:
+                thread.request_stop()
 
-    thread._woken = AskedBetween()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Event", AskedBetween)
+        thread = BackgroundThread(
+            "rests", work, again_after_s=0.0, rest_ratio=100 * _LIMIT_S / work.busy_s
+        )
     thread.start()
+    [running] = [one for one in threading.enumerate() if one.name == "rests"]
     work.begun.get(timeout=_LIMIT_S)
     work.orders.put(None)
-    thread._thread.join(timeout=_LIMIT_S / 6)
-    has_ended = not thread._thread.is_alive()
+    running.join(timeout=_LIMIT_S / 6)
+    has_ended = not running.is_alive()
     thread.stop()  # which asks once more
+    assert cleared
     assert has_ended
     assert work.begun.empty()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -38,9 +39,8 @@ def test_nobody_waits_for_what_is_slow_and_others_are_made_after_it() -> None:
     assert background.ask("slow", gate.wait) is None
     assert background.ask("next", lambda: "made") is None
     gate.set()
-    background._patience_s = DEADLINE_S
     for key in ("slow", "next"):
-        assert background.ask(key, lambda: "again") is not None
+        assert background.ask(key, lambda: "again", patience_s=DEADLINE_S) is not None
     answer = background.ask("next", lambda: "again")
     assert answer is not None
     assert answer.value == "made"
@@ -73,13 +73,22 @@ def test_an_error_is_not_kept_since_it_may_pass() -> None:
     assert answer.value == "made"
 
 
+def _wait_and_note(gate: threading.Event, made: list[int], number: int) -> None:
+    gate.wait()
+    made.append(number)
+
+
 def test_too_much_to_do_is_not_added_to() -> None:
     gate = threading.Event()
+    made: list[int] = []
     background = Background(patience_s=0.0)
     for number in range(50):
-        assert background.ask(number, gate.wait) is None
-    assert len(background._due) <= 8
+        work = partial(_wait_and_note, gate, made, number)
+        assert background.ask(number, work) is None
     gate.set()
+    while background.ask("last", lambda: 1, patience_s=DEADLINE_S) is None:
+        assert threading.active_count() > 1
+    assert made == list(range(8))
 
 
 def test_a_file_is_found_by_its_ticket_for_a_while() -> None:
