@@ -21,7 +21,7 @@ from tests.protocol_values import Service
 from worker_agent.config import AgentConfig
 from worker_agent.settings import AgentSettings
 from worker_agent.supervisor.events import Post
-from worker_agent.supervisor.supervisor import Supervisor, clean_up_after_crash
+from worker_agent.supervisor.supervisor import Supervisor
 
 HEARTBEAT_S = 1.0
 PROGRESS_TIMEOUT_S = 30.0
@@ -64,7 +64,7 @@ class SimulatedAgent:
         self._broker = broker
         self._clock = clock
         self._facts = agent_facts(machine_id=f"machine of {agent_id}", cpus=(cpu,))
-        self._config = _config(agent_id, folder=folder, cpu=cpu, lease_s=lease_s)
+        self.config = _config(agent_id, folder=folder, cpu=cpu, lease_s=lease_s)
         self._courier: SimulatedCourier | None = None
         self._resources: SimulatedResources | None = None
         self._supervisor: Supervisor | None = None
@@ -98,12 +98,10 @@ class SimulatedAgent:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         self._set_clock()
-        supervisor = Supervisor(self._config, self._facts)
+        supervisor = Supervisor(self.config, self._facts)
         self._supervisor = supervisor
         self._watch_disk(supervisor)
-        clean_up_after_crash(
-            self._config, supervisor._served, supervisor._journal
-        )  # as `run` begins
+        supervisor.begin()
         self.turn()
 
     def die(self) -> None:
@@ -111,7 +109,7 @@ class SimulatedAgent:
         if self._supervisor is None:
             return
         self._left = {report.number for report in self.waiting()}
-        self._supervisor._spool._file.close()
+        self._supervisor.spool.close()
         self._supervisor = self._courier = None
         self.is_frozen = False
         if self.serving is not None:
@@ -139,11 +137,10 @@ class SimulatedAgent:
         while True:
             if self._courier is not None:
                 self._courier.connect()
-            is_last = self._supervisor._events.empty()
-            self._supervisor._step()
+            has_handled = self._supervisor.step()
             if self._resources is not None and self._resources.is_cleared:
                 self._end_service()
-            if is_last:
+            if not has_handled:
                 return
 
     def deliver(self, place: int, *, is_kept: bool = False) -> bool:
@@ -201,7 +198,7 @@ class SimulatedAgent:
     def waiting(self) -> tuple[Report, ...]:
         """Return what its disk holds and the server has not confirmed to have."""
         if self._supervisor is not None:
-            return self._supervisor._spool.pending(limit=10**9, max_bytes=10**9)
+            return self._supervisor.spool.pending(limit=10**9, max_bytes=10**9)
         reports = []
         for segment in sorted((self._folder / "spool").glob("*.jsonl")):
             for line in segment.read_text().splitlines():
@@ -211,7 +208,10 @@ class SimulatedAgent:
     @property
     def is_silent(self) -> bool:
         """Whether everything that it has written is confirmed, as far as this life knows."""
-        return self._supervisor is not None and self._supervisor._delivery.is_empty
+        if self._supervisor is None:
+            return False
+        spool = self._supervisor.spool
+        return spool.confirmed == spool.last_number
 
     def _note_beat(self) -> None:
         self.beat_s = self._clock.now_s
@@ -221,7 +221,7 @@ class SimulatedAgent:
 
     def _watch_disk(self, supervisor: Supervisor) -> None:
         """Note what the spool takes, and let it take nothing while the disk is full."""
-        spool = supervisor._spool
+        spool = supervisor.spool
         append = spool.append
 
         def watched(

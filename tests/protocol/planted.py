@@ -9,14 +9,15 @@ from unittest.mock import patch
 
 import farm.collector.intake
 import farm.gang.admission
-import farm.gang.rendezvous
+import farm.scheduler.leading
 import farm.store.agents.heartbeats
 import farm.store.reports.reports
 import tests.protocol.ledger
+import tests.protocol.ledger_server
 import worker_agent.supervisor.supervisor
 from farm.gang.admission import LeasedAttempt
 from farm.gang.barriers import Limits
-from farm.gang.rendezvous import AttemptEnd
+from farm.gang.rendezvous import Decision, decide
 from farm.gang.views import AttemptView
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat
 from farm.messages.commands import Confirm
@@ -109,11 +110,10 @@ def server_takes_who_serves_for_clean() -> Iterator[None]:
 def agent_says_too_early_that_it_is_clean() -> Iterator[None]:
     """An agent says that it serves nothing while what it served is being cleared away."""
 
-    def serving_token(self: Supervisor) -> int | None:
-        rank = self._rank
-        return None if rank is None or rank.is_ending else rank.token
+    def serving_token(agent: Supervisor) -> int | None:
+        return None if agent.rank is None or agent.rank.is_ending else agent.rank.token
 
-    with patch.object(Supervisor, "_serving_token", serving_token):
+    with patch.object(Supervisor, "serving_token", property(serving_token)):
         yield
 
 
@@ -130,11 +130,13 @@ def _everywhere(name: str, planted: object) -> Iterator[None]:
 @contextmanager
 def lease_is_never_freed() -> Iterator[None]:
     """The scheduler does not notice that an agent's lease ran out."""
-    verdict = farm.gang.rendezvous._verdict
 
-    def patient(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
+    def patient(attempt: AttemptView, limits: Limits) -> Decision:
         ranks = tuple(dataclasses.replace(rank, lease_s=1.0) for rank in attempt.ranks)
-        return verdict(dataclasses.replace(attempt, ranks=ranks), limits)
+        return decide(dataclasses.replace(attempt, ranks=ranks), limits)
 
-    with patch.object(farm.gang.rendezvous, "_verdict", patient):
+    with (
+        patch.object(farm.scheduler.leading, "decide", patient),
+        patch.object(tests.protocol.ledger_server, "decide", patient),
+    ):
         yield

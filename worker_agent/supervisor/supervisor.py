@@ -88,9 +88,9 @@ class Supervisor:
         settings = config.settings
         self._tokens = TokenFile(settings.state_dir / "highest_token")
         self._served = ServedRank(settings.state_dir / "served_rank")
-        self._spool = Spool(settings.state_dir / "spool", max_bytes=settings.spool_max_bytes)
-        self._journal = Journal(self._spool)
-        self._delivery = Delivery(self._spool, agent_id=config.agent_id)
+        self.spool = Spool(settings.state_dir / "spool", max_bytes=settings.spool_max_bytes)
+        self._journal = Journal(self.spool)
+        self._delivery = Delivery(self.spool, agent_id=config.agent_id)
         beat_s, lease_s = settings.heartbeat_s, settings.lease_s
         self._heartbeat = HeartbeatSchedule(
             boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now
@@ -98,7 +98,7 @@ class Supervisor:
         self._courier = CourierSupervisor(config, self._events.put)
         self._template = TemplateSupervisor(config, self._events.put)
         self._ports = PortRange(*settings.port_range)
-        self._rank: RunningRank | None = None
+        self.rank: RunningRank | None = None
         self._fetch = BundleFetch()
         self._seen_tokens: frozenset[int] = frozenset()
         self._has_failed = False  # in the last step
@@ -119,7 +119,7 @@ class Supervisor:
         """Serve until SIGTERM or SIGINT, then end the rank, flush what goes, leave no process."""
         post_stop_signals(self._events.put)
         with ExitStack() as at_the_end:  # the last one first, whichever of them fails
-            at_the_end.callback(self._spool.close)
+            at_the_end.callback(self.spool.close)
             at_the_end.callback(kill_leftovers, self._config, limit_s=LEAVE_LIMIT_S)
             at_the_end.callback(self._template.stop)
             at_the_end.callback(self._courier.stop)
@@ -127,14 +127,19 @@ class Supervisor:
             logger.info("agent begins")
             if not become_reaper():
                 self._template.stop()  # a fork would be adopted by another process
-            clean_up_after_crash(self._config, self._served, self._journal)
+            self.begin()
             self._tick(time.monotonic())
             while not self._may_leave(time.monotonic()):
                 manager.notify_watchdog()
-                self._step()
+                self.step()
         logger.info("agent has left")
 
-    def _step(self) -> None:
+    def begin(self) -> None:
+        """Clean up after an agent that crashed; before the first step."""
+        clean_up_after_crash(self._config, self._served, self._journal)
+
+    def step(self) -> bool:
+        """Wait for an event or until something is due; return whether there was an event."""
         try:
             event = self._events.get(timeout=self._patience_s(time.monotonic()))
         except queue.Empty:
@@ -149,6 +154,7 @@ class Supervisor:
             logger.exception("event was not handled: %r", event)
         else:
             self._has_failed = False
+        return event is not None
 
     def _patience_s(self, now: float) -> float:
         """Return how long nothing will be due. What cannot be sent now is not waited for."""
@@ -178,25 +184,25 @@ class Supervisor:
             self._template.handle(event, now=now)
         elif isinstance(event, UndoTried):
             self._network_cleanup.handle(event, now=now)
-        elif self._rank is not None and event.token == self._rank.token:
-            self._rank.handle(event, now=now)
+        elif self.rank is not None and event.token == self.rank.token:
+            self.rank.handle(event, now=now)
 
     def _tick(self, now: float) -> None:
         self._look_at_folder()
         self._journal.write()
-        if self._rank is not None:
-            self._watch_over(self._rank, now=now)
+        if self.rank is not None:
+            self._watch_over(self.rank, now=now)
         else:
             self._served.forget()  # again: its folder may have been away
         self._courier.tick(now=now)
-        is_idle = self._rank is None and not self._departure.has_begun
+        is_idle = self.rank is None and not self._departure.has_begun
         self._template.tick(now=now, is_idle=is_idle)
         self._network_cleanup.tick(now=now, is_idle=is_idle)
         if is_idle:
             reap_orphans(own=self._courier.pids | self._template.pids)
         shown = (
             self._state(),
-            self._serving_token(),
+            self.serving_token,
             self._tokens.highest,
             self._condition.trouble,
         )
@@ -228,7 +234,7 @@ class Supervisor:
         try:
             if folder.is_dir() and not any((folder / "spool").glob("*")):
                 self._tokens.write_again()
-                lost_count = self._spool.begin_anew()
+                lost_count = self.spool.begin_anew()
                 self._delivery.start_over()
                 logger.warning("a new spool was begun; reports that are lost: %d", lost_count)
         except OSError as error:
@@ -246,7 +252,7 @@ class Supervisor:
         if rank.is_over:
             logger.info("rank is over")
             stand_for(agent_id=self._config.agent_id)
-            self._rank = None
+            self.rank = None
             self._served.forget()
 
     def _obey(self, event: CommandArrived, *, now: float) -> None:
@@ -272,7 +278,7 @@ class Supervisor:
             self._lead_on(command, event, now=now)
 
     def _lead_on(self, command: Peers | Shape | Go, event: CommandArrived, *, now: float) -> None:
-        rank = self._rank
+        rank = self.rank
         if rank is None or rank.token != command.token:
             logger.info("%s is not for this rank", event.name, extra={"attempt_id": command.token})
         elif isinstance(command, Peers):
@@ -285,7 +291,7 @@ class Supervisor:
     def _is_fetched(self, command: StartRank) -> bool:
         """Whether the rank has its script; if not, the order is kept until that has come."""
         bundle = bundle_of(command.spec.model)
-        if bundle is None or self._rank is not None or not self._config.runs_bundles:
+        if bundle is None or self.rank is not None or not self._config.runs_bundles:
             return True
         if command.token <= self._tokens.highest or self._config.bundles.has(bundle):
             return True
@@ -322,7 +328,7 @@ class Supervisor:
         if admission is Admission.DUPLICATE:
             return
         self._seen_tokens |= {command.token}
-        reason = self._condition.refusal(is_serving=self._rank is not None)
+        reason = self._condition.refusal(is_serving=self.rank is not None)
         if admission is Admission.TOO_LOW:
             reason = f"token {command.token} is lower than {self._tokens.highest}, seen before"
         try:
@@ -344,7 +350,7 @@ class Supervisor:
         stand_for(agent_id=self._config.agent_id, **command.ids)
         logger.info("rank begins")
         self._served.remember(command.token, rank=command.rank, job_id=command.job_id)
-        self._rank = RunningRank(
+        self.rank = RunningRank(
             command,
             resources=RankResources(
                 command,
@@ -358,13 +364,13 @@ class Supervisor:
             now=now,
         )
         try:
-            self._rank.start()
+            self.rank.start()
         except (OSError, RuntimeError) as error:  # the latter: no new thread
-            self._rank.fail(FailureKind.REFUSED, f"rank could not begin: {error}")
+            self.rank.fail(FailureKind.REFUSED, f"rank could not begin: {error}")
 
     def _stop_attempt(self, command: StopAttempt) -> None:
-        if self._rank is not None and self._rank.token <= command.token:
-            self._rank.stop(command.reason)
+        if self.rank is not None and self.rank.token <= command.token:
+            self.rank.stop(command.reason)
         if self._fetch.waiting is not None and self._fetch.waiting.token <= command.token:
             self._fetch.end()
         try:
@@ -375,14 +381,16 @@ class Supervisor:
         self._heartbeat.hasten()
 
     def _state(self) -> AgentState:
-        return self._condition.state(is_serving=self._rank is not None)
+        return self._condition.state(is_serving=self.rank is not None)
 
-    def _serving_token(self) -> int | None:
-        return self._rank.token if self._rank is not None else None
+    @property
+    def serving_token(self) -> int | None:
+        """The token of the rank that it serves."""
+        return self.rank.token if self.rank is not None else None
 
     def _beat(self, now: float) -> Heartbeat:
         return self._condition.beat(
-            serving_token=self._serving_token(),
+            serving_token=self.serving_token,
             highest_token=self._tokens.highest,
             template_bytes=self._template.template_bytes,
             wanted=self._fetch.wanted,
@@ -394,8 +402,8 @@ class Supervisor:
             return
         logger.info("agent is leaving: %s", signal_name)
         self._departure.begin(now=now)
-        if self._rank is not None:
-            self._rank.fail(FailureKind.KILLED, "agent was stopped")
+        if self.rank is not None:
+            self.rank.fail(FailureKind.KILLED, "agent was stopped")
 
     def _may_leave(self, now: float) -> bool:
         has_said_so = (
@@ -403,7 +411,7 @@ class Supervisor:
         )
         return self._departure.is_over(
             now=now,
-            is_serving=self._rank is not None,
+            is_serving=self.rank is not None,
             is_sent=self._delivery.is_empty and (has_said_so or not self._courier.is_ready),
         )
 

@@ -145,7 +145,7 @@ def test_an_agent_that_nobody_answers_says_so_in_its_log(
     farm = ProtocolFarm(LedgerServer(), tmp_path, agent_count=1)
     [agent] = farm.agents
     key = AgentKey(number=1, secret=bytes(KEY_BYTES)) if is_keyed else None
-    agent._config = dataclasses.replace(agent._config, key=key)
+    agent.config = dataclasses.replace(agent.config, key=key)
 
     def told() -> list[str]:
         return [r.getMessage() for r in caplog.records if "has not answered" in r.getMessage()]
