@@ -54,7 +54,8 @@ def main() -> None:
     # Without a second mirrored engine, whose collectives would have the keys of the first.
     for name in ("single", "central_storage"):
         job = replace(JOB if name == "single" else replicated, strategy=name)
-        found[f"{name}_normalised"] = moving_mean(build(job, Normalised()))
+        model = Normalised()
+        found[f"{name}_normalised"] = moving_mean(build(job, model), model)
     found["local_sgd"] = local_sgd(single, initial, world_size=2)
     print(json.dumps(found))
 
@@ -63,11 +64,12 @@ class Normalised:
     """A model with moving statistics."""
 
     facts = ModelFacts(name="normalised", summary="of a test")
+    built: Any = None
 
     def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
         from keras import layers, models
 
-        return models.Sequential(
+        self.built = models.Sequential(
             [
                 layers.Input(example_shape),
                 layers.BatchNormalization(),
@@ -76,17 +78,18 @@ class Normalised:
                 layers.Dense(class_count),
             ]
         )
+        return self.built
 
     def describe(self, example_shape: tuple[int, int, int], class_count: int) -> None:
         return None
 
 
-def moving_mean(engine: Engine) -> dict[str, object]:
+def moving_mean(engine: Engine, model: Normalised) -> dict[str, object]:
     """Return the mean of the pixels, as batch normalisation has it after a step and restoring."""
     engine.step(np.arange(64, dtype=np.int32), examples_count=64)
     state: Any = engine.save()
     engine.restore(state)
-    [found] = engine._model.layers[0].moving_mean.numpy().tolist()  # type: ignore[attr-defined]
+    [found] = model.built.layers[0].moving_mean.numpy().tolist()
     return {"moving_mean": found, "accuracy": engine.evaluate(lambda: None).val_accuracy_ratio}
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,6 +54,17 @@ def end(engine: sa.Engine, token: int) -> None:
         job.state, job.attempt_id = JobState.SUCCEEDED, None
 
 
+class Pauses:
+    """The module `time`, with something that happens while nothing else does."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        self._happens = happens
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self._happens()
+
+
 @pytest.mark.usefixtures("running")
 def test_a_log_is_printed_as_it_was_written(farm: FarmCommand) -> None:
     assert farm.text("logs", "1") == "\x1b[1mone\x1b[0m\n"
@@ -83,7 +99,7 @@ def test_a_log_is_followed_to_the_end_of_its_attempt(
         pauses.append(second_pause)
 
     pauses = [first_pause]
-    monkeypatch.setattr(logs, "_pause", lambda: pauses.pop()())
+    monkeypatch.setattr(logs, "time", Pauses(lambda: pauses.pop()()))
     result = farm.run("logs", "1", "--follow")
     assert result.exit_code == 0
     assert result.stdout == "\x1b[1mone\x1b[0m\ntwo\nthree\n"
@@ -100,7 +116,7 @@ def test_who_follows_a_waiting_job_waits_for_its_first_attempt(
         with writing(engine) as session:
             add_attempt(session, job_id, [add_agent(session, "a")], state=AttemptState.FAILED)
 
-    monkeypatch.setattr(logs, "_pause", begin_and_end)
+    monkeypatch.setattr(logs, "time", Pauses(begin_and_end))
     result = farm.run("logs", "1", "--follow")
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
@@ -128,9 +144,11 @@ def test_a_rank_or_an_attempt_that_does_not_exist_is_refused(farm: FarmCommand) 
     farm.refusal("logs", "1", "--follow", "--json", status=2)
 
 
-@pytest.mark.usefixtures("running")
-def test_a_terminal_is_told_nothing_but_text(
-    farm: FarmCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "_is_terminal", lambda: True)
-    assert farm.text("logs", "1") == "one\n"
+@pytest.mark.usefixtures("farm", "running")
+def test_a_terminal_is_told_nothing_but_text() -> None:
+    own, terminal = pty.openpty()
+    command = [sys.executable, "-m", "farm.cli.main", "logs", "1"]
+    subprocess.run(command, stdout=terminal, check=True)
+    assert os.read(own, 1000) == b"one\r\n"
+    os.close(terminal)
+    os.close(own)

@@ -64,12 +64,36 @@ def build(job: JobSpec) -> Any:
     )
 
 
+def is_statistic(name: str) -> bool:
+    return name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked")
+
+
 def parameters(engine: Any) -> list[Any]:
-    return [p.detach().numpy().copy() for p in engine._model.parameters()]
+    weights, _ = engine.save()
+    return [value.numpy() for name, value in weights.items() if not is_statistic(name)]
 
 
-def gradients(engine: Any) -> list[Any]:
-    return [p.grad.numpy().copy() for p in engine._model.parameters()]
+def moving_statistics(engine: Any) -> list[Any]:
+    weights, _ = engine.save()
+    return [value.numpy() for name, value in weights.items() if is_statistic(name)]
+
+
+def gradients_of_step(engine: Any, batch: Any, *, examples_count: int) -> tuple[float, list[Any]]:
+    """Do a step; return its loss and the gradients that the optimizer was given."""
+    from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+    found: list[Any] = []
+
+    def note(optimizer: Optimizer, *_: object) -> None:
+        of_all = [p for group in optimizer.param_groups for p in group["params"]]
+        found.extend(p.grad.numpy().copy() for p in of_all)
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        loss = engine.step(batch, examples_count=examples_count)
+    finally:
+        hook.remove()
+    return loss, found
 
 
 def test_momentum_is_that_of_keras() -> None:
@@ -79,10 +103,8 @@ def test_momentum_is_that_of_keras() -> None:
     weights = parameters(engine)
     velocities = [np.zeros_like(w) for w in weights]
     for _ in range(4):
-        engine.step(BATCH, examples_count=64)
-        velocities = [
-            0.9 * v - 0.02 * g for v, g in zip(velocities, gradients(engine), strict=True)
-        ]
+        _, gradients = gradients_of_step(engine, BATCH, examples_count=64)
+        velocities = [0.9 * v - 0.02 * g for v, g in zip(velocities, gradients, strict=True)]
         weights = [w + v for w, v in zip(weights, velocities, strict=True)]
     for mine, theirs in zip(weights, parameters(engine), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
@@ -102,8 +124,8 @@ def test_adamw_is_that_of_its_paper() -> None:
     # Loshchilov and Hutter 2019, algorithm 2: the first update divides the gradient by its size.
     engine = build(replace(JOB, axes={"optimizer": "adamw", "learning_rate": 0.001}))
     before = parameters(engine)
-    engine.step(BATCH, examples_count=64)
-    for old, new, g in zip(before, parameters(engine), gradients(engine), strict=True):
+    _, gradients = gradients_of_step(engine, BATCH, examples_count=64)
+    for old, new, g in zip(before, parameters(engine), gradients, strict=True):
         expected = old * (1 - 0.001 * 0.01) - 0.001 * g / (np.abs(g) + 1e-8)
         assert new == pytest.approx(expected, rel=1e-4, abs=1e-6)
     told = engine.settings
@@ -111,14 +133,13 @@ def test_adamw_is_that_of_its_paper() -> None:
 
 
 def test_bfloat16_computes_in_fewer_bits_and_keeps_weights_and_gradients_whole() -> None:
-    import torch
-
     exact, fewer = build(JOB), build(replace(JOB, axes={"precision": "bfloat16"}))
-    losses = [engine.step(BATCH, examples_count=64) for engine in (exact, fewer)]
-    assert losses[1] != losses[0]
-    assert losses[1] == pytest.approx(losses[0], rel=0.02)
-    assert {p.dtype for p in fewer._model.parameters()} == {torch.float32}
-    assert {g.dtype for g in gradients(fewer)} == {np.dtype(np.float32)}
+    exact_loss = exact.step(BATCH, examples_count=64)
+    loss, gradients = gradients_of_step(fewer, BATCH, examples_count=64)
+    assert loss != exact_loss
+    assert loss == pytest.approx(exact_loss, rel=0.02)
+    assert {p.dtype for p in parameters(fewer)} == {np.dtype(np.float32)}
+    assert {g.dtype for g in gradients} == {np.dtype(np.float32)}
     assert fewer.gradient_bytes == exact.gradient_bytes
 
 
@@ -129,16 +150,13 @@ def test_a_rank_without_examples_computes_and_changes_nothing() -> None:
     assert engine.weight_sums() == before
 
 
-def moving_statistics(engine: Any) -> list[Any]:
-    return [b.numpy().copy() for b in engine._model.buffers()]
-
-
 def test_a_rank_without_examples_leaves_the_moving_statistics_alone() -> None:
     engine = build(replace(JOB, model="resnet18"))
     before = moving_statistics(engine)
-    assert engine.step(NOBODY, examples_count=1) == 0.0
-    assert all(p.grad is not None for p in engine._model.parameters())  # the peers get them all
-    assert not any(np.any(g) for g in gradients(engine))
+    loss, gradients = gradients_of_step(engine, NOBODY, examples_count=1)
+    assert loss == 0.0
+    assert len(gradients) == len(parameters(engine))  # the peers get them all
+    assert not any(np.any(g) for g in gradients)
     for mine, theirs in zip(moving_statistics(engine), before, strict=True):
         assert np.array_equal(mine, theirs)
     engine.step(BATCH[:2], examples_count=2)
@@ -150,22 +168,24 @@ def test_one_example_is_trained_where_a_normalisation_gets_one_value_a_channel()
     # ResNet-18 leaves one pixel of the 8x8 digits.
     job = replace(JOB, model="resnet18")
     engine, other = build(job), build(job)
-    loss = engine.step(BATCH[:1], examples_count=4)
-    twice = other.step(np.zeros(2, np.int32), examples_count=8)
-    assert loss == pytest.approx(twice / 2, rel=1e-2)
+    loss, once = gradients_of_step(engine, BATCH[:1], examples_count=4)
+    twice_loss, twice = gradients_of_step(other, np.zeros(2, np.int32), examples_count=8)
+    assert loss == pytest.approx(twice_loss / 2, rel=1e-2)
     # Of the last bias: further down, dividing by a variance of nearly 0 enlarges rounding.
-    assert gradients(engine)[-1] == pytest.approx(gradients(other)[-1], rel=1e-2, abs=1e-3)
-    assert all(np.all(np.isfinite(g)) for g in gradients(engine))
+    assert once[-1] == pytest.approx(twice[-1], rel=1e-2, abs=1e-3)
+    assert all(np.all(np.isfinite(g)) for g in once)
 
 
 def test_one_example_is_computed_once_where_that_is_enough() -> None:
     import torch
+    from torch.nn.modules.module import register_module_forward_pre_hook
 
     engine = build(replace(JOB, model="small_cnn"))
-    chosen: list[int] = []
-    engine._model.register_forward_pre_hook(lambda _, inputs: chosen.append(len(inputs[0])))
+    given: list[tuple[object, int]] = []  # modules, the whole model first, and examples
+    hook = register_module_forward_pre_hook(lambda m, inputs: given.append((m, len(inputs[0]))))
     loss = engine.step(BATCH[:1], examples_count=1)
-    assert chosen == [1]
+    hook.remove()
+    assert [count for module, count in given if module is given[0][0]] == [1]
     assert torch.isfinite(torch.tensor(loss))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,8 @@ from farm.placement.scheduling import explain, place
 from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
 from tests.factories import job_spec
-from worker_agent.machine import hardware
+from worker_agent.config import load_config
+from worker_agent.machine.hardware import read_facts
 
 RESERVE_AFTER_S = 60.0
 
@@ -111,7 +113,10 @@ def test_a_gang_of_tensorflow_minds_no_version_of_pytorch() -> None:
     assert gang(job(3, requires=()), agents) == {"a", "b", "c"}
 
 
-def test_an_agent_says_which_pytorch_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_says_which_pytorch_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = load_config({"AGENT_STATE_DIR": str(tmp_path), "AGENT_CLOUD": "never"})
     versions = {"torch": "2.13.0+cpu"}
 
     def version(package: str) -> str:
@@ -120,10 +125,11 @@ def test_an_agent_says_which_pytorch_it_has(monkeypatch: pytest.MonkeyPatch) -> 
         return versions[package]
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert hardware._torch_capabilities() == ("torch", "torch:2.13.0+cpu")
+    assert {"torch", "torch:2.13.0+cpu"} <= set(read_facts(config).capabilities)
     versions.clear()
-    assert hardware._torch_capabilities() == ()
-    assert hardware.read_tensorflow_version() is None
+    facts = read_facts(config)
+    assert not [name for name in facts.capabilities if name.startswith("torch")]
+    assert facts.hardware.tensorflow_version is None
 
 
 @pytest.mark.parametrize(("emulator", "is_refused"), [("tcp_proxy", True), ("tc_netem", False)])
