@@ -28,3 +28,11 @@ def part_of(page: str, part_id: str) -> str:
 def figure_of(page: str, name: str) -> str:
     """Return one of the numbers at the top of a page."""
     return re.split(f"<dt>{name}</dt><dd[^>]*>", page, maxsplit=1)[1].split("<", 1)[0].strip()
+
+
+def rows_of(part: str) -> list[list[str]]:
+    """Return what is read of the cells of a table, row by row, those of its head included."""
+    return [
+        [read(cell) for cell in re.findall(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", row, re.DOTALL)]
+        for row in re.findall(r"<tr\b.*?</tr>", part, re.DOTALL)
+    ]

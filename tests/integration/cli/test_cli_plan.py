@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 
 from farm.store.engine import writing
 from tests.factories import add_measurement
+from tests.facts import lacking
 from tests.farm_command import FarmCommand
 
 GRID = ("--strategy", "mwms_ring", "--world-sizes", "1,2,4", "--global-batch-sizes", "64,256")
@@ -82,7 +84,8 @@ def test_the_json_has_the_regret_the_cost_and_the_file(farm: FarmCommand) -> Non
 @pytest.mark.usefixtures("measured")
 def test_a_kind_of_hardware_is_named_by_its_first_characters(farm: FarmCommand) -> None:
     result = farm.run("plan", "--next", "1")
-    assert "planned for the hardware ffffffffffff, which was measured most" in result.stderr
+    named = re.findall(r"(f{12}|e{12})\b", result.stderr)
+    assert named == [12 * "f", 12 * "e"]  # the one that was planned for, and the other
     refused = farm.refusal("plan", "--fingerprint", "abc", status=2)
     assert "--fingerprint: expected the beginning of one of ffffffffffff, eeeeeeeeeeee" in refused
 
@@ -97,7 +100,8 @@ def test_an_empty_farm_is_planned_for_where_the_grid_is_named(farm: FarmCommand)
 def test_an_imported_study_says_which_names_to_map(farm: FarmCommand) -> None:
     farm.text("import", "anwar2021")
     text = farm.text("plan", "--origin", "anwar2021", "--global-batch-sizes", "3000", "--next", "2")
-    assert '# map before submitting: no strategy is registered here as "mwms"\n' in text
+    [to_map] = [line for line in text.splitlines() if line.startswith("# map")]
+    assert lacking(to_map, "strategy", '"mwms"') == []
     assert len(tomllib.loads(text)["case"]) == 2
     # Each cell of its own grid was measured once, so close rivals may be measured again.
     again = farm.json("plan", "--origin", "anwar2021")["proposals"]

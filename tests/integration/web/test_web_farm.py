@@ -19,6 +19,7 @@ from farm.store.engine import writing
 from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
+from tests.facts import lacking
 from tests.web_client import Seeded, client_of, seed
 from tests.web_reading import figure_of, page_of, part_of, read
 
@@ -89,7 +90,8 @@ def test_the_first_page_sums_up_the_farm(client: FlaskClient, seeded: Seeded) ->
     assert figure_of(page, "failed") == "1"
     assert "3 of 5 done · 1 running · 1 failed" in part_of(page, "sweeps")
     queue = part_of(page, "queue")
-    assert f"Job {seeded.waiting} mlp on digits, single, batch 128, 1 agent" in queue
+    asked = ("mlp", "digits", "single", "batch 128", "1 agent")
+    assert lacking(queue, f"Job {seeded.waiting}", *asked) == []
     assert "labels kind=rare: no agent · has waited" in queue
     assert "data-busy" in page
 
@@ -120,8 +122,8 @@ def test_an_agent_is_shown_with_all_that_one_looks_for(
     page = page_of(client, "/")
     big = _row(page, "big")
     assert "big idle" in big
-    assert "4 cores of Big CPU, 16.0 GB, A GPU zone=a warm trainers hold 357 MB" in big
-    assert "2.21.0 network, tc_netem" in big
+    assert lacking(big, "4 cores of Big CPU", "16.0 GB", "A GPU", "zone=a", "357 MB") == []
+    assert lacking(big, "2.21.0", "network", "tc_netem") == []
     assert "\N{MINUS SIGN}12.0 ms" in big
     busy = _row(page, "a1")
     assert f"busy drained job {seeded.running} , rank 0" in busy
@@ -201,12 +203,9 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
     shown = [int(found) for found in re.findall(r'id="waiting-(\d+)"', page)]
     assert shown == [urgent, *jobs[1:8]]
     queue = part_of(page, "queue")
-    assert (
-        f"Job {urgent} mlp on digits, single, batch 32, 1 agent waits for 1 more idle agent"
-        in queue
-    )
-    assert "priority 5" in queue
-    assert "and 7 more, 3 of them in sweeps that are paused" in queue
+    asked = ("mlp", "digits", "single", "batch 32", "1 agent")
+    assert lacking(queue, f"Job {urgent}", *asked, "1 more idle agent", "priority 5") == []
+    assert lacking(queue, "7 more", "3 of them") == []
     assert "When it will be done cannot be told yet." in queue
     assert "3 jobs of paused sweeps are not in it." in queue
     assert "1 job needs more agents than are live" in queue
@@ -224,8 +223,7 @@ def test_the_queue_says_when_it_will_be_done(client: FlaskClient, engine: sa.Eng
         factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(2)))
     page = page_of(client, "/")
     assert figure_of(page, "until all are done") == "80 s"
-    assert "About 80 s until all that runs or waits is done." in part_of(page, "queue")
-    assert "Were all 2 live agents at it" in part_of(page, "queue")
+    assert lacking(part_of(page, "queue"), "80 s", "all 2 live agents") == []
     assert figure_of(page, "done in the last hour") == "1"
 
 
@@ -243,7 +241,7 @@ def test_throughput_is_drawn_once_there_is_more_than_one_hour(
             session.get_one(JobRow, job_id).finished_at = now - dt.timedelta(minutes=150)
         session.get_one(JobRow, jobs[3]).state = JobState.FAILED
     page = page_of(client, "/")
-    assert "from 0 to 3 in the last 3 hours, 1 in the last one" in page
+    assert lacking(page, "from 0 to 3", "last 3 hours", "1 in the last one") == []
     chart = page.split('id="throughput"', 1)[1].split("</figure>", 1)[0]
     assert "of them failed" in read(chart)
     data = json.loads(chart.split('<script type="application/json">')[1].split("</script>")[0])
@@ -314,9 +312,7 @@ def test_a_paused_sweep_says_so_and_what_it_would_take(
         assert "1 of 3 done · about 40 s once it goes on" in text
     page = page_of(client, "/")
     assert "until all are done" not in page
-    assert "Nothing waits but for sweeps that are paused. 2 waiting, 2 of them" in (
-        part_of(page, "queue")
-    )
+    assert lacking(part_of(page, "queue"), "Nothing waits", "2 waiting", "2 of them") == []
     assert "data-busy" not in page
 
 

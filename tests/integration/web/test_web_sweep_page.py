@@ -19,6 +19,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests import factories
+from tests.facts import lacking
 from tests.web_client import (
     client_of,
     csrf_of,
@@ -27,6 +28,7 @@ from tests.web_client import (
     sign_in,
     without_limits,
 )
+from tests.web_reading import rows_of
 
 PRICED = "Standard_D2s_v3"
 
@@ -179,13 +181,14 @@ def test_the_map_has_a_number_for_each_cell_and_follows_the_choice(
     sweep_id = add_measured(engine, *grid(delays_s=(0.0, 0.02)))
     path = f"/sweeps/{sweep_id}"
     page = page_of(client, path)
-    table = text_of(_part(page, 'id="map-as-table"', "</details>"))
-    assert "World size 1 World size 2 World size 4 64 101 ms 50.5 ms 25.2 ms" in table
+    head, first, _ = rows_of(_part(page, 'id="map-as-table"', "</details>"))
+    assert head[1:] == ["World size 1", "World size 2", "World size 4"]
+    assert first == ["64", "101 ms", "50.5 ms", "25.2 ms"]
     query = "metric=efficiency&x=one_way_delay_ms&y=world_size&at_global_batch_size=64"
     page = page_of(client, f"{path}?{query}")
-    table = text_of(_part(page, 'id="map-as-table"', "</details>"))
-    assert "Scaling efficiency over delay and world size" in table
-    assert "1 100 % 100 % 2 100 % 71 %" in table
+    table = _part(page, 'id="map-as-table"', "</details>")
+    assert lacking(text_of(table), "Scaling efficiency over delay and world size") == []
+    assert rows_of(table)[1:3] == [["1", "100 %", "100 %"], ["2", "100 %", "71 %"]]
     assert '<option value="64" selected>64</option>' in page
     # Links keep the choice.
     assert "at_global_batch_size=64" in _part(page, 'id="sort-step_time"', ">")
@@ -205,8 +208,11 @@ def test_parameters_of_a_script_are_compared_like_other_axes(
     ]
     sweep_id = add_measured(engine, *specs)
     page = page_of(client, f"/sweeps/{sweep_id}?x=parameter.lr&y=parameter.hidden")
-    heat = text_of(_part(page, 'id="map-as-table"', "</details>"))
-    assert "hidden lr large lr small 256 400 ms 400 ms 1024 1.60 s 1.60 s" in heat
+    assert rows_of(_part(page, 'id="map-as-table"', "</details>")) == [
+        ["hidden", "lr large", "lr small"],
+        ["256", "400 ms", "400 ms"],
+        ["1024", "1.60 s", "1.60 s"],
+    ]
     assert "lr small" in text_of(page)
     chart = page_of(
         client, f"/sweeps/{sweep_id}?along=parameter.hidden&at_parameter.lr=small&metric=step_time"
@@ -236,12 +242,12 @@ def test_the_map_says_of_each_cell_how_it_stands(client: FlaskClient, engine: sa
         session.delete(rows[4])
         factories.add_attempt(session, running.id, state=AttemptState.RUNNING, number=2)
     page = page_of(client, f"/sweeps/{sweep_id}")
-    table = text_of(_part(page, 'id="map-as-table"', "</details>"))
-    assert "2 3.12 ms 1.56 ms impossible 64 100 ms 50.0 ms ! running" in table
+    assert rows_of(_part(page, 'id="map-as-table"', "</details>"))[1:] == [
+        ["2", "3.12 ms", "1.56 ms", "impossible"],
+        ["64", "100 ms", "50.0 ms !", "running"],
+    ]
     said = text_of(_part(page, 'id="map-more"', "<details"))
-    assert "Length differs from field to field." in said
-    assert "Impossible: left out when the sweep was submitted." in said
-    assert "! after a number" in said
+    assert lacking(said, "Length differs", "Impossible:", "! after a number") == []
     assert "not in this sweep" not in page
     cells = text_of(_part(page, 'id="cells"', 'id="results"'))
     assert "1 of 1 disturbed" in cells
@@ -281,13 +287,14 @@ def test_a_recommendation_says_how_much_of_its_evidence_is_of_other_sweeps(
     assert counts == [(3, 0)] * 2
     add_measured(engine, *grid(repetitions=2), name="another")
     said, counts = told()
-    assert said.count("Rests on 5 measurements: 3 of this sweep, 2 of other sweeps.") == 2
-    assert "as fast as 2 machines, which rests on 5 measurements: 3 of this sweep" in said
+    rests = re.findall(r"[Rr]ests on (\d+) measurements: (\d+) of this sweep", said)
+    assert set(rests) == {("5", "3")}
+    assert said.count("2 of other sweeps.") >= 2
     assert counts == [(3, 2)] * 2
     only_one = [spec for spec in grid() if spec.world_size == 1]
     sweep_id = add_measured(engine, *only_one, name="of one machine")
     said, counts = told()
-    assert said.count("Rests on 5 measurements of other sweeps, and on none of this one.") == 2
+    assert len(re.findall(r"Rests on 5 measurements of other sweeps[^.]* none of this", said)) == 2
     assert counts == [(0, 5)] * 2
     link = html.unescape(
         _part(page_of(client, f"/sweeps/{sweep_id}"), 'id="all-options-1" href="', '"')
@@ -354,7 +361,7 @@ def test_a_repetition_that_failed_is_told_beside_those_that_did_not(
         assert job is not None
         job.state, job.failure_kind, job.reason = JobState.FAILED, "crashed", "its trainer raised"
     cells = text_of(page_of(client, f"/sweeps/{sweep_id}"))
-    assert "1 of 3 repetitions failed. crashed: its trainer raised" in cells
+    assert lacking(cells, "1 of 3 repetitions failed", "crashed: its trainer raised") == []
 
 
 def test_a_sweep_is_paused_and_resumed(client: FlaskClient, engine: sa.Engine) -> None:
@@ -451,7 +458,7 @@ def test_a_recommendation_from_undisturbed_repetitions_is_green(
     sweep_id = add_measured(engine, *grid())
     page = page_of(client, f"/sweeps/{sweep_id}")
     assert page.count('<div class="answer ">') == 2
-    assert "the best of all options with a probability of over 99 %" in text_of(page)
+    assert lacking(text_of(page), "the best of all", "over 99 %") == []
 
 
 def test_a_recommendation_from_disturbed_measurements_says_so_first(
@@ -466,4 +473,7 @@ def test_a_recommendation_from_disturbed_measurements_says_so_first(
     assert page.count("3 of 3 disturbed</span>") == 6
     assert "3 repetitions, 3 disturbed" in page  # of the marks of charts
     assert '<tr class="best' not in page
-    assert "Only disturbed measurements, 3 of 3, by other programs (3). 4 machines" in text_of(page)
+    answers = page.split('<div class="answer open">')[1:]
+    for answer in answers:
+        first = text_of(answer.partition("4 machines")[0])
+        assert lacking(first, "disturbed", "3 of 3", "other programs (3)") == []

@@ -15,6 +15,7 @@ from farm.measuring.control_run import ControlRun
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeerBandwidth, PeerRtt
 from farm.messages.trainer_lines import Failure, FailureKind
+from tests.facts import lacking
 
 LIMITS = Limits(prepare_s=30, peers_s=10, shape_s=10, start_s=30, resend_s=3, verdict_s=2, end_s=5)
 ADDRESS = RankAddress(rank=0, host="127.0.0.1", probe_port=1, trainer_ports=(2,))
@@ -139,7 +140,8 @@ def test_an_agent_has_its_say_before_go_is_given_up() -> None:
     lost = decide(attempt(AttemptState.STARTING, *ranks, state_age_s=over_s), LIMITS)
     assert isinstance(lost, AttemptEnd)
     assert lost.failure is not None
-    assert "barrier 'go' was not reached within 30 s by rank 0" in lost.failure.message
+    assert lacking(lost.failure.message, "'go'", "30 s", "rank 0") == []
+    assert "rank 1" not in lost.failure.message
 
 
 def test_one_expired_lease_ends_the_attempt_for_the_whole_gang() -> None:
@@ -196,10 +198,11 @@ def test_who_says_nothing_is_the_cause_of_its_peers_complaints() -> None:
     decision = decide(view, LIMITS)
     assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.LOST
-    assert decision.failure == Failure(
-        kind=FailureKind.STALLED,
-        message="rank 1 on vm-1 stopped answering, seen by rank 0 on vm-0: because peer_lost",
-    )
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.STALLED
+    cause, _, witness = decision.failure.message.partition(",")
+    assert lacking(cause, "rank 1", "vm-1") == []
+    assert lacking(witness, "rank 0", "vm-0", "because peer_lost") == []
 
 
 def test_a_gang_in_which_everybody_lost_somebody_blames_nobody() -> None:
@@ -228,11 +231,9 @@ def test_who_has_trained_to_its_end_is_the_cause_of_a_peers_broken_connection(
         assert decision.failure.kind is FailureKind.PEER_LOST
         return
     assert decision.state is AttemptState.FAILED
-    assert decision.failure == Failure(
-        kind=FailureKind.TRAINER_RAISED,
-        message="rank 0 on vm-0 ended while rank 1 on vm-1 went on, and every rank has to make as "
-        "many steps: because peer_lost",
-    )
+    assert decision.failure.kind is FailureKind.TRAINER_RAISED
+    assert decision.failure.message.startswith("rank 0 on vm-0 ended")
+    assert lacking(decision.failure.message, "rank 1", "vm-1", "because peer_lost") == []
 
 
 def test_nobody_waits_for_a_prepared_rank_when_another_cannot_prepare() -> None:
@@ -259,16 +260,14 @@ def prepared(*frameworks: str) -> list[RankView]:
 
 def test_a_gang_of_several_versions_is_refused_before_anything_is_measured() -> None:
     ranks = prepared("tensorflow 2.21.0", "tensorflow 2.20.0", "tensorflow 2.21.0")
-    assert decide(attempt(AttemptState.PREPARING, *ranks), LIMITS) == AttemptEnd(
-        state=AttemptState.LOST,
-        failure=Failure(
-            kind=FailureKind.VERSIONS_DIFFER,
-            message=(
-                "rank 0 on vm-0 has tensorflow 2.21.0, rank 1 on vm-1 has tensorflow 2.20.0:"
-                " install the same version on all agents"
-            ),
-        ),
-    )
+    decision = decide(attempt(AttemptState.PREPARING, *ranks), LIMITS)
+    assert isinstance(decision, AttemptEnd)
+    assert decision.state is AttemptState.LOST
+    assert decision.failure is not None
+    assert decision.failure.kind is FailureKind.VERSIONS_DIFFER
+    newer, _, older = decision.failure.message.partition(",")
+    assert lacking(newer, "rank 0", "vm-0", "tensorflow 2.21.0") == []
+    assert lacking(older, "rank 1", "vm-1", "tensorflow 2.20.0") == []
 
 
 def test_a_gang_of_one_version_goes_on() -> None:
@@ -302,10 +301,8 @@ def test_a_model_that_differs_from_rank_to_rank_is_refused(
     assert decision.state is AttemptState.FAILED
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.TRAINER_RAISED
-    assert decision.failure.message.startswith(
-        "model file:mine.py: expected the same weights on every rank before the training, got "
-        "others on rank 2 on vm-2 than on rank 0 on vm-0"
-    )
+    message = decision.failure.message
+    assert lacking(message, "file:mine.py", "weights", "rank 2", "vm-2", "rank 0", "vm-0") == []
 
 
 def test_the_cause_is_named_and_not_its_echo() -> None:
@@ -385,7 +382,7 @@ def test_a_machine_that_drifted_ends_the_attempt_at_the_peers_barrier_and_at_no_
     assert decision.state is AttemptState.VOID
     assert decision.failure is not None
     assert decision.failure.kind is FailureKind.DISTURBED
-    assert decision.failure.message.startswith("agent vm-1, rank 1: its control run took 50 %")
+    assert lacking(decision.failure.message, "vm-1", "rank 1", "control run", "50 %") == []
     assert [flag.rank for flag in decision.disturbed] == [1]
 
 
@@ -532,6 +529,6 @@ def test_a_batch_that_is_to_be_shared_by_speed_needs_the_speed_of_every_rank_tha
     assert isinstance(ended, AttemptEnd)
     assert ended.state is AttemptState.LOST
     assert ended.failure is not None
-    assert "no control run, which tells the speed, of rank 1" in ended.failure.message
+    assert lacking(ended.failure.message, "no control run", "rank 1") == []
     even = decide(attempt(AttemptState.MEASURING, *both), LIMITS)
     assert even == Advance(state=AttemptState.SHAPING)

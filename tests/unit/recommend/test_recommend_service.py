@@ -17,6 +17,7 @@ from farm.recommend.service import recommend
 from farm.store.result_tables import EpochRow
 from farm.text.display import decimal
 from tests.factories import add_measurement
+from tests.facts import lacking
 from tests.fakes.step_times import FakeStepTimes
 
 SMALL = Price(
@@ -82,9 +83,7 @@ def test_the_answer_is_json_in_the_documented_shape(session: Session) -> None:
 def test_an_empty_farm_recommends_nothing_and_says_why(session: Session) -> None:
     answer = ask(session, model="mlp", dataset="digits")
     assert answer.recommended is None
-    assert answer.reason == (
-        "nothing is measured of mlp on digits (origin farm): run a sweep of it first"
-    )
+    assert lacking(answer.reason, "nothing", "mlp", "digits", "origin farm") == []
     assert (answer.options, answer.pareto) == ((), ())
 
 
@@ -94,16 +93,17 @@ def test_another_batch_size_is_not_guessed(session: Session) -> None:
     measured(session, "job 3", global_batch_size=128, status="out_of_memory", step_time_s=None)
     answer = ask(session, global_batch_size=48)
     assert answer.recommended is None
-    assert answer.reason is not None
-    assert answer.reason.endswith("not measured with global_batch_size 48; measured: 32, 64")
+    assert lacking(answer.reason, "global_batch_size 48", "measured: 32, 64") == []
 
 
 def test_where_everything_failed_there_is_nothing_to_recommend(session: Session) -> None:
     measured(session, "job 1", status="out_of_memory", step_time_s=None)
     answer = ask(session)
     assert answer.recommended is None
-    assert answer.reason == "every measurement of mlp on digits (origin farm) failed: out_of_memory"
-    assert answer.warnings == ("single with world_size 1: out_of_memory in 1 of 1 measurement",)
+    facts = ("mlp", "digits", "origin farm", "failed", "out_of_memory")
+    assert lacking(answer.reason, "every measurement", *facts) == []
+    [warning] = answer.warnings
+    assert lacking(warning, "single", "world_size 1", "out_of_memory", "1 of 1") == []
 
 
 def test_one_machine_is_considered_at_every_delay_and_the_lack_of_gangs_is_said(
@@ -115,10 +115,7 @@ def test_one_machine_is_considered_at_every_delay_and_the_lack_of_gangs_is_said(
     assert answer.recommended is not None
     assert answer.recommended.world_size == 1
     [said] = [w for w in answer.warnings if "gang" in w]
-    assert said == (
-        "only one machine is compared, since no gang is measured as asked; gangs were measured at "
-        "one-way delays of 10.0 ms"
-    )
+    assert lacking(said, "only one machine", "10.0 ms") == []
 
 
 def test_a_name_that_was_never_measured_is_told_with_those_that_were(session: Session) -> None:
@@ -134,7 +131,7 @@ def test_a_name_that_was_never_measured_is_told_with_those_that_were(session: Se
         assert answer.reason.endswith(f"is not measured with {name} 'other', but with {known}")
     measured(session, "job 2", instance_type="small")
     [said] = [w for w in ask(session, strategies=("other",)).warnings if "strategy 'other'" in w]
-    assert said.startswith("only one machine is compared, since nothing is measured with")
+    assert said.startswith("only one machine")
 
 
 def test_a_workload_left_out_is_found_where_there_is_only_one(session: Session) -> None:
@@ -232,12 +229,11 @@ def test_with_a_memory_what_was_not_measured_as_asked_is_predicted(session: Sess
 def test_what_is_within_the_doubt_of_the_best_is_said(session: Session) -> None:
     measured(session, "job 1", step_time_s=0.32)
     measured(session, "job 2", world_size=2, one_way_delay_s=0.01, step_time_s=0.241)
-    near = remembering(session)
-    assert near.warnings == (
-        "the 90 % interval of the recommended single with world_size 1 (10.8 s to 18.0 s an epoch) "
-        "overlaps that of the runner-up, mwms_ring with world_size 2 (10.8 s to 18.0 s an epoch): "
-        "which is better is not sure",
-    )
+    [warning] = remembering(session).warnings
+    best, _, runner_up = warning.partition("overlaps")
+    both = ("10.8 s to 18.0 s",)
+    assert lacking(best, "90 %", "single", "world_size 1", *both) == []
+    assert lacking(runner_up, "mwms_ring", "world_size 2", *both) == []
     assert not any("overlaps" in w for w in remembering(session, one_way_delay_s=0.2).warnings)
 
 
@@ -267,10 +263,7 @@ def test_a_prediction_that_is_recommended_is_no_measurement_and_that_is_said(
     answer = remembering(session, one_way_delay_s=0.0)
     assert answer.recommended is not None
     assert answer.recommended.world_size == 2
-    assert (
-        "the recommended configuration was not measured: its time is interpolated"
-        in answer.warnings
-    )
+    assert any(not lacking(w, "not measured", "interpolated") for w in answer.warnings)
 
 
 def test_kinds_of_hardware_are_fitted_apart_and_by_workload(session: Session) -> None:
@@ -337,6 +330,4 @@ def test_a_target_accuracy_decides_how_long_to_train(session: Session) -> None:
     assert answer.options[0].time_s == pytest.approx(0.06 * EPOCH * 2)
     never = ask(session, target_accuracy_ratio=0.95)
     assert never.recommended is None
-    assert never.reason == (
-        "no option is within the limits; the best of them reached at most 0.9 in 3 epochs"
-    )
+    assert lacking(never.reason, "no option", "at most 0.9", "3 epochs") == []
