@@ -32,6 +32,7 @@ from farm.recommend.prices import Prices
 from farm.scheduler.outgoing import Outgoing
 from farm.store.engine import reading, writing
 from farm.store.measurements.export_parts import export_parts
+from farm.store.measurements.imports import import_measurements
 from farm.store.result_tables import MeasurementRow
 from tests import document_tables, factories
 from tests.added import look
@@ -53,7 +54,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         yield "measurement", [quantity.value_measured(row) for row in rows] == [4.0, 4.0]
         [exported] = list(export_parts(session, 1))
         yield "export", [row[name] for row in exported] == [4.0, 4.0]
-        yield "import", [_imported(name, "4"), _imported(name, "-4")] == [None, "-4"]
+        yield "refusal of an import", _refused(name) == "-4"
         table = read_sweep(session, 1, prices=Prices()).table
         lines = table.measured
         columns, texts = command_table(lines)
@@ -81,16 +82,32 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "GET /api/v1/sweeps/{id}", of_each == [4.0, 4.0]
     yield "API", [one["details"]["quantities"][name] for one in answer["items"]] == [4.0, 4.0]
     yield "documents", any(name in line for line in document_tables.measurement_columns())
+    yield "import", _imported(engine, name) == [None]  # it is read, and no value is kept
 
 
-def _imported(name: str, value: str) -> object:
-    """Import a table with a value of it; return what was refused."""
-    text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,{value}\n"
+def _table(name: str, value: str) -> bytes:
+    return f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,{value}\n".encode()
+
+
+def _refused(name: str) -> object:
+    """Read a table with an impossible value of it; return what was refused."""
     try:
-        read_table(text.encode())
+        read_table(_table(name, "-4"))
     except InvalidSpec as error:
         return error.value if name in error.field else error
     return None
+
+
+def _imported(engine: sa.Engine, name: str) -> list[object]:
+    """Import a table with a value of it; return what the store has of it then."""
+    read = read_table(_table(name, "4"))
+    with writing(engine) as session:
+        import_measurements(
+            session, read.measurements, origin="mine", source="a test", now=factories.NOW
+        )
+    with reading(engine) as session:
+        rows = session.scalars(sa.select(MeasurementRow).where(MeasurementRow.origin == "mine"))
+        return [BY_NAME[name].value_measured(row) for row in rows]
 
 
 def _measure(engine: sa.Engine, name: str) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +56,18 @@ class CopiedTree:
         assert at is not None
         lines[listed.lineno - 1] = f"{line[: at - 1]}, {entry}{line[at - 1 :]}"
         file.write_text("".join(lines))
+
+    def add_field(self, path: str, class_name: str, declaration: str) -> None:
+        """Add a field behind the others of a class."""
+        [declaring] = [
+            node
+            for node in self._tree(path).body
+            if isinstance(node, ast.ClassDef) and node.name == class_name
+        ]
+        fields = [node for node in declaring.body if isinstance(node, ast.AnnAssign)]
+        end = fields[-1].end_lineno
+        assert end is not None
+        self._insert(path, end, textwrap.indent(f"{declaration}\n", "    "))
 
     def replace(self, path: str, old: str, new: str) -> None:
         """Write something else where a file has `old` for the first time."""

@@ -230,11 +230,33 @@ def test_one_declaration_of_a_quantity_puts_it_everywhere(tree: CopiedTree) -> N
     tree.add_entry(list_file, list_name, declaration.rstrip())
 
     assert tree.run("tests.added_quantity", "machine_runnable_count") == {
-        *("measurement", "export", "import", "command's table", "command's JSON", "heat map"),
+        *("measurement", "export", "import", "refusal of an import"),
+        *("command's table", "command's JSON", "heat map"),
         *("charts", "page's table of cells", "page's table of jobs", "choice of a metric"),
         *("job's page", "API", "GET /api/v1/sweeps/{id}", "documents"),
     }
     assert tree.added() == {**before, list_file: len(declaration.splitlines())}
+
+
+@pytest.mark.parametrize(
+    ("row", "name", "more"),
+    [
+        ("a setting of the server", "FARM_WEB_PROCESS_COUNT", {"processes of a farm"}),
+        ("a setting of an agent", "AGENT_WEB_PROCESS_COUNT", {"farm-agent --help"}),
+    ],
+)
+def test_one_declaration_of_a_setting_puts_it_everywhere(
+    row: str, name: str, more: set[str], tree: CopiedTree
+) -> None:
+    declaration = example("extending.md", "A setting").replace("FARM_WEB_PROCESS_COUNT", name)
+    _, class_name, file = table_row(row)
+    tree.add_field(file, class_name, declaration.rstrip())
+
+    everywhere = {"default", "environment", "file", "environment before file", "refusal"}
+    messages = {"message of farm"} if class_name == "Settings" else set()
+    found = tree.run("tests.added_setting", "web_process_count")
+    assert found == {*everywhere, "settings.md", *messages, *more}
+    assert tree.added() == {file: len(declaration.splitlines())}
 
 
 @pytest.mark.tensorflow
