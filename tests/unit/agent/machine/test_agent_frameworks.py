@@ -13,7 +13,7 @@ import pytest
 from worker_agent.config import load_config
 from worker_agent.machine.hardware import offers_tensorflow, read_facts
 
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[4]
 _WITHOUT = (
     "import sys\n"
     "sys.modules['tensorflow'] = None  # as where it is not installed\n"
