@@ -18,7 +18,7 @@ from farm.configuration.axes import AXES, Axis
 from farm.configuration.spec import MAX_STEPS
 from farm.errors import InvalidSpec
 from farm.measuring.imported import ImportFlag
-from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, TableColumn
+from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource, TableColumn
 from farm.measuring.noise import NoiseKind
 from farm.values.fields import Amount, OneOf, Whole
 
@@ -141,10 +141,10 @@ _FLAG_KINDS: Mapping[str, NoiseKind] = {kind.value: kind for kind in NoiseKind}
 _FLAG_VALUE = Amount(unit="", noun="number", low=0, high=1e15)
 
 
-def passed_along(column: TableColumn) -> Callable[[str, str], Any]:
-    """Read what an export tells and nothing here compares: no number below 0."""
+def _not_negative(column: TableColumn) -> _Read:
+    """Read what is measured and what an export tells: no number below 0."""
     if column.kind is CellKind.WHOLE:
-        return whole(0, _MOST_WHOLE)
+        return whole(0, _MOST_WHOLE if column.most is None else int(column.most))
 
     def read(text: str, where: str) -> float:
         value = number(text, where)
@@ -189,9 +189,15 @@ RESULT: Mapping[str, tuple[str, _Read]] = {
     "fingerprint": ("fingerprint", name(_FINGERPRINT_CHARACTERS)),
     "flags": ("flags", flags),
 }
-# An export has these; they are checked, and nothing that compares or predicts knows of them.
+# All other quantities: stored, and nothing that compares or predicts knows of them.
+QUANTITIES: Mapping[str, tuple[str, _Read]] = {
+    column.name: (column.name, _not_negative(column))
+    for column in MEASUREMENT_TABLE
+    if column.source is ColumnSource.QUANTITY and column.name not in RESULT
+}
+# What an export says of its job: checked, and left out.
 PASSED_ALONG: Mapping[str, tuple[str, _Read]] = {
-    column.name: (column.name, passed_along(column))
+    column.name: (column.name, _not_negative(column))
     for column in MEASUREMENT_TABLE
     if not column.is_imported
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from farm.configuration.axes import AXES_WITHOUT_COLUMN
 from farm.errors import InvalidSpec
-from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
+from farm.importers.columns import CONFIGURATION, PASSED_ALONG, QUANTITIES, RESULT, read_cells
 from farm.importers.contracts import Reading
 from farm.importers.sheet import Sheet, SheetRow, read_sheet
 from farm.measuring.imported import ImportedMeasurement, misfits
@@ -18,7 +18,7 @@ from farm.measuring.measurement import OK
 from farm.text.display import exact_milliseconds
 from farm.values.codec import content_hash
 
-COLUMNS = {**CONFIGURATION, **RESULT}
+COLUMNS = {**CONFIGURATION, **RESULT, **QUANTITIES}
 UNREAD = tuple(PASSED_ALONG)
 REQUIRED = ("world_size", "global_batch_size")
 _MEASURED = (
@@ -106,13 +106,14 @@ def _content_key(values: Mapping[str, Any]) -> str:
     """Identify a row by its values, not by its text or place.
 
     The same table in another order, or written by another program, is the same table; and what is
-    given as the default is as if it were not there. Flags are remarks on a row, and no part of it.
+    given as the default is as if it were not there. Flags, and what was measured beside the times,
+    are remarks on a row, and no part of it.
     """
     return content_hash(
         {
             k: v
             for k, v in values.items()
-            if (v != _DEFAULTS[k] or k == "repetition") and k != "flags"
+            if (v != _DEFAULTS[k] or k == "repetition") and k not in ("flags", "quantities")
         }
     )
 
@@ -122,6 +123,8 @@ def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
     values, refused = read_cells(row.cells, COLUMNS, where=row.where)
     if further := {field: values.pop(field) for field in _FURTHER if field in values}:
         values["axes"] = further
+    if measured := {name: values.pop(name) for name in QUANTITIES if name in values}:
+        values["quantities"] = measured
     refused += read_cells(row.cells, PASSED_ALONG, where=row.where)[1]
     known = {error.field for error in row.refused}
     refused = [*row.refused, *(error for error in refused if error.field not in known)]

@@ -91,6 +91,7 @@ class ImportedMeasurement(NetworkConditions):
     time_per_epoch_s: float | None = None
     epochs: int | None = None
     accuracy: float | None = None
+    quantities: Mapping[str, int | float] = field(default_factory=dict)  # all others, by name
     status: str = OK
     repetition: int = 0
     flags: tuple[ImportFlag, ...] = ()

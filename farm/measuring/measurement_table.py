@@ -39,8 +39,8 @@ class ColumnSource(enum.Enum):
 class TableColumn:
     """`unit` is the file's, `field` the stored name, and stored values are multiplied by `factor`.
 
-    `is_imported` False: an import checks it, up to `most`, and leaves it out. `if_empty`: what an
-    import takes an empty cell for.
+    `is_imported` False: an import checks it and leaves it out. `most`: that it takes. `if_empty`:
+    what it takes an empty cell for.
     """
 
     name: str
@@ -109,9 +109,8 @@ def _of_quantity(quantity: Quantity) -> TableColumn:
         meaning=quantity.meaning,
         unit=quantity.unit,
         source=ColumnSource.QUANTITY,
-        is_imported=quantity.if_empty is not None,
         most=quantity.most,
-        if_empty=quantity.if_empty or "",
+        if_empty=quantity.if_empty,
     )
 
 

@@ -20,6 +20,8 @@ from farm.text.display import byte_count, byte_rate, count, decimal, duration, p
 
 Value: TypeAlias = int | float | None
 
+_MOST_COUNT = 2**31 - 1  # that a column of the store holds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Quantity:
@@ -34,8 +36,7 @@ class Quantity:
     - `time_power`: it is proportional to the step time (1), to its inverse (-1), or to neither (0),
       which tells how uncertain it is
     - `is_of_servers`: tables have it only for cells with parameter servers
-    - `if_empty`: what an import takes an empty cell for; None: an import only checks the column, up
-      to `most`
+    - `most`: that an import takes; `if_empty`: what it takes an empty cell for
     """
 
     name: str
@@ -49,7 +50,7 @@ class Quantity:
     time_power: int = 0
     is_of_servers: bool = False
     most: float | None = None
-    if_empty: str | None = None
+    if_empty: str = "not known"
 
     def value_measured(self, row: Any) -> Value:
         """Return the value in a stored measurement."""
@@ -112,13 +113,13 @@ QUANTITIES: tuple[Quantity, ...] = (
         unit="s",
         write=duration,
         of=_of_steps("spread_s"),
-        if_empty="not known",
     ),
     Quantity(
         name="timed_step_count",
         meaning="steps that the step time rests on",
         write=count,
         is_whole=True,
+        most=_MOST_COUNT,
         of=lambda figures: figures.timed_step_count,
     ),
     Quantity(
@@ -129,6 +130,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         of=lambda figures: figures.throughput_examples_per_s,
         metric="throughput",
         time_power=-1,
+        if_empty="`global_batch_size` over `step_time_s`",
     ),
     Quantity(
         name="examples_per_step",
@@ -141,7 +143,6 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=count,
         is_whole=True,
         of=lambda figures: figures.steps_per_epoch,
-        if_empty="not known",
     ),
     Quantity(
         name="time_per_epoch_s",
@@ -152,7 +153,6 @@ QUANTITIES: tuple[Quantity, ...] = (
         of=lambda figures: figures.time_per_epoch_s,
         metric="time_per_epoch",
         time_power=1,
-        if_empty="not known",
     ),
     Quantity(
         name="epochs",
@@ -160,7 +160,6 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=count,
         is_whole=True,
         of=lambda figures: figures.epoch_count,
-        if_empty="not known",
     ),
     Quantity(
         name="cpu_ratio",
@@ -200,7 +199,6 @@ QUANTITIES: tuple[Quantity, ...] = (
         meaning="on the test data at the end, from 0 to 1",
         write=_tenths_of_a_percent,
         of=lambda figures: figures.chief.val_accuracy_ratio,
-        if_empty="not known",
     ),
     Quantity(
         name="sent_bytes_per_step",
@@ -265,6 +263,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         meaning="updates of the weights in the timed steps",
         write=count,
         is_whole=True,
+        most=_MOST_COUNT,
         of=lambda figures: figures.exchange.update_count,
     ),
     Quantity(
@@ -279,6 +278,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         meaning="the most of these",
         write=count,
         is_whole=True,
+        most=_MOST_COUNT,
         of=lambda figures: figures.exchange.staleness_max,
     ),
     Quantity(

@@ -15,7 +15,7 @@ from farm.cli.advice.questions import memory_of, script_asked, script_options
 from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
-from farm.importers.columns import CONFIGURATION, PASSED_ALONG, RESULT, read_cells
+from farm.importers.columns import CONFIGURATION, PASSED_ALONG, QUANTITIES, RESULT, read_cells
 from farm.importers.headers import column_of, hint_of
 from farm.importers.sheet import MAX_BYTES, lines_of, read_sheet
 from farm.importers.table import impossible_together
@@ -30,7 +30,8 @@ RESULT_COLUMNS = (
     "speculative_because",
 )
 _COLUMNS = {**CONFIGURATION, FINGERPRINT: RESULT[FINGERPRINT]}
-_RESULTS = {*RESULT, *PASSED_ALONG, *RESULT_COLUMNS}  # known, and not mistaken for others
+# Known, and not mistaken for others.
+_RESULTS = {*RESULT, *QUANTITIES, *PASSED_ALONG, *RESULT_COLUMNS}
 _REQUIRED = ("world_size", "global_batch_size")
 
 

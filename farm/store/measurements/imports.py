@@ -17,6 +17,7 @@ from farm.configuration.axes import AXES
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.imported import ImportedMeasurement, ImportFlag
 from farm.measuring.measurement import OK
+from farm.measuring.quantities import QUANTITIES
 from farm.store.engine import insert_into
 from farm.store.gangs.outcomes import ORIGIN as FARM
 from farm.store.result_tables import MeasurementRow
@@ -31,6 +32,12 @@ _SHARED = (
     *(axis.stored for axis in AXES if axis.has_column),
     *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s", "epochs"),
     *("accuracy", "throughput_examples_per_s"),
+)
+# Columns of all other quantities.
+_OTHERS = tuple(
+    one.name
+    for one in QUANTITIES
+    if one.name in MeasurementRow.__table__.columns and one.name not in _SHARED
 )
 
 
@@ -198,7 +205,10 @@ def _remove(session: Session, origin: str, keys: Sequence[str]) -> None:
 def _row(
     measurement: ImportedMeasurement, *, origin: str, source: str, now: dt.datetime
 ) -> Mapping[str, Any]:
+    measured = measurement.quantities
+    beside = {name: value for name, value in measured.items() if name not in _OTHERS}
     return {
+        **{column: measured.get(column) for column in _OTHERS},
         **{column: getattr(measurement, column) for column in _SHARED},
         "origin": origin,
         "created_at": now,
@@ -209,6 +219,7 @@ def _row(
             "notes": list(measurement.notes),
             "printed": dict(measurement.printed),
             **({"axes": dict(measurement.axes)} if measurement.axes else {}),
+            **({"quantities": beside} if beside else {}),
         },
     }
 
