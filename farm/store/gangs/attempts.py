@@ -67,7 +67,7 @@ def active_attempts(
     """Return those of these attempts that are active; with `locks` lock them.
 
     Two schedulers at once each lock and get what the other one has not. The jobs are locked with
-    them: whoever cancels a sweep locks its jobs in another order, and waiting for them here, with
+    them: cancelling a sweep locks its jobs in another order, and waiting for them here, with
     some locked already, would be a deadlock. Without locks it is a look at whether there is
     anything to do: the control runs, which tell but what, are left out.
     """
@@ -192,7 +192,7 @@ def _rank_view(
     member: Member, control: ControlRun | None, state: AttemptState, *, now: dt.datetime
 ) -> RankView:
     rank = member.rank
-    # An agent may have been leased anew only after this attempt ended, so a lease of another
+    # An agent may have been leased again only after this attempt ended, so a lease of another
     # attempt can only mean that this one's is over.
     holds = member.leased_to == rank.attempt_id
     expires_at = member.lease_expires_at if holds else None

@@ -28,7 +28,7 @@ def follow_clock(
 ) -> None:
     """Correct jobs, leases and attempts after a step of so many seconds; 0: not known.
 
-    Every lease that would count as run out, or that ends too late, counts anew from `now`: an agent
+    Every lease that would count as run out, or that ends too late, starts again at `now`: an agent
     that is alive renews it, and one that is not loses it after one lease.
     """
     _follow_agents(session, now=now, is_forward=step_s > 0, lease=lease)

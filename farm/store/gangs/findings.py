@@ -26,8 +26,8 @@ _CHUNKS_AT_ONCE = 1000
 class Findings:
     """What is stored of one attempt. All but `members` is by rank.
 
-    `chunks`: of timed steps in order, as stored: what cannot be read is found out by whoever makes
-    something of this attempt, and not by who reads those of all.
+    `chunks`: of timed steps in order, as stored: what cannot be read is found when this attempt is
+    evaluated, and not when those of all are read.
     """
 
     members: Sequence[Member]

@@ -131,7 +131,7 @@ def _ended(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the rows of an attempt and of its job become."""
     attempt, job = stored.attempt, stored.job
-    # Whoever stood still after it had read its clock knows of ranks that ended after its `now`.
+    # A scheduler that was suspended after it read its clock sees ranks that ended after its `now`.
     at = max([now, *(m.rank.ended_at for m in stored.members if m.rank.ended_at is not None)])
     reason = {
         "failure_kind": ending.failure.kind.value if ending.failure else None,
@@ -165,8 +165,8 @@ def _ended(
 def lock_gangs(session: Session, tokens: Collection[int]) -> Sequence[str]:
     """Lock the agents that are leased to these attempts, in the order of their ids; return those.
 
-    Whoever ends several attempts one by one locks all of their agents before: heartbeats lock them
-    in this order.
+    Call it before ending several attempts one by one: heartbeats lock agents in this order
+    too.
     """
     members = select(RankRow.agent_id).where(RankRow.attempt_id.in_(tokens))
     held = select(AgentRow.id).where(AgentRow.id.in_(members), AgentRow.attempt_id.in_(tokens))

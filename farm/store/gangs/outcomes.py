@@ -140,7 +140,7 @@ def measurement_of(
     elif failure is not None:
         values["details"]["failure"] = failure.message
     for name, value in (*values.items(), *values["details"].get("quantities", {}).items()):
-        # No JSON can tell it, so whoever asks for measurements would get none of the others either.
+        # JSON has no such number, so a request for measurements would get none at all.
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidSpec(name, value, "a finite number")
     return values

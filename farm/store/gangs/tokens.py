@@ -26,8 +26,8 @@ _FARTHEST = 2**20
 def follow_tokens(session: Session, seen_tokens: Iterable[int]) -> None:
     """Make sure that the next token is higher than those that agents have seen.
 
-    A store that was created anew, or restored from a backup, would hand out tokens that its
-    agents have seen before and therefore refuse, and every job would fail until it caught up.
+    A new store in the place of a lost one, or one restored from a backup, would hand out tokens
+    that its agents have seen before and therefore refuse: every job would fail until it caught up.
     """
     highest = max((token for token in seen_tokens if token < _LAST_TOKEN), default=0)
     if not highest:

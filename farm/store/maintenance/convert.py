@@ -120,7 +120,7 @@ def _named(step: Any) -> str:
 
 
 def _hash_cells(connection: sa.Connection, jobs: sa.Table) -> None:
-    """Hash configurations anew. Once, fields that came later and had their default were left out.
+    """Hash configurations again: an earlier version left out new fields that had their default.
 
     A job whose specification cannot be read any more keeps its hash.
     """

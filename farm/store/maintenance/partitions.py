@@ -28,7 +28,7 @@ _DEFAULT = f"{_SAMPLES}_default"
 _AHEAD_DAYS = 7
 # Any number that no other program takes for an advisory lock in the same database.
 _PARTITION_LOCK = 7_301_846_116
-# Whoever stores samples waits behind us while we wait for a lock, so give up early.
+# The collector waits behind us to store samples while we wait for a lock, so give up early.
 _LOCK_WAIT = "2s"
 _TOOK_TOO_LONG = "57014"  # PostgreSQL's query_canceled: the limit of a move
 # Beside it lock_not_available and deadlock_detected.

@@ -163,7 +163,7 @@ def _is_active() -> ColumnElement[bool]:
 def is_forgotten(before: dt.datetime) -> ColumnElement[bool]:
     """Positions of spool generations that were replaced long ago, or whose agent is gone as long.
 
-    Should one come back all the same, its position begins anew with its next report.
+    Should one come back, its position starts again with its next report.
     """
     latest = aliased(SpoolPosition)
     newest = (

@@ -1,6 +1,6 @@
 """Measurements: one row for each finished job or imported cell, read by everything that compares.
 
-Rows of different origins or fingerprints are told apart here and never pooled.
+Rows of different origins or fingerprints are never pooled.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ _kind, _group = attrgetter("kind"), attrgetter("group")
 class WaitingQueue:
     """One process's, and not for several threads. What jobs say they have waited is as of `epoch`.
 
-    So nothing has to be made anew only because time passes, see `waited_more_s`. Where more than
-    `most_kept` jobs wait, none are kept.
+    So nothing has to be computed again only because time passes, see `waited_more_s`. Where more
+    than `most_kept` jobs wait, none are kept.
     """
 
     def __init__(

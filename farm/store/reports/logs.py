@@ -95,7 +95,7 @@ def log_ends(session: Session, token: int, *, ranks: Sequence[int]) -> dict[int,
     last_firsts = _last_firsts(session, token, ranks)
     if not last_firsts:
         return {}
-    # By their values: joined to the question before, each row would ask it anew.
+    # By their values: joined to the query before, each row would run it again.
     are_last = [
         and_(LogPartRow.rank == rank, LogPartRow.first_character >= first - _END_CHARACTERS)
         for rank, first in last_firsts.items()

@@ -140,8 +140,8 @@ def store_batches(
     confirmed, so a batch that begins later than expected follows what this store has lost, by a
     restored backup or a loss of power. It goes on from there, or it never would again.
 
-    Whoever stores several at once locks all positions first, and then all attempts, each in the
-    order of their keys, so that two collectors never wait for each other.
+    All positions are locked first, and then all attempts, each in the order of their keys, so
+    that two collectors never wait for each other.
 
     What is more than a rank can have, or beyond its quantity's range, is refused and confirmed: it
     would block its spool. If nothing can be measured without it, the rank has failed.

@@ -15,7 +15,7 @@ from farm.store.tables import SpoolPosition
 Spool = tuple[str, str]  # agent id and generation
 
 # Every message passes through these two, so they are built once, and they work on columns: building
-# them anew, and loading and flushing objects, was a third of the cost of a small message.
+# them each time, and loading and flushing objects, was a third of the cost of a small message.
 _CONFIRMED = (
     select(SpoolPosition.agent_id, SpoolPosition.generation, SpoolPosition.confirmed_number)
     .where(

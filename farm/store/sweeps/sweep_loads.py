@@ -33,7 +33,7 @@ def sweep_loads(
 ) -> dict[int, SweepLoad]:
     """Return by id what is left of these sweeps, or of all; the finished ones are not there.
 
-    `read_paces`: in the place of `paces`, for whoever keeps what that has found.
+    `read_paces`: in the place of `paces`, for callers that cache its result.
     """
     active: dict[int, list[UnfinishedJob]] = defaultdict(list)
     waiting: dict[int, list[UnfinishedJob]] = defaultdict(list)

@@ -64,7 +64,7 @@ class SweepSummary:
 
     @property
     def status(self) -> SweepStatus:
-        """What people are told in one word."""
+        """Its state in one word, for people."""
         if self.is_paused and self.state is not SweepState.FINISHED:
             return SweepStatus.PAUSED
         return SweepStatus(self.state.value)
