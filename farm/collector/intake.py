@@ -25,7 +25,7 @@ from farm.store.reports.reports import ElapsedTime, Stored, store_batches, time_
 
 logger = logging.getLogger(__name__)
 
-# Of one agent at a time: one that starts anew has two, and two machines of one name as many each.
+# Of one agent at a time: one that restarts has two, and two machines of one name as many each.
 _MOST_LIVES = 8
 # Of a batch of several reports. Agents send 256 KiB and 500 reports at most.
 _MOST_BYTES = 2**20

@@ -225,7 +225,7 @@ class WorkerTurns:
         told = self
 
         class Step(StartStopStep):  # type: ignore[misc] # Celery has no types
-            """A part of Celery's consumer, which starts it anew with each connection."""
+            """A part of Celery's consumer, which starts it again with each connection."""
 
             requires = ("celery.worker.consumer:Tasks",)
 

@@ -37,8 +37,8 @@ REPORTS = {
     "bytes": Quota(8 * 2**20, 2**20),
     "rows": Quota(20_000, 6_000),
 }
-# One beat each 5 s, of some thousand bytes; with as many labels as it may have, of 40,000. What
-# each beat changes, PostgreSQL writes anew.
+# One beat each 5 s, of some thousand bytes; with as many labels as it may have, of 40,000.
+# PostgreSQL writes again what each beat changes.
 HEARTBEATS = {
     "messages": Quota(300, 300),
     "bytes": Quota(2**20, 2**19),

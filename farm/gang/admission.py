@@ -24,7 +24,7 @@ def refusal_of_report(
     """Say why a report does not count, or None when it does.
 
     A report counts only if its fencing token is the job's current one and its sender is the agent
-    leased for that rank: whoever lost its lease may finish its work, but changes nothing.
+    leased for that rank: an agent that lost its lease may finish its work, but changes nothing.
     """
     if attempt is None:
         return f"there is no attempt {token}"

@@ -55,7 +55,7 @@ def commands_for(
     *,
     limits: Limits,
 ) -> dict[int, Command]:
-    """Return what these ranks are told when their attempt is in `state`; nothing, where so.
+    """Return the commands for these ranks when their attempt is in `state`; empty: none is due.
 
     Every rank has reported its address once the attempt is beyond `preparing`.
 
@@ -84,7 +84,7 @@ def commands_for(
 
 
 def _shared_command(attempt: AttemptView, state: AttemptState, *, limits: Limits) -> Command | None:
-    """Return what every rank is told alike, with the addresses of all."""
+    """Return the command that is the same for every rank, with the addresses of all."""
     addresses = tuple(r.address for r in attempt.ranks if r.address is not None)
     if state is AttemptState.MEASURING:
         timeout_s = barrier_limit_s(attempt, state, limits=limits)

@@ -68,8 +68,8 @@ def is_as_asked(
     """Whether a measured round trip is within 10 % + 1 ms of the expected one.
 
     The median of 20 round trips with jitter has a standard deviation of its own, of some 0.2 x
-    jitter; so much as the jitter is allowed more. Where many packets are lost, only too short a
-    round trip is told from the right one.
+    jitter; so much as the jitter is allowed more. Where many packets are lost, only a round
+    trip that is too short is found wrong.
     """
     expected_s = expected_rtt_s(profile, untouched_s=untouched_s)
     tolerance_s = TOLERANCE_RATIO * expected_s + TOLERANCE_S + profile.jitter_s
@@ -88,8 +88,8 @@ def is_bandwidth_as_asked(profile: NetworkProfile, *, rtt_s: float, bytes_per_s:
     """Whether what arrives at a peer is within 10 % of the profile's bandwidth.
 
     Where packets are lost or overtake each other, or more is under way than the buffers of one
-    connection hold, TCP itself may not fill the link: then only too much is told from what is
-    right. What waits behind a lost packet when the clock starts may come on top.
+    connection hold, TCP itself may not fill the link: then only too high a bandwidth is
+    found wrong. What waits behind a lost packet when the clock starts may come on top.
     """
     asked = profile.bandwidth_bytes_per_s
     if asked is None:

@@ -220,8 +220,8 @@ def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
     """End the attempt if enough is known of its ranks' ends.
 
     A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
-    configuration's failure decides at once, whoever else complains, and any other waits until all
-    have spoken or `verdict_s` have passed. Then the cause is what is not a mere echo of it.
+    configuration's failure decides at once, whatever other ranks report, and any other waits until
+    all have reported or `verdict_s` have passed. Then the cause is what is not a mere echo of it.
 
     A trainer that raises before it is even ready has trained nothing: a machine without its
     framework does so with every configuration, and must not turn a whole sweep into results.
@@ -259,9 +259,9 @@ def _may_still_speak(attempt: AttemptView, silent: Sequence[RankView], limits: L
     """Whether to wait for what the silent ranks have to say of a failure that is known."""
     waited_s = max(r.ended_age_s or 0.0 for r in attempt.ranks if r.failure is not None)
     if attempt.state is AttemptState.PREPARING:
-        # Nothing is connected yet, so no failure is an echo, and whoever is prepared has nothing
-        # to add. But what one agent lacks others often lack too, and those that say so now are
-        # spared in the next attempt.
+        # Nothing is connected yet, so no failure is an echo, and ranks that are prepared have
+        # nothing to add. But what one agent lacks others often lack too, and those that say so
+        # now are spared in the next attempt.
         is_open = any(r.phase is RankPhase.LEASED for r in silent)
         return is_open and waited_s < min(PREPARING_VERDICT_S, limits.verdict_s)
     return waited_s < limits.verdict_s

@@ -107,7 +107,7 @@ def partners(rank: int, rank_count: int) -> tuple[int, ...]:
 
     As in a tournament where everybody plays everybody (the circle method): each round pairs all
     ranks, but for one that rests where their number is odd. Every rank keeps to the order of the
-    rounds, so whoever waits for a partner waits for somebody who is in an earlier round, and none
+    rounds, so a rank that waits for its partner waits for one in an earlier round, and no two
     wait for each other.
     """
     places = rank_count + rank_count % 2

@@ -50,7 +50,7 @@ class GangAtWork:
     def remaining_s(self) -> float | None:
         """Return how much longer it is expected to take; None: not known.
 
-        Whoever has passed the expectation is expected to take as long again, as is so where
+        A gang beyond its expected length is expected to take as long again, as is so where
         lengths have a heavy tail: the longer it has taken, the longer it will.
         """
         if self.expected_s is None:
@@ -91,7 +91,7 @@ class RankView:
     ended_age_s: float | None = None  # since its end was stored
     framework: str | None = None  # name and version, and of a user's model which, once prepared
     weights_checksum: float | None = None  # only while its attempt starts
-    # Only while its attempt waits at the barrier after it, and until shares by speed are told.
+    # Only while its attempt waits at the barrier after it, and until shares by speed are sent.
     control: ControlRun | None = None
     untouched: tuple[PeerRtt, ...] = ()  # these only once it is shaped and while that is judged
     shaped: tuple[PeerRtt, ...] = ()

@@ -34,8 +34,8 @@ class StartPace:
     def may_start(self, *, now_s: float) -> bool:
         """Whether a gang may start now, of whatever width: those after it wait for as much longer.
 
-        A clock that jumps back takes nothing away, and whoever has looked at it a moment before
-        somebody else said that gangs shall be held is held as well.
+        A clock that jumps back takes nothing away. A hold also applies to a caller that
+        read the clock just before it was set.
         """
         passed_s = 0.0 if self._at_s is None else max(0.0, now_s - self._at_s)
         self._at_s = now_s

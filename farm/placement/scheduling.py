@@ -1,7 +1,7 @@
 """Choose which waiting jobs get a gang now, and say why the others wait.
 
 Pure: no clock, no I/O, no logging. Every job is looked at once, in the order of `Turns`. How long
-jobs take is not known here: whoever has an idea of it hands it in with them.
+jobs take is not known here: the caller gives estimates with them.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _repetition = attrgetter("repetition")
 
 
 class Turns:
-    """Goes once over all jobs; whoever is given agents says so before asking for the next.
+    """Goes once over all jobs; the caller reports a job that got agents before the next one.
 
     `since_start_s`: by sweep, for how long it has been given nothing, where that is known;
     `waited_more_s`: for how much longer all jobs have waited than they say.
@@ -110,7 +110,7 @@ class Turns:
     ) -> tuple[_Level, float, int]:
         """Return the sweep's place in line, the least first."""
         level = self._level_of(sweep_id, own, critical_s)
-        # Whoever is served in this decision has not waited since: the first of them goes first.
+        # Sweeps served in this decision have not waited since: the first of them goes first.
         return level, -self._unserved(sweep_id), self._served_at.get(sweep_id, 0)
 
     def _level_of(self, sweep_id: int, own: list[WaitingJob], critical_s: float) -> _Level:

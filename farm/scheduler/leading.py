@@ -124,7 +124,7 @@ def _due(attempt: AttemptView, decision: Resend | Advance, *, rules: Rules) -> l
 
 
 def _ranks(attempt: AttemptView, decision: Resend | Advance) -> tuple[int, ...]:
-    """Return the ranks that are told."""
+    """Return the ranks that get a command."""
     if isinstance(decision, Resend):
         return decision.ranks
     return tuple(rank.rank for rank in attempt.ranks)

@@ -31,7 +31,7 @@ class JobLengths:
         self._engine = engine
         self._home = home
         self._predictor: _Predictor | None = None
-        # By cell hash. Reading them anew would take longer than all the rest.
+        # By cell hash. Reading them again would take longer than all the rest.
         self._specs: dict[str, JobSpec] = {}
         self.expected_s: Mapping[str, float] = {}
 

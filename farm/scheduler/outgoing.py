@@ -44,7 +44,7 @@ class Outgoing:
 def outgoing_of(
     attempt: AttemptView, state: AttemptState, ranks: tuple[int, ...], *, limits: Limits
 ) -> list[Outgoing]:
-    """Return what these ranks are told in that state of their attempt.
+    """Return the commands for these ranks in that state of their attempt.
 
     Raises:
         InvalidSpec: its strategy is none of this version's.
