@@ -62,7 +62,7 @@ class BrokerAccounts:
             return _save(client)
 
     def end_connections(self, agent_id: str) -> None:
-        """Have whoever is connected as this agent sign in again. Raises FarmError."""
+        """Close the connections of this agent, so that it signs in again. Raises FarmError."""
         with self._client() as client:
             client.execute_command("CLIENT KILL", "USER", account_name(agent_id))
 

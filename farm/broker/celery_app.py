@@ -3,7 +3,7 @@
 Celery and redis-py are imported inside functions, so that a process may know the names without
 their cost.
 
-The broker only carries. A message may be lost, doubled or late, so whoever sends something that
+The broker only carries. A message may be lost, doubled or late, so the sender of anything that
 matters sends it again until it is answered. Therefore Redis keeps nothing of a message that a
 worker has taken: a worker that dies loses the message that it was handling.
 """

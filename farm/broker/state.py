@@ -195,7 +195,7 @@ def _setting(client: Any, name: str) -> str | None:
     except NoPermissionError:
         raise
     except ResponseError:
-        return None  # whoever hosts it has taken the question away
+        return None  # the provider of the broker does not allow the command
     return found.decode() if isinstance(found, bytes) else found
 
 

@@ -23,7 +23,7 @@ _REFUSED_PAUSE_S = 1.0
 
 
 class Channel(kombu_redis.Channel):
-    """Reads each message before Kombu does, and writes it anew without what Celery acts upon."""
+    """Reads each message before Kombu does, and writes it again without what Celery acts upon."""
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         client: Any = super()._create_client(asynchronous=asynchronous)  # type: ignore[no-untyped-call] # kombu

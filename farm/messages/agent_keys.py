@@ -4,7 +4,7 @@ An HMAC needs its key in clear on both sides. Were the agents' keys stored, a co
 would be a copy of them all; so they are derived (HKDF, RFC 5869) from one key that lies in a file
 of the server, and the store has only which of them count: a number for each agent, which grows
 with every new key, and whether it was removed. So one agent's key is replaced or ended alone, and
-whoever takes an agent's key learns nothing of another's.
+a stolen key of one agent reveals nothing of another's.
 """
 
 from __future__ import annotations

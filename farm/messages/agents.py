@@ -23,9 +23,9 @@ from farm.values.ranges import (
     UnixTime,
 )
 
-# A capability: this agent lets only a gang's peers reach the gang's ports.
-# An agent's clock may be so far off; beyond, people who look at its times are told.
+# An agent's clock may be this far off; beyond, pages and commands say so beside its times.
 CLOCK_TOLERANCE_S = 1.0
+# A capability: this agent lets only a gang's peers reach the gang's ports.
 CLOSES_PORTS = "closes_ports"
 # Another one: its trainers run as a user of their own.
 TRAINER_USER = "trainer_user"

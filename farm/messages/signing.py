@@ -1,7 +1,7 @@
 """Signatures of messages: who sent one, to whom, and that it is as it was sent.
 
 What is signed is the text of the message, and that text travels, so that the receiver checks the
-very characters that it will parse. Another way would be to parse first, write the message anew in
+very characters that it will parse. Another way would be to parse first, write the message again in
 one canonical form and check that: then two programs must agree on how a number is written, all of
 a stranger's message is parsed before anybody knows whose it is, and it costs more.
 

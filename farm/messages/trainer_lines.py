@@ -75,7 +75,7 @@ CONFIGURATION_FAILURES = frozenset(
 class TrainerLimits:
     """The most that a trainer may use; None: as much as its agent may.
 
-    `process_count`: processes and threads of its user, whoever has started them.
+    `process_count`: all processes and threads of its user.
     """
 
     memory_bytes: int | None = None  # of its own, written or to be written

@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _TIMES_KEPT = 10  # as long as it took to make: so at most a tenth of the time goes into one
-_MOST_STALE_S = 10.0  # beyond, whoever asks waits like the first
+_MOST_STALE_S = 10.0  # beyond, every caller waits like the first
 _LONG_S = 0.03  # what takes longer nobody waits for a second time
-# For one who makes. Who waits may hold a connection to the store, of which there are few: so
-# longer than anything takes as a rule, and shorter than anybody waits for a connection.
+# For a value to be computed. A waiting caller may hold one of the few connections to the store: so
+# longer than anything takes as a rule, and shorter than the wait for a connection.
 _PATIENCE_S = 5.0
-# Threads that renew go one after another: whoever asks meanwhile shares the interpreter with one.
+# Threads that renew go one after another: requests share the interpreter with only one of them.
 _TURN = threading.Lock()
 
 
@@ -109,10 +109,10 @@ class Cache:
 
         `keep_s`: a number, or a function of the value.
 
-        While one who asks makes it anew the others are given what was made last; the first time
-        they wait for it. `renew` makes the same in another thread, after this request: what takes
-        long is made again by it, and who asks is given the last one. `is_still_so`: whether a value
-        is good however old it is.
+        While one caller computes the value again, the others get the last one; the first time they
+        wait for it. `renew` computes the same in another thread, after this request: values that
+        take long are renewed by it, and callers get the last one. `is_still_so`: whether a value
+        is valid however old it is.
         """
 
         def good_until_s(made: CachedValue[_T]) -> float:
@@ -138,7 +138,7 @@ class Cache:
             threading.Thread(
                 target=self._renew, args=(slot, renew), name="cache", daemon=True
             ).start()
-        except RuntimeError:  # no thread is to be had: whoever asks next tries again
+        except RuntimeError:  # no thread can be started: the next caller tries again
             slot.lock.release()
         return made.value
 
@@ -151,7 +151,7 @@ class Cache:
             return slot
 
     def _renew(self, slot: _Slot, renew: Callable[[], object]) -> None:
-        """Make it anew; the lock was taken by who asked."""
+        """Compute the value again; the caller that started the thread took the lock."""
         has_turn = _TURN.acquire(timeout=self._patience_s)
         try:
             self._put(slot, renew)

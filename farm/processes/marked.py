@@ -48,8 +48,8 @@ class MarkedProcesses:
 
     Held by a handle (pidfd_open(2), Linux 5.3), one is not taken for another that has its number
     since. And it has ended only when no thread of it is left and what it held is free: its mark is
-    gone before. Whoever shows no environment just now is undecided, and held as well, so that its
-    end is noticed; for two seconds, since strangers may be stuck in it.
+    gone before. A process that shows no environment just now is undecided, and held as well, so
+    that its end is noticed; for two seconds, since other processes may be stuck in that state.
     """
 
     def __init__(

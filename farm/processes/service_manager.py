@@ -21,7 +21,7 @@ _STDERR = 2
 
 
 class ServiceManager:
-    """Whoever has started this process as a service, if anybody."""
+    """The service manager that started this process, if any."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Read where to tell, and take it out of `environ`: no child may speak for this process.

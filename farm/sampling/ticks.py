@@ -49,8 +49,8 @@ def instant_of(tick: int, go_s: float) -> float:
 def next_tick(now_s: float, go_s: float) -> int:
     """Return the first tick still to come, tick 0 at the earliest.
 
-    Whoever woke late goes on here: the ticks slept through stay holes instead of being read in
-    a burst, all with the same value.
+    A sampler that woke late goes on here: the ticks that it missed stay holes instead of being
+    read in a burst, all with the same value.
     """
     return max(tick_of(now_s, go_s) + 1, 0)
 
