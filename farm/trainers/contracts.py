@@ -163,7 +163,7 @@ class Engine(Protocol):
         ...
 
     def take_exchange(self) -> Exchange | None:
-        """Return what was counted since the last call, and count anew."""
+        """Return what was counted since the last call, and reset the counts."""
         ...
 
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:

@@ -103,7 +103,7 @@ def machines_page(runs: Sequence[StudyRun]) -> Page:
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its cells are told apart by batch, machines and delay: other work would be pooled in them."""
+    """Its cells are distinguished by batch, machines and delay: other work would be pooled."""
     refuse_other_work(
         {
             "model": {run.model for run in runs},

@@ -100,7 +100,7 @@ def set_ups(runs: Sequence[StudyRun]) -> SetUps:
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its points are told apart by processes, replicas and batch: other work would be pooled."""
+    """Its points are distinguished by processes, replicas and batch: other work would be pooled."""
     refuse_other_work(
         {
             "model": {run.model for run in runs},

@@ -93,7 +93,7 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its points are told apart by strategy and delay alone: other work would be pooled."""
+    """Its points are distinguished by strategy and delay alone: other work would be pooled."""
     refuse_other_work(
         {
             "model": {run.model for run in runs},

@@ -56,7 +56,7 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its rows are told apart by strategy and gang alone: other work would be pooled in them."""
+    """Its rows are distinguished by strategy and gang alone: other work would be pooled in them."""
     refuse_other_work(
         {
             "model": {run.model for run in runs},

@@ -127,7 +127,7 @@ def _placed(points: Sequence[ThroughputPoint]) -> dict[str, list[Placed]]:
 
 
 def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its rows are told apart by strategy, nodes and batch alone: other work would be pooled."""
+    """Its rows are distinguished by strategy, nodes and batch alone: other work would be pooled."""
     refuse_other_work(
         {
             "model": {run.model for run in runs},

@@ -1,6 +1,6 @@
 """What a rank has to report, kept and sent together, so that sending disturbs no measured step.
 
-Whoever reads a report works for it, on the same machine's cores: agent, broker, store. Epochs of
+Reading a report takes work on the same machine's cores: agent, broker, store. Epochs of
 40 ms that were reported one by one doubled the time of the step after each.
 """
 

@@ -90,7 +90,7 @@ class Training:
         weights = self._engine.weight_sums()
         peak_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         profile = self._profile(min(PROFILED_STEP_COUNT, trained.full_step_count))
-        # Whoever is done first must not leave those behind that need it, or its server.
+        # A rank that is done first must not end while others need it, or its server.
         self._wait_for_peers()
         self._runner.recorder.flush()
         window = self._window

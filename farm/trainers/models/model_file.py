@@ -127,7 +127,7 @@ class ModelFile:
         return self.facts.name if self.path is None else str(self.path)
 
     def _import(self) -> Any:
-        """Run the file as a module of its own, anew at each call.
+        """Run the file as a module of its own, again at each call.
 
         Returns what `sys.modules` has afterwards, as `import` does: a file may replace itself.
         """

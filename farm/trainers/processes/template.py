@@ -95,8 +95,8 @@ def settle() -> None:
     Raises:
         FarmError: a library has started threads, which a fork would lose.
     """
-    # OpenBLAS starts its pool when it is loaded. It gives it up at a fork, to start it anew where
-    # it is needed, in the trainer.
+    # OpenBLAS starts its pool when it is loaded. It gives it up at a fork, and starts it again
+    # where it is needed, in the trainer.
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -167,7 +167,7 @@ def own_inherited_pages() -> int:
     A fork shares its parent's memory until either writes to it, and then the kernel copies page by
     page: in the middle of measured steps, each copy wherever memory happens to be free. Done at
     once and before anything is measured, the steps of a forked trainer are as long as those of one
-    that was started anew.
+    that was started without a fork.
 
     A kernel that cannot do it, or says nothing of its pages, leaves them shared: 0, or what was
     copied until then. Nothing else is different then but the moment of the copies.

@@ -147,7 +147,7 @@ class TensorFlowEngine:
         """Compile the step: (indices, scale) to the sum of this rank's losses.
 
         The examples stay in memory as bytes and become floats inside, batch by batch. The batch
-        dimension is open, so that partial and uneven batches compile nothing anew.
+        dimension is open, so that partial and uneven batches recompile nothing.
         """
         images, labels = tf.constant(train.images), tf.constant(train.labels)
         body = self._forward if is_forward else self._forward_backward

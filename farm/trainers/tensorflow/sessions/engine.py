@@ -197,7 +197,7 @@ class SessionEngine:
         return checksum_of(self._model.non_trainable_variables)
 
     def wait_for_peers(self, name: str, *, timeout_s: float) -> None:
-        del name  # The barriers of one gang are told apart by their order.
+        del name  # The barriers of one gang are distinguished by their order.
         self._gang.wait(timeout_s=timeout_s)
 
     def leave(self) -> None:
@@ -242,7 +242,7 @@ class ExchangeCount:
             self._staleness[min(staleness, LARGEST_STALENESS)] += 1
 
     def take(self) -> Exchange:
-        """Return what was counted, and count anew."""
+        """Return what was counted, and reset the counts."""
         steps = self._step_count
         largest = max(self._staleness, default=-1)
         counts = tuple(self._staleness[k] for k in range(largest + 1))

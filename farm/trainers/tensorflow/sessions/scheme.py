@@ -58,7 +58,7 @@ class RankScheme:
 
 
 def spread(sizes: Sequence[int], keeper_count: int) -> tuple[int, ...]:
-    """Return the keeper of each weight: the largest first, each to whoever has least so far.
+    """Return the keeper of each weight: the largest first, each to the keeper with least so far.
 
     A weight is never cut, so that one server may have more than its share: of VGG16's bytes three
     quarters are one matrix.

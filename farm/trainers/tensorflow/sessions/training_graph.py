@@ -279,8 +279,8 @@ class TrainingGraph:
     def _barrier(self) -> Any:
         """Tell every rank that this one has come, and wait for as many words as there are ranks.
 
-        Whoever passes has a word of each rank, of this barrier or of the next, which its sender
-        has only reached because all had come to this one.
+        A rank that passes has a word of each rank, of this barrier or of the next, which its
+        sender has only reached because all had come to this one.
         """
         with tf.device(self._plan.keeper_devices[0]):
             queues = self._queues("barrier", [tf.int32], [()])
