@@ -63,7 +63,7 @@ class TimelineSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shade:
-    """A stretch of seconds that is told from the rest; `kind` names its colour."""
+    """A highlighted stretch of seconds; `kind` names its colour."""
 
     name: str
     kind: str

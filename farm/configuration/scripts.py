@@ -91,7 +91,7 @@ CASE_KEYS: Mapping[str, ScriptKey] = {
         "and strategies",
     ),
     "script_sha256": ScriptKey(
-        meaning="of a file that the agents have, by which versions are told apart"
+        meaning="of a file that the agents have; distinguishes its versions"
     ),
     "bundle_sha256": ScriptKey(
         meaning="of a bundle that the server has; its `script` may be in a folder of it"

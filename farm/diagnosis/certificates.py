@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from farm.diagnosis.finding import Finding, doubt, well, wrong
 
-# deploy/install.sh makes them anew within their last year: whoever runs it now and then sees none.
+# deploy/install.sh renews them within their last year: with a run now and then, none is found.
 SOON = dt.timedelta(days=45)
 
 

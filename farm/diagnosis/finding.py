@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Level(enum.Enum):
-    """From good to bad; `UNKNOWN` where something else, which is told as well, hides the answer."""
+    """From good to bad; `UNKNOWN` where another finding, listed too, hides the answer."""
 
     WELL = "well"
     UNKNOWN = "unknown"

@@ -171,7 +171,7 @@ class EmbeddedFarm:
 
     def _stop(self) -> None:
         begun = self._signals.count
-        # Whoever asks a second time does not want to wait.
+        # A second signal means: do not wait.
         self._supervisor.stop(hurry=lambda: self._signals.count > max(1, begun))
 
     def _upgrade_store(self) -> None:

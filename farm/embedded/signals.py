@@ -30,7 +30,7 @@ class StopSignals:
         # A pipe, because setting a threading.Event in a handler can deadlock with its own wait.
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         for number in _CAUGHT:
-            # Whoever started us with nohup wants to outlive the terminal.
+            # Under nohup, which ignores SIGHUP, the process should outlive the terminal.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._note)
         return self

@@ -1,8 +1,8 @@
 """Numbered places for labs: a lab's number makes its names and addresses its own.
 
-Whoever runs a lab holds its slot's lock file, which the kernel lets go of when the owner dies,
-however it dies. So what bears the name of a slot that nobody holds is a dead lab's, and is
-removed by whoever takes the slot next.
+The process of a lab holds the lock file of its slot, and the kernel releases it when the process
+ends, however it ends. So what bears the name of an unlocked slot is left from a dead lab, and the
+next process to take the slot removes it.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def what_is_missing() -> str | None:
 def run(*argv: str, stdin: str | None = None) -> str:
     """Run a command to its end; return what it printed.
 
-    It inherits the slots that this process holds: whoever clears them after our death waits for it.
+    It inherits the locks of the slots that this process holds, so a later cleaner waits for it.
 
     Raises:
         FarmError: it failed or took too long; the message has its own words.
@@ -104,7 +104,7 @@ def interfaces(prefix: str) -> list[str]:
 def prefix_into(namespace: str) -> tuple[str, ...]:
     """Return what to put before a command that shall run in the namespace.
 
-    It becomes that command, with the same process id. `ip netns exec` would also mount /sys anew,
+    It becomes that command, with the same process id. `ip netns exec` would also mount /sys again,
     which hides the memory control groups from an agent.
     """
     nsenter = shutil.which("nsenter")

@@ -18,7 +18,7 @@ _POLL_S = 0.02
 
 
 class Warden:
-    """Watches over the lab of a slot, which the caller holds, until it is told to leave."""
+    """Watches over the lab of a slot, which the caller holds, until the caller stops it."""
 
     def __init__(self, slot: Slot) -> None:
         self._process = subprocess.Popen(

@@ -1,8 +1,8 @@
-"""Speak with a running `wirefilter`, which carries one host's packets and treats them as told.
+"""Speak with a running `wirefilter`, which carries one host's packets and shapes them.
 
-A wire has two directions that are set apart: what leaves its host belongs to whoever shapes that
-host's network (the agent's emulator), what arrives to the owner of the lab. So neither undoes the
-other's. Cutting has a knob of its own, the largest packet that passes, for the same reason.
+A wire has two directions with separate settings: the agent's emulator shapes what leaves its host,
+the owner of the lab what arrives. So neither undoes the other's. Cutting has a setting of its own,
+the largest packet that passes, for the same reason.
 """
 
 from __future__ import annotations

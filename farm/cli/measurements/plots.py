@@ -182,7 +182,7 @@ def _series(session: Session, table: SweepTable, asked: PlotRequest) -> Plot:
     )
     chief = next((rank for rank in last.ranks if rank.rank == 0), None)
     read = read_job(session, last.attempt, shown, timed_window=timed_window(chief))
-    # Without servers every rank has the same role, and is told apart.
+    # Without servers every rank has the same role, and its own line.
     by_role = list(read.roles) or list(read.ranks)[:_MEASURED_OF_RANKS]
     timelines = [one for one in by_role if _is_measured(one)]
     if not timelines:

@@ -83,7 +83,7 @@ def examine(
     context = click.get_current_context(silent=True)
 
     def look(one: Examination) -> None:
-        # Which settings were given is asked of the command's context, which each thread has anew.
+        # The command's context says which settings were given, and each thread has its own.
         with nullcontext() if context is None else context.scope(cleanup=False):
             found[one.name] = _findings(one, loaded)
 

@@ -16,7 +16,7 @@ _LINE_EVERY_S = 5.0
 
 @contextmanager
 def row_bar(title: str, *, noun: str = "rows") -> Iterator[Callable[[int, int], None]]:
-    """Yield what is told how many rows are done of how many; all goes to standard error."""
+    """Yield a function to call with the rows done and their total; all goes to standard error."""
     if not sys.stderr.isatty():
         yield _lines(title, noun)
         return

@@ -58,7 +58,7 @@ def reproduce(
 
     Studies of networks need a lab, and that needs root, as `farm lab` does. Stopped or killed, the
     same command goes on with what is left: the sweep is kept in the store of FARM_HOME, and what is
-    measured is not measured again. A new FARM_HOME begins anew.
+    measured is not measured again. A new FARM_HOME starts over.
 
     --json prints study, run_count, and the paths of page, figures, data and sweep; sweep is null
     with --page-only.
