@@ -11,7 +11,7 @@ from farm.recommend.answering.options import options_for
 from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
 from farm.recommend.prediction import StepTimeModel
 from tests.fakes.step_times import FakeStepTimes
-from tests.unit.recommend.test_recommend_measured import evidence
+from tests.unit.recommend.answering.test_recommend_measured import evidence
 
 BATCH, DELAY_S, STEPS = 64, 0.02, 20
 PRICES = {"small": 0.1, "large": 0.5}

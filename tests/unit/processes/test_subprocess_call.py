@@ -9,7 +9,7 @@ import pytest
 from farm.errors import FarmError
 from farm.processes.subprocess_call import in_subprocess, run_in_subprocess
 from farm.recommend.cache.memory import fit_default
-from tests.unit.recommend.test_recommend_fits import ASKED, observations
+from tests.unit.recommend.cache.test_recommend_fits import ASKED, observations
 
 
 def test_a_model_that_another_process_has_fitted_predicts_the_same() -> None:

@@ -13,8 +13,8 @@ from farm.recommend.contracts import Evidence, Objective, Question
 from farm.recommend.memory_limits import MemoryLimits
 from farm.recommend.plans.grid import works
 from farm.recommend.predictions import KnownConfigurations
-from tests.unit.recommend.test_recommend_measured import evidence
-from tests.unit.recommend.test_recommend_options import predicted
+from tests.unit.recommend.answering.test_recommend_measured import evidence
+from tests.unit.recommend.answering.test_recommend_options import predicted
 
 OUT = FailureKind.OUT_OF_MEMORY.value
 DOUBT = "it may run out of memory, as world size 4 did with 512 examples for each replica"

@@ -1,7 +1,7 @@
 import pytest
 
 from farm.recommend.answering.epoch_length import epoch_length
-from tests.unit.recommend.test_recommend_measured import evidence
+from tests.unit.recommend.answering.test_recommend_measured import evidence
 
 
 def steps(*known: tuple[int, int], batch: int, examples_count: int | None = None) -> int | None:

@@ -17,7 +17,7 @@ from farm.recommend.cache.model_state import NotWritable, pack, unpack
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from tests.fakes.step_times import FakeStepTimes
-from tests.unit.recommend.test_recommend_fits import observations
+from tests.unit.recommend.cache.test_recommend_fits import observations
 
 DIGEST = "0" * 64
 

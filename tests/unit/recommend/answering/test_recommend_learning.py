@@ -1,6 +1,6 @@
 from farm.recommend.answering.learning import Curves, Learned, learned
 from farm.recommend.contracts import Evidence
-from tests.unit.recommend.test_recommend_measured import evidence
+from tests.unit.recommend.answering.test_recommend_measured import evidence
 
 OWN = [evidence(1, accuracy=0.8), evidence(2, accuracy=0.9)]
 CURVES: Curves = {1: (0.5, 0.7, 0.8), 2: (0.6, 0.8, 0.9)}

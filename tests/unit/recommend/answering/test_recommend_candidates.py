@@ -4,7 +4,7 @@ from farm.configuration.catalogue import StrategyFacts
 from farm.recommend.answering.candidates import candidates
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
-from tests.unit.recommend.test_recommend_measured import evidence
+from tests.unit.recommend.answering.test_recommend_measured import evidence
 
 
 def competing(*known: Evidence, **asked: Any) -> list[Configuration]:

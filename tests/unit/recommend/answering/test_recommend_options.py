@@ -14,7 +14,7 @@ from farm.recommend.contracts import Evidence, Objective, Option, Question, Reco
 from farm.recommend.prediction import StepTimeModel
 from tests.facts import lacking
 from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
-from tests.unit.recommend.test_recommend_measured import QUESTION, evidence
+from tests.unit.recommend.answering.test_recommend_measured import QUESTION, evidence
 
 ONE = evidence(1, step_time_s=0.64, time_per_epoch_s=12.8)
 TWO = evidence(2, world_size=2, step_time_s=0.5, time_per_epoch_s=10.0)

@@ -11,7 +11,7 @@ from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.ensemble import Ensemble
 from farm.recommend.predictors.lines import Lines
 from tests.synthetic_steps import configuration, measure
-from tests.unit.recommend.test_predictors_published import observations_of
+from tests.unit.recommend.predictors.test_predictors_published import observations_of
 
 
 def errors_between(known: dict[Configuration, float], *asked: Configuration) -> list[float]:

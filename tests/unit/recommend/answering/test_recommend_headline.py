@@ -18,7 +18,7 @@ from farm.recommend.answering.options import Options
 from farm.recommend.answering.training import trains_alike
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.objective import best_probability, choose, rank
-from tests.unit.recommend.test_recommend_measured import evidence
+from tests.unit.recommend.answering.test_recommend_measured import evidence
 from tests.unit.recommend.test_recommend_objective import option
 from web.advice.answer_figures import way_names
 
