@@ -38,6 +38,7 @@ from tests.factories import (
     agent_facts,
     job_spec,
 )
+from tests.facts import lacking
 from tests.farm_command import FarmCommand
 
 
@@ -108,7 +109,8 @@ def _job_states(engine: sa.Engine) -> list[str]:
 def test_status_says_why_the_first_jobs_wait(farm: FarmCommand, engine: sa.Engine) -> None:
     shown = farm.text("status")
     assert "\x1b" not in shown
-    assert "job 1: no agent is alive (and 3 more of sweep 1)\n" in shown
+    [waits] = [line for line in shown.splitlines() if "no agent is alive (" in line]
+    assert lacking(waits, "job 1", "3 more of sweep 1") == []
     with writing(engine) as session:
         add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
     answer = farm.json("status", "try")
@@ -213,7 +215,7 @@ def test_a_job_that_waits_says_why(farm: FarmCommand, many: int) -> None:
 def test_the_doctor_counts_all_that_nobody_can_serve(farm: FarmCommand) -> None:
     assert "waits for agents" in farm.text("status")
     findings = farm.run("doctor", "--json").stdout
-    assert "no agent can serve 9 jobs, such as 2: needs 4 agents; the farm has 1" in findings
+    assert lacking(findings, "9 jobs", "such as 2", "needs 4 agents", "has 1") == []
 
 
 def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.Engine) -> None:
@@ -230,9 +232,8 @@ def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.
     assert line.endswith("; it rests on 1 measurement of this sweep")
     with writing(engine) as session:
         add_measurement(session, "of another sweep", step_time_s=0.0123)
-    assert "it rests on 2 measurements: 1 of this sweep, 1 of other sweeps" in farm.text(
-        "status", "measured"
-    )
+    shown = farm.text("status", "measured")
+    assert lacking(shown, "2 measurements", "1 of this sweep", "1 of other sweeps") == []
     [told] = farm.json("status", "measured")["recommended"]
     assert told["recommended"]["world_size"] == 1
     assert (told["own_measurement_count"], told["other_measurement_count"]) == (1, 1)
@@ -444,7 +445,8 @@ def test_the_fastest_measured_configuration_is_recommended(farm: FarmCommand) ->
     narrow = farm.json("recommend", "--global-batch-size", "32", "--world-sizes", "4")
     assert narrow["recommended"]["world_size"] == 1
     shown = farm.text("recommend", "--global-batch-size", "32").splitlines()
-    assert shown[0].startswith("Recommended: world size 2 (mwms_ring): 500 ms an epoch")
+    assert shown[0].startswith("Recommended: ")
+    assert lacking(shown[0], "world size 2", "mwms_ring", "500 ms an epoch") == []
 
 
 @pytest.mark.usefixtures("measured")

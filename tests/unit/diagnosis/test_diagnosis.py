@@ -23,6 +23,7 @@ from farm.diagnosis.processes import (
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.messages.agents import AgentState
 from farm.placement.scheduling import hopeless
+from tests.facts import lacking
 
 VERSION = "1.0"
 BROKER = BrokerState(
@@ -275,7 +276,8 @@ def test_a_backlog_that_is_mostly_of_one_agent_names_it(processes: list[ProcessS
     found = judge_collector(
         processes, beat_count=55, report_count=200, of_agents=of_agents, version=VERSION
     )
-    assert "most of what waits is from vm-7: 150 messages" in [finding.what for finding in found]
+    named = [finding.what for finding in found if not lacking(finding.what, "vm-7", "150 messages")]
+    assert len(named) == 1
     of_agents = {"a1": 125, "vm-7": 125}
     found = judge_collector(
         processes, beat_count=55, report_count=200, of_agents=of_agents, version=VERSION
@@ -421,8 +423,9 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
     assert set(reasons) == {2, 3, 4}  # the first waits for its turn
     found = judge_queue(waiting_count=4, hopeless=reasons)
     assert [finding.level for finding in found] == [Level.DOUBT, Level.DOUBT]
-    assert found[0].what == "no agent can serve 2 jobs, such as 2: needs 3 agents; the farm has 1"
-    assert found[1].what == "no agent can serve job 4: no agent has capability 'gpu'"
+    several, one = (finding.what for finding in found)
+    assert lacking(several, "2 jobs", "such as 2", "needs 3 agents", "has 1") == []
+    assert lacking(one, "job 4", "'gpu'") == []
 
 
 def test_agents_without_tensorflow_are_named() -> None:
@@ -438,9 +441,10 @@ def test_agents_without_tensorflow_are_named() -> None:
 
 def test_jobs_that_wait_for_the_end_of_a_pause_have_no_turn() -> None:
     [turns] = judge_queue(waiting_count=3, held_count=2, hopeless={})
-    assert turns.what == "1 job waits, each for its turn, and 2 more jobs for the end of a pause"
+    assert lacking(turns.what, "1 job", "turn", "2 more jobs", "pause") == []
     [free] = judge_queue(waiting_count=3, hopeless={})
-    assert free.what == "3 jobs wait, each for its turn"
+    assert lacking(free.what, "3 jobs", "turn") == []
+    assert "pause" not in free.what
 
 
 def test_many_names_are_cut_short() -> None:

@@ -21,6 +21,7 @@ from farm.measuring.noise import (
 )
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import TrainerResult
+from tests.facts import lacking
 
 LIMITS = NoiseLimits()
 STEPS_S = tuple(0.1 + 0.0001 * (i % 7) for i in range(100))
@@ -116,9 +117,7 @@ def test_beyond_the_upper_limit_it_is_void(changes: dict[str, Any], kind: NoiseK
 
 def test_the_reason_names_agent_rank_value_and_limit() -> None:
     [void] = verdict(evidence(0), evidence(1, machine_steal_ratio=0.14)).voids
-    assert void.message == (
-        "agent a2, rank 1: 14 % of its cores was stolen by the hypervisor (limit 10 %)"
-    )
+    assert lacking(void.message, "a2", "rank 1", "14 %", "stolen", "limit 10 %") == []
 
 
 def test_a_limit_itself_is_not_beyond_it() -> None:
@@ -211,7 +210,7 @@ def test_outliers_are_counted_and_flagged_where_they_are_many() -> None:
     assert (found.outlier_step_count, found.largest_outlier_s) == (15, 0.7)
     [flag] = found.flags
     assert (flag.kind, flag.rank, found.voids) == (NoiseKind.OUTLIERS, None, ())
-    assert "15 % of its timed steps are far from the median, the longest of 700 ms" in flag.message
+    assert lacking(flag.message, "15 %", "far from the median", "700 ms") == []
 
 
 def test_the_interval_of_the_median_comes_with_the_verdict() -> None:
@@ -238,10 +237,8 @@ def test_a_control_run_slower_than_the_agents_own_past_disturbs(
 def test_the_control_runs_reason_says_against_what_it_was_slow() -> None:
     [void] = control_voids([(1, "a2", ControlRun(control_s=1.5, past_s=PAST))], LIMITS)
     assert (void.kind, void.rank) == (NoiseKind.CONTROL_RUN, 1)
-    assert void.message == (
-        "agent a2, rank 1: its control run took 50 % longer than the median of its last 6 "
-        "(limit 30 %)"
-    )
+    facts = ("a2", "rank 1", "control run", "50 % longer", "last 6", "limit 30 %")
+    assert lacking(void.message, *facts) == []
 
 
 def test_the_slowest_ranks_ratio_is_the_gangs() -> None:

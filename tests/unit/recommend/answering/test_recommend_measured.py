@@ -1,4 +1,5 @@
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from farm.recommend.answering.options import Options, options_for
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
+from tests.facts import lacking
 
 QUESTION = Question(model="mlp", dataset="digits", global_batch_size=64, one_way_delay_s=0.02)
 
@@ -135,10 +137,8 @@ def test_an_epoch_of_unknown_length_is_said_and_not_guessed() -> None:
     result = found(evidence(1, time_per_epoch_s=None, steps_per_epoch=None))
     [option] = result.options
     assert (option.step_time_s, option.time_per_epoch_s, option.time_s) == (0.1, None, None)
-    assert result.warnings == (
-        "how long an epoch takes is not known, since no measurement says how many steps an epoch "
-        "has: options are compared by the time of one step",
-    )
+    [warning] = result.warnings
+    assert lacking(warning, "not known", "how many steps", "time of one step") == []
 
 
 def test_epochs_and_machines_multiply_into_time_and_cost() -> None:
@@ -161,10 +161,9 @@ def test_kinds_of_hardware_are_never_pooled() -> None:
         evidence(2, fingerprint=new, time_per_epoch_s=4.0),
     )
     assert [option.time_per_epoch_s for option in result.options] == [4.0]
-    assert result.warnings == (
-        "measured on 2 kinds of hardware, which are not pooled: "
-        f"this answers for {new[:12]}, not for {old[:12]}",
-    )
+    [warning] = result.warnings
+    assert lacking(warning, "2 kinds of hardware") == []
+    assert re.findall(r"a{12}|b{12}", warning) == [new[:12], old[:12]]
 
 
 def test_the_hardware_with_most_configurations_answers_even_if_older() -> None:
@@ -212,9 +211,9 @@ def test_what_failed_is_no_option_and_is_said() -> None:
         evidence(3, world_size=2, status="not_a_number", time_per_epoch_s=None),
     )
     assert widths(result) == [1]
-    assert result.warnings == (
-        "mwms_ring with world_size 2: not_a_number, out_of_memory in 2 of 2 measurements",
-    )
+    [warning] = result.warnings
+    facts = ("mwms_ring", "world_size 2", "not_a_number", "out_of_memory", "2 of 2")
+    assert lacking(warning, *facts) == []
 
 
 def test_what_failed_now_and_then_is_an_option_with_a_warning() -> None:
@@ -223,7 +222,8 @@ def test_what_failed_now_and_then_is_an_option_with_a_warning() -> None:
         evidence(2, world_size=2, status="time_limit", framework=None, network=None),
     )
     assert widths(result) == [2]
-    assert result.warnings == ("mwms_ring with world_size 2: time_limit in 1 of 2 measurements",)
+    [warning] = result.warnings
+    assert lacking(warning, "mwms_ring", "world_size 2", "time_limit", "1 of 2") == []
 
 
 @pytest.mark.parametrize(("other_s", "is_said"), [(0.2, True), (1.9, False), (4.0, False)])
