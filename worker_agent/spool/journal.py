@@ -84,7 +84,7 @@ class _Served:
 
 
 class ServedRank:
-    """Remembers on disk which rank runs, so that the agent's next life can report its end."""
+    """Remembers on disk which rank runs, so that a restarted agent can report its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
