@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint
 
+from web.access import login
 from web.pages import (
     accuracy,
     advice,
@@ -14,7 +15,6 @@ from web.pages import (
     exports,
     importing,
     job,
-    login,
     logs,
     new_sweep,
     plan,
