@@ -12,8 +12,7 @@ from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judg
 from farm.diagnosis.broker import BrokerState, judge_broker
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, Level, named, worst
-from farm.diagnosis.jobs import judge_queue
-from farm.diagnosis.noise import judge_noise
+from farm.diagnosis.jobs import judge_noise, judge_queue
 from farm.diagnosis.processes import (
     ProcessState,
     judge_collector,
