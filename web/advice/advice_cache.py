@@ -22,7 +22,7 @@ from farm.configuration.axes import profile_numbers
 from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Option, Question, Recommendation
-from farm.recommend.sweep_answers import OwnAnswer, Share, answers_for
+from farm.recommend.sweeps.answers import OwnAnswer, Share, answers_for
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import reading
 from farm.text.nouns import counted

@@ -23,9 +23,9 @@ from farm.gang.views import LiveAgent
 from farm.keys.api_tokens import Scope
 from farm.recommend.cache.fits import PREPARING
 from farm.recommend.cache.memory import Memory
-from farm.recommend.expectation import Expectation
-from farm.recommend.expected import expected
 from farm.recommend.prices import Prices
+from farm.recommend.sweeps.expectation import Expectation
+from farm.recommend.sweeps.expected import expected
 from farm.registry import catalogue
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading

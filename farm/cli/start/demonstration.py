@@ -26,7 +26,7 @@ from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState, SweepState
 from farm.measuring.noise import disturbed_by
-from farm.recommend.sweep_answers import answers_for
+from farm.recommend.sweeps.answers import answers_for
 from farm.store.agents.agents import list_agents
 from farm.store.engine import reading, writing
 from farm.store.sweeps.bundles import add_bundle

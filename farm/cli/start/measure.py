@@ -34,7 +34,7 @@ from farm.embedded.sites import local_site, share_cores
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.measuring.quantities import BY_NAME
-from farm.recommend.sweep_answers import answers_for
+from farm.recommend.sweeps.answers import answers_for
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing

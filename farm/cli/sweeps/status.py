@@ -27,7 +27,7 @@ from farm.cli.sweeps.watch import SweepWatch, summary_line
 from farm.configuration.axes import BY_NAME
 from farm.configuration.expansion import MAX_JOBS
 from farm.gang.lifecycle import JobState
-from farm.recommend.sweep_answers import answers_for
+from farm.recommend.sweeps.answers import answers_for
 from farm.settings.server import Settings
 from farm.store.agents.agents import list_agents
 from farm.store.engine import reading

@@ -20,9 +20,9 @@ from farm.configuration.spec import JobSpec, spec_json
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
-from farm.recommend.expectation import Expectation
-from farm.recommend.expected import expected as expected_of
 from farm.recommend.layout import layout_of
+from farm.recommend.sweeps.expectation import Expectation
+from farm.recommend.sweeps.expected import expected as expected_of
 from farm.settings.server import Settings
 from farm.store.engine import reading
 from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from farm.cli.sweeps.watch import SweepWatch
-    from farm.recommend.expectation import Expectation
+    from farm.recommend.sweeps.expectation import Expectation
 
 _PLAN_COLUMNS = (
     *(
@@ -165,7 +165,7 @@ def _conclude(
 ) -> None:
     """Say what follows from a sweep that is over. Mutates `result`, the values of --json."""
     from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
-    from farm.recommend.sweep_answers import answers_for
+    from farm.recommend.sweeps.answers import answers_for
     from farm.store.engine import reading
 
     with reading(engine) as session:

@@ -10,7 +10,7 @@ from farm.cli.advice.recommend import verdict
 from farm.configuration.axes import CONDITION_AXES
 from farm.configuration.scripts import workload_text
 from farm.recommend.contracts import Question
-from farm.recommend.sweep_answers import OwnAnswer
+from farm.recommend.sweeps.answers import OwnAnswer
 
 MOST_ANSWERS = 8  # to one sweep
 

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from farm.configuration.spec import JobSpec
 from farm.recommend.doubts import Doubt
-from farm.recommend.expectation import Expectation
+from farm.recommend.sweeps.expectation import Expectation
 
 if TYPE_CHECKING:
     Specification: TypeAlias = Mapping[str, Any]

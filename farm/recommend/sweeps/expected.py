@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
 from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import network_of
-from farm.recommend.expectation import Expectation, ExpectedJob, expectation, step_count
 from farm.recommend.layout import layout_of
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
+from farm.recommend.sweeps.expectation import Expectation, ExpectedJob, expectation, step_count
 from farm.registry import catalogue
 from farm.store.gangs.outcomes import ORIGIN, measured_network
 from farm.store.measurements.training_runs import TrainingRun, last_training_runs

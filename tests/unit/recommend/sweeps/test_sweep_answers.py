@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farm.recommend.contracts import Question, Recommendation
-from farm.recommend.sweep_answers import OwnAnswer, Share
+from farm.recommend.sweeps.answers import OwnAnswer, Share
 from tests.unit.recommend.test_recommend_objective import option
 
 
