@@ -30,7 +30,8 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
         *("test_browser_pages.py", "test_browser_sweep.py"),
         *("test_documented_commands.py", "test_documented_shell.py", "test_doctor.py"),
         *("test_failures.py", "test_faults.py", "test_logs.py", "test_noise.py"),
-        *("test_precision.py", "test_servers.py", "test_signed_farm.py", "test_strict_farm.py"),
+        *("test_precision.py", "test_ranks_per_agent.py", "test_servers.py"),
+        *("test_signed_farm.py", "test_strict_farm.py"),
     ),
     "integration": (
         *("test_agent_attempt.py", "test_agent_faults.py", "test_agent_state_folder.py"),

@@ -53,12 +53,17 @@ class CellConfiguration:
     @property
     def is_one_machine(self) -> bool:
         """Whether it needs no network, and so is the same on every one."""
-        return (self["world_size"], self["server_count"]) == (1, 0)
+        return (self["world_size"] // self["ranks_per_agent"], self["server_count"]) == (1, 0)
 
     @property
     def machine_count(self) -> int:
         """Ranks that train, and servers on machines of their own."""
-        return machine_count(self["world_size"], self["server_count"], self["server_placement"])
+        return machine_count(
+            self["world_size"],
+            self["server_count"],
+            self["server_placement"],
+            ranks_per_agent=self["ranks_per_agent"],
+        )
 
     @property
     def compared(self) -> CellConfiguration:

@@ -261,7 +261,9 @@ def make_line(
         repetitions=repetitions,
         precision=precision,
         medians=tuple(found.values()),
-        efficiency_ratio=_efficiency(first, found["throughput_examples_per_s"], single),
+        efficiency_ratio=_efficiency(
+            configuration, first, found["throughput_examples_per_s"], single
+        ),
         cost_usd=_cost(configuration, first, found["time_per_epoch_s"], prices),
         fingerprint=first and first.fingerprint,
         framework=first and first.framework,
@@ -309,13 +311,15 @@ def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:
     return CellState.FAILED if JobState.FAILED in states else CellState.CANCELLED
 
 
-def _efficiency(first: Any, throughput: float | None, single: Baselines) -> float | None:
+def _efficiency(
+    configuration: CellConfiguration, first: Any, throughput: float | None, single: Baselines
+) -> float | None:
     alone = None if first is None else single.get(workload(first))
     if throughput is None or not alone:
         return None
     return scaling_efficiency_ratio(
         throughput_examples_per_s=throughput,
-        world_size=first.world_size,
+        machine_count=first.world_size // configuration["ranks_per_agent"],
         single_examples_per_s=alone,
     )
 

@@ -23,6 +23,7 @@ from farm.configuration.spec import (
     LOSS_RESOLUTION_RATIO,
     MAX_GLOBAL_BATCH_SIZE,
     MAX_ONE_WAY_DELAY_S,
+    MAX_RANKS_PER_AGENT,
     MAX_REPLICAS_PER_RANK,
     MAX_STEPS,
     MAX_WORLD_SIZE,
@@ -80,6 +81,7 @@ class Axis:
     - `if_empty`: what an import takes an empty cell for, where that is not `absent`
     - `is_limit`: of a network: the less, the slower; None is no limit. More of every other axis of
       a network makes a step slower
+    - `is_of_gang`: of a set-up: how its ranks stand on agents, whatever they train
     - `is_of_speed`: it changes how long an epoch takes, and nothing in what is learnt in it; so do
       all axes of a network
     """
@@ -103,6 +105,7 @@ class Axis:
     continues: bool = False
     if_empty: str = ""
     is_limit: bool = False
+    is_of_gang: bool = False
     has_column: bool = True
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Whether jobs have it among their `axes`, without a field of its own.
@@ -162,7 +165,7 @@ class Axis:
     @property
     def is_of_scripts(self) -> bool:
         """Whether it means something for a user's script, which is trained as it likes."""
-        return self.kind in (AxisKind.SIZE, AxisKind.PROFILE, AxisKind.LINK)
+        return self.is_of_gang or self.kind in (AxisKind.SIZE, AxisKind.PROFILE, AxisKind.LINK)
 
     @property
     def absent(self) -> Any:
@@ -378,6 +381,23 @@ AXES: tuple[Axis, ...] = (
         unused=1,
         usual=1,
         phrase=lambda value: f"averaged every {count(value)} steps",
+    ),
+    Axis(
+        name="ranks_per_agent",
+        kind=AxisKind.SETUP,
+        type=Whole(1, MAX_RANKS_PER_AGENT),
+        title="Ranks per agent",
+        meaning="ranks that train on one agent, each on its share of the cores; `world_size` is a "
+        "multiple of it; for strategies whose ranks step together",
+        default=1,
+        applies=lambda strategy, world_size: (
+            strategy.is_synchronous and strategy.uses_network and world_size > 1
+        ),
+        unused=1,
+        usual=1,
+        phrase=lambda value: f"{count(value)} ranks an agent",
+        is_of_speed=True,
+        is_of_gang=True,
     ),
     Axis(
         name="placement",

@@ -175,9 +175,11 @@ def _cell(
     """
     facts, world_size = catalogue.strategy(values["strategy"]), values["world_size"]
     for axis in JOB_AXES:
-        if axis.applies is not None and (facts is None or not axis.applies(facts, world_size)):
+        # Between ranks of one agent is no network.
+        count = world_size // values["ranks_per_agent"] if axis.is_of_network else world_size
+        if axis.applies is not None and (facts is None or not axis.applies(facts, count)):
             values[axis.field] = axis.absent
-    if facts is not None and not sends(facts, world_size):
+    if facts is not None and not sends(facts, world_size // values["ranks_per_agent"]):
         network = None
     return Cell(
         case=case, values=values, network=network, emulator=None if network is None else emulator

@@ -36,6 +36,9 @@ LARGEST = 1e12
 LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
 
 MAX_REPLICAS_PER_RANK = 64
+MAX_RANKS_PER_AGENT = 16
+# What an agent says that can serve so many ranks at once, such as "ranks:4".
+RANKS_CAPABILITY = "ranks:"
 
 # Before the name of a network that an agent is in, such as "network:infiniband".
 NETWORK_CAPABILITY = "network:"
@@ -204,8 +207,10 @@ class JobSpec:
     to its end. `labels` restricts which agents may serve the job. Names are checked against the
     registries at submission, not here.
 
-    `world_size` counts the ranks that train. `replicas_per_rank`, `steps_between_averages` and the
-    servers' fields matter to the strategies that use them, and keep their defaults for others.
+    `world_size` counts the ranks that train, of which `ranks_per_agent` run on one agent. A gang
+    agrees, reports and is judged by agent: the first rank of each speaks for it, and is called by
+    the agent's place in the gang. `replicas_per_rank`, `steps_between_averages` and the servers'
+    fields matter to the strategies that use them, and keep their defaults for others.
 
     Raises:
         InvalidSpec: a value is out of range or two contradict each other.
@@ -251,6 +256,9 @@ class JobSpec:
                 self.global_batch_size,
                 f"at least one example for each of {self.replica_count} replicas",
             )
+        if self.world_size % self.ranks_per_agent:
+            expected = f"a multiple of ranks_per_agent, {self.ranks_per_agent}"
+            raise InvalidSpec("world_size", self.world_size, expected)
         check_command(self.model)
         is_script = script_of(self.model) is not None
         is_told = (self.steps is not None, self.epochs is not None)
@@ -277,22 +285,44 @@ class JobSpec:
         return self.world_size * self.replicas_per_rank
 
     @property
+    def ranks_per_agent(self) -> int:
+        """Ranks that train on one agent."""
+        return cast(int, self.axes.get("ranks_per_agent", 1))
+
+    @property
+    def training_agent_count(self) -> int:
+        """Agents of ranks that train; those of servers apart come after them."""
+        return self.world_size // self.ranks_per_agent
+
+    @property
     def rank_count(self) -> int:
-        """Agents that the gang needs: one for each rank, of which the last may only serve."""
+        """Agents that the gang needs, of which the last may only serve."""
         is_apart = self.server_placement is ServerPlacement.APART
-        return self.world_size + (self.server_count if is_apart else 0)
+        return self.training_agent_count + (self.server_count if is_apart else 0)
 
     @property
     def roles(self) -> tuple[tuple[str, ...], ...]:
-        """The role processes of each rank, in order of rank; the first speaks for its rank."""
+        """The role processes of each agent, in order; the first speaks for its agent."""
+        training = self.training_agent_count
         servers: list[list[str]] = [[] for _ in range(self.rank_count)]
         is_apart = self.server_placement is ServerPlacement.APART
         for server in range(self.server_count):
-            servers[self.world_size + server if is_apart else server % self.world_size] += ["ps"]
+            servers[training + server if is_apart else server % training] += ["ps"]
+        workers = ("worker",) * self.ranks_per_agent
         return tuple(
-            ("worker", *of_rank) if rank < self.world_size else tuple(of_rank)
-            for rank, of_rank in enumerate(servers)
+            (*(workers if place < training else ()), *of_agent)
+            for place, of_agent in enumerate(servers)
         )
+
+    def rank_of(self, place: int, process: int) -> int:
+        """Return the rank of a process by its agent's place in the gang; a server's own number.
+
+        `process`: its index among the roles of that agent.
+        """
+        training = self.training_agent_count
+        if place >= training:
+            return self.world_size + place - training
+        return place * self.ranks_per_agent + min(process, self.ranks_per_agent - 1)
 
     @property
     def required_capabilities(self) -> frozenset[str]:
@@ -307,6 +337,8 @@ class JobSpec:
                 found.add(TORCH)
             elif self.strategy == LAUNCHERS["tensorflow"].name:
                 found.add(TENSORFLOW)
+        if self.ranks_per_agent > 1:
+            found.add(f"{RANKS_CAPABILITY}{self.ranks_per_agent}")
         if (file := file_of(self.model)) is not None:
             found.add(f"{MODEL_CAPABILITY}{file}")
         return frozenset(found) | needed_capabilities(self.model)

@@ -172,6 +172,10 @@ def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
         else:
             width = f"{low}" if low == high else f"{low} to {high}"
         return InvalidSpec("world_size", cell["world_size"], f"{width} for strategy '{facts.name}'")
+    ranks_per_agent = cell["ranks_per_agent"]
+    if cell["world_size"] % ranks_per_agent:
+        expected = f"a multiple of ranks_per_agent, {ranks_per_agent}"
+        return InvalidSpec("world_size", cell["world_size"], expected)
     if facts.uses_servers and cell["server_count"] < 1:
         expected = f"at least 1 for strategy '{facts.name}'"
         return InvalidSpec("server_count", cell["server_count"], expected)

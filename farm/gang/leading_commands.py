@@ -31,13 +31,13 @@ def cluster_spec(
 def batch_weights(attempt: AttemptView) -> tuple[float, ...] | None:
     """Return the share of a global batch that each rank that trains takes, the sum being 1.
 
-    In proportion to its speed: how often in a second its cores together could do the fixed piece of
-    work of its control run, which each of them does by itself. None where the batch is shared
-    evenly, and where a rank's speed is not known.
+    In proportion to its agent's speed: how often in a second its cores together could do the fixed
+    piece of work of its control run, which each of them does by itself. None where the batch is
+    shared evenly, and where a rank's speed is not known.
     """
     if attempt.spec.batch_split is BatchSplit.EVEN:
         return None
-    training = attempt.ranks[: attempt.spec.world_size]
+    training = attempt.ranks[: attempt.spec.training_agent_count]
     speeds = [
         r.control.core_count / r.control.control_s
         for r in training
@@ -45,7 +45,8 @@ def batch_weights(attempt: AttemptView) -> tuple[float, ...] | None:
     ]
     if len(speeds) < len(training):
         return None
-    return tuple(speed / sum(speeds) for speed in speeds)
+    each = attempt.spec.ranks_per_agent
+    return tuple(speed / sum(speeds) / each for speed in speeds for _ in range(each))
 
 
 def commands_for(

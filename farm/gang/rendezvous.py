@@ -121,7 +121,8 @@ def _drift(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
     if attempt.state is not AttemptState.MEASURING:
         return None
     if attempt.spec.batch_split is BatchSplit.BY_SPEED:
-        unknown = [r for r in attempt.ranks[: attempt.spec.world_size] if r.control is None]
+        training = attempt.ranks[: attempt.spec.training_agent_count]
+        unknown = [r for r in training if r.control is None]
         if unknown:
             names = ", ".join(f"rank {r.rank} on {r.agent_id}" for r in unknown)
             return _lost(

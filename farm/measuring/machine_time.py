@@ -7,13 +7,15 @@ from farm.configuration.spec import ServerPlacement
 _S_AN_HOUR = 3600
 
 
-def machine_count(world_size: int, server_count: int, server_placement: str | None) -> int:
+def machine_count(
+    world_size: int, server_count: int, server_placement: str | None, *, ranks_per_agent: int = 1
+) -> int:
     """Return the machines of ranks that train, and of servers that are not beside these.
 
     A table that does not say where its servers are has them on machines of their own.
     """
     is_collocated = server_placement == ServerPlacement.COLLOCATED.value
-    return world_size + (0 if is_collocated else server_count)
+    return world_size // ranks_per_agent + (0 if is_collocated else server_count)
 
 
 def cost_usd(machines: int, time_s: float | None, usd_per_hour: float | None) -> float | None:

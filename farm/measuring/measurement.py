@@ -134,7 +134,7 @@ class AttemptFigures:
     @functools.cached_property
     def training(self) -> Sequence[RankOutcome]:
         """Return the ranks that train, without those that only serve."""
-        return [rank for rank in self.ranks if rank.rank < self.spec.world_size]
+        return [rank for rank in self.ranks if rank.rank < self.spec.training_agent_count]
 
     @functools.cached_property
     def pace(self) -> Mapping[int, Sequence[float]]:
@@ -207,7 +207,7 @@ class AttemptFigures:
     def examples_per_step(self) -> float | None:
         """Return how many examples a step of the whole gang had, as every rank has told."""
         mean_per_rank = _mean_of_all(self._told_per_step(lambda told: told.examples_count))
-        return None if mean_per_rank is None else mean_per_rank * len(self.training)
+        return None if mean_per_rank is None else mean_per_rank * self.spec.world_size
 
     @property
     def data_wait_s(self) -> float | None:
@@ -312,7 +312,7 @@ def servers(spec: JobSpec, ranks: Sequence[RankOutcome]) -> tuple[ServerFigures,
     chief = next(r for r in ranks if r.rank == 0)
     found = []
     for rank in ranks:
-        if rank.rank < spec.world_size:
+        if rank.rank < spec.training_agent_count:
             continue
         as_chief = dataclasses.replace(chief, rank=rank.rank, samples=rank.samples)
         use = mean_use([as_chief])
@@ -484,10 +484,13 @@ def ring_bytes_per_step(*, world_size: int, gradient_bytes: int) -> float:
 
 
 def scaling_efficiency_ratio(
-    *, throughput_examples_per_s: float, world_size: int, single_examples_per_s: float
+    *, throughput_examples_per_s: float, machine_count: int, single_examples_per_s: float
 ) -> float:
-    """Strong scaling efficiency: throughput(n) / (n x throughput(1)), same global batch size."""
-    return throughput_examples_per_s / (world_size * single_examples_per_s)
+    """Strong scaling efficiency: throughput(n) / (n x throughput(1)), same global batch size.
+
+    n machines with ranks that train, however many ranks each has.
+    """
+    return throughput_examples_per_s / (machine_count * single_examples_per_s)
 
 
 def _largest(values: Iterable[int | None]) -> int | None:

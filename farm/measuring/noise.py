@@ -38,6 +38,7 @@ class NoiseKind(enum.StrEnum):
     CONTROL_RUN = "control_run"
     HOLES = "holes"
     OUTLIERS = "outliers"
+    SHARED_CORES = "shared_cores"
 
 
 # What disturbed, as a sentence says it after "disturbed by".
@@ -50,6 +51,7 @@ _NAMED: Mapping[NoiseKind, str] = {
     NoiseKind.CONTROL_RUN: "a slow control run",
     NoiseKind.HOLES: "seconds without samples",
     NoiseKind.OUTLIERS: "steps far from the median",
+    NoiseKind.SHARED_CORES: "ranks on the same cores",
 }
 
 
@@ -81,6 +83,7 @@ class NoiseLimits:
     control_excess_ratio: NoiseLimit = NoiseLimit(0.10, 0.30)  # how much slower than its own past
     hole_ratio: NoiseLimit = NoiseLimit(0.10, None)  # of the window's ticks
     outlier_ratio: NoiseLimit = NoiseLimit(0.10, None)  # of the timed steps
+    ranks_per_core: NoiseLimit = NoiseLimit(1.0, None)  # of an agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +195,7 @@ def _limit_of(kind: NoiseKind, limits: NoiseLimits) -> NoiseLimit:
         NoiseKind.CONTROL_RUN: limits.control_excess_ratio,
         NoiseKind.HOLES: limits.hole_ratio,
         NoiseKind.OUTLIERS: limits.outlier_ratio,
+        NoiseKind.SHARED_CORES: limits.ranks_per_core,
     }[kind]
 
 
@@ -206,11 +210,12 @@ def _weight(limit: NoiseLimit, value: float | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEvidence:
-    """What is known of one rank."""
+    """What is known of one rank. `ranks_per_core`: of its agent, None where nobody knows it."""
 
     agent_id: str
     outcome: RankOutcome
     control: ControlRun | None
+    ranks_per_core: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +270,13 @@ def judge(
             *_of_samples(window_samples(evidence.outcome), limits),
             _of_control(evidence.control, limits),
             _of_holes(evidence.outcome, limits),
+            _Measure(
+                kind=NoiseKind.SHARED_CORES,
+                value=evidence.ranks_per_core,
+                limit=limits.ranks_per_core,
+                phrase="it had {} ranks for each of its cores",
+                write="{:.3g}".format,
+            ),
         ]
         findings += _findings(measures, rank=rank, where=_place(rank, agent_id))
     outliers = {rank: find_outliers(times_s) for rank, times_s in timed_steps_s.items()}

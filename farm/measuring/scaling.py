@@ -72,14 +72,16 @@ def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
     return best
 
 
-def efficiency(row: ScaledMeasurement, known: Baselines) -> float | None:
+def efficiency(
+    row: ScaledMeasurement, known: Baselines, *, ranks_per_agent: int = 1
+) -> float | None:
     """Return the scaling efficiency of a measurement; None without a throughput or a baseline."""
     single = known.get(workload(row))
     if single is None or row.throughput_examples_per_s is None:
         return None
     return scaling_efficiency_ratio(
         throughput_examples_per_s=row.throughput_examples_per_s,
-        world_size=row.world_size,
+        machine_count=row.world_size // ranks_per_agent,
         single_examples_per_s=single,
     )
 

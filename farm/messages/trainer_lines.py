@@ -85,13 +85,17 @@ class TrainerLimits:
     cpu_s: int | None = None  # on all cores together
 
 
+WORKER = "worker"  # the role of a process that trains
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """First line in: everything a trainer may know before its peers are known."""
 
     job: JobSpec
     rank: int
-    role: str = "worker"
+    local_rank: int = 0  # among those of its agent
+    role: str = WORKER
     cpus: tuple[int, ...]  # the trainer pins itself to these before importing anything heavy
     data_dir: str | None = None  # FARM_DATA_DIR; None searches the usual places
     model_file: str | None = None  # where this agent has the file that the job's model names

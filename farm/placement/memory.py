@@ -42,15 +42,19 @@ def memory_problem(
     wish = (job.required_capabilities, frozenset(job.labels.items()), frozenset[str | None]())
     memories = [agent.memory_bytes for agent in agents if suits(agent, wish)]
     known = [memory for memory in memories if memory is not None]
-    needed = least_memory_bytes(job, size, dataset)
+    needed = job.ranks_per_agent * least_memory_bytes(job, size, dataset)
     if not known or len(known) < len(memories) or needed <= max(known):
         return None
     expected = (
         f"a model and a batch that fit into {byte_count(max(known))}, the most that"
         f" an agent has; with {share_of(job)} examples a rank needs at least"
-        f" {byte_count(needed)}"
+        f" {byte_count(needed // job.ranks_per_agent)}{_of_each(job)}"
     )
     return InvalidSpec("model", job.model, expected)
+
+
+def _of_each(job: JobSpec) -> str:
+    return "" if job.ranks_per_agent == 1 else f", and {job.ranks_per_agent} are on an agent"
 
 
 def share_of(job: JobSpec) -> int:

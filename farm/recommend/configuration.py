@@ -14,7 +14,7 @@ from farm.configuration.spec import (
     NetworkConditions,
     TrainingPass,
 )
-from farm.recommend.layout import machines
+from farm.recommend.layout import machines, ranks_per_agent
 
 UNTOUCHED_NETWORK = NetworkConditions()
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
@@ -64,8 +64,14 @@ class Configuration(TrainingTask):
 
     @property
     def is_one_machine(self) -> bool:
-        """Whether it needs no network at all."""
+        """Whether it is a single rank, which needs no network at all."""
         return self.world_size == 1 and self.server_count == 0
+
+    @property
+    def has_network(self) -> bool:
+        """Whether anything goes between machines; the ranks of one need no network either."""
+        agents = self.world_size // ranks_per_agent(self.placement)
+        return agents > 1 or self.server_count > 0
 
     @property
     def machine_count(self) -> int:

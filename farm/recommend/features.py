@@ -107,6 +107,6 @@ def plain(configuration: Configuration) -> Configuration:
     """Return the configuration without what cannot matter to it: one machine has no network."""
     c = configuration
     # Asked far more often than a copy is needed, which takes ten times as long.
-    if not c.is_one_machine or (c.network is None and c.is_untouched):
+    if (c.network is None and c.is_untouched) or c.has_network:
         return c
     return c.without_network()

@@ -14,6 +14,7 @@ from farm.configuration.spec import JobSpec, OperatorPlacement, ServerPlacement
 from farm.values.fields import Amount, Whole
 
 _BETWEEN = ", "
+_RANKS = "ranks_per_agent"
 _COLLOCATED = f"server_placement={ServerPlacement.COLLOCATED.value}"
 
 
@@ -82,4 +83,10 @@ def cell_fields(name: str | None) -> dict[str, Any]:
 def machines(world_size: int, server_count: int, placement: str | None) -> int:
     """Return how many machines it takes; servers are on their own unless it is said otherwise."""
     is_collocated = _COLLOCATED in (placement or "").split(_BETWEEN)
-    return world_size + (0 if is_collocated else server_count)
+    return world_size // ranks_per_agent(placement) + (0 if is_collocated else server_count)
+
+
+def ranks_per_agent(placement: str | None) -> int:
+    """Return how many ranks a layout has on each machine."""
+    names = (part.partition("=") for part in (placement or "").split(_BETWEEN))
+    return next((int(text) for name, _, text in names if name == _RANKS), 1)

@@ -204,7 +204,7 @@ def configuration_of(row: Row[Any]) -> Configuration:
         instance_type=row.instance_type,
         server_count=row.server_count,
     )
-    return configuration.without_network() if configuration.is_one_machine else configuration
+    return configuration if configuration.has_network else configuration.without_network()
 
 
 def _value(row: Row[Any], axis: Axis) -> Any:

@@ -232,7 +232,7 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
     if values["training_pass"] is None:
         values["training_pass"] = TrainingPass.FORWARD_BACKWARD
     configuration = Configuration(**values)
-    if configuration.is_one_machine:
+    if not configuration.has_network:
         configuration = configuration.without_network()
     return ResolvedConfiguration(configuration=configuration)
 

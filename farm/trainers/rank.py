@@ -12,6 +12,7 @@ from typing import cast
 
 from farm import registry
 from farm.messages.trainer_lines import (
+    WORKER,
     Assignment,
     Failure,
     FailureKind,
@@ -81,7 +82,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
         data=data,
         peer_timeout_s=assignment.peer_timeout_s,
     )
-    if seat.role != "worker":
+    if seat.role != WORKER:
         line.emit(serve(cast(ServedStrategy, strategy), seat, line, assignment.interface))
         return
     begun_s = time.monotonic()

@@ -169,14 +169,18 @@ def _job_shown(
     item: SweepJob, advised: set[int], single: Baselines, columns: ShownColumns
 ) -> JobShown:
     job, measurement = item.job, item.measurement
+    configuration = configuration_of(job.spec)
+    each = configuration["ranks_per_agent"]
     return JobShown(
         job_id=job.id,
         repetition=job.repetition,
-        configuration=configuration_of(job.spec),
+        configuration=configuration,
         state=job.state.value,
         failure_kind=job.failure_kind,
         why=job.reason if job.state in (JobState.FAILED, JobState.WAITING) else None,
-        efficiency_ratio=efficiency(measurement, single) if measurement else None,
+        efficiency_ratio=efficiency(measurement, single, ranks_per_agent=each)
+        if measurement
+        else None,
         is_advised=measurement is not None and measurement.id in advised,
         measured=_measured(item, columns),
     )

@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import psutil
@@ -14,7 +14,14 @@ import psutil
 from farm import __version__
 from farm.configuration.model_files import MODEL_CAPABILITY
 from farm.configuration.scripts import PYTHON_CAPABILITY, RUNS_BUNDLES, capability_of
-from farm.configuration.spec import NETWORK_CAPABILITY, TENSORFLOW, TORCH, TORCH_VERSION
+from farm.configuration.spec import (
+    MAX_RANKS_PER_AGENT,
+    NETWORK_CAPABILITY,
+    RANKS_CAPABILITY,
+    TENSORFLOW,
+    TORCH,
+    TORCH_VERSION,
+)
 from farm.messages.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
 from farm.placement.agent_index import SHARES_CORES
 from worker_agent.config import OWN_TRAINER, AgentConfig
@@ -53,6 +60,7 @@ def read_facts(
             *((CLOSES_PORTS,) if config.open_ports_reason is None else ()),
             *((TRAINER_USER,) if config.trainer_user is not None else ()),
             *((SHARES_CORES,) if config.settings.shares_cores else ()),
+            *_of_several_ranks(config, has_gpu=bool(accelerators)),
             *(f"{NETWORK_CAPABILITY}{name}" for name in config.settings.networks),
             *((TENSORFLOW,) if offers_tensorflow(config) else ()),
             *_torch_capabilities(),
@@ -72,6 +80,17 @@ def read_facts(
             benchfarm_version=__version__,
         ),
     )
+
+
+def _of_several_ranks(config: AgentConfig, *, has_gpu: bool) -> Iterator[str]:
+    """Say how many ranks this agent takes at once: no more than it has cores, unless they share.
+
+    None beside GPUs, which its ranks would not know how to share.
+    """
+    most = MAX_RANKS_PER_AGENT if config.settings.shares_cores else len(config.cpus)
+    for count in range(2, min(most, MAX_RANKS_PER_AGENT) + 1):
+        if not has_gpu:
+            yield f"{RANKS_CAPABILITY}{count}"
 
 
 def own_memory_bytes(*, proc: Path = PROC) -> int:

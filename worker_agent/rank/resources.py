@@ -20,7 +20,7 @@ from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import LogPart, PeerRtt, Sample, Shaped
-from farm.messages.trainer_lines import Assignment, Event, GoLine
+from farm.messages.trainer_lines import WORKER, Assignment, Event, GoLine
 from worker_agent.config import AgentConfig
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
@@ -180,7 +180,7 @@ class RankResources:
     def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
         return TrainerProcess(
             self._config.trainer,
-            assignment_of(self._command, role, self._config, script=self._script),
+            assignment_of(self._command, index, self._config, script=self._script),
             environment=environment,
             folder=self._config.settings.state_dir,
             user=self._config.trainer_user,
@@ -338,23 +338,36 @@ class RankResources:
         threading.Thread(target=work, args=arguments, name=f"rank-{name}", daemon=True).start()
 
 
+def cpus_of(cpus: tuple[int, ...], process: int, roles: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the cores of a process: each rank has its own, if there are enough; a server all."""
+    count = roles.count(WORKER)
+    if roles[process] != WORKER or count > len(cpus):
+        return cpus
+    return cpus[process * len(cpus) // count : (process + 1) * len(cpus) // count]
+
+
 # Importing, loading data and compiling are not within the job's time limit.
 _CPU_GRACE_S = 600.0
 
 
 def assignment_of(
-    command: StartRank, role: str, config: AgentConfig, *, script: Path | None = None
+    command: StartRank, process: int, config: AgentConfig, *, script: Path | None = None
 ) -> Assignment:
-    """Return the first line for a process of that role; `script`: where that of the model is."""
+    """Return the first line for a process of a rank, by its index among the roles.
+
+    `script`: where that of the model is.
+    """
+    role = command.roles[process]
     name = file_of(command.spec.model)
     path = None if name is None else config.models.path_of(name)
     # The agent ends a rank whose time is over; this ends one whose agent cannot.
     cpu_s = math.ceil((command.spec.time_limit_s + _CPU_GRACE_S) * len(config.cpus))
     return Assignment(
         job=command.spec,
-        rank=command.rank,
+        rank=command.spec.rank_of(command.rank, process),
+        local_rank=process if role == WORKER else 0,
         role=role,
-        cpus=config.cpus,
+        cpus=cpus_of(config.cpus, process, command.roles),
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         script=None if script is None else str(script),

@@ -176,7 +176,7 @@ def _configuration(
         world_size=world_size,
         server_count=server_count,
     )
-    return asked.without_network() if asked.is_one_machine else asked
+    return asked if asked.has_network else asked.without_network()
 
 
 def _out_of_memory(

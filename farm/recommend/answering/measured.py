@@ -93,8 +93,13 @@ def answers(evidence: Evidence, question: Question) -> bool:
     return (
         (not question.strategies or measured.strategy in question.strategies)
         and (not question.world_sizes or measured.world_size in question.world_sizes)
-        and (not question.networks or measured.network in question.known_networks)
-        and all(map(_equal, measured.conditions, question.conditions))
+        and (not measured.has_network or _is_on_network_of(question, measured))
+    )
+
+
+def _is_on_network_of(question: Question, measured: Configuration) -> bool:
+    return (not question.networks or measured.network in question.known_networks) and all(
+        map(_equal, measured.conditions, question.conditions)
     )
 
 

@@ -90,9 +90,12 @@ def evidence_of(
     }
     ranks = [
         RankEvidence(
-            agent_id=view.agent_id, outcome=outcome, control=findings.control_runs.get(view.rank)
+            agent_id=view.agent_id,
+            outcome=outcome,
+            control=findings.control_runs.get(view.rank),
+            ranks_per_core=_ranks_per_core(attempt, member),
         )
-        for view, outcome in zip(attempt.ranks, outcomes, strict=True)
+        for view, outcome, member in zip(attempt.ranks, outcomes, findings.members, strict=True)
     ]
     between = attempt.spec.steps_between_averages
     judged = {rank: averaged(times_s, between) for rank, times_s in timed_steps_s.items()}
@@ -102,6 +105,11 @@ def evidence_of(
         timed_steps_s=timed_steps_s,
         verdict=judge(ranks, timed_steps_s=judged, limits=limits),
     )
+
+
+def _ranks_per_core(attempt: AttemptView, member: Member) -> float | None:
+    core_count = member.rank.hardware.get("core_count")
+    return attempt.spec.ranks_per_agent / core_count if core_count else None
 
 
 def measurement_of(

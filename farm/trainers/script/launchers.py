@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.scripts import LAUNCHERS
-from farm.messages.trainer_lines import Assignment, GoLine
+from farm.messages.trainer_lines import WORKER, Assignment, GoLine
 
-_WORKER = "worker"
 # As `_version_of`, for an interpreter that has nothing of ours.
 _ASK_VERSION = """
 import importlib.metadata, sys
@@ -57,7 +56,7 @@ class ScriptLauncher:
 
     def environment(self, assignment: Assignment, go: GoLine) -> Mapping[str, str]:
         """Return the variables of the gang, for every framework and for this one."""
-        addresses = go.cluster[_WORKER]
+        addresses = go.cluster[WORKER]
         threads = str(len(assignment.cpus))
         return {
             "FARM_RANK": str(assignment.rank),
@@ -96,21 +95,23 @@ def _version_in(python: str, packages: Sequence[str]) -> str | None:
 
 
 def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:
-    host, _, port = go.cluster[_WORKER][0].rpartition(":")
-    rank, world_size = str(assignment.rank), str(len(go.cluster[_WORKER]))
+    host, _, port = go.cluster[WORKER][0].rpartition(":")
+    rank, world_size = str(assignment.rank), str(len(go.cluster[WORKER]))
+    each = assignment.job.ranks_per_agent
+    node, node_count = str(assignment.rank // each), str(len(go.cluster[WORKER]) // each)
     return {
         "MASTER_ADDR": host.strip("[]"),
         "MASTER_PORT": port,
         "RANK": rank,
         "WORLD_SIZE": world_size,
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": rank,
-        "GROUP_WORLD_SIZE": world_size,
+        "LOCAL_RANK": str(assignment.local_rank),
+        "LOCAL_WORLD_SIZE": str(each),
+        "GROUP_RANK": node,
+        "GROUP_WORLD_SIZE": node_count,
         "ROLE_NAME": "default",
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world_size,
-        "NODE_RANK": rank,  # not torchrun's, but read by Lightning
+        "NODE_RANK": node,  # not torchrun's, but read by Lightning
         # Without the name of a run Lightning counts ranks by its devices and num_nodes, and
         # waits forever for those that nobody starts.
         "TORCHELASTIC_RUN_ID": "benchfarm",
@@ -125,11 +126,11 @@ def _torch(assignment: Assignment, go: GoLine) -> dict[str, str]:
 
 
 def _tensorflow(assignment: Assignment, go: GoLine) -> dict[str, str]:
-    addresses = go.cluster[_WORKER]
+    addresses = go.cluster[WORKER]
     if len(addresses) == 1:
         return {}
-    task = {"type": _WORKER, "index": assignment.rank}
-    return {"TF_CONFIG": json.dumps({"cluster": {_WORKER: list(addresses)}, "task": task})}
+    task = {"type": WORKER, "index": assignment.rank}
+    return {"TF_CONFIG": json.dumps({"cluster": {WORKER: list(addresses)}, "task": task})}
 
 
 SCRIPT_LAUNCHERS = (

@@ -164,6 +164,31 @@ def test_servers_apart_have_ranks_of_their_own_after_those_that_train() -> None:
     assert served.roles == (("worker",), ("worker",), ("ps",), ("ps",))
 
 
+def test_ranks_of_one_agent_are_processes_of_it_and_servers_come_after() -> None:
+    several = spec(world_size=4, axes={"ranks_per_agent": 2})
+    assert (several.rank_count, several.training_agent_count) == (2, 2)
+    assert several.roles == (("worker", "worker"),) * 2
+    assert [several.rank_of(place, process) for place in (0, 1) for process in (0, 1)] == [
+        *range(4)
+    ]
+    assert "ranks:2" in several.required_capabilities
+    apart = spec(
+        world_size=4,
+        axes={"ranks_per_agent": 4},
+        server_count=1,
+        server_placement=ServerPlacement.APART,
+    )
+    assert apart.roles == (("worker",) * 4, ("ps",))
+    assert apart.rank_of(1, 0) == 4
+    beside = spec(world_size=4, axes={"ranks_per_agent": 2}, server_count=3)
+    assert beside.roles == (("worker", "worker", "ps", "ps"), ("worker", "worker", "ps"))
+
+
+def test_ranks_that_do_not_fill_their_agents_are_refused() -> None:
+    with pytest.raises(InvalidSpec, match="world_size: expected a multiple of ranks_per_agent, 2"):
+        spec(world_size=3, axes={"ranks_per_agent": 2})
+
+
 def test_replicas_within_ranks_need_an_example_each() -> None:
     assert spec(replicas_per_rank=32).replica_count == 64
     with pytest.raises(InvalidSpec, match="one example for each of 66 replicas"):

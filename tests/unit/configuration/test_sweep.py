@@ -366,6 +366,25 @@ def test_a_strategy_without_network_has_no_delay_and_no_duplicates() -> None:
     assert expansion.duplicate_count == 11
 
 
+def test_the_ranks_of_one_agent_have_no_network_and_no_duplicates() -> None:
+    case = {**RING, "world_size": 4, "ranks_per_agent": [1, 2, 4], "one_way_delay_ms": [0, 10]}
+    expansion = expanded(case)
+    found = {(job.ranks_per_agent, job.network is None) for job in expansion.jobs}
+    assert found == {(1, True), (1, False), (2, True), (2, False), (4, True)}
+    assert expansion.duplicate_count == 1
+
+
+def test_ranks_per_agent_are_for_ranks_that_step_together() -> None:
+    assert [job.ranks_per_agent for job in expanded({"ranks_per_agent": [1, 2]}).jobs] == [1]
+    case = {**RING, "strategy": "averaging", "ranks_per_agent": 2}
+    assert [job.ranks_per_agent for job in expanded(case).jobs] == [1]
+
+
+def test_a_world_size_that_agents_cannot_share_evenly_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match=r"world_size: expected a multiple of ranks_per_agent, 2"):
+        expanded({**RING, "world_size": 3, "ranks_per_agent": 2})
+
+
 def test_servers_are_counted_only_where_there_are_any() -> None:
     assert [job.server_count for job in expanded({**RING, "server_count": [1, 2]}).jobs] == [0]
     jobs = expanded({"strategy": "servers", "server_count": [1, 2]}).jobs

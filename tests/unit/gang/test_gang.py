@@ -50,7 +50,7 @@ def ranks_that_took(
     return AttemptView(
         token=1,
         job_id=1,
-        spec=job_spec(world_size=2, **changes),
+        spec=job_spec(**{"world_size": 2, **changes}),
         state=AttemptState.SHAPING,
         state_age_s=0.0,
         ranks=tuple(
@@ -80,6 +80,12 @@ def test_servers_apart_take_no_part_of_a_batch() -> None:
     spec: dict[str, Any] = {"server_count": 1, "server_placement": ServerPlacement.APART}
     served = ranks_that_took([0.1, 0.1, 0.9], batch_split=BatchSplit.BY_SPEED, **spec)
     assert batch_weights(served) == pytest.approx((0.5, 0.5))
+
+
+def test_the_ranks_of_an_agent_share_its_part_of_a_batch() -> None:
+    several: dict[str, Any] = {"world_size": 4, "axes": {"ranks_per_agent": 2}}
+    by_speed = ranks_that_took([0.1, 0.3], batch_split=BatchSplit.BY_SPEED, **several)
+    assert batch_weights(by_speed) == pytest.approx((0.375, 0.375, 0.125, 0.125))
 
 
 def test_a_batch_is_shared_evenly_unless_it_is_asked_for_and_every_speed_is_known() -> None:

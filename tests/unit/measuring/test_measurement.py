@@ -379,7 +379,7 @@ def test_an_attempt_without_timed_steps_has_no_step_time() -> None:
 
 def test_two_machines_at_twice_the_throughput_scale_perfectly() -> None:
     ratio = scaling_efficiency_ratio(
-        throughput_examples_per_s=200.0, world_size=2, single_examples_per_s=100.0
+        throughput_examples_per_s=200.0, machine_count=2, single_examples_per_s=100.0
     )
     assert ratio == 1.0
 

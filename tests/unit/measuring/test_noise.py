@@ -281,3 +281,15 @@ def test_two_durations_all_over_a_run_are_how_it_behaves_and_no_disturbance() ->
     times_s = [0.2 if (i * 7) % 10 < 4 else 0.1 for i in range(100)]
     found = judge([evidence()], timed_steps_s={0: times_s}, limits=LIMITS)
     assert (found.outlier_step_count, found.flags) == (40, ())
+
+
+@pytest.mark.parametrize(
+    ("ranks_per_core", "is_flagged"), [(None, False), (1.0, False), (2.0, True)]
+)
+def test_ranks_that_share_a_core_are_flagged(
+    ranks_per_core: float | None, is_flagged: bool
+) -> None:
+    shared = dataclasses.replace(evidence(), ranks_per_core=ranks_per_core)
+    verdict = judge([shared], timed_steps_s={0: STEPS_S}, limits=LIMITS)
+    assert [flag.kind for flag in verdict.flags] == [NoiseKind.SHARED_CORES] * is_flagged
+    assert verdict.voids == ()

@@ -91,3 +91,8 @@ def test_a_disturbed_baseline_does_not_count_beside_an_undisturbed_one() -> None
     busy = [_row(1, 20.0, flags=[flag]) for _ in range(3)]
     assert efficiency(_row(2, 150.0), baselines([*busy, _row(1, 100.0)])) == 0.75
     assert efficiency(_row(2, 30.0), baselines(busy)) == 0.75
+
+
+def test_several_ranks_of_a_machine_scale_as_one_machine() -> None:
+    known = baselines([_row(1, 100.0)])
+    assert efficiency(_row(4, 150.0), known, ranks_per_agent=2) == 0.75

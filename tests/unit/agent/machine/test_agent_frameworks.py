@@ -51,3 +51,18 @@ def test_a_trainer_of_ones_own_is_taken_to_have_tensorflow(
     assert ("tensorflow" in read_facts(config).capabilities) is offers_tensorflow(config)
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     assert offers_tensorflow(config) is (trainer is not None)
+
+
+@pytest.mark.parametrize(
+    ("also", "ranks"),
+    [
+        ({"AGENT_CPUS": "0"}, []),
+        ({"AGENT_CPUS": "0", "AGENT_SHARES_CORES": "true"}, list(range(2, 17))),
+    ],
+)
+def test_an_agent_takes_no_more_ranks_than_it_has_cores_unless_they_may_share(
+    tmp_path: Path, also: dict[str, str], ranks: list[int]
+) -> None:
+    config = load_config({"AGENT_STATE_DIR": str(tmp_path), "AGENT_CLOUD": "never", **also})
+    able = [name for name in read_facts(config).capabilities if name.startswith("ranks:")]
+    assert able == [f"ranks:{count}" for count in ranks]

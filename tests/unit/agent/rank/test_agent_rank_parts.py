@@ -20,6 +20,7 @@ from worker_agent.network.emulators.site import Site
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.ports import PortRange, port_of
 from worker_agent.rank.rank import Deadlines, end_of, report_of
+from worker_agent.rank.resources import cpus_of
 from worker_agent.trainer_process.environment import MARK, parse_names, trainer_environment
 
 # Ports of its own for each process of a parallel test run.
@@ -193,3 +194,19 @@ def test_the_cpu_model_is_the_kernels_name_or_missing() -> None:
 def test_an_operator_cannot_hand_on_what_is_the_farms_own(text: str) -> None:
     with pytest.raises(ValueError, match="names of variables"):
         parse_names(text)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "roles", "shares"),
+    [
+        ((0, 1, 2, 3), ("worker",), [(0, 1, 2, 3)]),
+        ((0, 1, 2, 3), ("worker", "worker"), [(0, 1), (2, 3)]),
+        ((0, 1, 2, 3, 4), ("worker", "worker"), [(0, 1), (2, 3, 4)]),
+        ((4, 6), ("worker", "worker", "ps"), [(4,), (6,), (4, 6)]),
+        ((0,), ("worker", "worker"), [(0,), (0,)]),  # its operator lets them share
+    ],
+)
+def test_each_rank_of_an_agent_has_its_share_of_the_cores(
+    cpus: tuple[int, ...], roles: tuple[str, ...], shares: list[tuple[int, ...]]
+) -> None:
+    assert [cpus_of(cpus, process, roles) for process in range(len(roles))] == shares

@@ -69,6 +69,14 @@ def test_one_machine_answers_at_every_delay_but_a_gang_only_at_its_own() -> None
     assert widths(result) == [1, 2]
 
 
+def test_ranks_of_one_machine_answer_at_every_delay_too() -> None:
+    here, elsewhere = (
+        evidence(i, world_size=4, placement=f"ranks_per_agent={each}", one_way_delay_s=0.0)
+        for i, each in ((1, 4), (2, 2))
+    )
+    assert [option.placement for option in found(here, elsewhere).options] == ["ranks_per_agent=4"]
+
+
 def test_a_server_needs_a_network_even_with_one_rank() -> None:
     assert widths(found(evidence(1, server_count=1))) == []
 
