@@ -4,8 +4,8 @@ Every command checks this, and Alembic takes a quarter of a second to load. So i
 change something, and the revisions are read from the names of the migrations' files: the number
 before the first `_` is their order, the rest is the revision.
 
-A store from before the first release has a revision of another history, "0001" to "0014".
-`farm.store.maintenance.convert` converts it; everything else refuses it.
+A store from before the first release has a revision of another history (`FORMER_REVISIONS`).
+`farm.store.maintenance.convert` converts the last of them; everything else refuses them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-# The revisions of stores from before the first release, the oldest first.
-FORMER_REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
+# The revisions of stores from before the first release, the oldest first. Those from "0014" on can
+# be converted.
+CONVERTIBLE_REVISIONS = ("0014", "first_schema", "script_bundles")
+FORMER_REVISIONS = (*(f"{number:04}" for number in range(1, 14)), *CONVERTIBLE_REVISIONS)
 _VERSION = sa.table("alembic_version", sa.column("version_num"))  # Alembic's, of one row
 # Any number that no other program takes for an advisory lock in the same database.
 _MIGRATION_LOCK = 7_301_846_115

@@ -61,9 +61,9 @@ def upgrade() -> None:
 def convert() -> None:
     """Convert a store from before the first release, in place.
 
-    All of it is converted or, after an error, nothing. The store must have the last schema from
-    before the release, 0014. Stop scheduler, collector and web server before. A backup file is
-    converted alike, if FARM_DATABASE_URL names it; `farm db restore` converts its own copy.
+    All of it is converted or, after an error, nothing. The store must have schema 0014,
+    first_schema or script_bundles. Stop scheduler, collector and web server before. A backup file
+    is converted alike, if FARM_DATABASE_URL names it; `farm db restore` converts its own copy.
     """
     from farm.store.engine import make_engine, redacted
     from farm.store.maintenance.convert import convert as convert_store
@@ -184,9 +184,9 @@ def backup(file: Path, *, as_json: bool) -> None:
 def restore(file: Path, *, as_json: bool) -> None:
     """Fill the farm's store, which must be empty or absent, from a backup.
 
-    FILE is only read, and may be of an older version: a copy of it is upgraded, or converted if it
-    has schema 0014 of before the first release. Start scheduler, collector and web server
-    afterwards; agents may have gone on all the while. --json as for backup.
+    FILE is only read, and may be of an older version: a copy of it is upgraded, or converted as
+    `farm db convert` does. Start scheduler, collector and web server afterwards; agents may have
+    gone on all the while. --json as for backup.
     """
     from farm.store.engine import make_engine, redacted
     from farm.store.maintenance.backup import restore as restore_store

@@ -1,7 +1,8 @@
 """Convert a store from before the first release, in place and in one transaction.
 
-Such a store was made by migrations that are gone. After the last of them it has the same tables as
-after today's first migration, so only rows change: those that today's program would read otherwise.
+Such a store was made by migrations that are gone. Its tables are those of today's first migration,
+or lack the last ones of it. So these are made, and rows change that today's program would read
+otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from farm.configuration.spec import TENSORFLOW, JobSpec
 from farm.errors import FarmError, Unreachable
 from farm.store.engine import redacted
 from farm.store.schema import (
+    CONVERTIBLE_REVISIONS,
     FORMER_REVISIONS,
     alembic_config,
     migrating,
@@ -27,7 +29,8 @@ from farm.store.schema import (
 )
 from farm.values.codec import from_stored
 
-_FIRST_REVISION = "first_schema"
+_FIRST_REVISION = "first_release"
+_BUNDLE_TABLES = ("script_bundles", "script_bundle_pieces")  # of the last former revision alone
 _ROWS_AT_ONCE = 1000
 _MOST_DIFFERENCES = 5
 # The first programs wrote a flag's value into its message only, such as "agent a1, rank 0: 81 % of
@@ -42,8 +45,8 @@ def convert(engine: sa.Engine) -> bool:
     Nothing may write to it meanwhile.
 
     Raises:
-        FarmError: it is older than the last version before the first release, or its tables are
-            not that version's.
+        FarmError: its revision is older than those that can be converted, or its tables are not
+            those of its revision.
         Unreachable: the database does not answer, is empty, or is of a newer version.
     """
     from alembic import command
@@ -58,6 +61,8 @@ def convert(engine: sa.Engine) -> bool:
         refuse_newer(found, shown)
         refuse_too_old(found, shown)
         tables = _first_tables()
+        if found != CONVERTIBLE_REVISIONS[-1]:
+            tables.create_all(connection, [tables.tables[name] for name in _BUNDLE_TABLES])
         if differences := _differences(connection, tables):
             more = len(differences) - _MOST_DIFFERENCES
             named = [*differences[:_MOST_DIFFERENCES], *([f"{more} more"] if more > 0 else [])]
@@ -65,21 +70,22 @@ def convert(engine: sa.Engine) -> bool:
                 f"{shown} says that it has schema {found}, but differs from it: "
                 f"{'; '.join(named)}: change this by hand or restore a backup, then convert it"
             )
-        _hash_cells(connection, tables.tables["jobs"])
-        _fill_flags(connection, tables.tables["measurements"])
-        _name_tensorflow(connection, tables.tables["agents"])
+        if found == CONVERTIBLE_REVISIONS[0]:
+            _hash_cells(connection, tables.tables["jobs"])
+            _fill_flags(connection, tables.tables["measurements"])
+            _name_tensorflow(connection, tables.tables["agents"])
         stamp(connection, _FIRST_REVISION)
         command.upgrade(alembic_config(connection), "head")
     return True
 
 
 def refuse_too_old(found: str, shown: str) -> None:
-    """Raise FarmError where a store has one of the earlier revisions before the first release."""
-    last = FORMER_REVISIONS[-1]
-    if found in FORMER_REVISIONS and found != last:
+    """Raise FarmError where a store has a former revision that cannot be converted."""
+    if found in FORMER_REVISIONS and found not in CONVERTIBLE_REVISIONS:
+        first = CONVERTIBLE_REVISIONS[0]
         raise FarmError(
-            f"{shown} has schema {found}, expected {last}: run `farm db upgrade` of the last "
-            "version before the first release on it, then convert it "
+            f"{shown} has schema {found}, expected {first}: run `farm db upgrade` of the last "
+            f"version with schema {first} on it, then convert it "
             "(docs/operations.md, Stores from before the first release)"
         )
 

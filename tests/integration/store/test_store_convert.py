@@ -20,7 +20,13 @@ from farm.store.engine import make_engine, reading, writing
 from farm.store.maintenance.backup import back_up, restore
 from farm.store.maintenance.convert import convert
 from farm.store.maintenance.copy import copy_store
-from farm.store.schema import FORMER_REVISIONS, check_schema, stamp, upgrade
+from farm.store.schema import (
+    CONVERTIBLE_REVISIONS,
+    FORMER_REVISIONS,
+    check_schema,
+    stamp,
+    upgrade,
+)
 from farm.store.sweeps.jobs import list_jobs
 from farm.store.tables import JobRow
 from farm.values.codec import from_json
@@ -35,8 +41,15 @@ NOW = dt.datetime(2026, 11, 2, tzinfo=dt.UTC)
 
 @pytest.fixture
 def former(empty_engine: sa.Engine) -> sa.Engine:
-    """A store of the last schema before the first release, with rows in every table."""
+    """A store with schema 0014, with rows in every table."""
     make_former_store(empty_engine)
+    return empty_engine
+
+
+@pytest.fixture(params=CONVERTIBLE_REVISIONS[1:])
+def later(empty_engine: sa.Engine, request: pytest.FixtureRequest) -> sa.Engine:
+    """A store with one of the later schemas that can be converted."""
+    make_former_store(empty_engine, revision=request.param)
     return empty_engine
 
 
@@ -93,9 +106,37 @@ def test_a_converted_store_opens_with_all_of_its_rows(former: sa.Engine) -> None
         for row in (*before[table], *after[table]):
             del row[column]
     assert {table: after[table] for table in before} == before
+    assert set(after) - set(before) == {"script_bundles", "script_bundle_pieces"}
     with writing(former) as session:
         assert [job.id for job in list_jobs(session)] == [1, 2, 3, 4, 5]
         assert add_job(session) > 5
+
+
+def test_a_store_with_a_later_schema_is_converted_with_all_of_its_rows(later: sa.Engine) -> None:
+    before = contents(later)
+    assert all(before.values())
+    assert convert(later)
+
+    check_schema(later)
+    after = contents(later)
+    assert {table: after.pop(table) for table in before} == before
+    assert not any(after.values())
+    assert not convert(later)
+
+
+def test_pieces_of_converted_stores_go_with_their_bundle(later: sa.Engine) -> None:
+    convert(later)
+    with later.begin() as connection:
+        connection.execute(
+            sa.text(
+                "INSERT INTO script_bundles (sha256, byte_count, piece_count, added_at)"
+                " VALUES ('cd', 1, 1, '2026-03-01 12:00:00.000000')"
+            )
+        )
+        piece = sa.text("INSERT INTO script_bundle_pieces VALUES ('cd', 0, :content)")
+        connection.execute(piece, {"content": b"1"})
+        connection.execute(sa.text("DELETE FROM script_bundles"))
+    assert contents(later)["script_bundle_pieces"] == []
 
 
 def test_a_converted_store_is_left_as_it_is(former: sa.Engine) -> None:
@@ -133,7 +174,7 @@ def test_a_converted_agent_says_that_it_has_tensorflow(former: sa.Engine) -> Non
 
 def test_a_store_that_is_too_old_is_not_converted(former: sa.Engine) -> None:
     before = contents(former)
-    for revision in FORMER_REVISIONS[:-1]:
+    for revision in set(FORMER_REVISIONS) - set(CONVERTIBLE_REVISIONS):
         become(former, revision)
         with pytest.raises(FarmError, match=f"has schema {revision}, expected {FORMER_REVISION}"):
             convert(former)
@@ -170,6 +211,12 @@ def test_a_store_whose_tables_are_not_those_of_its_revision_is_not_converted(
         check_schema(former)
 
 
+def test_a_store_whose_revision_promises_bundles_must_have_them(former: sa.Engine) -> None:
+    become(former, "script_bundles")
+    with pytest.raises(FarmError, match=r"table script_bundles is missing; .* is missing: "):
+        convert(former)
+
+
 def test_tables_of_others_in_the_database_do_not_matter(former: sa.Engine) -> None:
     with former.begin() as connection:
         connection.execute(sa.text("CREATE TABLE somebodys (id INTEGER)"))
@@ -197,14 +244,16 @@ def test_only_a_store_is_converted(empty_engine: sa.Engine) -> None:
         convert(empty_engine)
 
 
+@pytest.mark.parametrize("revision", CONVERTIBLE_REVISIONS)
 @pytest.mark.parametrize("database_kind", ["sqlite"])
 def test_a_former_backup_is_restored_and_its_file_stays_as_it_is(
-    former: sa.Engine, empty: sa.Engine, tmp_path: Path
+    empty_engine: sa.Engine, empty: sa.Engine, revision: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "farm.backup"
-    rows = contents(former)
-    former.dispose()
-    shutil.copyfile(str(former.url.database), file)
+    make_former_store(empty_engine, revision=revision)
+    rows = contents(empty_engine)
+    empty_engine.dispose()
+    shutil.copyfile(str(empty_engine.url.database), file)
     before = file.read_bytes()
     restore(file, empty, now=NOW, progress=lambda done, total: None)
 

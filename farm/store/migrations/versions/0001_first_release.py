@@ -1,7 +1,7 @@
 """The first schema.
 
 It does not change when the tables in `farm.store` do: `farm.store.maintenance.convert` compares
-stores with it.
+stores with it, and makes the tables that they lack.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "first_schema"
+revision = "first_release"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -365,4 +365,19 @@ sa.Table(
     sa.Column("body", sa.LargeBinary()),
     sa.Column("content_type", sa.Text()),
     sa.Column("location", sa.Text()),
+)
+sa.Table(
+    "script_bundles",
+    TABLES,
+    _key("sha256", sa.String(64)),
+    _required("byte_count", sa.Integer()),
+    _required("piece_count", sa.Integer()),
+    _required("added_at", _INSTANT),
+)
+sa.Table(
+    "script_bundle_pieces",
+    TABLES,
+    _key("sha256", sa.String(64), sa.ForeignKey("script_bundles.sha256", ondelete="CASCADE")),
+    _key("number", sa.Integer()),
+    _required("content", sa.LargeBinary()),
 )
