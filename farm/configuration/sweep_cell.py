@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import AXES, BY_FIELD, BY_NAME, AxisKind, Value, job_fields, values_of
+from farm.configuration.axes import AXES, BY_FIELD, BY_NAME, Value, job_fields, values_of
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.model_files import file_of
 from farm.configuration.scripts import PER_RANK, names_per_rank_batch, script_of
@@ -64,16 +64,7 @@ def read_shown(line: str) -> tuple[dict[str, str], str]:
     begin = line.partition(": ")[2] if line.startswith("case[") else line
     written, _, reason = begin.partition(": ")
     words = (word.partition("=") for word in written.split(" "))
-    return dict(_as_now(name, value) for name, sign, value in words if sign), reason
-
-
-def _as_now(name: str, text: str) -> tuple[str, str]:
-    """Return a word as `shown` writes it; lines were once written in base units."""
-    axis = BY_FIELD.get(name)
-    is_in_base_units = axis is not None and axis.name != name and axis.kind is AxisKind.PROFILE
-    if axis is None or not is_in_base_units:
-        return name, text
-    return axis.name, axis.address(float(text))
+    return {name: value for name, sign, value in words if sign}, reason
 
 
 def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:

@@ -80,7 +80,7 @@ class Journal:
 class _Served:
     token: Identifier
     rank: Count
-    job_id: int | None = None  # earlier versions did not write it
+    job_id: int | None
 
 
 class ServedRank:

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam, func, select, update
 
+from farm.configuration.axes import BY_FIELD, AxisKind
 from farm.configuration.spec import TENSORFLOW, JobSpec
 from farm.errors import FarmError, Unreachable
 from farm.store.engine import redacted
@@ -70,10 +71,10 @@ def convert(engine: sa.Engine) -> bool:
                 f"{shown} says that it has schema {found}, but differs from it: "
                 f"{'; '.join(named)}: change this by hand or restore a backup, then convert it"
             )
-        if found == CONVERTIBLE_REVISIONS[0]:
-            _hash_cells(connection, tables.tables["jobs"])
-            _fill_flags(connection, tables.tables["measurements"])
-            _name_tensorflow(connection, tables.tables["agents"])
+        _name_axes(connection, tables.tables["sweeps"])
+        _hash_cells(connection, tables.tables["jobs"])
+        _fill_flags(connection, tables.tables["measurements"])
+        _name_tensorflow(connection, tables.tables["agents"])
         stamp(connection, _FIRST_REVISION)
         command.upgrade(alembic_config(connection), "head")
     return True
@@ -123,6 +124,33 @@ def _named(step: Any) -> str:
         return f"table {subject[0].name} {found}"
     table = subject[1] if kind == "column" else subject[0].table.name
     return f"{kind} {subject[-1].name} of table {table} {found}"
+
+
+def _name_axes(connection: sa.Connection, sweeps: sa.Table) -> None:
+    """Write the network of cells that were left out as sweep files do; it was in base units."""
+    changes = []
+    for row_id, skipped in _read(connection, select(sweeps.c.id, sweeps.c.skipped)):
+        named = [_with_names(line) for line in skipped]
+        if named != skipped:
+            changes.append({"row": row_id, "named": named})
+    change = update(sweeps).where(sweeps.c.id == bindparam("row"))
+    _write(connection, change.values(skipped=bindparam("named", type_=sa.JSON())), changes)
+
+
+def _with_names(line: str) -> str:
+    """Return a line such as "case[0]: one_way_delay_s=0.02 world_size=2: reason" as it is now."""
+    case, _, rest = line.partition(": ")
+    values, colon, reason = rest.partition(": ")
+    named = " ".join(_with_name(value) for value in values.split(" "))
+    return f"{case}: {named}{colon}{reason}" if case.startswith("case[") else line
+
+
+def _with_name(value: str) -> str:
+    name, _, amount = value.partition("=")
+    axis = BY_FIELD.get(name)
+    if axis is None or axis.name == name or axis.kind is not AxisKind.PROFILE:
+        return value
+    return f"{axis.name}={axis.address(float(amount))}"
 
 
 def _hash_cells(connection: sa.Connection, jobs: sa.Table) -> None:

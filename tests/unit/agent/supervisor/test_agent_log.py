@@ -151,5 +151,3 @@ def test_a_rank_that_an_earlier_life_has_left_is_named(
     spool.close()
     found = [vars(record) for record in caplog.records]
     assert [(r["job_id"], r["attempt_id"], r["rank"]) for r in found] == [(3, 7, 1)] * 2
-    (tmp_path / "served_rank").write_text('{"token": 7, "rank": 1}')  # of the version before
-    assert served.read() == (7, 1, None)
