@@ -55,7 +55,6 @@ class Sender:
         self._broker_url = broker_url
         self._client = open_client(broker_url, timeout_s=SOCKET_TIMEOUT_S)
         self._lengths: dict[str, int] = {}  # of queues, when something was last added to them here
-        self._forbidden: set[str] = set()  # queues to which this account may not add
 
     def close(self) -> None:
         """Close the connections."""
@@ -113,28 +112,16 @@ class Sender:
         return self._twice(empty)
 
     def _publish(self, queue: str, task: str, envelope: dict[str, object], *, most: int) -> None:
-        from redis.exceptions import NoPermissionError
-
         text = task_text(queue, task, envelope)
         agent_id = claimed_agent(envelope) if is_signed(envelope) else None
         own = None if agent_id is None else own_queue(queue, agent_id)
 
         def put() -> None:
-            if own is not None and own not in self._forbidden:
-                try:
-                    self._add(own, text, most=OWN_KEPT)
-                    self._client.lpush(OWN_QUEUES_WAKE_KEY, "1")
-                except NoPermissionError as error:  # the account was made by an earlier version
-                    logger.warning("%s; `farm agent sync` on the server grants it", error)
-                    self._forbidden.add(own)
-                else:
-                    return
-            try:
+            if own is None:
                 self._add(queue, text, most=most)
-            except NoPermissionError:
-                if own is not None:
-                    self._forbidden.discard(own)  # the account may have got that right meanwhile
-                raise
+            else:
+                self._add(own, text, most=OWN_KEPT)
+                self._client.lpush(OWN_QUEUES_WAKE_KEY, "1")
 
         self._twice(put)
 

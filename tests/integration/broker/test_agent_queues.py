@@ -9,7 +9,6 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from farm.broker.accounts import BrokerAccounts, agent_url
 from farm.broker.celery_app import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
@@ -242,21 +241,6 @@ def test_a_queue_that_holds_another_type_costs_no_other_agent_anything(
     sender.close()
     own_queues(broker).turn()
     assert counters(client) == [7]
-
-
-def test_an_account_from_before_adds_to_the_shared_queue(
-    broker: RedisServer, client: redis.Redis
-) -> None:
-    BrokerAccounts(broker.url).put("a", ["secret"])
-    former = f"(+lpush +llen %W~{HEARTBEATS_QUEUE} %W~{REPORTS_QUEUE})"
-    client.execute_command("ACL", "SETUSER", "agent.a", "clearselectors", former)  # type: ignore[no-untyped-call] # redis has no type for it
-    sender = Sender(agent_url(broker.url, "a", "secret"))
-    for counter in (1, 2):
-        sender.publish_heartbeat(signed_beat("a", counter))
-    sender.publish_reports(signed_beat("a"))
-    sender.close()
-    assert counters(client) == [1, 2]
-    assert client.llen(REPORTS_QUEUE) == 1
 
 
 def test_a_turn_is_taken_when_woken(broker: RedisServer, client: redis.Redis) -> None:
