@@ -62,8 +62,8 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[compare]'
 	$(BIN)/python -m benchmarks --write docs/performance.md
 
-# pyproject.toml allows two minor versions of Celery, whose private parts farm/broker/transport.py
-# overrides. All other tests have the newer one.
+# pyproject.toml allows two minor versions of Celery; farm/broker/transport.py overrides private parts
+# of Kombu, and nothing else does. All other tests have the newer one.
 oldest-celery: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps \
 	    --target build/oldest-celery 'celery==5.6.*' 'kombu==5.6.*' 'redis==6.4.*'

@@ -11,7 +11,6 @@ worker has taken: a worker that dies loses the message that it was handling.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ HEARTBEAT_TASK = "farm.heartbeat"
 # A read of a frozen Redis gives up after this. It must exceed the transport's BRPOP of 1 s.
 SOCKET_TIMEOUT_S = 3
 CONNECT_TIMEOUT_S = 3
-RECONNECT_PAUSE_S = 1.0
 OWN_QUEUES_WAKE_KEY = "farm.bell"
 
 
@@ -72,7 +70,9 @@ def make_app(broker_url: str) -> Any:
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_detect_quorum_queues=False,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
+        # Celery 6's default. It concerns tasks that acknowledge late, and none does; with False,
+        # Celery warns at each loss.
+        worker_cancel_long_running_tasks_on_connection_loss=True,
         broker_heartbeat=0,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
@@ -92,8 +92,8 @@ def make_app(broker_url: str) -> Any:
 def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
     """Consume `queues` in this thread until SIGTERM or SIGINT; one message at a time.
 
-    The app's tasks must be registered before. Connection losses are waited out, and so is whatever
-    else Redis answers with an error.
+    The app's tasks must be registered before. Celery waits out connection losses, a little longer
+    after each try in vain, and `farm.broker.transport` whatever Redis refuses.
 
     Raises:
         RuntimeError: Celery gave up; its log says why.
@@ -101,22 +101,7 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
     import warnings
 
     from celery.platforms import SecurityWarning
-    from celery.worker.consumer import Consumer
     from kombu.entity import Queue
-
-    class PatientConsumer(Consumer):  # type: ignore[misc] # Celery has no types
-        """Waits before it connects again: a Redis that refuses something is connected at once."""
-
-        def on_connection_error_after_connected(self, exc: Exception) -> None:
-            with warnings.catch_warnings():
-                # With each connection that is lost Celery tells what another version will do.
-                warnings.simplefilter("ignore")
-                super().on_connection_error_after_connected(exc)
-            time.sleep(RECONNECT_PAUSE_S)
-
-        def on_connection_error_before_connected(self, exc: Exception) -> None:
-            super().on_connection_error_before_connected(exc)
-            time.sleep(RECONNECT_PAUSE_S)
 
     # Without their declaration, which a full Redis would refuse. Nobody sends by an exchange.
     app.conf.task_queues = [
@@ -134,7 +119,6 @@ def run_worker(app: Any, queues: Sequence[str], *, name: str) -> None:
         without_mingle=True,
         without_heartbeat=True,
         quiet=True,
-        consumer_cls=PatientConsumer,
     )
     worker.start()
     if worker.exitcode:

@@ -23,7 +23,6 @@ from farm.broker.celery_app import (
     HEARTBEAT_TASK,
     HEARTBEATS_QUEUE,
     OWN_QUEUES_WAKE_KEY,
-    RECONNECT_PAUSE_S,
     REPORTS_QUEUE,
     REPORTS_TASK,
     SOCKET_TIMEOUT_S,
@@ -46,6 +45,7 @@ _LEAST_PAUSE_S = 0.01
 # agents that is 30 ms of a core, and 50 ms where each has sent a message.
 _MOST_SHARE = 0.2
 _WAIT_S = 1.0  # a signal may be lost
+_PAUSE_AFTER_ERROR_S = 1.0
 _STOP_S = 10.0
 
 
@@ -104,10 +104,10 @@ class AgentQueues:
                 self._client.brpop([OWN_QUEUES_WAKE_KEY], timeout=_WAIT_S)
             except broker_errors() as error:
                 logger.warning("agents' own queues were not emptied: %s", error)
-                self._stopping.wait(RECONNECT_PAUSE_S)
+                self._stopping.wait(_PAUSE_AFTER_ERROR_S)
             except Exception:
                 logger.exception("agents' own queues were not emptied")
-                self._stopping.wait(RECONNECT_PAUSE_S)
+                self._stopping.wait(_PAUSE_AFTER_ERROR_S)
 
     def turn(self) -> None:
         """Bring a few messages of each agent, and delete what is beyond its quota.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import multiprocessing
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +27,7 @@ from farm.collector.batch_reader import ArrivalRate, BatchReader
 from tests.redis_server import RedisServer
 
 LIMIT_S = 30.0
+KILLING_S = 3.0
 
 
 def work(url: str, transport: str | None, end: Connection) -> None:
@@ -127,6 +129,25 @@ def test_connections_that_redis_has_closed_do_not_end_the_taking(
     with broker.client() as client:
         client.client_kill_filter(_type="normal")
     worker.go_on()
+    sender.publish_reports({"number": 2})
+    assert worker.hears() == 2
+
+
+def test_connections_that_are_lost_again_and_again_are_made_a_few_times_a_second(
+    broker: RedisServer, sender: Sender, worker: Worker
+) -> None:
+    """Celery waits before it connects again. If this fails, the farm has to."""
+    sender.publish_reports({"number": 1})
+    assert worker.hears() == 1
+    worker.go_on()
+    with broker.client() as client:
+        made = client.info("stats")["total_connections_received"]
+        end = time.monotonic() + KILLING_S
+        while time.monotonic() < end:
+            client.client_kill_filter(_type="normal", skipme=True)
+            time.sleep(0.05)  # longer than it takes to connect
+        made = client.info("stats")["total_connections_received"] - made
+    assert 1 <= made <= 10 * KILLING_S
     sender.publish_reports({"number": 2})
     assert worker.hears() == 2
 

@@ -71,7 +71,7 @@ def test_a_worker_takes_json_alone_and_waits_longer_than_for_a_message() -> None
     # A read must outlast the transport's own wait of a second for the next message.
     assert conf.broker_transport_options["socket_timeout"] == SOCKET_TIMEOUT_S > 1
     assert conf.accept_content == ["json"]
-    assert not conf.worker_cancel_long_running_tasks_on_connection_loss
+    assert not conf.task_acks_late  # or it would be cancelled when the connection is lost
 
 
 def test_queues_and_tasks_have_the_names_that_both_sides_know() -> None:
