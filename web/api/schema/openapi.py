@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -16,6 +14,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from farm.keys.api_tokens import Scope
+from farm.processes.cache import Cache
 from web import etags, received
 from web.access.scopes import scope_of
 from web.api import idempotency
@@ -84,14 +83,6 @@ _ABOUT = (
 )
 
 
-@dataclass(slots=True)
-class _Kept:
-    """The document's text once it was asked for. Threads share it."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    text: str | None = None
-
-
 class _Schema(GenerateJsonSchema):
     """JSON Schema without a title that repeats the name of each field."""
 
@@ -101,7 +92,7 @@ class _Schema(GenerateJsonSchema):
 
 def install(app: APIFlask) -> None:
     """Let the app describe itself."""
-    app.extensions[_KEY] = _Kept()
+    app.extensions[_KEY] = Cache(most=1)
     app.config.update(
         DESCRIPTION=_ABOUT,
         AUTO_200_RESPONSE=False,  # a route that says nothing of itself is not in the document
@@ -126,12 +117,9 @@ def get_openapi() -> ResponseReturnValue:
 
 def document_text() -> str:
     """Return the document of the app that serves this request."""
-    kept = cast(_Kept, current_app.extensions[_KEY])
-    with kept.lock:
-        if kept.text is None:
-            app = cast(APIFlask, current_app)
-            kept.text = json.dumps(app.spec)
-        return kept.text
+    cache = cast(Cache, current_app.extensions[_KEY])
+    app = cast(APIFlask, current_app)
+    return cache.get(_KEY, lambda _: json.dumps(app.spec), is_good=lambda _: True)
 
 
 def _security_schemes(app: APIFlask) -> dict[str, dict[str, str]]:
