@@ -27,7 +27,7 @@ from web.parameters import Given, Parameter
 _MOST_CHARACTERS = 200
 _TICKED = frozenset({"strategy", "instance_types", "network"})  # of which a form may tick several
 
-_ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
+ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
 _MODEL = parameters.text("model", "Needed where the origin has several.")
 _DATASET = parameters.text("dataset", "Needed where the origin has several.")
 _SCRIPT = parameters.text("script", "Of your own, instead of `model`: its newest version.")
@@ -46,26 +46,26 @@ _TARGET = parameters.number(
     high=1.0,
     is_above_low=True,
 )
-_STRATEGY = parameters.texts("strategy", "Only these, with commas between them.")
+STRATEGY = parameters.texts("strategy", "Only these, with commas between them.")
 _WORLD_SIZES = parameters.wholes(
     "world_sizes", "Only these beside one machine, such as 2,3,4.", high=MAX_WORLD_SIZE
 )
-_INSTANCE_TYPES = parameters.texts("instance_types", "Only these, with commas between them.")
+INSTANCE_TYPES = parameters.texts("instance_types", "Only these, with commas between them.")
 _NETWORK = parameters.texts("network", "Only what made the delay so, with commas between them.")
-_ALPHA = parameters.amount("alpha", "Weight of time, in 1/s.", high=LARGEST, default=1.0)
-_BETA = parameters.amount("beta", "Weight of cost, in 1/USD.", high=LARGEST)
+ALPHA = parameters.amount("alpha", "Weight of time, in 1/s.", high=LARGEST, default=1.0)
+BETA = parameters.amount("beta", "Weight of cost, in 1/USD.", high=LARGEST)
 _BUDGET = parameters.number("budget_usd", "The most it may cost.", low=0.0, high=LARGEST)
 _DEADLINE = parameters.number("deadline_s", "The longest it may take.", low=0.0, high=LARGEST)
 _ACCURACY = parameters.number("min_accuracy", "A ratio it must reach.", low=0.0, high=1.0)
 _MACHINES = parameters.whole("machines", "How many are at hand.", high=MAX_WORLD_SIZE)
 QUESTION: tuple[Parameter[Any], ...] = (
-    *(_ORIGIN, _MODEL, _DATASET, _SCRIPT, _SCRIPT_SHA256, _PARAMETER, _PASS, _BATCH_SIZE),
+    *(ORIGIN, _MODEL, _DATASET, _SCRIPT, _SCRIPT_SHA256, _PARAMETER, _PASS, _BATCH_SIZE),
     *_NETWORK_AXES,
-    *(_EPOCHS, _TARGET, _STRATEGY, _WORLD_SIZES, _INSTANCE_TYPES, _NETWORK),
+    *(_EPOCHS, _TARGET, STRATEGY, _WORLD_SIZES, INSTANCE_TYPES, _NETWORK),
 )
 OBJECTIVE: tuple[Parameter[Any], ...] = (
-    _ALPHA,
-    _BETA,
+    ALPHA,
+    BETA,
     _BUDGET,
     _DEADLINE,
     _ACCURACY,
@@ -82,7 +82,7 @@ def read_question(given: Given) -> Question:
         InvalidSpec: names the parameter that does not fit beside another.
     """
     return Question(
-        origin=given[_ORIGIN] or "farm",
+        origin=given[ORIGIN] or "farm",
         model=given[_MODEL],
         dataset=given[_DATASET],
         script=given[_SCRIPT],
@@ -93,9 +93,9 @@ def read_question(given: Given) -> Question:
         **profile_fields({parameter.name: given[parameter] for parameter in _NETWORK_AXES}),
         epochs=_epochs(given),
         target_accuracy_ratio=given[_TARGET],
-        strategies=given[_STRATEGY],
+        strategies=given[STRATEGY],
         world_sizes=given[_WORLD_SIZES],
-        instance_types=given[_INSTANCE_TYPES],
+        instance_types=given[INSTANCE_TYPES],
         networks=given[_NETWORK],
     )
 
@@ -114,8 +114,8 @@ def read_objective(given: Given) -> Objective:
         InvalidSpec: the weights weigh nothing.
     """
     return Objective(
-        alpha=given[_ALPHA],
-        beta=given[_BETA],
+        alpha=given[ALPHA],
+        beta=given[BETA],
         budget_usd=given[_BUDGET],
         deadline_s=given[_DEADLINE],
         min_accuracy_ratio=given[_ACCURACY],

@@ -27,7 +27,14 @@ from web import parameters
 from web.access.scopes import costly
 from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
 from web.advice.prices import PRICES
-from web.advice.questions import read_prices
+from web.advice.questions import (
+    ALPHA,
+    BETA,
+    INSTANCE_TYPES,
+    ORIGIN,
+    STRATEGY,
+    read_prices,
+)
 from web.api.schema import advice_answers
 from web.api.schema.description import described
 from web.backend import backend
@@ -44,11 +51,9 @@ _MOST_NAMED = 5000  # configurations; the planner looks at some hundred of them
 PATIENCE_S = 10.0  # of a program, for which it is simpler to wait than to ask again
 _RETRY_AFTER_S = 2
 
-_ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
 _MODEL = parameters.text("model", "Only this; needed where nothing is measured yet.")
 _DATASET = parameters.text("dataset", "Only this; needed where nothing is measured yet.")
 _FINGERPRINT = parameters.text("fingerprint", "Which hardware, by its first characters.")
-_STRATEGY = parameters.texts("strategy", "Only these, with commas between them.")
 _WORLD_SIZES = parameters.wholes(
     "world_sizes", "Such as 1,2,4; those that were measured.", high=MAX_WORLD_SIZE
 )
@@ -61,7 +66,6 @@ _DELAYS = parameters.numbers(
     low=0.0,
     high=MAX_ONE_WAY_DELAY_S * 1000,
 )
-_INSTANCE_TYPES = parameters.texts("instance_types", "Only these, with commas between them.")
 _COUNT = parameters.whole(
     "next", "At most so many; 5, or 100 with `until_regret`.", high=_MOST_PROPOSALS
 )
@@ -72,16 +76,14 @@ _BUDGET = parameters.number("budget_usd", "The plan must not cost more.", low=0.
 _HOURS = parameters.number(
     "budget_machine_hours", "The same where there are no prices.", low=0.0, high=LARGEST
 )
-_ALPHA = parameters.amount("alpha", "Weight of time, in 1/s.", high=LARGEST, default=1.0)
-_BETA = parameters.amount("beta", "Weight of cost, in 1/USD.", high=LARGEST)
 _STEPS = parameters.whole("steps", f"Of a measurement; {DEFAULT_STEPS}.", high=MAX_STEPS)
 _WARMUP = parameters.whole(
     "warmup_steps", f"Before them; {DEFAULT_WARMUP_STEPS}.", low=0, high=MAX_STEPS
 )
 _SEED = parameters.whole("seed", "Decides between equals; 0.", low=0, high=MAX_SEED)
 _PARAMETERS = (
-    *(_ORIGIN, _MODEL, _DATASET, _FINGERPRINT, _STRATEGY, _WORLD_SIZES, _BATCH_SIZES, _DELAYS),
-    *(_INSTANCE_TYPES, _COUNT, _UNTIL, _BUDGET, _HOURS, PRICES, _ALPHA, _BETA),
+    *(ORIGIN, _MODEL, _DATASET, _FINGERPRINT, STRATEGY, _WORLD_SIZES, _BATCH_SIZES, _DELAYS),
+    *(INSTANCE_TYPES, _COUNT, _UNTIL, _BUDGET, _HOURS, PRICES, ALPHA, BETA),
     *(_STEPS, _WARMUP, _SEED),
 )
 
@@ -106,7 +108,7 @@ def get_plan() -> ResponseReturnValue:
     `sweep` is a sweep file for `POST /sweeps`, with the reasons as comments.
     """
     given = parameters.read(_PARAMETERS)
-    origin = given[_ORIGIN] or FARM
+    origin = given[ORIGIN] or FARM
     proposed = propose(
         _task(given), origin=origin, fingerprint=given[_FINGERPRINT], patience_s=PATIENCE_S
     )
@@ -125,11 +127,11 @@ def _task(given: Given) -> Task:
         from farm.recommend.plans.planning import Task
 
     axes = Axes(
-        strategies=given[_STRATEGY],
+        strategies=given[STRATEGY],
         world_sizes=given[_WORLD_SIZES],
         global_batch_sizes=given[_BATCH_SIZES],
         one_way_delays_s=tuple(DELAY.read(value, _DELAYS.name) for value in given[_DELAYS]),
-        instance_types=given[_INSTANCE_TYPES],
+        instance_types=given[INSTANCE_TYPES],
     )
     named = math.prod(max(1, len(axis)) for axis in dataclasses.astuple(axes))
     if named > _MOST_NAMED:
@@ -147,8 +149,8 @@ def _task(given: Given) -> Task:
         step_count=DEFAULT_STEPS if steps is None else steps,
         warmup_step_count=DEFAULT_WARMUP_STEPS if warmup_steps is None else warmup_steps,
         prices_usd_per_hour=read_prices(given, backend().prices).usd_per_hour,
-        alpha=given[_ALPHA],
-        beta=given[_BETA],
+        alpha=given[ALPHA],
+        beta=given[BETA],
         seed=given[_SEED] or 0,
     )
 
