@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,7 @@ from sqlalchemy import select
 from farm.measuring.measurement import ring_bytes_per_step
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
-from tests.e2e.live_farm import wait_until
-from tests.e2e.test_demo import FARM, environment
+from tests.e2e.farm_up import farm_up, submit_and_wait
 
 # A machine that does other things as well needs minutes for what takes one alone.
 pytestmark = [
@@ -36,34 +33,8 @@ warmup_steps = 2
 
 def test_gangs_of_a_ring_a_parameter_server_and_pytorch_are_measured(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(SWEEP)
-    # A busy machine must not void what this test is not about.
-    environ = {**environment(tmp_path), "FARM_NOISE_POLICY": "flag"}
-    with (tmp_path / "output.txt").open("wb") as output:
-        up = subprocess.Popen(
-            [*FARM, "up", "--agents", "2"],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        wait_until(
-            lambda: (tmp_path / "endpoints.json").exists() or up.poll() is not None,
-            "the farm is up",
-            within_s=300,
-        )
-        submitted = subprocess.run(
-            [*FARM, "submit", str(tmp_path / "sweep.toml"), "--wait"],
-            env=environ,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-        )
-        said = submitted.stdout + submitted.stderr + (tmp_path / "output.txt").read_text()
-        assert submitted.returncode == 0, said
-    finally:
-        up.send_signal(signal.SIGINT)
-        up.wait(timeout=300)
+    with farm_up(tmp_path, agent_count=2) as environ:
+        submit_and_wait(tmp_path / "sweep.toml", environ)
     engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
     with reading(engine) as session:
         rows = {row.strategy: row for row in session.scalars(select(MeasurementRow))}

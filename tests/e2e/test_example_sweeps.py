@@ -1,0 +1,90 @@
+"""The sweeps in `examples`, with fewer repetitions, on two agents that may share their cores."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from farm.configuration.axes import BY_FIELD, Value
+from farm.measuring.measurement import OK, ring_bytes_per_step
+from farm.store.engine import make_engine, reading
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import JobRow, SweepRow
+from tests.e2e.farm_up import farm_up, submit_and_wait
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.tensorflow, pytest.mark.torch),
+    pytest.mark.timeout(900),
+]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[MeasurementRow]]:
+    """What each sweep has measured, by its file."""
+    home = tmp_path_factory.mktemp("farm")
+    found = {}
+    with farm_up(home, agent_count=2, AGENT_SHARES_CORES="true") as environ:
+        for file in sorted(EXAMPLES.glob("*.toml")):
+            shorter = home / file.name
+            shorter.write_text(re.sub(r"(?m)^repetitions = .*$", "", file.read_text()))
+            submit_and_wait(shorter, environ)
+    engine = make_engine(f"sqlite:///{home}/farm.db")
+    with reading(engine) as session:
+        for sweep in session.scalars(sa.select(SweepRow)):
+            rows = sa.select(MeasurementRow).join(JobRow, JobRow.id == MeasurementRow.job_id)
+            found[sweep.name] = list(session.scalars(rows.where(JobRow.sweep_id == sweep.id)))
+    engine.dispose()
+    return found
+
+
+def value(row: MeasurementRow, field: str) -> Value:
+    return BY_FIELD[field].value_measured(row)
+
+
+def test_one_to_eight_ranks_of_a_machine_send_what_a_ring_sends(
+    measured: dict[str, list[MeasurementRow]],
+) -> None:
+    rows = sorted(measured["one host"], key=lambda row: row.world_size)
+    assert [(row.status, row.world_size) for row in rows] == [(OK, n) for n in (1, 2, 4, 8)]
+    assert [value(row, "ranks_per_agent") for row in rows] == [1, 2, 4, 8]
+    for row in rows[1:]:
+        assert row.sent_bytes_per_step == pytest.approx(ring_bytes(row), rel=0.1)
+
+
+def test_workers_of_a_machine_wait_for_the_delay_between_machines_alone(
+    measured: dict[str, list[MeasurementRow]],
+) -> None:
+    rows = measured["workers per machine"]
+    assert [row.status for row in rows] == [OK] * 6
+    by_delay: dict[tuple[Value, float], MeasurementRow] = {
+        (value(row, "ranks_per_agent"), row.one_way_delay_s): row for row in rows
+    }
+    assert {each for each, _ in by_delay} == {1, 2, 3}
+    for (_, delay_s), row in by_delay.items():
+        assert row.step_time_s is not None
+        assert row.step_time_s > 2 * delay_s
+        assert row.sent_bytes_per_step == pytest.approx(ring_bytes(row), rel=0.1)
+
+
+def test_every_learning_rate_learns(measured: dict[str, list[MeasurementRow]]) -> None:
+    rows = measured["learning rates"]
+    assert {value(row, "optimizer") for row in rows} == {"sgd", "adamw"}
+    assert len({value(row, "learning_rate") for row in rows}) == 4
+    assert all(row.accuracy is not None and row.accuracy > 0.6 for row in rows)
+
+
+def test_a_batch_that_is_shared_by_speed_learns_the_same(
+    measured: dict[str, list[MeasurementRow]],
+) -> None:
+    even, by_speed = sorted(measured["shared by speed"], key=lambda row: str(row.batch_split))[::-1]
+    assert (even.batch_split, by_speed.batch_split) == ("even", "by_speed")
+    assert even.accuracy == pytest.approx(by_speed.accuracy, abs=0.05)
+
+
+def ring_bytes(row: MeasurementRow) -> float:
+    assert row.gradient_bytes is not None
+    return ring_bytes_per_step(world_size=row.world_size, gradient_bytes=row.gradient_bytes)
