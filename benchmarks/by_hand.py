@@ -105,7 +105,7 @@ def make_step(world_size: int) -> Any:
         )
         optimizer = keras.optimizers.SGD(0.02, momentum=0.9)
         optimizer.build(model.trainable_variables)
-    images, labels = tf.constant(train_set.images), tf.constant(train_set.labels)
+    images, labels = tf.constant(train_set.inputs), tf.constant(train_set.labels)
 
     def on_replica(indices: Any, scale: Any) -> Any:
         batch = tf.cast(tf.gather(images, indices), tf.float32) / 255.0

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """One split of a data set. images: (n, height, width, channels); labels: (n,)."""
+    """One split of a data set. inputs: (n, height, width, channels), in bytes; labels: (n,)."""
 
-    images: ImageArray
+    inputs: ImageArray
     labels: LabelArray
 
 

@@ -21,7 +21,7 @@ def split(images: NDArray[Any], labels: NDArray[Any]) -> Examples:
     if images.ndim == 3:
         images = images[..., np.newaxis]
     return Examples(
-        images=np.ascontiguousarray(images, dtype=np.uint8),
+        inputs=np.ascontiguousarray(images, dtype=np.uint8),
         labels=np.ascontiguousarray(labels, dtype=np.int64).reshape(-1),
     )
 
@@ -39,10 +39,10 @@ def loaded(
         ("test", test, facts.test_examples_count),
     ):
         expected = (count, *facts.example_shape)
-        if examples.images.shape != expected or examples.labels.shape != (count,):
+        if examples.inputs.shape != expected or examples.labels.shape != (count,):
             raise DatasetMissing(
                 f"{facts.name} in {origin}: expected {name} images of shape {expected}, "
-                f"got {examples.images.shape} with {len(examples.labels)} labels"
+                f"got {examples.inputs.shape} with {len(examples.labels)} labels"
             )
         if examples.labels.min() < 0 or examples.labels.max() >= facts.class_count:
             raise DatasetMissing(
@@ -74,6 +74,6 @@ def sha256_of_splits(*splits: Examples) -> str:
     """Return the SHA-256 of data that has no file: each split's images, then its labels."""
     digest = hashlib.sha256()
     for examples in splits:
-        digest.update(examples.images.data)
+        digest.update(examples.inputs.data)
         digest.update(examples.labels.astype("<i8").data)
     return digest.hexdigest()

@@ -105,7 +105,7 @@ def _check_size(name: str, size_bytes: int) -> None:
 
 def _found(batches: list[Examples], paths: tuple[Path, ...]) -> Found:
     train = Examples(
-        images=np.concatenate([batch.images for batch in batches[:-1]]),
+        inputs=np.concatenate([batch.inputs for batch in batches[:-1]]),
         labels=np.concatenate([batch.labels for batch in batches[:-1]]),
     )
     return Found(train=train, test=batches[-1], paths=paths)

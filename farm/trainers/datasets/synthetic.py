@@ -64,7 +64,7 @@ def _examples(rng: np.random.Generator, prototypes: NDArray[np.uint8], *, count:
         noise = rng.integers(0, 256, images[part].shape, dtype=np.uint8)
         mixed = noise.astype(np.uint16) * (256 - _PROTOTYPE_SHARE) + weighted[labels[part]]
         images[part] = mixed >> 8
-    return Examples(images=images, labels=labels)
+    return Examples(inputs=images, labels=labels)
 
 
 def _synthetic(

@@ -21,6 +21,7 @@ from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.evaluation import Evaluator
+from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loss import loss_sum
 from farm.trainers.tensorflow.profile import collective_times
 from farm.trainers.tensorflow.setup import tensorflow_settings
@@ -149,7 +150,7 @@ class TensorFlowEngine:
         The examples stay in memory as bytes and become floats inside, batch by batch. The batch
         dimension is open, so that partial and uneven batches recompile nothing.
         """
-        images, labels = tf.constant(train.images), tf.constant(train.labels)
+        inputs, labels = tf.constant(train.inputs), tf.constant(train.labels)
         body = self._forward if is_forward else self._forward_backward
 
         # Without autograph, which has nothing to translate here and makes up a third of the time
@@ -160,27 +161,23 @@ class TensorFlowEngine:
         )
         def step(indices: Any, scale: Any) -> Any:
             def on_replica(indices: Any, scale: Any) -> Any:
-                return body(tf.gather(images, indices), tf.gather(labels, indices), scale)
+                return body(tf.gather(inputs, indices), tf.gather(labels, indices), scale)
 
             with self._scope():
                 return strategy.run(on_replica, args=(indices, scale))
 
         return step  # type: ignore[no-any-return]
 
-    def _forward_backward(self, images: Any, labels: Any, scale: Any) -> Any:
+    def _forward_backward(self, inputs: Any, labels: Any, scale: Any) -> Any:
         variables = self._model.trainable_variables
         with tf.GradientTape() as tape:
-            logits = self._model(_floats(images), training=True)
+            logits = self._model(model_input(inputs), training=True)
             summed = loss_sum(logits, labels, penalties=self._model.losses)
             scaled = summed * scale
         # The optimizer sums the gradients over the replicas before it applies them.
         self._optimizer.apply(tape.gradient(scaled, variables), variables)
         return summed
 
-    def _forward(self, images: Any, labels: Any, scale: Any) -> Any:
+    def _forward(self, inputs: Any, labels: Any, scale: Any) -> Any:
         del scale
-        return loss_sum(self._model(_floats(images), training=False), labels)
-
-
-def _floats(images: Any) -> Any:
-    return tf.cast(images, tf.float32) / 255.0
+        return loss_sum(self._model(model_input(inputs), training=False), labels)

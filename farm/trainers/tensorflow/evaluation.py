@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from farm.trainers.contracts import Evaluation, Examples
 from farm.trainers.hyperparameters import EVALUATION_BATCH_SIZE
+from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loss import loss_sum
 
 
@@ -32,7 +33,7 @@ class Evaluator:
         self.function = tf.function(
             self._evaluate,
             input_signature=[
-                tf.TensorSpec([None, *test.images.shape[1:]], tf.uint8),
+                tf.TensorSpec([None, *test.inputs.shape[1:]], tf.uint8),
                 tf.TensorSpec([None], tf.int64),
             ],
             autograph=False,
@@ -44,17 +45,17 @@ class Evaluator:
         total, correct_count = 0.0, 0
         for first in range(0, count, EVALUATION_BATCH_SIZE):
             part = slice(first, first + EVALUATION_BATCH_SIZE)
-            loss, correct = self.function(self._test.images[part], self._test.labels[part])
+            loss, correct = self.function(self._test.inputs[part], self._test.labels[part])
             total += float(loss)
             correct_count += int(correct)
             on_batch()
         return Evaluation(val_loss=total / count, val_accuracy_ratio=correct_count / count)
 
-    def _evaluate(self, images: Any, labels: Any) -> tuple[Any, Any]:
+    def _evaluate(self, inputs: Any, labels: Any) -> tuple[Any, Any]:
         with self._scope():
-            return self._evaluate_here(images, labels)
+            return self._evaluate_here(inputs, labels)
 
-    def _evaluate_here(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        logits = self._model(tf.cast(images, tf.float32) / 255.0, training=False)
+    def _evaluate_here(self, inputs: Any, labels: Any) -> tuple[Any, Any]:
+        logits = self._model(model_input(inputs), training=False)
         hits = tf.equal(tf.argmax(logits, axis=1), labels)
         return loss_sum(logits, labels), tf.math.count_nonzero(hits)

@@ -83,7 +83,7 @@ class ReplicatedEngine(TensorFlowEngine):
     ) -> Callable[..., Any]:
         """Compile the step: (indices, bounds, scales) of `ReplicaShares` to the sum of losses."""
         count = len(self._devices)
-        images, labels = self._copies(train.images), self._copies(train.labels)
+        inputs, labels = self._copies(train.inputs), self._copies(train.labels)
         body = self._forward if is_forward else self._forward_backward
 
         @tf.function(  # type: ignore[untyped-decorator]
@@ -95,16 +95,16 @@ class ReplicatedEngine(TensorFlowEngine):
             autograph=False,
         )
         def step(indices: Any, bounds: Any, scales: Any) -> Any:
-            def on_replica(images: Any, labels: Any) -> Any:
+            def on_replica(inputs: Any, labels: Any) -> Any:
                 replica = tf.distribute.get_replica_context().replica_id_in_sync_group
                 mine = indices[bounds[replica] : bounds[replica + 1]]
                 scale = scales[replica]
-                loss_sum = body(tf.gather(images, mine), tf.gather(labels, mine), scale)
+                loss_sum = body(tf.gather(inputs, mine), tf.gather(labels, mine), scale)
                 return tf.where(scale > 0.0, loss_sum, 0.0)
 
             losses = strategy.run(
                 on_replica,
-                args=(_per_replica(strategy, images), _per_replica(strategy, labels)),
+                args=(_per_replica(strategy, inputs), _per_replica(strategy, labels)),
             )
             # Added up here and not by the strategy, which would do it with one more collective.
             return tf.add_n(strategy.experimental_local_results(losses))

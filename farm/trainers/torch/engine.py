@@ -74,7 +74,7 @@ class TorchEngine:
             self._precision = torch.autocast(device.type, torch.bfloat16)
         self._replica = self._distribute()
         self._doubles_one = not self._is_forward and self._normalises_one_value(seat)
-        self._images = torch.from_numpy(seat.data.train.images).to(device)
+        self._inputs = torch.from_numpy(seat.data.train.inputs).to(device)
         self._labels = torch.from_numpy(seat.data.train.labels).to(device)
         self._test = seat.data.test
 
@@ -119,10 +119,10 @@ class TorchEngine:
         self._model.eval()
         for first in range(0, count, EVALUATION_BATCH_SIZE):
             part = slice(first, first + EVALUATION_BATCH_SIZE)
-            images = torch.from_numpy(self._test.images[part]).to(self._device)
+            inputs = torch.from_numpy(self._test.inputs[part]).to(self._device)
             labels = torch.from_numpy(self._test.labels[part]).to(self._device)
             with torch.no_grad(), self._precision:
-                logits = self._model(_floats(images))
+                logits = self._model(_floats(inputs))
                 loss_sum += float(_loss_sum(logits, labels))
                 correct_count += int((logits.argmax(1) == labels).sum())
             on_batch()
@@ -202,10 +202,10 @@ class TorchEngine:
     def _run(self, indices: IndexArray, scale: float, *, is_training: bool = True) -> float:
         """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
         if self._is_forward:
-            images, labels = self._examples(indices)
+            inputs, labels = self._examples(indices)
             self._model.eval()
             with torch.no_grad(), self._precision:
-                return float(_loss_sum(self._model(images), labels))
+                return float(_loss_sum(self._model(inputs), labels))
         if self._model.training != is_training:
             self._model.train(is_training)
         self._optimizer.zero_grad()
@@ -225,16 +225,16 @@ class TorchEngine:
             # PyTorch refuses the variance of one value. That of two equal ones is 0, which is what
             # TensorFlow takes it for.
             return self._add_gradients(np.repeat(indices, 2), scale / 2) / 2
-        images, labels = self._examples(indices)
+        inputs, labels = self._examples(indices)
         with self._precision:
-            logits = self._replica(images)
+            logits = self._replica(inputs)
         loss_sum = _loss_sum(logits, labels, penalties=self._penalties())
         torch.autograd.backward(loss_sum * scale)
         return float(loss_sum.detach())
 
     def _examples(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = torch.from_numpy(indices).to(self._device)
-        return _floats(self._images[chosen]), self._labels[chosen]
+        return _floats(self._inputs[chosen]), self._labels[chosen]
 
 
 def _optimizer(
@@ -253,8 +253,8 @@ class _KerasModule(torch.nn.Module):
         super().__init__()
         self.layers = model
 
-    def forward(self, images: Any) -> Any:
-        return self.layers(images, training=self.training)
+    def forward(self, inputs: Any) -> Any:
+        return self.layers(inputs, training=self.training)
 
 
 def _build(seat: Seat) -> torch.nn.Module:
@@ -267,8 +267,8 @@ def _build(seat: Seat) -> torch.nn.Module:
     return _KerasModule(seat.model.build(shape, class_count))
 
 
-def _floats(images: torch.Tensor) -> torch.Tensor:
-    return images.to(torch.float32) / 255.0
+def _floats(inputs: torch.Tensor) -> torch.Tensor:
+    return inputs.to(torch.float32) / 255.0
 
 
 def _loss_sum(

@@ -602,7 +602,7 @@ def test_a_model_that_knows_no_shape_of_its_input_goes_into_a_graph() -> None:
         graph = TrainingGraph(
             plan_alone(), model, example_shape=(8, 8, 1), weights=weights, others=[]
         )
-        assert tuple(graph.images.shape) == (None, 8, 8, 1)
+        assert tuple(graph.inputs.shape) == (None, 8, 8, 1)
 
 
 WITH_PENALTIES = of_layers(
@@ -665,7 +665,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
     engine: Any = registry.strategy("single").build(seat)
     before = model.weights()
     indices = np.arange(6, dtype=np.int32)
-    images, labels = data.train.images[:6], data.train.labels[:6]
+    images, labels = data.train.inputs[:6], data.train.labels[:6]
     # As a rank with 6 examples of 9.
     expected, loss = expected_step(before, images, labels, batch=9)
     assert engine.step(indices, examples_count=9) == pytest.approx(loss, rel=1e-4)
@@ -688,7 +688,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
         graph.local.load(session, graph.initial([before], [])[1])
         told, _, _ = session.run(
             [graph.outputs.loss_sum, graph.outputs.updates_after, graph.done],
-            {graph.images: images, graph.labels: labels, graph.scale: 1 / 9},
+            {graph.inputs: images, graph.labels: labels, graph.scale: 1 / 9},
         )
         [after] = graph.weights.read(session)
     assert told == pytest.approx(loss, rel=1e-4)

@@ -426,7 +426,7 @@ OWN_FILE = """
     loss = engine.step(batch, examples_count=9)
     same_hidden, _, after = (v.value.detach().numpy() for v in engine._model.layers.variables)
     assert np.array_equal(hidden, same_hidden)
-    x = data.train.images[:6].reshape(6, -1) / 255.0 @ hidden + bias
+    x = data.train.inputs[:6].reshape(6, -1) / 255.0 @ hidden + bias
     chances = np.exp(x @ before)
     chances /= chances.sum(axis=1, keepdims=True)
     errors = chances - np.eye(10)[data.train.labels[:6]]

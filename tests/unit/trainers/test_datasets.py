@@ -36,7 +36,7 @@ FACTS = DatasetFacts(
 
 def examples(labels: Sequence[int], *, side: int = 2) -> Examples:
     shape = (len(labels), side, side, 1)
-    return Examples(images=np.zeros(shape, np.uint8), labels=np.array(labels, np.int64))
+    return Examples(inputs=np.zeros(shape, np.uint8), labels=np.array(labels, np.int64))
 
 
 @pytest.mark.parametrize("entry", DATASETS, ids=lambda d: d.facts.name)
@@ -52,11 +52,11 @@ def test_what_is_loaded_is_what_the_facts_promise(entry: Dataset) -> None:
         (data.train, facts.train_examples_count),
         (data.test, facts.test_examples_count),
     ):
-        assert split.images.dtype == np.uint8
-        assert split.images.shape == (count, *facts.example_shape)
+        assert split.inputs.dtype == np.uint8
+        assert split.inputs.shape == (count, *facts.example_shape)
         assert split.labels.dtype == np.int64
         assert split.labels.max() == facts.class_count - 1 or facts.class_count > 10
-    assert data.train.images.max() > 200  # the whole range of a byte is used
+    assert data.train.inputs.max() > 200  # the whole range of a byte is used
     assert data.source.name == facts.name
     assert data.source.is_synthetic == facts.is_synthetic
     assert ("synthetic" in data.source.origin) == facts.is_synthetic
@@ -65,8 +65,8 @@ def test_what_is_loaded_is_what_the_facts_promise(entry: Dataset) -> None:
 
 def test_synthetic_classes_can_be_told_apart_and_not_at_a_glance() -> None:
     data = dataset("synthetic_digits").load(())
-    train = data.train.images.reshape(len(data.train.labels), -1).astype(float)
-    test = data.test.images.reshape(len(data.test.labels), -1).astype(float)
+    train = data.train.inputs.reshape(len(data.train.labels), -1).astype(float)
+    test = data.test.inputs.reshape(len(data.test.labels), -1).astype(float)
     means = np.array([train[data.train.labels == c].mean(axis=0) for c in range(10)])
     distances = ((test[:, np.newaxis] - means) ** 2).sum(axis=2)
     assert (distances.argmin(axis=1) == data.test.labels).mean() > 0.95

@@ -61,8 +61,8 @@ def test_mnist_is_read_from_every_form_it_comes_in(
     found = read_mnist(tmp_path)
     assert found is not None
     for split, (images, labels) in ((found.train, TRAIN), (found.test, TEST)):
-        assert np.array_equal(split.images[..., 0], images)
-        assert split.images.shape[1:] == (28, 28, 1)
+        assert np.array_equal(split.inputs[..., 0], images)
+        assert split.inputs.shape[1:] == (28, 28, 1)
         assert np.array_equal(split.labels, labels)
         assert split.labels.dtype == np.int64
 
@@ -134,8 +134,8 @@ def test_cifar10_is_read_from_every_form_it_comes_in(
     assert found is not None
     assert found.train.labels.tolist() == [0, 9, 1, 8, 2, 7, 3, 6, 4, 5]
     assert found.test.labels.tolist() == [5, 4]
-    assert found.train.images.shape == (10, 32, 32, 3)
-    assert found.test.images[0, 0, 0].tolist() == [255, 5, 5]
+    assert found.train.inputs.shape == (10, 32, 32, 3)
+    assert found.test.inputs[0, 0, 0].tolist() == [255, 5, 5]
 
 
 def test_the_name_that_old_numpy_wrote_is_still_read() -> None:

@@ -71,9 +71,9 @@ class SessionEngine:
         outputs = graph.outputs
         self._names = [n for n in StepOutputs.__slots__ if getattr(outputs, n) is not None]
         fetches = [getattr(outputs, name) for name in self._names]
-        inputs = [graph.images, graph.labels, graph.scale]
+        fed = [graph.inputs, graph.labels, graph.scale]
         self._run = self._gang.run(
-            lambda session: session.make_callable([fetches, graph.done], feed_list=inputs)
+            lambda session: session.make_callable([fetches, graph.done], feed_list=fed)
         )
         self.restore(graph.initial(weights, others))
 
@@ -112,8 +112,8 @@ class SessionEngine:
 
     def _step(self, indices: IndexArray, scale: float, *, is_counted: bool) -> float:
         train = self._seat.data.train
-        images, labels = train.images[indices], train.labels[indices]
-        values, _ = self._gang.run(lambda _: self._run(images, labels, np.float32(scale)))
+        inputs, labels = train.inputs[indices], train.labels[indices]
+        values, _ = self._gang.run(lambda _: self._run(inputs, labels, np.float32(scale)))
         told = dict(zip(self._names, values, strict=True))
         exchanged_s = told.get("exchanged", told["computing_ended"])
         pushed_s = told.get("pushed", exchanged_s)

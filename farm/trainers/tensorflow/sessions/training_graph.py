@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.model_check import call_with
+from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loss import loss_sum
 from farm.trainers.tensorflow.sessions.graph_variable import GraphVariable, Store
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme
@@ -38,7 +39,7 @@ _NEVER_LATE = 2**62
 class StepOutputs:
     """What a step returns. Time-stamps are in s of this machine's clock (CLOCK_REALTIME).
 
-    `begun`: the inputs are here and the run begins; `exchanged`: the rank has all that it waits
+    `begun`: the examples are here and the run begins; `exchanged`: the rank has all that it waits
     for of the others. Between these and the stamps of computing it exchanges; before and after, and
     where it applies what has come to weights of its own, it works by itself.
 
@@ -73,7 +74,7 @@ class TrainingGraph:
         self.graph = tf.Graph()
         with self.graph.as_default():
             self._add_variables(weights, others)
-            self.images = v1.placeholder(tf.uint8, (None, *example_shape))
+            self.inputs = v1.placeholder(tf.uint8, (None, *example_shape))
             self.labels = v1.placeholder(tf.int64, (None,))
             self.scale = v1.placeholder(tf.float32, ())
             self._done: list[Any] = []
@@ -125,7 +126,7 @@ class TrainingGraph:
         computing_ended = self._stamp([summed, *gradients])
         outputs = {
             "loss_sum": summed,
-            "begun": self._stamp([self.images, self.labels, self.scale]),
+            "begun": self._stamp([self.inputs, self.labels, self.scale]),
             "computing_begun": computing_begun,
             "computing_ended": computing_ended,
         }
@@ -181,7 +182,7 @@ class TrainingGraph:
             logits, others, penalties = call_with(
                 self._model,
                 list(zip(variables, [*weights, *others], strict=True)),
-                tf.cast(self.images, tf.float32) / 255.0,
+                model_input(self.inputs),
                 training=not is_forward,
             )
             if is_forward:

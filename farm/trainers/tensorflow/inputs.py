@@ -1,0 +1,12 @@
+"""Examples as a model takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def model_input(inputs: Any) -> Any:
+    """Return images, which stay in memory as bytes, as floats from 0 to 1."""
+    return tf.cast(inputs, tf.float32) / 255.0
