@@ -48,7 +48,7 @@ def model(name: str, *, file: Path | None = None) -> Model:
 
 
 def model_size(name: str, dataset_name: str) -> ModelSize | None:
-    """Return how large a model is for a data set's images; None where that is not known here.
+    """Return how large a model is for a data set's examples; None where that is not known here.
 
     So it is of users' own models, and of names that are not registered, as imported ones may be.
     """
@@ -56,7 +56,7 @@ def model_size(name: str, dataset_name: str) -> ModelSize | None:
     facts = next((d.facts for d in DATASETS if d.facts.name == dataset_name), None)
     if architecture is None or facts is None:
         return None
-    if min(facts.example_shape[:2]) < architecture.facts.smallest_side:
+    if architecture.facts.needed_of(facts) is not None:
         return None
     return architecture.describe(facts.example_shape, facts.class_count)
 

@@ -21,6 +21,7 @@ from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
 from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.configuration.scripts import CASE_KEYS
 from farm.configuration.sweep import CASE_OPTIONS, SweepOption
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
@@ -224,12 +225,12 @@ def models() -> list[str]:
 def datasets() -> list[str]:
     """Return what a sweep may name as its data set."""
     return _table(
-        ("name", "what it is", "images", "classes", "training examples", "test examples"),
+        ("name", "what it is", "an example", "classes", "training examples", "test examples"),
         (
             (
                 f"`{one.name}`",
                 one.summary,
-                "x".join(map(str, one.example_shape)),
+                _example(one),
                 f"{one.class_count:,}",
                 f"{one.train_examples_count:,}",
                 f"{one.test_examples_count:,}",
@@ -238,6 +239,11 @@ def datasets() -> list[str]:
         ),
         number_count=3,
     )
+
+
+def _example(facts: DatasetFacts) -> str:
+    shape = "x".join(map(str, facts.example_shape))
+    return shape if facts.kind is ExampleKind.IMAGES else f"{shape} {facts.kind.value}"
 
 
 def model_sizes() -> list[str]:

@@ -66,7 +66,7 @@ class Normalised:
     facts = ModelFacts(name="normalised", summary="of a test")
     built: Any = None
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+    def build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
         from keras import layers, models
 
         self.built = models.Sequential(
@@ -80,7 +80,7 @@ class Normalised:
         )
         return self.built
 
-    def describe(self, example_shape: tuple[int, int, int], class_count: int) -> None:
+    def describe(self, example_shape: tuple[int, ...], class_count: int) -> None:
         return None
 
 

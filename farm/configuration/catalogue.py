@@ -2,8 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+
+
+class ExampleKind(Enum):
+    """What examples are made of."""
+
+    IMAGES = "images"
+    TOKENS = "tokens"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetFacts:
+    """`example_shape`: height, width and channels of an image, the length of a token sequence.
+
+    `class_count`: of tokens, how many different ones there are.
+    """
+
+    name: str
+    summary: str
+    train_examples_count: int
+    test_examples_count: int
+    example_shape: tuple[int, ...]
+    class_count: int
+    is_synthetic: bool
+    kind: ExampleKind = ExampleKind.IMAGES
+
+    @property
+    def bytes_per_example(self) -> int:
+        """What an example takes in memory.
+
+        A byte for each number of an image, whose label is next to nothing; 4 for each token and 8
+        for its label.
+        """
+        return math.prod(self.example_shape) * (1 if self.kind is ExampleKind.IMAGES else 12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,18 +50,20 @@ class ModelFacts:
 
     name: str
     summary: str
+    takes: ExampleKind = ExampleKind.IMAGES
     smallest_side: int = 1
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetFacts:
-    name: str
-    summary: str
-    train_examples_count: int
-    test_examples_count: int
-    example_shape: tuple[int, int, int]  # height, width, channels
-    class_count: int
-    is_synthetic: bool
+    def needed_of(self, dataset: DatasetFacts) -> str | None:
+        """Say which examples it needs, if those of the data set are others."""
+        if self.takes is not dataset.kind:
+            return f"{self.takes.value} for model '{self.name}', not {dataset.kind.value}"
+        side = self.smallest_side
+        if self.takes is ExampleKind.IMAGES and min(dataset.example_shape[:2]) < side:
+            height, width, _ = dataset.example_shape
+            return (
+                f"images of at least {side}x{side} for model '{self.name}', not of {height}x{width}"
+            )
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.configuration.axes import AXES, BY_FIELD, BY_NAME, Value, job_fields, values_of
-from farm.configuration.catalogue import Catalogue, StrategyFacts
+from farm.configuration.catalogue import Catalogue, ModelFacts, StrategyFacts
 from farm.configuration.model_files import file_of
 from farm.configuration.scripts import PER_RANK, names_per_rank_batch, script_of
 from farm.configuration.spec import (
@@ -88,7 +88,7 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     for field, name, entries in known:
         if name not in entries:
             return _unknown(field, name, entries)
-    problem = _problem_of_images(cell, catalogue)
+    problem = _problem_of_examples(cell, catalogue)
     if problem is not None:
         return problem
     facts = catalogue.strategies[cell["strategy"]]
@@ -144,15 +144,11 @@ def _problem_of_model(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
     )
 
 
-def _problem_of_images(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
-    """Say that a model's layers would have nothing left of the images; a user's own says itself."""
-    model = catalogue.models.get(cell["model"])
-    height, width, _ = catalogue.datasets[cell["dataset"]].example_shape
-    if model is None or min(height, width) >= model.smallest_side:
-        return None
-    side = model.smallest_side
-    expected = f"images of at least {side}x{side} for model '{model.name}', not of {height}x{width}"
-    return InvalidSpec("dataset", cell["dataset"], expected)
+def _problem_of_examples(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+    """Say that a model cannot take a data set's examples; a user's own takes images of any size."""
+    own = ModelFacts(name=cell["model"], summary="")
+    needed = catalogue.models.get(cell["model"], own).needed_of(catalogue.datasets[cell["dataset"]])
+    return None if needed is None else InvalidSpec("dataset", cell["dataset"], needed)
 
 
 def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:

@@ -26,9 +26,10 @@ def least_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> 
     is_forward = job.training_pass is TrainingPass.FORWARD
     copies = _copies_of_weights(job, is_forward=is_forward)
     of_model = copies * size.gradient_bytes + size.statistics_count * FLOAT_BYTES
+    examples_count = dataset.train_examples_count + dataset.test_examples_count
     # In a forward pass an output is freed as soon as the next layer has read it.
     kept = 0 if is_forward else share_of(job) * size.activation_bytes_per_example
-    return FRAMEWORK_BYTES + _bytes_of(dataset) + of_model + kept
+    return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example + of_model + kept
 
 
 def memory_problem(
@@ -73,10 +74,3 @@ def _copies_of_weights(job: JobSpec, *, is_forward: bool) -> int:
     )
     gradient_count = 0 if is_forward else job.replicas_per_rank
     return (1 if is_without_momentum else 2) + gradient_count
-
-
-def _bytes_of(dataset: DatasetFacts) -> int:
-    """Return the bytes of its images, which stay in memory as bytes."""
-    height, width, channels = dataset.example_shape
-    examples_count = dataset.train_examples_count + dataset.test_examples_count
-    return examples_count * height * width * channels

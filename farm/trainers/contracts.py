@@ -21,16 +21,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    ImageArray: TypeAlias = NDArray[np.uint8]
+    InputArray: TypeAlias = NDArray[np.uint8] | NDArray[np.int32]
     LabelArray: TypeAlias = NDArray[np.int64]
     IndexArray: TypeAlias = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """One split of a data set. inputs: (n, height, width, channels), in bytes; labels: (n,)."""
+    """One split of a data set.
 
-    inputs: ImageArray
+    inputs: images in bytes, (n, height, width, channels), or tokens, (n, length). labels: (n,), or
+    (n, length) where each token has one; -1 where nothing is predicted.
+    """
+
+    inputs: InputArray
     labels: LabelArray
 
 
@@ -49,11 +53,11 @@ class Model(Protocol):
     @property
     def facts(self) -> ModelFacts: ...
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+    def build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
         """Return a new Keras model: images in [0, 1] in, logits out."""
         ...
 
-    def describe(self, example_shape: tuple[int, int, int], class_count: int) -> ModelSize | None:
+    def describe(self, example_shape: tuple[int, ...], class_count: int) -> ModelSize | None:
         """Return the size of what `build` would return, without any framework.
 
         None: only the built model knows.
@@ -62,7 +66,7 @@ class Model(Protocol):
 
 
 class Dataset(Protocol):
-    """A set of labelled images that fits into memory."""
+    """A set of labelled images or of token sequences that fits into memory."""
 
     @property
     def facts(self) -> DatasetFacts: ...

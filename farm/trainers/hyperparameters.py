@@ -5,12 +5,24 @@ Recorded with every result. The optimizer is stochastic gradient descent with mo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from farm.configuration.axes import DEFAULT_LEARNING_RATE
 from farm.configuration.spec import OperatorPlacement
 
 LEARNING_RATE = DEFAULT_LEARNING_RATE
 MOMENTUM = 0.9
 EVALUATION_BATCH_SIZE = 500
+# Of sequences, fewer: each token has logits for the whole vocabulary.
+EVALUATION_TOKEN_COUNT = 1024
+
+
+def evaluation_parts(label_shape: Sequence[int]) -> Iterator[slice]:
+    """Yield the parts in which a test split is evaluated; label_shape: (n,) or (n, length)."""
+    count, *rest = label_shape
+    size = max(1, EVALUATION_TOKEN_COUNT // rest[0]) if rest else EVALUATION_BATCH_SIZE
+    for first in range(0, count, size):
+        yield slice(first, first + size)
 
 
 def fixed_settings(

@@ -11,6 +11,7 @@ from farm.trainers.datasets.synthetic import (
     SYNTHETIC_IMAGENET64,
     SYNTHETIC_MNIST,
 )
+from farm.trainers.datasets.synthetic_tokens import SYNTHETIC_TOKENS
 
 DATASETS: tuple[Dataset, ...] = (
     Digits(),
@@ -21,4 +22,5 @@ DATASETS: tuple[Dataset, ...] = (
     SYNTHETIC_CIFAR10,
     SYNTHETIC_IMAGENET64,
     SYNTHETIC_IMAGENET,
+    SYNTHETIC_TOKENS,
 )

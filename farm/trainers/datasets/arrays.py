@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farm.configuration.catalogue import DatasetFacts
+from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.messages.trainer_lines import DatasetSource
 from farm.trainers.contracts import Examples, LoadedDataset
 from farm.trainers.failures import DatasetMissing
 
 
 def split(images: NDArray[Any], labels: NDArray[Any]) -> Examples:
-    """Bring one split into the common form: (n, height, width, channels), int64 labels."""
+    """Bring images into the common form: (n, height, width, channels), int64 labels."""
     if images.ndim == 3:
         images = images[..., np.newaxis]
     return Examples(
@@ -39,10 +39,11 @@ def loaded(
         ("test", test, facts.test_examples_count),
     ):
         expected = (count, *facts.example_shape)
-        if examples.inputs.shape != expected or examples.labels.shape != (count,):
+        labels = expected if facts.kind is ExampleKind.TOKENS else (count,)
+        if examples.inputs.shape != expected or examples.labels.shape != labels:
             raise DatasetMissing(
-                f"{facts.name} in {origin}: expected {name} images of shape {expected}, "
-                f"got {examples.inputs.shape} with {len(examples.labels)} labels"
+                f"{facts.name} in {origin}: expected {name} {facts.kind.value} of shape {expected},"
+                f" got {examples.inputs.shape} with {len(examples.labels)} labels"
             )
         if examples.labels.min() < 0 or examples.labels.max() >= facts.class_count:
             raise DatasetMissing(
@@ -71,9 +72,10 @@ def sha256_of_files(paths: Iterable[Path]) -> str:
 
 
 def sha256_of_splits(*splits: Examples) -> str:
-    """Return the SHA-256 of data that has no file: each split's images, then its labels."""
+    """Return the SHA-256 of data that has no file: each split's inputs, then its labels."""
     digest = hashlib.sha256()
     for examples in splits:
-        digest.update(examples.inputs.data)
+        little = examples.inputs.dtype.newbyteorder("<")
+        digest.update(examples.inputs.astype(little, copy=False).data)
         digest.update(examples.labels.astype("<i8").data)
     return digest.hexdigest()

@@ -18,7 +18,7 @@ class Architecture:
     facts: ModelFacts
     lay_out: Layout
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+    def build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
         """Return a new Keras model: images in [0, 1] in, logits out."""
         import keras
 
@@ -26,7 +26,7 @@ class Architecture:
         image = layers.image(example_shape)
         return keras.Model(image, self.lay_out(layers, image, class_count), name=self.facts.name)
 
-    def describe(self, example_shape: tuple[int, int, int], class_count: int) -> ModelSize:
+    def describe(self, example_shape: tuple[int, ...], class_count: int) -> ModelSize:
         """Return the size of the model that `build` would return, without any framework."""
         counter = LayerCounter()
         self.lay_out(counter, counter.image(example_shape), class_count)
@@ -146,7 +146,7 @@ class KerasLayers:
 
         self._layers = layers
 
-    def image(self, example_shape: tuple[int, int, int]) -> Any:
+    def image(self, example_shape: tuple[int, ...]) -> Any:
         """Return the input of a model."""
         return self._layers.Input(example_shape)
 

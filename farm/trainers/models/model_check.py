@@ -47,7 +47,7 @@ def call_with(
     return output, changed, losses
 
 
-def shape_trouble(model: Any, example_shape: tuple[int, int, int], class_count: int) -> str | None:
+def shape_trouble(model: Any, example_shape: tuple[int, ...], class_count: int) -> str | None:
     """Say what is wrong with the output, of symbols alone; gives a model its variables, too.
 
     What the model raises passes through.
@@ -112,7 +112,7 @@ def _variables_of_tensorflow() -> tuple[type[Any], ...]:
     return () if tensorflow is None else (tensorflow.Variable,)
 
 
-def output_trouble(model: Any, example_shape: tuple[int, int, int], class_count: int) -> str | None:
+def output_trouble(model: Any, example_shape: tuple[int, ...], class_count: int) -> str | None:
     """Say what is wrong with the type, the shape or the values of what the model returns."""
     for images, training in _random_images(example_shape):
         output = _output(model, [], images, training=training)
@@ -135,7 +135,7 @@ def output_trouble(model: Any, example_shape: tuple[int, int, int], class_count:
     return None
 
 
-def gradient_trouble(model: Any, example_shape: tuple[int, int, int]) -> str | None:
+def gradient_trouble(model: Any, example_shape: tuple[int, ...]) -> str | None:
     """Say which weights the training would not change.
 
     No gradient reaches them, or it is 0 for all weights, whatever their values. A gradient that is
@@ -176,7 +176,7 @@ def gradient_trouble(model: Any, example_shape: tuple[int, int, int]) -> str | N
     )
 
 
-def limit_trouble(model: Any, example_shape: tuple[int, int, int]) -> str | None:
+def limit_trouble(model: Any, example_shape: tuple[int, ...]) -> str | None:
     """Say what the outputs are if they stay in a range whatever the weights, as logits do not.
 
     Each matrix is multiplied alone: that of the last layer is enough to make logits large. Vectors
@@ -354,7 +354,7 @@ def _other_value(variable: Any, random: np.random.Generator) -> Any:
     return keras.ops.convert_to_tensor(values.astype(np.float32))
 
 
-def _random_images(example_shape: tuple[int, int, int]) -> Iterator[tuple[Any, bool]]:
+def _random_images(example_shape: tuple[int, ...]) -> Iterator[tuple[Any, bool]]:
     """Yield images for an evaluation, and others for the training."""
     random = np.random.default_rng(0)
     for image_count, training in zip(_IMAGE_COUNTS, (False, True), strict=True):

@@ -68,12 +68,12 @@ class ModelFile:
         """Of the file; recorded with every result, since a name says nothing of the content."""
         return hashlib.sha256(self.source).hexdigest()
 
-    def describe(self, example_shape: tuple[int, int, int], class_count: int) -> ModelSize | None:
+    def describe(self, example_shape: tuple[int, ...], class_count: int) -> ModelSize | None:
         """Return None: only the built model knows its size."""
         del example_shape, class_count
         return None
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+    def build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
         """Import the file, call its `build`, and return the model.
 
         Raises:
@@ -87,7 +87,7 @@ class ModelFile:
         self.announce(False)
         return built
 
-    def call_build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+    def call_build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
         """Import the file and return what its `build` returns, unchecked.
 
         Raises:
@@ -168,7 +168,7 @@ class ModelFile:
             return self._failed(text, kind=kind)
         return self._failed(text)
 
-    def _check(self, built: Any, example_shape: tuple[int, int, int], class_count: int) -> None:
+    def _check(self, built: Any, example_shape: tuple[int, ...], class_count: int) -> None:
         """Refuse what cannot be trained as every other model; runs the model's own code."""
         import keras
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from farm.trainers.contracts import Evaluation, Examples
-from farm.trainers.hyperparameters import EVALUATION_BATCH_SIZE
+from farm.trainers.hyperparameters import evaluation_parts
 from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loss import loss_sum
 
@@ -33,23 +34,25 @@ class Evaluator:
         self.function = tf.function(
             self._evaluate,
             input_signature=[
-                tf.TensorSpec([None, *test.inputs.shape[1:]], tf.uint8),
-                tf.TensorSpec([None], tf.int64),
+                tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype))
+                for array in (test.inputs, test.labels)
             ],
             autograph=False,
         )
 
     def run(self, on_batch: Callable[[], None]) -> Evaluation:
         """Evaluate all of it; `on_batch` is called after each part."""
-        count = len(self._test.labels)
+        labels = self._test.labels
         total, correct_count = 0.0, 0
-        for first in range(0, count, EVALUATION_BATCH_SIZE):
-            part = slice(first, first + EVALUATION_BATCH_SIZE)
-            loss, correct = self.function(self._test.inputs[part], self._test.labels[part])
+        for part in evaluation_parts(labels.shape):
+            loss, correct = self.function(self._test.inputs[part], labels[part])
             total += float(loss)
             correct_count += int(correct)
             on_batch()
-        return Evaluation(val_loss=total / count, val_accuracy_ratio=correct_count / count)
+        return Evaluation(
+            val_loss=total / len(labels),
+            val_accuracy_ratio=correct_count / np.count_nonzero(labels >= 0),
+        )
 
     def _evaluate(self, inputs: Any, labels: Any) -> tuple[Any, Any]:
         with self._scope():
@@ -57,5 +60,5 @@ class Evaluator:
 
     def _evaluate_here(self, inputs: Any, labels: Any) -> tuple[Any, Any]:
         logits = self._model(model_input(inputs), training=False)
-        hits = tf.equal(tf.argmax(logits, axis=1), labels)
+        hits = tf.equal(tf.argmax(logits, axis=-1), labels)
         return loss_sum(logits, labels), tf.math.count_nonzero(hits)

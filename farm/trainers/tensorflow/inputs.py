@@ -8,5 +8,5 @@ import tensorflow as tf
 
 
 def model_input(inputs: Any) -> Any:
-    """Return images, which stay in memory as bytes, as floats from 0 to 1."""
-    return tf.cast(inputs, tf.float32) / 255.0
+    """Return images, which stay in memory as bytes, as floats from 0 to 1; tokens as they are."""
+    return tf.cast(inputs, tf.float32) / 255.0 if inputs.dtype == tf.uint8 else inputs

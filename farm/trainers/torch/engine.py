@@ -32,8 +32,8 @@ from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import (
-    EVALUATION_BATCH_SIZE,
     MOMENTUM,
+    evaluation_parts,
     fixed_settings,
 )
 from farm.trainers.models.architecture import Architecture
@@ -114,19 +114,21 @@ class TorchEngine:
         return  # The weights are the same on every rank.
 
     def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
-        count = len(self._test.labels)
+        every = self._test.labels
         loss_sum, correct_count = 0.0, 0
         self._model.eval()
-        for first in range(0, count, EVALUATION_BATCH_SIZE):
-            part = slice(first, first + EVALUATION_BATCH_SIZE)
+        for part in evaluation_parts(every.shape):
             inputs = torch.from_numpy(self._test.inputs[part]).to(self._device)
-            labels = torch.from_numpy(self._test.labels[part]).to(self._device)
+            labels = torch.from_numpy(every[part]).to(self._device)
             with torch.no_grad(), self._precision:
-                logits = self._model(_floats(inputs))
+                logits = self._model(_model_input(inputs))
                 loss_sum += float(_loss_sum(logits, labels))
-                correct_count += int((logits.argmax(1) == labels).sum())
+                correct_count += int((logits.argmax(-1) == labels).sum())
             on_batch()
-        return Evaluation(val_loss=loss_sum / count, val_accuracy_ratio=correct_count / count)
+        return Evaluation(
+            val_loss=loss_sum / len(every),
+            val_accuracy_ratio=correct_count / np.count_nonzero(every >= 0),
+        )
 
     def save(self) -> object:
         return copy.deepcopy((self._model.state_dict(), self._optimizer.state_dict()))
@@ -234,7 +236,7 @@ class TorchEngine:
 
     def _examples(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = torch.from_numpy(indices).to(self._device)
-        return _floats(self._inputs[chosen]), self._labels[chosen]
+        return _model_input(self._inputs[chosen]), self._labels[chosen]
 
 
 def _optimizer(
@@ -267,15 +269,21 @@ def _build(seat: Seat) -> torch.nn.Module:
     return _KerasModule(seat.model.build(shape, class_count))
 
 
-def _floats(inputs: torch.Tensor) -> torch.Tensor:
-    return inputs.to(torch.float32) / 255.0
+def _model_input(inputs: torch.Tensor) -> torch.Tensor:
+    """Return images, which stay in memory as bytes, as floats from 0 to 1; tokens as they are."""
+    return inputs.to(torch.float32) / 255.0 if inputs.dtype == torch.uint8 else inputs
 
 
 def _loss_sum(
     logits: torch.Tensor, labels: torch.Tensor, *, penalties: Sequence[torch.Tensor] = ()
 ) -> torch.Tensor:
-    """Return the sum of losses, with each penalty once an example: see `tensorflow_loss`."""
-    total = functional.cross_entropy(logits.float(), labels, reduction="sum")
+    """Return the sum of losses, with each penalty once an example: see TensorFlow's `loss_sum`."""
+    losses = functional.cross_entropy(
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=-1, reduction="none"
+    )
+    if labels.dim() == 2:
+        losses = losses.view_as(labels).sum(1) / (labels >= 0).sum(1)
+    total = losses.sum()
     for penalty in penalties:
         total = total + penalty.float().sum() * len(labels)
     return total

@@ -64,7 +64,7 @@ class LayeredModule(nn.Module):
 class TorchLayers:
     """Records layers; see `Layers`."""
 
-    def __init__(self, example_shape: tuple[int, int, int]) -> None:
+    def __init__(self, example_shape: tuple[int, ...]) -> None:
         height, width, channels = example_shape
         self.image = Output(number=0, shape=(channels, height, width))
         self._calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
@@ -161,7 +161,7 @@ class TorchLayers:
 
 
 def build_module(
-    lay_out: Layout, example_shape: tuple[int, int, int], class_count: int
+    lay_out: Layout, example_shape: tuple[int, ...], class_count: int
 ) -> LayeredModule:
     """Return the module of a layout. Draws its weights from PyTorch's generator."""
     layers = TorchLayers(example_shape)

@@ -596,12 +596,11 @@ def plan_alone() -> RankScheme:
 def test_a_model_that_knows_no_shape_of_its_input_goes_into_a_graph() -> None:
     from farm.trainers.tensorflow.sessions.training_graph import TrainingGraph
 
+    images = registry.dataset("digits").load(()).train
     for more in ("", ", training=False"):
         model = built(of_class("y", more))
         weights = [np.asarray(v) for v in model.trainable_variables]
-        graph = TrainingGraph(
-            plan_alone(), model, example_shape=(8, 8, 1), weights=weights, others=[]
-        )
+        graph = TrainingGraph(plan_alone(), model, train=images, weights=weights, others=[])
         assert tuple(graph.inputs.shape) == (None, 8, 8, 1)
 
 
@@ -679,7 +678,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
     graph = TrainingGraph(
         dataclasses.replace(plan_alone(), homes=(0,), scheme=Scheme.PS_ASYNC),
         model.build((8, 8, 1), 10),
-        example_shape=(8, 8, 1),
+        train=data.train,
         weights=[before],
         others=[],
     )

@@ -70,6 +70,12 @@ def test_weights_momentum_and_gradients_count_where_every_such_rank_has_them(
     assert least_memory_bytes(forward, SIZE, DIGITS) == fixed + forward_count * 4_000_000
 
 
+def test_the_tokens_of_a_data_set_take_12_bytes_each_with_their_labels() -> None:
+    tokens = registry.catalogue().datasets["synthetic_tokens"]
+    alone = least_memory_bytes(JOB, SIZE, DIGITS) - IMAGES_BYTES
+    assert least_memory_bytes(JOB, SIZE, tokens) == alone + 10_100 * 128 * 12
+
+
 def test_what_no_agent_has_the_memory_for_is_named_with_what_it_needs() -> None:
     problem = memory_problem(JOB, SIZE, DIGITS, [agent(300_000_000), agent(400_000_000)])
     assert problem is not None

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farm.configuration.catalogue import DatasetFacts
+from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.registry import dataset
 from farm.trainers.contracts import Dataset, Examples
 from farm.trainers.datasets import DATASETS
 from farm.trainers.datasets.arrays import loaded
 from farm.trainers.datasets.places import data_places, first_readable
 from farm.trainers.datasets.synthetic import Synthetic
+from farm.trainers.datasets.synthetic_tokens import SyntheticTokens
 from farm.trainers.failures import DatasetMissing
 
-ALWAYS_AT_HAND = [d for d in DATASETS if isinstance(d, Synthetic) or d.facts.name == "digits"]
+ALWAYS_AT_HAND = [d for d in DATASETS if d.facts.is_synthetic or d.facts.name == "digits"]
 # What two machines must agree on before their results may be compared.
 SHA256 = {
     "digits": "57839a2193a20676bfab2cdaa80cc658efc9fe577e2a80b22905c9ec3e159cf4",
@@ -42,7 +43,7 @@ def examples(labels: Sequence[int], *, side: int = 2) -> Examples:
 @pytest.mark.parametrize("entry", DATASETS, ids=lambda d: d.facts.name)
 def test_a_data_set_is_synthetic_exactly_when_its_name_says_so(entry: Dataset) -> None:
     assert entry.facts.is_synthetic == ("synthetic" in entry.facts.name)
-    assert entry.facts.is_synthetic == isinstance(entry, Synthetic)
+    assert entry.facts.is_synthetic == isinstance(entry, Synthetic | SyntheticTokens)
 
 
 @pytest.mark.parametrize("entry", ALWAYS_AT_HAND, ids=lambda d: d.facts.name)
@@ -52,11 +53,13 @@ def test_what_is_loaded_is_what_the_facts_promise(entry: Dataset) -> None:
         (data.train, facts.train_examples_count),
         (data.test, facts.test_examples_count),
     ):
-        assert split.inputs.dtype == np.uint8
+        are_images = facts.kind is ExampleKind.IMAGES
+        assert split.inputs.dtype == (np.uint8 if are_images else np.int32)
         assert split.inputs.shape == (count, *facts.example_shape)
+        assert split.labels.shape == (split.labels.shape[:1] if are_images else split.inputs.shape)
         assert split.labels.dtype == np.int64
         assert split.labels.max() == facts.class_count - 1 or facts.class_count > 10
-    assert data.train.inputs.max() > 200  # the whole range of a byte is used
+    assert data.train.inputs.max() > 200  # the whole range of a byte, or of the tokens, is used
     assert data.source.name == facts.name
     assert data.source.is_synthetic == facts.is_synthetic
     assert ("synthetic" in data.source.origin) == facts.is_synthetic
@@ -72,6 +75,16 @@ def test_synthetic_classes_can_be_told_apart_and_not_at_a_glance() -> None:
     assert (distances.argmin(axis=1) == data.test.labels).mean() > 0.95
     one_pixel = abs(test[:, :1] - means[:, 0])
     assert (one_pixel.argmin(axis=1) == data.test.labels).mean() < 0.5
+
+
+def test_the_next_token_is_learned_from_the_token_before_it_and_not_by_guessing() -> None:
+    data = dataset("synthetic_tokens").load(())
+    assert np.array_equal(data.train.inputs[:, 1:], data.train.labels[:, :-1])
+    counts = np.zeros((256, 256))
+    np.add.at(counts, (data.train.inputs, data.train.labels), 1)
+    likely = counts.argmax(axis=1)[data.test.inputs]
+    assert (likely == data.test.labels).mean() == pytest.approx(0.45, abs=0.03)
+    assert (counts.sum(axis=0).argmax() == data.test.labels).mean() < 0.06
 
 
 def test_places_are_the_own_folder_then_keras_caches() -> None:

@@ -102,6 +102,18 @@ def test_the_size_of_what_is_not_registered_is_not_known() -> None:
     assert registry.model_size("file:mine.py", "digits") is None
     assert registry.model_size("mlp", "theirs") is None
     assert registry.model_size("vgg16", "digits") is None  # too small for it
+    assert registry.model_size("mlp", "synthetic_tokens") is None
+
+
+def test_examples_of_another_kind_are_refused_in_one_line() -> None:
+    case = {"strategy": "single", "world_size": 1, "global_batch_size": 8}
+    for model in ("mlp", "file:mine.py"):
+        asked = {**case, "model": model, "dataset": "synthetic_tokens"}
+        with pytest.raises(InvalidSpec) as found:
+            plan({"name": "n", "case": [asked]})
+        assert found.value.field == "case[0].dataset"
+        assert f"expected images for model '{model}', not tokens" in str(found.value)
+        assert "'synthetic_tokens'" in str(found.value)
 
 
 def test_images_too_small_for_a_model_are_refused_with_the_smallest() -> None:

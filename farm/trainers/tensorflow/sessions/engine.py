@@ -62,7 +62,7 @@ class SessionEngine:
         graph = TrainingGraph(
             self._plan,
             self._model,
-            example_shape=self._seat.dataset.example_shape,
+            train=self._seat.data.train,
             weights=weights,
             others=others,
         )

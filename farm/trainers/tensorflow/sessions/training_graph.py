@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from farm.trainers.contracts import Examples
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.model_check import call_with
 from farm.trainers.tensorflow.inputs import model_input
@@ -58,14 +59,17 @@ class StepOutputs:
 
 
 class TrainingGraph:
-    """Operations of one rank. `weights` and `others` are initial values, in the model's order."""
+    """Operations of one rank, fed with parts of `train`.
+
+    `weights` and `others` are initial values, in the model's order.
+    """
 
     def __init__(
         self,
         plan: RankScheme,
         model: Any,
         *,
-        example_shape: tuple[int, int, int],
+        train: Examples,
         weights: list[NDArray[Any]],
         others: list[NDArray[Any]],
     ) -> None:
@@ -74,8 +78,10 @@ class TrainingGraph:
         self.graph = tf.Graph()
         with self.graph.as_default():
             self._add_variables(weights, others)
-            self.inputs = v1.placeholder(tf.uint8, (None, *example_shape))
-            self.labels = v1.placeholder(tf.int64, (None,))
+            self.inputs, self.labels = (
+                v1.placeholder(array.dtype, (None, *array.shape[1:]))
+                for array in (train.inputs, train.labels)
+            )
             self.scale = v1.placeholder(tf.float32, ())
             self._done: list[Any] = []
             self.outputs = self._step()
