@@ -21,7 +21,7 @@ from farm import registry
 from farm.cli.main import COMMANDS
 from farm.cli.main import main as farm
 from farm.configuration.axes import AXES, Axis, AxisKind
-from farm.configuration.catalogue import DatasetFacts, ExampleKind
+from farm.configuration.catalogue import DatasetFacts, ExampleKind, ModelFacts
 from farm.configuration.scripts import CASE_KEYS
 from farm.configuration.sweep import CASE_OPTIONS, SweepOption
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
@@ -58,7 +58,7 @@ _MORE = {
     "agent sync": "security.md#accounts-at-the-broker",
 }
 _MOST_CHARACTERS = 200
-_SHAPES = (((8, 8, 1), 10), ((28, 28, 1), 10), ((32, 32, 3), 10), ((224, 224, 3), 1000))
+_SIZED_WITH = ("digits", "mnist", "cifar10", "synthetic_imagenet", "synthetic_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +214,9 @@ def strategies() -> list[str]:
 def models() -> list[str]:
     """Return what a sweep may name as its model."""
     return _table(
-        ("name", "what it is", "images, at least"),
+        ("name", "what it is", "takes"),
         (
-            (f"`{one.name}`", one.summary, f"{one.smallest_side}x{one.smallest_side}")
+            (f"`{one.name}`", one.summary, _taken(one))
             for one in registry.catalogue().models.values()
         ),
     )
@@ -241,15 +241,29 @@ def datasets() -> list[str]:
     )
 
 
+def _taken(facts: ModelFacts) -> str:
+    side = facts.smallest_side
+    is_limited = facts.takes is ExampleKind.IMAGES and side > 1
+    return f"{facts.takes.value} of {side}x{side} or more" if is_limited else facts.takes.value
+
+
 def _example(facts: DatasetFacts) -> str:
     shape = "x".join(map(str, facts.example_shape))
     return shape if facts.kind is ExampleKind.IMAGES else f"{shape} {facts.kind.value}"
 
 
 def model_sizes() -> list[str]:
-    """Return every model at every shape that it takes."""
+    """Return every model with an example of each shape that it takes."""
     return _table(
-        ("model", "images", "classes", "parameters", "forward Mflop", "gradients MB", "kept MB"),
+        (
+            "model",
+            "an example",
+            "classes",
+            "parameters",
+            "forward Mflop",
+            "gradients MB",
+            "kept MB",
+        ),
         _model_sizes(),
         number_count=5,
     )
@@ -257,14 +271,15 @@ def model_sizes() -> list[str]:
 
 def _model_sizes() -> Iterator[tuple[str, ...]]:
     for model in MODELS:
-        for shape, class_count in _SHAPES:
-            if min(shape[:2]) < model.facts.smallest_side:
+        for name in _SIZED_WITH:
+            size = registry.model_size(model.facts.name, name)
+            if size is None:
                 continue
-            size = model.describe(shape, class_count)
+            dataset = registry.dataset(name).facts
             yield (
                 f"`{model.facts.name}`",
-                "x".join(map(str, shape)),
-                str(class_count),
+                _example(dataset),
+                str(dataset.class_count),
                 f"{size.parameter_count:,}",
                 f"{size.forward_flop_per_example / 1e6:,.2f}",
                 f"{size.gradient_bytes / 1e6:,.2f}",

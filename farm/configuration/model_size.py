@@ -12,10 +12,11 @@ class ModelSize:
     """What follows from a model's layers, for one shape of examples.
 
     `statistics_count`: the moving means and variances of batch normalisation, which no gradient
-    changes and no strategy exchanges. `forward_flop_per_example` counts what convolutions and dense
-    layers multiply and add (1 MAC = 2 flop); the rest of a model is below a few percent of it, and
-    the backward pass takes about twice as many. `activation_bytes_per_example`: the outputs that
-    the backward pass reads again, so that all of them are in memory when it begins.
+    changes and no strategy exchanges. `forward_flop_per_example` counts what convolutions, dense
+    layers and attention multiply and add (1 MAC = 2 flop); the rest of a model is below a few
+    percent of it, and the backward pass takes about twice as many. `activation_bytes_per_example`:
+    the outputs that the backward pass reads again, so that all of them are in memory when it
+    begins.
     """
 
     parameter_count: int  # trainable

@@ -1,6 +1,7 @@
 """The models that a sweep may name. To add one: its file, and its line in MODELS."""
 
 from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.gpt2 import GPT2_TINY
 from farm.trainers.models.inception_v1 import INCEPTION_V1
 from farm.trainers.models.mlp import MLP
 from farm.trainers.models.resnet import RESNET18, RESNET50
@@ -16,4 +17,5 @@ MODELS: tuple[Architecture, ...] = (
     RESNET50,
     INCEPTION_V1,
     VGG16,
+    GPT2_TINY,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from farm.configuration.catalogue import ModelFacts
 from farm.configuration.model_size import FLOAT_BYTES, ModelSize
-from farm.trainers.models.layers import EPSILON, MOVING_AVERAGE_MOMENTUM, Layout, Padding
+from farm.trainers.models.layers import Layout, Padding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,17 +19,19 @@ class Architecture:
     lay_out: Layout
 
     def build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
-        """Return a new Keras model: images in [0, 1] in, logits out."""
+        """Return a new Keras model: images in [0, 1] or tokens in, logits out."""
         import keras
 
+        from farm.trainers.tensorflow.layers import KerasLayers
+
         layers = KerasLayers()
-        image = layers.image(example_shape)
-        return keras.Model(image, self.lay_out(layers, image, class_count), name=self.facts.name)
+        x = layers.input(example_shape)
+        return keras.Model(x, self.lay_out(layers, x, class_count), name=self.facts.name)
 
     def describe(self, example_shape: tuple[int, ...], class_count: int) -> ModelSize:
         """Return the size of the model that `build` would return, without any framework."""
         counter = LayerCounter()
-        self.lay_out(counter, counter.image(example_shape), class_count)
+        self.lay_out(counter, counter.input(example_shape), class_count)
         return counter.size
 
 
@@ -44,7 +46,8 @@ class LayerCounter:
 
     Kept for the backward pass is what the gradient of a layer reads: the input of convolutions,
     dense layers and normalisation, the output of ReLU, both of pooling. So an output that only goes
-    into a ReLU or a sum is not counted.
+    into a ReLU or a sum is not counted; a sum that goes into a layer normalisation is counted as
+    the output that was added.
     """
 
     def __init__(self) -> None:
@@ -63,7 +66,7 @@ class LayerCounter:
             activation_bytes_per_example=self._kept_count * FLOAT_BYTES,
         )
 
-    def image(self, example_shape: Shape) -> Shape:
+    def input(self, example_shape: Shape) -> Shape:
         """Return the input of a model."""
         return self._kept(example_shape)
 
@@ -110,12 +113,52 @@ class LayerCounter:
 
     def dense(self, x: Shape, units: int, *, is_rectified: bool = False) -> Shape:
         del is_rectified
-        made = (units,)
-        self._weigh(x[0], made, has_bias=True)
+        made = (*x[:-1], units)
+        self._weigh(x[-1], made, has_bias=True)
         return self._kept(made)
+
+    def table(self, row_count: int, width: int) -> Shape:
+        self._parameter_count += row_count * width
+        return (row_count, width)
+
+    def look_up(self, table: Shape, tokens: Shape) -> Shape:
+        return self._kept((*tokens, table[1]))
+
+    def compare(self, x: Shape, table: Shape) -> Shape:
+        made = (*x[:-1], table[0])
+        self._flop += 2 * x[-1] * math.prod(made)
+        return self._kept(made)
+
+    def add_positions(self, x: Shape, longest: int) -> Shape:
+        assert x[0] <= longest, (x, longest)
+        self._parameter_count += longest * x[-1]
+        return x
+
+    def normalise_each(self, x: Shape, *, epsilon: float) -> Shape:
+        del epsilon
+        self._parameter_count += 2 * x[-1]
+        return self._kept(x)
+
+    def gelu(self, x: Shape, *, is_approximate: bool = False) -> Shape:
+        del is_approximate
+        return self._kept(x)
+
+    def attend(self, x: Shape, head_count: int, *, is_causal: bool) -> Shape:
+        """Count products of all pairs, since the frameworks may compute those that they mask.
+
+        How they keep the pairs' weights is their own affair: PyTorch need not.
+        """
+        del is_causal
+        length, width = x[0], x[1] // 3
+        assert width % head_count == 0, (x, head_count)
+        self._flop += 2 * 2 * length * length * width
+        return self._kept((length, width))
 
     def channel_count(self, x: Shape) -> int:
         return x[-1]
+
+    def length(self, x: Shape) -> int:
+        return x[0]
 
     def side(self, x: Shape) -> int:
         return min(x[:2])
@@ -136,66 +179,3 @@ def _windows(x: Shape, size: int, stride: int, padding: Padding) -> Shape:
     if padding == "same":
         return tuple(-(-length // stride) for length in x[:2])
     return tuple((length - size) // stride + 1 for length in x[:2])
-
-
-class KerasLayers:
-    """Layers on Keras tensors; see `Layers`."""
-
-    def __init__(self) -> None:
-        from keras import layers
-
-        self._layers = layers
-
-    def image(self, example_shape: tuple[int, ...]) -> Any:
-        """Return the input of a model."""
-        return self._layers.Input(example_shape)
-
-    def conv(
-        self,
-        x: Any,
-        filters: int,
-        kernel: int,
-        *,
-        stride: int = 1,
-        padding: Padding = "same",
-        has_bias: bool = True,
-        is_rectified: bool = False,
-    ) -> Any:
-        return self._layers.Conv2D(
-            filters,
-            kernel,
-            strides=stride,
-            padding=padding,
-            use_bias=has_bias,
-            activation="relu" if is_rectified else None,
-        )(x)
-
-    def normalise(self, x: Any) -> Any:
-        return self._layers.BatchNormalization(momentum=MOVING_AVERAGE_MOMENTUM, epsilon=EPSILON)(x)
-
-    def rectify(self, x: Any) -> Any:
-        return self._layers.ReLU()(x)
-
-    def max_pool(self, x: Any, size: int, *, stride: int, padding: Padding = "same") -> Any:
-        return self._layers.MaxPooling2D(size, strides=stride, padding=padding)(x)
-
-    def average(self, x: Any) -> Any:
-        return self._layers.GlobalAveragePooling2D()(x)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return self._layers.Add()([x, y])
-
-    def concatenate(self, parts: list[Any]) -> Any:
-        return self._layers.Concatenate()(parts)
-
-    def flatten(self, x: Any) -> Any:
-        return self._layers.Flatten()(x)
-
-    def dense(self, x: Any, units: int, *, is_rectified: bool = False) -> Any:
-        return self._layers.Dense(units, activation="relu" if is_rectified else None)(x)
-
-    def channel_count(self, x: Any) -> int:
-        return int(x.shape[-1])
-
-    def side(self, x: Any) -> int:
-        return int(min(x.shape[1:3]))

@@ -54,7 +54,44 @@ class Layers(Protocol[T]):
 
     def dense(self, x: T, units: int, *, is_rectified: bool = False) -> T: ...
 
+    # The following layers are for sequences: tokens, (length,), or vectors, (length, width). They
+    # and `dense` treat each position alike and by itself; only `attend` looks at others.
+
+    def table(self, row_count: int, width: int) -> T:
+        """Make a trained matrix, to look up its rows and to compare vectors with them."""
+        ...
+
+    def look_up(self, table: T, tokens: T) -> T: ...
+
+    def compare(self, x: T, table: T) -> T:
+        """Multiply each vector with each row of the table."""
+        ...
+
+    def add_positions(self, x: T, longest: int) -> T:
+        """Add a trained vector for each position; `longest`: for how many there is one."""
+        ...
+
+    def normalise_each(self, x: T, *, epsilon: float) -> T:
+        """Normalise each vector by itself (layer normalisation)."""
+        ...
+
+    def gelu(self, x: T, *, is_approximate: bool = False) -> T:
+        """`is_approximate`: by a tanh, as GPT-2 has it."""
+        ...
+
+    def attend(self, x: T, head_count: int, *, is_causal: bool) -> T:
+        """Attend by scaled dot products.
+
+        x: queries, keys and values side by side, (length, 3 * width). `is_causal`: no position
+        sees a later one.
+        """
+        ...
+
     def channel_count(self, x: T) -> int: ...
+
+    def length(self, x: T) -> int:
+        """How many positions a sequence has."""
+        ...
 
     def side(self, x: T) -> int:
         """The smaller of height and width."""
@@ -62,6 +99,6 @@ class Layers(Protocol[T]):
 
 
 class Layout(Protocol):
-    """A model's layers, from the image to the logits, for whatever shape the image has."""
+    """A model's layers, from an image or tokens to the logits, for whatever shape that has."""
 
-    def __call__(self, layers: Layers[T], image: T, class_count: int) -> T: ...
+    def __call__(self, layers: Layers[T], x: T, class_count: int, /) -> T: ...

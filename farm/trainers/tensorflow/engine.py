@@ -175,7 +175,9 @@ class TensorFlowEngine:
             summed = loss_sum(logits, labels, penalties=self._model.losses)
             scaled = summed * scale
         # The optimizer sums the gradients over the replicas before it applies them.
-        self._optimizer.apply(tape.gradient(scaled, variables), variables)
+        # That of an embedding has rows alone, which strategies gather instead of summing them.
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables)]
+        self._optimizer.apply(gradients, variables)
         return summed
 
     def _forward(self, inputs: Any, labels: Any, scale: Any) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from farm.trainers.contracts import Evaluation, Examples
@@ -51,7 +50,7 @@ class Evaluator:
             on_batch()
         return Evaluation(
             val_loss=total / len(labels),
-            val_accuracy_ratio=correct_count / np.count_nonzero(labels >= 0),
+            val_accuracy_ratio=correct_count / int((labels >= 0).sum()),
         )
 
     def _evaluate(self, inputs: Any, labels: Any) -> tuple[Any, Any]:

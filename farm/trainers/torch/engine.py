@@ -127,7 +127,7 @@ class TorchEngine:
             on_batch()
         return Evaluation(
             val_loss=loss_sum / len(every),
-            val_accuracy_ratio=correct_count / np.count_nonzero(every >= 0),
+            val_accuracy_ratio=correct_count / int((every >= 0).sum()),
         )
 
     def save(self) -> object:

@@ -22,7 +22,11 @@ from farm.trainers.models.layers import EPSILON, MOVING_AVERAGE_MOMENTUM, Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A layer's output. `shape`: (channels, height, width), or (features,) once it is flat."""
+    """A layer's output.
+
+    `shape`: (channels, height, width), (features,) once it is flat, or (length, width) of a
+    sequence.
+    """
 
     number: int
     shape: tuple[int, ...]
@@ -36,7 +40,10 @@ class _Call:
 
 
 class LayeredModule(nn.Module):
-    """Runs the recorded layers. Input: images in [0, 1], (n, height, width, channels)."""
+    """Runs the recorded layers.
+
+    Input: images in [0, 1], (n, height, width, channels), or tokens, (n, length).
+    """
 
     def __init__(self, calls: Sequence[tuple[Callable[..., Any], tuple[int, ...]]]) -> None:
         super().__init__()
@@ -51,9 +58,9 @@ class LayeredModule(nn.Module):
             for i, (run, inputs) in enumerate(calls)
         ]
 
-    def forward(self, images: Any) -> Any:
+    def forward(self, inputs: Any) -> Any:
         # A view: what lies in memory is in the order that is called "channels last" here.
-        outputs = {0: images.permute(0, 3, 1, 2)}
+        outputs = {0: inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs}
         for number, call in enumerate(self._calls, start=1):
             outputs[number] = call.run(*(outputs[i] for i in call.inputs))
             for i in call.last_uses:
@@ -65,8 +72,9 @@ class TorchLayers:
     """Records layers; see `Layers`."""
 
     def __init__(self, example_shape: tuple[int, ...]) -> None:
-        height, width, channels = example_shape
-        self.image = Output(number=0, shape=(channels, height, width))
+        # Images come with their channels last.
+        *sides, channels = example_shape
+        self.input = Output(number=0, shape=(channels, *sides))
         self._calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
 
     def module(self) -> LayeredModule:
@@ -129,13 +137,49 @@ class TorchLayers:
         )
 
     def dense(self, x: Output, units: int, *, is_rectified: bool = False) -> Output:
-        layer = nn.Linear(x.shape[0], units)
+        layer = nn.Linear(x.shape[-1], units)
         nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(layer.bias)
-        y = self._add(layer, (x,), (units,))
+        y = self._add(layer, (x,), (*x.shape[:-1], units))
         return self.rectify(y) if is_rectified else y
 
+    def table(self, row_count: int, width: int) -> Output:
+        return self._add(_Table(row_count, width), (), (row_count, width))
+
+    def look_up(self, table: Output, tokens: Output) -> Output:
+        shape = (*tokens.shape, table.shape[1])
+        return self._add(functional.embedding, (tokens, table), shape)
+
+    def compare(self, x: Output, table: Output) -> Output:
+        return self._add(functional.linear, (x, table), (*x.shape[:-1], table.shape[0]))
+
+    def add_positions(self, x: Output, longest: int) -> Output:
+        table = self.table(longest, x.shape[1])
+        return self._add(lambda x, rows: x + rows[: x.shape[1]], (x, table), x.shape)
+
+    def normalise_each(self, x: Output, *, epsilon: float) -> Output:
+        return self._add(nn.LayerNorm(x.shape[-1], eps=epsilon), (x,), x.shape)
+
+    def gelu(self, x: Output, *, is_approximate: bool = False) -> Output:
+        kind = "tanh" if is_approximate else "none"
+        return self._add(lambda x: functional.gelu(x, approximate=kind), (x,), x.shape)
+
+    def attend(self, x: Output, head_count: int, *, is_causal: bool) -> Output:
+        length, width = x.shape[0], x.shape[1] // 3
+
+        def attended(x: Any) -> Any:
+            # (3, n, heads, length, width of a head)
+            parts = x.view(-1, length, 3, head_count, width // head_count).permute(2, 0, 3, 1, 4)
+            query, key, value = parts.unbind()
+            found = functional.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
+            return found.transpose(1, 2).reshape(-1, length, width)
+
+        return self._add(attended, (x,), (length, width))
+
     def channel_count(self, x: Output) -> int:
+        return x.shape[0]
+
+    def length(self, x: Output) -> int:
         return x.shape[0]
 
     def side(self, x: Output) -> int:
@@ -160,12 +204,24 @@ class TorchLayers:
         return Output(number=len(self._calls), shape=shape)
 
 
+class _Table(nn.Module):
+    """A trained matrix, drawn as Keras draws embeddings."""
+
+    def __init__(self, row_count: int, width: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.empty(row_count, width))
+        nn.init.uniform_(self.rows, -0.05, 0.05)
+
+    def forward(self) -> Any:
+        return self.rows
+
+
 def build_module(
     lay_out: Layout, example_shape: tuple[int, ...], class_count: int
 ) -> LayeredModule:
     """Return the module of a layout. Draws its weights from PyTorch's generator."""
     layers = TorchLayers(example_shape)
-    lay_out(layers, layers.image, class_count)
+    lay_out(layers, layers.input, class_count)
     return layers.module()
 
 

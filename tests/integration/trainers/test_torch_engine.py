@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 
 from farm import registry
+from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.messages.trainer_lines import Exchange, GoLine
 from farm.trainers.contracts import Seat
+from farm.trainers.datasets import DATASETS
 from farm.trainers.models import MODELS
 
 pytestmark = pytest.mark.torch
@@ -260,24 +262,41 @@ def test_gloo_is_told_the_interface_from_which_peers_are_reached() -> None:
     assert interface_towards("no-such-host.invalid:20000") is None
 
 
-SHAPES = [((8, 8, 1), 10), ((28, 28, 1), 10), ((32, 32, 3), 10), ((224, 224, 3), 1000)]
+TAKEN = [
+    (model, dataset.facts)
+    for model in MODELS
+    for dataset in DATASETS
+    if model.facts.needed_of(dataset.facts) is None
+]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.facts.name)
-def test_a_model_of_torch_layers_is_as_large_as_its_description(model: Any) -> None:
+@pytest.mark.parametrize(
+    ("model", "dataset"),
+    TAKEN,
+    ids=[f"{model.facts.name}-{dataset.name}" for model, dataset in TAKEN],
+)
+def test_a_model_of_torch_layers_is_as_large_and_computes_as_much_as_it_says(
+    model: Any, dataset: DatasetFacts
+) -> None:
+    """PyTorch's count has the products alone. Nothing is computed on the device "meta"."""
     import torch
+    from torch.utils.flop_counter import FlopCounterMode
 
     from farm.trainers.torch.layers import build_module
 
-    for shape, class_count in SHAPES:
-        is_dear = shape[0] > 32 and model.facts.name not in ("resnet18", "inception_v1")
-        if shape[0] < model.facts.smallest_side or is_dear:
-            continue
+    shape, class_count = dataset.example_shape, dataset.class_count
+    are_tokens = dataset.kind is ExampleKind.TOKENS
+    size = model.describe(shape, class_count)
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counted:
         module = build_module(model.lay_out, shape, class_count).eval()
-        count = sum(p.numel() for p in module.parameters())
-        assert count == model.describe(shape, class_count).parameter_count
-        with torch.no_grad():
-            assert module(torch.rand(1, *shape)).shape == (1, class_count)
+        example = torch.zeros(1, *shape, dtype=torch.int32 if are_tokens else torch.float32)
+        logits = module(example)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    assert sum(p.numel() for p in trained) == size.parameter_count
+    assert sum(p.numel() * p.element_size() for p in trained) == size.gradient_bytes
+    assert logits.shape == (1, *(shape if are_tokens else ()), class_count)
+    flop = counted.get_total_flops()
+    assert flop == pytest.approx(size.forward_flop_per_example, rel=0.01)
 
 
 # What pads unevenly in TensorFlow, and what depends on the order of a flattened image.
@@ -314,6 +333,43 @@ SAME_AS_KERAS = """
         size = float(expected.abs().mean())
     print(json.dumps([*outputs, size]))
 """
+
+
+# Layers of sequences. Tables are the same in both frameworks, other matrices are transposed.
+SAME_OF_SEQUENCES = """
+    import json
+    import keras, numpy as np, torch
+    from farm.trainers.models.architecture import Architecture
+    from farm.configuration.catalogue import ModelFacts
+    from farm.trainers.torch.layers import build_module
+
+    def lay_out(layers, tokens, token_count):
+        table = layers.table(token_count, 12)
+        x = layers.add_positions(layers.look_up(table, tokens), 9)
+        for is_causal in (True, False):
+            y = layers.dense(layers.normalise_each(x, epsilon=1e-5), 36)
+            x = layers.add(x, layers.dense(layers.attend(y, 3, is_causal=is_causal), 12))
+            x = layers.gelu(layers.dense(x, 12), is_approximate=is_causal)
+        return layers.compare(x, table)
+
+    torch.manual_seed(1)
+    model = Architecture(facts=ModelFacts(name="x", summary="x"), lay_out=lay_out)
+    theirs, mine = model.build((7,), 5), build_module(lay_out, (7,), 5)
+    named = list(mine.named_parameters())
+    with torch.no_grad():
+        for variable, (name, value) in zip(theirs.trainable_variables, named, strict=True):
+            value.uniform_(-0.5, 0.5)
+            variable.assign(value if name.endswith("rows") else value.T)
+        tokens = torch.randint(5, (4, 7))
+        expected = theirs(tokens)
+        print(json.dumps([float((expected - mine(tokens)).abs().max()), float(expected.std())]))
+"""
+
+
+def test_layers_of_sequences_compute_what_those_of_keras_do() -> None:
+    difference, size = run_with_keras(SAME_OF_SEQUENCES)
+    assert size > 0.1
+    assert difference < 1e-5 * max(1.0, size)
 
 
 def test_layers_of_torch_compute_what_layers_of_keras_do() -> None:

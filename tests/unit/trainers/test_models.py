@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from farm import registry
+from farm.configuration.catalogue import ExampleKind
 from farm.errors import InvalidSpec
 from farm.submission import plan
 from farm.trainers.datasets import DATASETS
@@ -63,10 +64,12 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
         ("inception_v1", (224, 224, 3), 1000, 6_998_552),
         ("vgg16", (224, 224, 3), 1000, 138_357_544),
         ("vgg16", (32, 32, 3), 10, 33_638_218),
+        # 12 w^2 + 13 w a block, a table of tokens and one of positions, and the last normalisation.
+        ("gpt2_tiny", (128,), 256, 2 * (12 * 128**2 + 13 * 128) + (256 + 128 + 2) * 128),
     ],
 )
 def test_a_model_has_its_published_parameter_count(
-    name: str, shape: tuple[int, int, int], class_count: int, parameter_count: int
+    name: str, shape: tuple[int, ...], class_count: int, parameter_count: int
 ) -> None:
     size = registry.model(name).describe(shape, class_count)
     assert size is not None
@@ -85,13 +88,27 @@ def test_a_model_computes_what_is_published(name: str, forward_flop: float) -> N
     assert size.forward_flop_per_example == pytest.approx(forward_flop, rel=0.02)
 
 
+def test_a_decoder_computes_two_flop_a_parameter_and_token_and_its_attention() -> None:
+    size = registry.model_size("gpt2_tiny", "synthetic_tokens")
+    assert size is not None
+    # Positions are added and not multiplied; each pair of tokens meets twice in each block.
+    of_parameters = 2 * 128 * (size.parameter_count - 128 * 128)
+    of_attention = 2 * 2 * 2 * 128**2 * 128
+    expected = of_parameters + of_attention
+    assert size.forward_flop_per_example == pytest.approx(expected, rel=0.01)
+
+
 def test_what_is_kept_for_the_backward_pass_is_the_layers_outputs() -> None:
     size = registry.model("mlp").describe((8, 8, 1), 10)
     assert size is not None
     assert size.activation_bytes_per_example == 4 * (64 + 128 + 10)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.facts.name)
+@pytest.mark.parametrize(
+    "model",
+    [m for m in MODELS if m.facts.takes is ExampleKind.IMAGES],
+    ids=lambda m: m.facts.name,
+)
 def test_a_model_has_something_left_of_the_smallest_images_it_takes(model: Architecture) -> None:
     side = model.facts.smallest_side
     assert model.describe((side, side, 1), 10).parameter_count > 0
@@ -103,6 +120,14 @@ def test_the_size_of_what_is_not_registered_is_not_known() -> None:
     assert registry.model_size("mlp", "theirs") is None
     assert registry.model_size("vgg16", "digits") is None  # too small for it
     assert registry.model_size("mlp", "synthetic_tokens") is None
+
+
+def test_tokens_are_taken_by_models_of_tokens_alone() -> None:
+    case = {"model": "gpt2_tiny", "strategy": "single", "world_size": 1, "global_batch_size": 8}
+    with pytest.raises(InvalidSpec, match="tokens for model 'gpt2_tiny', not images") as found:
+        plan({"name": "n", "case": [{**case, "dataset": "digits"}]})
+    assert found.value.field == "case[0].dataset"
+    assert plan({"name": "n", "case": [{**case, "dataset": "synthetic_tokens"}]}).expansion.jobs
 
 
 def test_examples_of_another_kind_are_refused_in_one_line() -> None:

@@ -196,7 +196,9 @@ class TrainingGraph:
             summed = loss_sum(logits, self.labels, penalties=penalties)
             for variable, value in zip(self._others, others, strict=True):
                 self._done.append(variable.assign(value))
-            return summed, v1.gradients(summed * self.scale, weights)
+            gradients = v1.gradients(summed * self.scale, weights)
+            # That of an embedding has rows alone.
+            return summed, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _apply(self, weight: int, gradient: Any) -> Any:
         """Take Keras's SGD step: m <- 0.9 m - lr g; w <- w + m. Where the weight is."""

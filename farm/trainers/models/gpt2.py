@@ -1,0 +1,65 @@
+"""GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners").
+
+A decoder: each token is predicted from those before it. Normalisation comes before each part of a
+block, and the logits are products with the table of embeddings. Left out is dropout, whose random
+numbers would not be those of one machine. Initial weights are those of all models here, not the
+paper's.
+
+`gpt2_tiny` has the vocabulary of the data set and a position for each of its tokens.
+"""
+
+from __future__ import annotations
+
+from farm.configuration.catalogue import ExampleKind, ModelFacts
+from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.layers import Layers, T
+
+EPSILON = 1e-5
+
+
+def _lay_out_tiny(layers: Layers[T], tokens: T, token_count: int) -> T:
+    return _decoder(
+        layers,
+        tokens,
+        token_count=token_count,
+        longest=layers.length(tokens),
+        width=128,
+        head_count=4,
+        block_count=2,
+    )
+
+
+def _decoder(
+    layers: Layers[T],
+    tokens: T,
+    *,
+    token_count: int,
+    longest: int,
+    width: int,
+    head_count: int,
+    block_count: int,
+) -> T:
+    table = layers.table(token_count, width)
+    x = layers.add_positions(layers.look_up(table, tokens), longest)
+    for _ in range(block_count):
+        x = _block(layers, x, width, head_count)
+    return layers.compare(layers.normalise_each(x, epsilon=EPSILON), table)
+
+
+def _block(layers: Layers[T], x: T, width: int, head_count: int) -> T:
+    y = layers.dense(layers.normalise_each(x, epsilon=EPSILON), 3 * width)
+    y = layers.dense(layers.attend(y, head_count, is_causal=True), width)
+    x = layers.add(x, y)
+    y = layers.dense(layers.normalise_each(x, epsilon=EPSILON), 4 * width)
+    y = layers.dense(layers.gelu(y, is_approximate=True), width)
+    return layers.add(x, y)
+
+
+GPT2_TINY = Architecture(
+    facts=ModelFacts(
+        name="gpt2_tiny",
+        summary="GPT-2 with 2 blocks of width 128 and 4 heads",
+        takes=ExampleKind.TOKENS,
+    ),
+    lay_out=_lay_out_tiny,
+)
