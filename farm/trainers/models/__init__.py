@@ -3,6 +3,7 @@
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.gpt2 import GPT2_TINY
 from farm.trainers.models.inception_v1 import INCEPTION_V1
+from farm.trainers.models.lstm import LSTM
 from farm.trainers.models.mlp import MLP
 from farm.trainers.models.resnet import RESNET18, RESNET50
 from farm.trainers.models.shallow_cnn import SHALLOW_CNN
@@ -18,4 +19,5 @@ MODELS: tuple[Architecture, ...] = (
     INCEPTION_V1,
     VGG16,
     GPT2_TINY,
+    LSTM,
 )

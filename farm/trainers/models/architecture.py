@@ -154,6 +154,13 @@ class LayerCounter:
         self._flop += 2 * 2 * length * length * width
         return self._kept((length, width))
 
+    def lstm(self, x: Shape, units: int) -> Shape:
+        """Keep four gates, the state and the output of each position."""
+        made = (x[0], units)
+        self._weigh(x[-1] + units, (x[0], 4 * units), has_bias=True)
+        self._kept((x[0], 5 * units))
+        return self._kept(made)
+
     def channel_count(self, x: Shape) -> int:
         return x[-1]
 

@@ -55,7 +55,7 @@ class Layers(Protocol[T]):
     def dense(self, x: T, units: int, *, is_rectified: bool = False) -> T: ...
 
     # The following layers are for sequences: tokens, (length,), or vectors, (length, width). They
-    # and `dense` treat each position alike and by itself; only `attend` looks at others.
+    # and `dense` treat each position alike and by itself; only `attend` and `lstm` look at others.
 
     def table(self, row_count: int, width: int) -> T:
         """Make a trained matrix, to look up its rows and to compare vectors with them."""
@@ -85,6 +85,10 @@ class Layers(Protocol[T]):
         x: queries, keys and values side by side, (length, 3 * width). `is_causal`: no position
         sees a later one.
         """
+        ...
+
+    def lstm(self, x: T, units: int) -> T:
+        """Return the outputs of a long short-term memory, one for each position."""
         ...
 
     def channel_count(self, x: T) -> int: ...

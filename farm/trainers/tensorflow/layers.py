@@ -94,6 +94,9 @@ class KerasLayers:
         attended = ops.dot_product_attention(query, key, value, is_causal=is_causal)
         return ops.reshape(attended, (-1, length, width))
 
+    def lstm(self, x: Any, units: int) -> Any:
+        return layers.LSTM(units, return_sequences=True)(x)
+
 
 class _Table(Layer):  # type: ignore[misc]  # Keras has no types
     def __init__(self, row_count: int, width: int) -> None:

@@ -176,6 +176,9 @@ class TorchLayers:
 
         return self._add(attended, (x,), (length, width))
 
+    def lstm(self, x: Output, units: int) -> Output:
+        return self._add(_Lstm(x.shape[1], units), (x,), (x.shape[0], units))
+
     def channel_count(self, x: Output) -> int:
         return x.shape[0]
 
@@ -202,6 +205,27 @@ class TorchLayers:
     ) -> Output:
         self._calls.append((run, tuple(x.number for x in inputs)))
         return Output(number=len(self._calls), shape=shape)
+
+
+class _Lstm(nn.Module):
+    """Long short-term memory with one bias a gate, drawn as Keras draws it.
+
+    PyTorch has two, of which only the sum counts: the second stays zero.
+    """
+
+    def __init__(self, input_width: int, units: int) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(input_width, units, batch_first=True)
+        of_input, of_output, bias, other_bias = self.layer.parameters()
+        nn.init.xavier_uniform_(of_input)
+        nn.init.orthogonal_(of_output)
+        nn.init.zeros_(bias)
+        nn.init.ones_(bias[units : 2 * units])  # of the forget gate
+        nn.init.zeros_(other_bias)
+        other_bias.requires_grad_(False)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)[0]
 
 
 class _Table(nn.Module):

@@ -350,12 +350,12 @@ SAME_OF_SEQUENCES = """
             y = layers.dense(layers.normalise_each(x, epsilon=1e-5), 36)
             x = layers.add(x, layers.dense(layers.attend(y, 3, is_causal=is_causal), 12))
             x = layers.gelu(layers.dense(x, 12), is_approximate=is_causal)
-        return layers.compare(x, table)
+        return layers.compare(layers.lstm(x, 12), table)
 
     torch.manual_seed(1)
     model = Architecture(facts=ModelFacts(name="x", summary="x"), lay_out=lay_out)
     theirs, mine = model.build((7,), 5), build_module(lay_out, (7,), 5)
-    named = list(mine.named_parameters())
+    named = [(name, p) for name, p in mine.named_parameters() if p.requires_grad]
     with torch.no_grad():
         for variable, (name, value) in zip(theirs.trainable_variables, named, strict=True):
             value.uniform_(-0.5, 0.5)
@@ -368,8 +368,8 @@ SAME_OF_SEQUENCES = """
 
 def test_layers_of_sequences_compute_what_those_of_keras_do() -> None:
     difference, size = run_with_keras(SAME_OF_SEQUENCES)
-    assert size > 0.1
-    assert difference < 1e-5 * max(1.0, size)
+    assert size > 0.05
+    assert difference < 1e-5
 
 
 def test_layers_of_torch_compute_what_layers_of_keras_do() -> None:

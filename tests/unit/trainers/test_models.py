@@ -66,6 +66,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
         ("vgg16", (32, 32, 3), 10, 33_638_218),
         # 12 w^2 + 13 w a block, a table of tokens and one of positions, and the last normalisation.
         ("gpt2_tiny", (128,), 256, 2 * (12 * 128**2 + 13 * 128) + (256 + 128 + 2) * 128),
+        ("lstm", (20,), 10_000, 4_651_600),
     ],
 )
 def test_a_model_has_its_published_parameter_count(
