@@ -632,11 +632,11 @@ class Noted:
     def facts(self) -> ModelFacts:
         return self.model.facts
 
-    def build(self, example_shape: tuple[int, int, int], class_count: int) -> Any:
+    def build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
         self.built = self.model.build(example_shape, class_count)
         return self.built
 
-    def describe(self, example_shape: tuple[int, int, int], class_count: int) -> None:
+    def describe(self, example_shape: tuple[int, ...], class_count: int) -> None:
         return None
 
     def weights(self) -> Any:

