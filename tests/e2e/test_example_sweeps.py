@@ -85,6 +85,15 @@ def test_a_batch_that_is_shared_by_speed_learns_the_same(
     assert even.accuracy == pytest.approx(by_speed.accuracy, abs=0.05)
 
 
+def test_an_lstm_exchanges_its_gradients_in_both_frameworks(
+    measured: dict[str, list[MeasurementRow]],
+) -> None:
+    rows = measured["lstm"]
+    assert {row.strategy for row in rows} == {"torch_ddp", "mwms_ring"}
+    for row in rows:
+        assert row.sent_bytes_per_step == pytest.approx(ring_bytes(row), rel=0.1)
+
+
 def ring_bytes(row: MeasurementRow) -> float:
     assert row.gradient_bytes is not None
     return ring_bytes_per_step(world_size=row.world_size, gradient_bytes=row.gradient_bytes)
