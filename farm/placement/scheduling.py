@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from farm.configuration.spec import TORCH, TORCH_VERSION
+from farm.configuration.spec import RANKS_CAPABILITY, TORCH, TORCH_VERSION
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import (
     AgentIndex,
@@ -266,8 +266,12 @@ def _nobody_suits(job: WaitingJob, index: AgentIndex) -> str:
     if not agents:
         return "no agent is alive"
     for capability in sorted(job.requires):
-        if not index.having(capability):
-            return f"no agent has capability '{capability}'"
+        if index.having(capability):
+            continue
+        if capability.startswith(RANKS_CAPABILITY):
+            count = capability.removeprefix(RANKS_CAPABILITY)
+            return f"no agent has {count} cores for {count} ranks, or AGENT_SHARES_CORES=true"
+        return f"no agent has capability '{capability}'"
     if needs_tensorflow(job.requires) and not any(agent.has_tensorflow for agent in agents):
         return "no agent has TensorFlow"
     for name, value in sorted(job.labels):

@@ -113,6 +113,16 @@ def test_a_network_needs_agents_that_can_make_one() -> None:
     assert reasons(named, TWO) == {"no agent has capability 'tcp_proxy'": 2}
 
 
+def test_several_ranks_need_an_agent_with_as_many_cores() -> None:
+    several = summary({"strategy": "mwms_ring", "world_size": 4, "ranks_per_agent": [2, 4]})
+    assert {why.partition(",")[0] for why in reasons(several, TWO)} == {
+        "no agent has 2 cores for 2 ranks",
+        "no agent has 4 cores for 4 ranks",
+    }
+    able = [agent(name, can=("ranks:2", "ranks:4")) for name in "ab"]
+    assert reasons(several, able) == {}
+
+
 def test_labels_need_agents_that_have_them() -> None:
     picky = summary({"world_size": 1, "labels": {"kind": "rare"}})
     assert reasons(picky, TWO) == {"labels kind=rare: no agent": 2}
