@@ -9,6 +9,7 @@ from farm.trainers.models.resnet import RESNET18, RESNET50
 from farm.trainers.models.shallow_cnn import SHALLOW_CNN
 from farm.trainers.models.small_cnn import SMALL_CNN
 from farm.trainers.models.vgg16 import VGG16
+from farm.trainers.models.vit import VIT_B16, VIT_TINY
 
 MODELS: tuple[Architecture, ...] = (
     SMALL_CNN,
@@ -18,6 +19,8 @@ MODELS: tuple[Architecture, ...] = (
     RESNET50,
     INCEPTION_V1,
     VGG16,
+    VIT_TINY,
+    VIT_B16,
     GPT2_TINY,
     LSTM,
 )

@@ -117,6 +117,16 @@ class LayerCounter:
         self._weigh(x[-1], made, has_bias=True)
         return self._kept(made)
 
+    def sequence(self, x: Shape) -> Shape:
+        return (math.prod(x[:-1]), x[-1])
+
+    def prepend(self, x: Shape) -> Shape:
+        self._parameter_count += x[1]
+        return (x[0] + 1, x[1])
+
+    def first(self, x: Shape) -> Shape:
+        return self._kept(x[1:])
+
     def table(self, row_count: int, width: int) -> Shape:
         self._parameter_count += row_count * width
         return (row_count, width)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from farm.configuration.catalogue import ExampleKind, ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, T
+from farm.trainers.models.transformer import normalised_first
 
 EPSILON = 1e-5
 
@@ -42,17 +43,16 @@ def _decoder(
     table = layers.table(token_count, width)
     x = layers.add_positions(layers.look_up(table, tokens), longest)
     for _ in range(block_count):
-        x = _block(layers, x, width, head_count)
+        x = normalised_first(
+            layers,
+            x,
+            width=width,
+            head_count=head_count,
+            is_causal=True,
+            epsilon=EPSILON,
+            has_approximate_gelu=True,
+        )
     return layers.compare(layers.normalise_each(x, epsilon=EPSILON), table)
-
-
-def _block(layers: Layers[T], x: T, width: int, head_count: int) -> T:
-    y = layers.dense(layers.normalise_each(x, epsilon=EPSILON), 3 * width)
-    y = layers.dense(layers.attend(y, head_count, is_causal=True), width)
-    x = layers.add(x, y)
-    y = layers.dense(layers.normalise_each(x, epsilon=EPSILON), 4 * width)
-    y = layers.dense(layers.gelu(y, is_approximate=True), width)
-    return layers.add(x, y)
 
 
 GPT2_TINY = Architecture(

@@ -55,7 +55,19 @@ class Layers(Protocol[T]):
     def dense(self, x: T, units: int, *, is_rectified: bool = False) -> T: ...
 
     # The following layers are for sequences: tokens, (length,), or vectors, (length, width). They
-    # and `dense` treat each position alike and by itself; only `attend` and `lstm` look at others.
+    # and `dense` treat each position by itself, but for `attend` and `lstm`.
+
+    def sequence(self, x: T) -> T:
+        """Make a sequence of an image's pixels: (height, width, channels) to (length, channels)."""
+        ...
+
+    def prepend(self, x: T) -> T:
+        """Put a trained vector before a sequence."""
+        ...
+
+    def first(self, x: T) -> T:
+        """Take the first vector of a sequence."""
+        ...
 
     def table(self, row_count: int, width: int) -> T:
         """Make a trained matrix, to look up its rows and to compare vectors with them."""

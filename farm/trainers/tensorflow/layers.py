@@ -69,6 +69,15 @@ class KerasLayers:
     def side(self, x: Any) -> int:
         return int(min(x.shape[1:3]))
 
+    def sequence(self, x: Any) -> Any:
+        return layers.Reshape((-1, x.shape[-1]))(x)
+
+    def prepend(self, x: Any) -> Any:
+        return _Prepended()(x)
+
+    def first(self, x: Any) -> Any:
+        return x[:, 0]
+
     def table(self, row_count: int, width: int) -> Any:
         return _Table(row_count, width)
 
@@ -110,6 +119,14 @@ class _Table(Layer):  # type: ignore[misc]  # Keras has no types
         if is_compared:
             return ops.matmul(x, ops.transpose(self.rows))
         return ops.take(self.rows, x, axis=0)
+
+
+class _Prepended(Layer):  # type: ignore[misc]
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.vector = self.add_weight(shape=(shape[-1],), initializer="zeros", name="vector")
+
+    def call(self, x: Any) -> Any:
+        return ops.concatenate([ops.zeros_like(x[:, :1]) + self.vector, x], axis=1)
 
 
 class _Positions(Layer):  # type: ignore[misc]

@@ -143,6 +143,19 @@ class TorchLayers:
         y = self._add(layer, (x,), (*x.shape[:-1], units))
         return self.rectify(y) if is_rectified else y
 
+    def sequence(self, x: Output) -> Output:
+        channels, height, width = x.shape
+        return self._add(
+            lambda image: image.flatten(2).transpose(1, 2), (x,), (height * width, channels)
+        )
+
+    def prepend(self, x: Output) -> Output:
+        length, width = x.shape
+        return self._add(_Prepended(width), (x,), (length + 1, width))
+
+    def first(self, x: Output) -> Output:
+        return self._add(lambda x: x[:, 0], (x,), x.shape[1:])
+
     def table(self, row_count: int, width: int) -> Output:
         return self._add(_Table(row_count, width), (), (row_count, width))
 
@@ -226,6 +239,17 @@ class _Lstm(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.layer(x)[0]
+
+
+class _Prepended(nn.Module):
+    """Puts a trained vector, at first of zeros, before a sequence."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Any) -> Any:
+        return torch.cat([self.vector.expand(len(x), 1, -1), x], 1)
 
 
 class _Table(nn.Module):

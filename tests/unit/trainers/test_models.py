@@ -13,6 +13,7 @@ from farm.submission import plan
 from farm.trainers.datasets import DATASETS
 from farm.trainers.models import MODELS
 from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.vit import patch_side
 from farm.trainers.strategies import STRATEGIES
 
 
@@ -66,6 +67,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
         ("vgg16", (32, 32, 3), 10, 33_638_218),
         # 12 w^2 + 13 w a block, a table of tokens and one of positions, and the last normalisation.
         ("gpt2_tiny", (128,), 256, 2 * (12 * 128**2 + 13 * 128) + (256 + 128 + 2) * 128),
+        ("vit_tiny", (224, 224, 3), 1000, 5_717_416),
+        ("vit_b16", (224, 224, 3), 1000, 86_567_656),
         ("lstm", (20,), 10_000, 4_651_600),
     ],
 )
@@ -80,13 +83,26 @@ def test_a_model_has_its_published_parameter_count(
 
 @pytest.mark.parametrize(
     ("name", "forward_flop"),
-    # Twice the multiply-adds of the papers and of torchvision: 1.8, 3.9, 1.6 and 15.5 milliards.
-    [("resnet18", 3.6e9), ("resnet50", 7.7e9), ("inception_v1", 3.2e9), ("vgg16", 31e9)],
+    # Twice the multiply-adds of the papers and of torchvision: 1.8, 3.9, 1.6, 15.5, 1.3 and 17.6
+    # milliards.
+    [
+        *(("resnet18", 3.6e9), ("resnet50", 7.7e9), ("inception_v1", 3.2e9), ("vgg16", 31e9)),
+        *(("vit_tiny", 2.5e9), ("vit_b16", 35.1e9)),
+    ],
 )
 def test_a_model_computes_what_is_published(name: str, forward_flop: float) -> None:
     size = registry.model(name).describe((224, 224, 3), 1000)
     assert size is not None
     assert size.forward_flop_per_example == pytest.approx(forward_flop, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("image_side", "patch_count"), [(8, 8), (28, 7), (32, 8), (64, 8), (112, 7), (224, 14)]
+)
+def test_a_vision_transformer_cuts_images_into_whole_patches(
+    image_side: int, patch_count: int
+) -> None:
+    assert patch_side(image_side) * patch_count == image_side
 
 
 def test_a_decoder_computes_two_flop_a_parameter_and_token_and_its_attention() -> None:
