@@ -45,21 +45,33 @@ class DatasetFacts:
 class ModelFacts:
     """`smallest_side`: of the images, in pixels, below which its layers have nothing left.
 
-    How large it is depends on the shape of the examples: see `farm.registry.model_size`.
+    `vocabulary_size`: how many different tokens it knows; None: those of the data set.
+    `longest_sequence`: None: that of the data set. How large a model is depends on the shape of the
+    examples: see `farm.registry.model_size`.
     """
 
     name: str
     summary: str
     takes: ExampleKind = ExampleKind.IMAGES
     smallest_side: int = 1
+    vocabulary_size: int | None = None
+    longest_sequence: int | None = None
 
     def needed_of(self, dataset: DatasetFacts) -> str | None:
         """Say which examples it needs, if those of the data set are others."""
         if self.takes is not dataset.kind:
             return f"{self.takes.value} for model '{self.name}', not {dataset.kind.value}"
+        if self.takes is ExampleKind.TOKENS:
+            for limit, has, of_what in (
+                (self.longest_sequence, dataset.example_shape[0], "tokens in a sequence"),
+                (self.vocabulary_size, dataset.class_count, "different tokens"),
+            ):
+                if limit is not None and has > limit:
+                    return f"at most {limit} {of_what} for model '{self.name}', not {has}"
+            return None
         side = self.smallest_side
-        if self.takes is ExampleKind.IMAGES and min(dataset.example_shape[:2]) < side:
-            height, width, _ = dataset.example_shape
+        height, width, _ = dataset.example_shape
+        if min(height, width) < side:
             return (
                 f"images of at least {side}x{side} for model '{self.name}', not of {height}x{width}"
             )

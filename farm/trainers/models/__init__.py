@@ -1,7 +1,7 @@
 """The models that a sweep may name. To add one: its file, and its line in MODELS."""
 
 from farm.trainers.models.architecture import Architecture
-from farm.trainers.models.gpt2 import GPT2_TINY
+from farm.trainers.models.gpt2 import GPT2_SMALL, GPT2_TINY
 from farm.trainers.models.inception_v1 import INCEPTION_V1
 from farm.trainers.models.lstm import LSTM
 from farm.trainers.models.mlp import MLP
@@ -22,5 +22,6 @@ MODELS: tuple[Architecture, ...] = (
     VIT_TINY,
     VIT_B16,
     GPT2_TINY,
+    GPT2_SMALL,
     LSTM,
 )

@@ -5,6 +5,9 @@ block, and the logits are products with the table of embeddings. Left out is dro
 numbers would not be those of one machine. Initial weights are those of all models here, not the
 paper's.
 
+`gpt2_small` is the paper's smallest: 124,439,808 parameters with its vocabulary of 50,257 and its
+1,024 positions, whatever the data set has. The farm's sequences are of 128 tokens: of 1,024, an
+example's logits alone would take 206 MB, and a step of one example on one core ten seconds.
 `gpt2_tiny` has the vocabulary of the data set and a position for each of its tokens.
 """
 
@@ -16,6 +19,8 @@ from farm.trainers.models.layers import Layers, T
 from farm.trainers.models.transformer import normalised_first
 
 EPSILON = 1e-5
+VOCABULARY_SIZE = 50_257
+LONGEST_SEQUENCE = 1024
 
 
 def _lay_out_tiny(layers: Layers[T], tokens: T, token_count: int) -> T:
@@ -27,6 +32,19 @@ def _lay_out_tiny(layers: Layers[T], tokens: T, token_count: int) -> T:
         width=128,
         head_count=4,
         block_count=2,
+    )
+
+
+def _lay_out_small(layers: Layers[T], tokens: T, token_count: int) -> T:
+    del token_count
+    return _decoder(
+        layers,
+        tokens,
+        token_count=VOCABULARY_SIZE,
+        longest=LONGEST_SEQUENCE,
+        width=768,
+        head_count=12,
+        block_count=12,
     )
 
 
@@ -62,4 +80,14 @@ GPT2_TINY = Architecture(
         takes=ExampleKind.TOKENS,
     ),
     lay_out=_lay_out_tiny,
+)
+GPT2_SMALL = Architecture(
+    facts=ModelFacts(
+        name="gpt2_small",
+        summary="GPT-2 with 12 blocks of width 768 and 12 heads",
+        takes=ExampleKind.TOKENS,
+        vocabulary_size=VOCABULARY_SIZE,
+        longest_sequence=LONGEST_SEQUENCE,
+    ),
+    lay_out=_lay_out_small,
 )

@@ -68,7 +68,8 @@ def test_a_model_is_as_large_as_it_says_and_gives_one_logit_a_class(
     assert sum(math.prod(v.shape) * v.value.dtype.size for v in weights) == size.gradient_bytes
     assert sum(math.prod(v.shape) for v in others) == size.statistics_count
     logits = built(np.zeros((2, *shape), "int32" if len(shape) == 1 else "float32"))
-    assert logits.shape == (2, *(shape if dataset.kind is ExampleKind.TOKENS else ()), 10)
+    positions = shape if dataset.kind is ExampleKind.TOKENS else ()
+    assert logits.shape == (2, *positions, model.facts.vocabulary_size or 10)
     assert not np.allclose(np.sum(np.exp(logits), axis=-1), 1.0)  # no softmax at the end
 
 
