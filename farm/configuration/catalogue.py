@@ -45,15 +45,17 @@ class DatasetFacts:
 class ModelFacts:
     """`smallest_side`: of the images, in pixels, below which its layers have nothing left.
 
-    `vocabulary_size`: how many different tokens it knows; None: those of the data set.
-    `longest_sequence`: None: that of the data set. How large a model is depends on the shape of the
-    examples: see `farm.registry.model_size`.
+    `restores_tokens`: it is trained to restore tokens that are hidden from it, and not to predict
+    the next ones. `vocabulary_size`: how many different tokens it knows; None: those of the data
+    set. `longest_sequence`: None: that of the data set. How large a model is depends on the shape
+    of the examples: see `farm.registry.model_size`.
     """
 
     name: str
     summary: str
     takes: ExampleKind = ExampleKind.IMAGES
     smallest_side: int = 1
+    restores_tokens: bool = False
     vocabulary_size: int | None = None
     longest_sequence: int | None = None
 
@@ -64,7 +66,12 @@ class ModelFacts:
         if self.takes is ExampleKind.TOKENS:
             for limit, has, of_what in (
                 (self.longest_sequence, dataset.example_shape[0], "tokens in a sequence"),
-                (self.vocabulary_size, dataset.class_count, "different tokens"),
+                # One token more stands for hidden ones.
+                (
+                    self.vocabulary_size,
+                    dataset.class_count + self.restores_tokens,
+                    "different tokens",
+                ),
             ):
                 if limit is not None and has > limit:
                     return f"at most {limit} {of_what} for model '{self.name}', not {has}"

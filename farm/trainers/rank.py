@@ -24,6 +24,7 @@ from farm.messages.trainer_lines import (
     UserCode,
 )
 from farm.trainers.contracts import Seat, ServedStrategy
+from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
 from farm.trainers.datasets.places import data_places
 from farm.trainers.loop.training import Training
 from farm.trainers.loop.window import TimedWindow
@@ -63,6 +64,8 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     strategy = registry.strategy(job.strategy)
     # First, since it needs no framework: an agent without the data says so within a second.
     data = dataset.load(data_places(assignment.data_dir, os.environ))
+    if model.facts.restores_tokens:
+        data = with_hidden_tokens(data, dataset.facts)
     begun_s = time.monotonic()
     framework = strategy.prepare(job, len(assignment.cpus))
     import_s = time.monotonic() - begun_s

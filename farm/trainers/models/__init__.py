@@ -1,6 +1,7 @@
 """The models that a sweep may name. To add one: its file, and its line in MODELS."""
 
 from farm.trainers.models.architecture import Architecture
+from farm.trainers.models.bert import BERT_BASE
 from farm.trainers.models.gpt2 import GPT2_SMALL, GPT2_TINY
 from farm.trainers.models.inception_v1 import INCEPTION_V1
 from farm.trainers.models.lstm import LSTM
@@ -23,5 +24,6 @@ MODELS: tuple[Architecture, ...] = (
     VIT_B16,
     GPT2_TINY,
     GPT2_SMALL,
+    BERT_BASE,
     LSTM,
 )

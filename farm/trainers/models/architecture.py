@@ -134,14 +134,19 @@ class LayerCounter:
     def look_up(self, table: Shape, tokens: Shape) -> Shape:
         return self._kept((*tokens, table[1]))
 
-    def compare(self, x: Shape, table: Shape) -> Shape:
+    def compare(self, x: Shape, table: Shape, *, has_bias: bool = False) -> Shape:
         made = (*x[:-1], table[0])
-        self._flop += 2 * x[-1] * math.prod(made)
+        self._parameter_count += has_bias * table[0]
+        self._flop += (2 * x[-1] + has_bias) * math.prod(made)
         return self._kept(made)
 
     def add_positions(self, x: Shape, longest: int) -> Shape:
         assert x[0] <= longest, (x, longest)
         self._parameter_count += longest * x[-1]
+        return x
+
+    def add_segment(self, x: Shape, segment_count: int) -> Shape:
+        self._parameter_count += segment_count * x[-1]
         return x
 
     def normalise_each(self, x: Shape, *, epsilon: float) -> Shape:

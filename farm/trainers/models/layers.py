@@ -75,12 +75,16 @@ class Layers(Protocol[T]):
 
     def look_up(self, table: T, tokens: T) -> T: ...
 
-    def compare(self, x: T, table: T) -> T:
-        """Multiply each vector with each row of the table."""
+    def compare(self, x: T, table: T, *, has_bias: bool = False) -> T:
+        """Multiply each vector with each row of the table; `has_bias`: and add a number a row."""
         ...
 
     def add_positions(self, x: T, longest: int) -> T:
         """Add a trained vector for each position; `longest`: for how many there is one."""
+        ...
+
+    def add_segment(self, x: T, segment_count: int) -> T:
+        """Add the trained vector of the first of several segments; all positions belong to it."""
         ...
 
     def normalise_each(self, x: T, *, epsilon: float) -> T:

@@ -22,3 +22,11 @@ def normalised_first(
     y = layers.dense(layers.normalise_each(x, epsilon=epsilon), 4 * width)
     y = layers.dense(layers.gelu(y, is_approximate=has_approximate_gelu), width)
     return layers.add(x, y)
+
+
+def normalised_last(layers: Layers[T], x: T, *, width: int, head_count: int, epsilon: float) -> T:
+    """Add attention and then two dense layers, each before a normalisation, as BERT does."""
+    y = layers.attend(layers.dense(x, 3 * width), head_count, is_causal=False)
+    x = layers.normalise_each(layers.add(x, layers.dense(y, width)), epsilon=epsilon)
+    y = layers.dense(layers.gelu(layers.dense(x, 4 * width)), width)
+    return layers.normalise_each(layers.add(x, y), epsilon=epsilon)

@@ -84,11 +84,15 @@ class KerasLayers:
     def look_up(self, table: Any, tokens: Any) -> Any:
         return table(tokens)
 
-    def compare(self, x: Any, table: Any) -> Any:
-        return table(x, is_compared=True)
+    def compare(self, x: Any, table: Any, *, has_bias: bool = False) -> Any:
+        compared = table(x, is_compared=True)
+        return _Bias()(compared) if has_bias else compared
 
     def add_positions(self, x: Any, longest: int) -> Any:
         return _Positions(longest)(x)
+
+    def add_segment(self, x: Any, segment_count: int) -> Any:
+        return _Segment(segment_count)(x)
 
     def normalise_each(self, x: Any, *, epsilon: float) -> Any:
         return layers.LayerNormalization(epsilon=epsilon)(x)
@@ -127,6 +131,28 @@ class _Prepended(Layer):  # type: ignore[misc]
 
     def call(self, x: Any) -> Any:
         return ops.concatenate([ops.zeros_like(x[:, :1]) + self.vector, x], axis=1)
+
+
+class _Bias(Layer):  # type: ignore[misc]
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.bias = self.add_weight(shape=(shape[-1],), initializer="zeros", name="bias")
+
+    def call(self, x: Any) -> Any:
+        return x + self.bias
+
+
+class _Segment(Layer):  # type: ignore[misc]
+    def __init__(self, segment_count: int) -> None:
+        super().__init__()
+        self._segment_count = segment_count
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.rows = self.add_weight(
+            shape=(self._segment_count, shape[-1]), initializer="uniform", name="rows"
+        )
+
+    def call(self, x: Any) -> Any:
+        return x + self.rows[0]
 
 
 class _Positions(Layer):  # type: ignore[misc]

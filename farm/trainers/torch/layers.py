@@ -163,12 +163,19 @@ class TorchLayers:
         shape = (*tokens.shape, table.shape[1])
         return self._add(functional.embedding, (tokens, table), shape)
 
-    def compare(self, x: Output, table: Output) -> Output:
-        return self._add(functional.linear, (x, table), (*x.shape[:-1], table.shape[0]))
+    def compare(self, x: Output, table: Output, *, has_bias: bool = False) -> Output:
+        shape = (*x.shape[:-1], table.shape[0])
+        if not has_bias:
+            return self._add(functional.linear, (x, table), shape)
+        return self._add(_BiasedComparison(table.shape[0]), (x, table), shape)
 
     def add_positions(self, x: Output, longest: int) -> Output:
         table = self.table(longest, x.shape[1])
         return self._add(lambda x, rows: x + rows[: x.shape[1]], (x, table), x.shape)
+
+    def add_segment(self, x: Output, segment_count: int) -> Output:
+        table = self.table(segment_count, x.shape[1])
+        return self._add(lambda x, rows: x + rows[0], (x, table), x.shape)
 
     def normalise_each(self, x: Output, *, epsilon: float) -> Output:
         return self._add(nn.LayerNorm(x.shape[-1], eps=epsilon), (x,), x.shape)
@@ -250,6 +257,15 @@ class _Prepended(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return torch.cat([self.vector.expand(len(x), 1, -1), x], 1)
+
+
+class _BiasedComparison(nn.Module):
+    def __init__(self, row_count: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(row_count))
+
+    def forward(self, x: Any, rows: Any) -> Any:
+        return functional.linear(x, rows, self.bias)
 
 
 class _Table(nn.Module):

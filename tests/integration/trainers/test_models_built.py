@@ -7,6 +7,7 @@ import math
 import resource
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import pytest
 from farm import registry
 from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.configuration.spec import JobSpec
-from farm.messages.trainer_lines import Started
+from farm.messages.trainer_lines import GoLine, Started
 from farm.placement.memory import least_memory_bytes
-from farm.trainers.models import MODELS
+from farm.trainers.contracts import Seat
+from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
+from farm.trainers.models import MODELS, bert
 from farm.trainers.models.architecture import Architecture
 from tests.integration.trainer_process import gang, results
 
@@ -121,6 +124,38 @@ def multiplied(graph: Any, *, round_count: int) -> int:
 
 def named(value: Architecture | DatasetFacts) -> str:
     return value.facts.name if isinstance(value, Architecture) else value.name
+
+
+def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:
+    import numpy as np
+
+    lay_out = partial(bert.lay_out, width=32, head_count=2, block_count=1)
+    model = Architecture(facts=bert.BERT_BASE.facts, lay_out=lay_out)
+    entry = registry.dataset("synthetic_tokens")
+    data = with_hidden_tokens(entry.load(()), entry.facts)
+    engine: Any = registry.strategy("single").build(
+        Seat(
+            job=dataclasses.replace(JOB, model="bert_base", dataset="synthetic_tokens"),
+            rank=0,
+            role="worker",
+            go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
+            model=model,
+            dataset=entry.facts,
+            data=data,
+            peer_timeout_s=10.0,
+        )
+    )
+    batch = np.arange(16, dtype=np.int32)
+    losses = [engine.step(batch, examples_count=16) / 16 for _ in range(12)]
+    assert losses[0] == pytest.approx(math.log(bert.VOCABULARY_SIZE), rel=0.1)
+    assert losses[-1] < losses[0] - 0.2
+    # The mean over the tokens that are predicted, of each sequence and then of all.
+    logits = np.asarray(engine._model(data.train.inputs[:16]), np.float64)
+    labels = data.train.labels[:16]
+    chances = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    rows, columns = np.nonzero(labels >= 0)
+    expected = -np.log(chances[rows, columns, labels[rows, columns]]).mean()
+    assert engine.step(batch, examples_count=16) / 16 == pytest.approx(expected, rel=1e-4)
 
 
 def test_resnet50_is_that_of_keras() -> None:

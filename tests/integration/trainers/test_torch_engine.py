@@ -6,12 +6,14 @@ What needs Keras on PyTorch runs in a process of its own, since a process has on
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,9 @@ from farm.configuration.spec import JobSpec, TrainingPass
 from farm.messages.trainer_lines import Exchange, GoLine
 from farm.trainers.contracts import Seat
 from farm.trainers.datasets import DATASETS
-from farm.trainers.models import MODELS
+from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
+from farm.trainers.models import MODELS, bert
+from farm.trainers.models.architecture import Architecture
 
 pytestmark = pytest.mark.torch
 
@@ -132,6 +136,38 @@ def test_adamw_is_that_of_its_paper() -> None:
         assert new == pytest.approx(expected, rel=1e-4, abs=1e-6)
     told = engine.settings
     assert (told["optimizer"], told["learning_rate"], told["momentum"]) == ("adamw", 0.001, None)
+
+
+def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:
+    lay_out = partial(bert.lay_out, width=32, head_count=2, block_count=1)
+    entry = registry.dataset("synthetic_tokens")
+    data = with_hidden_tokens(entry.load(()), entry.facts)
+    others = data.train.labels[:16] < 0
+    engine = registry.strategy("torch_ddp").build(
+        Seat(
+            job=replace(JOB, model="bert_base", dataset="synthetic_tokens"),
+            rank=0,
+            role="worker",
+            go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
+            model=Architecture(facts=bert.BERT_BASE.facts, lay_out=lay_out),
+            dataset=entry.facts,
+            data=data,
+            peer_timeout_s=10.0,
+        )
+    )
+    losses = [engine.step(BATCH[:16], examples_count=16) / 16 for _ in range(12)]
+    assert losses[0] == pytest.approx(math.log(bert.VOCABULARY_SIZE), rel=0.1)
+    assert losses[-1] < losses[0] - 0.2
+    # The mean over the tokens that are predicted, of each sequence and then of all.
+    import torch
+    from torch.nn import functional
+
+    model: Any = engine
+    with torch.no_grad():
+        logits = model._model(torch.from_numpy(data.train.inputs[:16]))
+    labels = torch.from_numpy(data.train.labels[:16])
+    found = functional.cross_entropy(logits[~torch.from_numpy(others)], labels[labels >= 0])
+    assert engine.step(BATCH[:16], examples_count=16) / 16 == pytest.approx(float(found), rel=1e-4)
 
 
 def test_a_vision_transformer_learns_a_batch_by_heart() -> None:
@@ -353,12 +389,12 @@ SAME_OF_SEQUENCES = """
 
     def of_tokens(layers, tokens, token_count):
         table = layers.table(token_count, 12)
-        x = layers.add_positions(layers.look_up(table, tokens), 9)
+        x = layers.add_segment(layers.add_positions(layers.look_up(table, tokens), 9), 2)
         for is_causal in (True, False):
             y = layers.dense(layers.normalise_each(x, epsilon=1e-5), 36)
             x = layers.add(x, layers.dense(layers.attend(y, 3, is_causal=is_causal), 12))
             x = layers.gelu(layers.dense(x, 12), is_approximate=is_causal)
-        return layers.compare(layers.lstm(x, 12), table)
+        return layers.compare(layers.lstm(x, 12), table, has_bias=True)
 
     def of_patches(layers, image, class_count):
         x = layers.sequence(layers.conv(image, 12, 2, stride=2, padding="valid"))

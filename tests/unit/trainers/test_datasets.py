@@ -13,6 +13,7 @@ from farm.registry import dataset
 from farm.trainers.contracts import Dataset, Examples
 from farm.trainers.datasets import DATASETS
 from farm.trainers.datasets.arrays import loaded
+from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
 from farm.trainers.datasets.places import data_places, first_readable
 from farm.trainers.datasets.synthetic import Synthetic
 from farm.trainers.datasets.synthetic_tokens import SyntheticTokens
@@ -85,6 +86,24 @@ def test_the_next_token_is_learned_from_the_token_before_it_and_not_by_guessing(
     likely = counts.argmax(axis=1)[data.test.inputs]
     assert (likely == data.test.labels).mean() == pytest.approx(0.45, abs=0.03)
     assert (counts.sum(axis=0).argmax() == data.test.labels).mean() < 0.06
+
+
+def test_as_many_tokens_of_each_sequence_are_hidden_and_those_are_the_labels() -> None:
+    entry = dataset("synthetic_tokens")
+    data = entry.load(())
+    hidden = with_hidden_tokens(data, entry.facts)
+    assert hidden.source == data.source
+    is_predicted = hidden.train.labels >= 0
+    assert set(is_predicted.sum(axis=1)) == {19}  # 15 % of 128
+    original, shown = data.train.inputs, hidden.train.inputs
+    assert np.array_equal(hidden.train.labels[is_predicted], original[is_predicted])
+    assert np.array_equal(shown[~is_predicted], original[~is_predicted])
+    assert (shown[is_predicted] == 256).mean() == pytest.approx(0.8, abs=0.01)
+    assert (shown[is_predicted] == original[is_predicted]).mean() == pytest.approx(0.1, abs=0.01)
+    assert shown.max() == 256
+    again = with_hidden_tokens(data, entry.facts)
+    assert np.array_equal(again.test.inputs, hidden.test.inputs)
+    assert not np.array_equal(hidden.train.inputs[:100], hidden.test.inputs)
 
 
 def test_places_are_the_own_folder_then_keras_caches() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -70,6 +69,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
         # 12 w^2 + 13 w a block, a table of tokens and one of positions, and the last normalisation.
         ("gpt2_tiny", (128,), 256, 2 * (12 * 128**2 + 13 * 128) + (256 + 128 + 2) * 128),
         ("gpt2_small", (128,), 256, 124_439_808),
+        ("bert_base", (128,), 256, 109_514_298),
         ("vit_tiny", (224, 224, 3), 1000, 5_717_416),
         ("vit_b16", (224, 224, 3), 1000, 86_567_656),
         ("lstm", (20,), 10_000, 4_651_600),
@@ -162,26 +162,21 @@ def test_examples_of_another_kind_are_refused_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "needed"),
-    [
-        ({}, None),
-        ({"example_shape": (1024,), "class_count": 50_257}, None),
-        (
-            {"example_shape": (1025,)},
-            "at most 1024 tokens in a sequence for model 'gpt2_small', not",
-        ),
-        (
-            {"class_count": 50_258},
-            "at most 50257 different tokens for model 'gpt2_small', not 50258",
-        ),
-    ],
+    ("name", "longest", "largest"), [("gpt2_small", 1024, 50_257), ("bert_base", 512, 30_521)]
 )
 def test_a_model_says_how_long_its_sequences_and_how_many_its_tokens_may_be(
-    changes: dict[str, Any], needed: str | None
+    name: str, longest: int, largest: int
 ) -> None:
-    facts = replace(registry.dataset("synthetic_tokens").facts, **changes)
-    found = registry.catalogue().models["gpt2_small"].needed_of(facts)
-    assert found == needed if needed is None else (found or "").startswith(needed)
+    model = registry.catalogue().models[name]
+    tokens = registry.dataset("synthetic_tokens").facts
+    most = replace(tokens, example_shape=(longest,), class_count=largest)
+    assert model.needed_of(most) is None
+    too_long = model.needed_of(replace(most, example_shape=(longest + 1,)))
+    assert too_long is not None
+    assert too_long.startswith(f"at most {longest} tokens in a sequence for model '{name}', not")
+    too_many = model.needed_of(replace(most, class_count=largest + 1))
+    assert too_many is not None
+    assert "different tokens" in too_many
 
 
 def test_images_too_small_for_a_model_are_refused_with_the_smallest() -> None:
