@@ -54,7 +54,7 @@ class Model(Protocol):
     def facts(self) -> ModelFacts: ...
 
     def build(self, example_shape: tuple[int, ...], class_count: int) -> Any:
-        """Return a new Keras model: images in [0, 1] in, logits out."""
+        """Return a new Keras model: images in [0, 1] or tokens in, logits out."""
         ...
 
     def describe(self, example_shape: tuple[int, ...], class_count: int) -> ModelSize | None:
