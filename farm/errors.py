@@ -1,4 +1,4 @@
-"""What can go wrong, named for what the caller can do about it.
+"""The errors of the program, named for what the caller can do about them.
 
 Every message says what was wrong, with the value, and then what was expected or what to do.
 The command line prints it as one line; anything that is not a `FarmError` is a bug and keeps

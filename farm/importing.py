@@ -1,4 +1,4 @@
-"""From what an importer has read to the store: what `farm import` and the page do alike."""
+"""Stores what an importer has read, for `farm import` and the page alike."""
 
 from __future__ import annotations
 

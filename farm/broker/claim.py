@@ -1,4 +1,4 @@
-"""Which farm a broker serves: a second farm that is given the same broker is refused.
+"""Records which farm a broker belongs to, and refuses a second farm.
 
 Otherwise each of two farms would take the other's reports and confirm them. The broker keeps the
 id of the farm, its store's incarnation and a number of its own; the store keeps that number, so

@@ -1,4 +1,4 @@
-"""What goes wrong with a broker, in one family of errors and in plain words."""
+"""Errors of the broker, with messages in plain words."""
 
 from __future__ import annotations
 

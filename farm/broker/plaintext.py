@@ -1,4 +1,4 @@
-"""Which connections may do without TLS, on a network that the operator declares private."""
+"""Decides which broker connections may do without TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Redis says of itself. Hosted ones keep some of it to themselves."""
+"""Reads the state that a Redis server reports; hosted servers hide some of it."""
 
 from __future__ import annotations
 

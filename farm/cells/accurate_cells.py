@@ -1,4 +1,4 @@
-"""How long the cells of a sweep took to get so accurate, and what that cost. Pure."""
+"""Time and cost until the cells of a sweep reached a target accuracy. Pure."""
 
 from __future__ import annotations
 

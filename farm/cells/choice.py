@@ -1,4 +1,4 @@
-"""What is asked to be seen of a sweep: metric, axes, the rest held fixed, the order."""
+"""Reads which metric, axes and order a page shows of a sweep, from its address."""
 
 from __future__ import annotations
 

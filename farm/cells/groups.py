@@ -1,4 +1,4 @@
-"""Cells of a sweep that differ in nothing but the axes that are looked along. Pure.
+"""Groups the cells of a sweep that differ only in the compared axes. Pure.
 
 One machine is part of every gang's picture: the same work on it, by the same framework, is where a
 line of world sizes begins, and it is the same on every network.

@@ -1,4 +1,4 @@
-"""The cells of a sweep as the store has them, read whole once and then what has changed."""
+"""Reads the cells of a sweep from the store: all at first, then only what has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grouped bars: what they show. Who draws them decides how they look."""
+"""Data of grouped bar charts, without their looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of measured and predicted values: what they show. Who draws them decides how they look."""
+"""Data of charts of measured and predicted values, without their looks."""
 
 from __future__ import annotations
 

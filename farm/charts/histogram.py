@@ -1,4 +1,4 @@
-"""How often times of which length were measured, those far from the rest apart."""
+"""A histogram of step times, with the outliers apart."""
 
 from __future__ import annotations
 

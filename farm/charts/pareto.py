@@ -1,4 +1,4 @@
-"""What an epoch costs against how long it takes, and which cells nothing beats in both. Pure."""
+"""Cost of an epoch against its time, and the cells that no other beats in both. Pure."""
 
 from __future__ import annotations
 

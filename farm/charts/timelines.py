@@ -1,4 +1,4 @@
-"""Charts over the seconds since go: what they show. Who draws them decides how they look."""
+"""Data of charts over the seconds of a run, without their looks."""
 
 from __future__ import annotations
 

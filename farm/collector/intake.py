@@ -1,4 +1,4 @@
-"""What messages from agents do: check, store, and say what to answer. No broker here.
+"""Checks and stores messages from agents, and returns the answers. No broker here.
 
 Several at once are one transaction, since its commit is most of what a small message costs.
 """

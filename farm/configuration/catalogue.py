@@ -1,4 +1,4 @@
-"""The pure facts about models, data sets and strategies that validation and advice need."""
+"""Facts about models, data sets and strategies that need no framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a model is, as far as its layers alone decide it. Pure."""
+"""The size of a model: parameters, flop and bytes, as its layers alone decide them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a folder travel with a training script: no hidden ones, keys or caches. Pure."""
+"""Selects the files of a folder that travel with a training script. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One point of a sweep's cross product, and why it may be impossible to run."""
+"""One point of a sweep, and why it cannot run."""
 
 from __future__ import annotations
 

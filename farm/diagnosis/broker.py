@@ -1,4 +1,4 @@
-"""Whether the broker can be relied on: it carries everything, and must keep what it has."""
+"""Checks the settings and the state of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the store can be used."""
+"""Checks the database: schema, writing, clock and speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether scheduler and collector run, and do what they are for."""
+"""Checks that scheduler and collector run and do their work."""
 
 from __future__ import annotations
 

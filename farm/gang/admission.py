@@ -1,4 +1,4 @@
-"""Which reports and heartbeats count. Everything else is kept aside, with the reason."""
+"""Decides which reports and heartbeats count. All others are set aside with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a job when one of its attempts ends: a result, a retry, or giving up."""
+"""Decides what follows the end of an attempt: a result, a retry or giving up."""
 
 from __future__ import annotations
 

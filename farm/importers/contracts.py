@@ -1,4 +1,4 @@
-"""What a published study is to this program, and what reading a source gives."""
+"""The types of a published study and of what an importer reads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a column of anybody's table means: a column of the measurement table, one that is converted
-into it, or neither, with a hint by what its name says.
+"""Recognises the columns of a foreign table: known, convertible, or neither with a hint.
 
 The unit is part of the name. A column is converted only if its name says both what is measured and
 in which unit; what its name leaves open is asked for, and never guessed.

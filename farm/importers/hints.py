@@ -1,4 +1,4 @@
-"""What the names of columns mean that are not of the measurement table: patterns, and a hint each.
+"""Hints for foreign column names that cannot be converted.
 
 Names come in their normal form, see `headers`, and are put into usual words here.
 """

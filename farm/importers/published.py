@@ -1,4 +1,4 @@
-"""Read a publication's shipped file, once it is proven to be the one that belongs here."""
+"""Reads the shipped file of a publication after checking its hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where imported measurements come from, in words for readers."""
+"""Describes the sources of imported measurements for readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine against its own past: the fixed piece of work that an agent does before each attempt.
+"""Compares an agent with its own past by a fixed piece of work before each attempt.
 
 The same work taking longer means a slower machine: a neighbour, a lower clock, another host under
 the VM. No machine is judged by another one; only to share a batch by speed are they compared, by

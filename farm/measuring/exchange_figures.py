@@ -1,4 +1,4 @@
-"""What ranks exchanged, and how long they stood idle: figures over the ranks that train. Pure."""
+"""Bytes exchanged and idle time, summed up over the ranks that train. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long trainings took to get so accurate: time to accuracy, in seconds and in epochs. Pure."""
+"""Time to accuracy, in seconds and in epochs. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What machines rented by the hour cost: all of a gang, for as long as it takes. Pure."""
+"""The cost of rented machines: number, hours and price. Pure."""
 
 from __future__ import annotations
 

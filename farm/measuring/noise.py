@@ -1,4 +1,4 @@
-"""Whether a measurement was disturbed: from the samples, the control runs and the steps.
+"""Judges whether a measurement was disturbed, by samples, control runs and steps.
 
 Pure. What is beyond a limit is *flagged*: stored with the measurement, with a reason. What is far
 beyond it makes the measurement *void*: it says something of the disturbance, not of what was asked.

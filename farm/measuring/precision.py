@@ -1,4 +1,4 @@
-"""How well a cell's step time is known from its repetitions, and how many more it takes.
+"""Precision of a cell's step time from its repetitions, and how many more are needed.
 
 Each repetition is one attempt of its own: other processes, other memory, perhaps other machines.
 Steps within an attempt share all that, so that more of them say little about the next attempt;

@@ -1,4 +1,4 @@
-"""What is measured of a job: everything the farm knows of each quantity, declared in QUANTITIES.
+"""The measured quantities of a job, declared once in QUANTITIES.
 
 A quantity is one figure of an attempt, made from what its ranks reported, and has a median over the
 repetitions of a cell. Its declaration gives what the store, the API, tables, charts, exports and

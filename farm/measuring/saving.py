@@ -1,4 +1,4 @@
-"""What adaptive repetitions saved: machine time against a fixed number of equal precision."""
+"""Machine time that adaptive repetitions saved against a fixed number. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well gangs use their machines: strong scaling, against one machine on the same work."""
+"""Strong scaling efficiency of gangs against one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many times as long one thing takes as another, from repetitions of both."""
+"""The ratio of two times with its interval, from repetitions of both."""
 
 from __future__ import annotations
 

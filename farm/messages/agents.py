@@ -1,4 +1,4 @@
-"""What an agent says of itself: its facts, its state, and the heartbeat that carries both."""
+"""Messages about agents: facts, state and heartbeats."""
 
 from __future__ import annotations
 

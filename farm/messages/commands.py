@@ -1,4 +1,4 @@
-"""What the server tells an agent: short, idempotent, fenced by a token (the attempt id)."""
+"""Commands from the server to an agent: short, idempotent, fenced by the attempt's token."""
 
 from __future__ import annotations
 

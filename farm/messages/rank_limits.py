@@ -1,4 +1,4 @@
-"""The most that one rank may report: what its job can have, in the time that its attempt has had.
+"""Upper limits of what one rank may report.
 
 What is beyond is a fault or a lie. It is refused where it enters, since the scheduler reads all of
 an attempt at its end, and a stolen agent could otherwise fill the store and its memory.

@@ -1,4 +1,4 @@
-"""What an agent tells the server of a rank: numbered without gaps, kept until confirmed."""
+"""Reports of an agent about a rank: numbered without gaps, kept until confirmed."""
 
 from __future__ import annotations
 

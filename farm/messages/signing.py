@@ -1,4 +1,4 @@
-"""Signatures of messages: who sent one, to whom, and that it is as it was sent.
+"""Signs messages and checks signatures: sender, receiver and content.
 
 What is signed is the text of the message, and that text travels, so that the receiver checks the
 very characters that it will parse. Another way would be to parse first, write the message again in

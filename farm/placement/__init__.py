@@ -1,1 +1,1 @@
-"""Which waiting job gets which agents, and why the others wait."""
+"""Assigns agents to waiting jobs, and explains why the others wait."""

@@ -1,4 +1,4 @@
-"""How long jobs are expected to hold their agents, from what is known. Pure.
+"""Expected run times of jobs. Pure.
 
 The scheduler orders and packs by these lengths and relies on none of them, so a rough one is worth
 more than none: what the same cell took, else what was predicted of it, else what the model's other

@@ -1,4 +1,4 @@
-"""How much memory a rank needs at least, and whether any agent has it. Pure."""
+"""Least memory of a rank, and whether any agent has it. Pure."""
 
 from __future__ import annotations
 

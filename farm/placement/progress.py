@@ -1,4 +1,4 @@
-"""About how long sweeps, and the whole queue, will take from now on."""
+"""Estimates how long sweeps and the whole queue will still take."""
 
 from __future__ import annotations
 

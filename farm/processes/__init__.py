@@ -1,1 +1,1 @@
-"""What processes need of the operating system: private files, systemd, children, rate limits."""
+"""Operating-system services for processes: private files, systemd, children, rate limits."""

@@ -1,4 +1,4 @@
-"""How often processes that live for weeks look for reference cycles."""
+"""Makes Python's garbage collector run less often in processes that live long."""
 
 from __future__ import annotations
 

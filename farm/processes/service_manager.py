@@ -1,4 +1,4 @@
-"""Tell systemd that this process is ready, and that it still turns (sd_notify(3)).
+"""Notifies systemd that this process is ready and alive (sd_notify(3)).
 
 A process that nobody has asked to tell, such as one of `farm up`, tells nobody.
 """

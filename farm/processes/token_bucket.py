@@ -1,4 +1,4 @@
-"""A bound on how often something is done."""
+"""A token bucket: limits how often something is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step's time depends on, and what was measured of it. Values only."""
+"""Configurations as the recommender compares them, and their measured step times."""
 
 from __future__ import annotations
 

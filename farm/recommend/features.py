@@ -1,4 +1,4 @@
-"""What a configuration's step time may depend on, as names and numbers. Pure."""
+"""The features that a step time may depend on: names and numbers. Pure."""
 
 from __future__ import annotations
 

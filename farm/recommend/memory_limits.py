@@ -1,4 +1,4 @@
-"""What runs out of memory, by what did: one rule for answers, predictions and plans. Pure.
+"""Rules out configurations that need more memory than one that ran out of it. Pure.
 
 What ran out of memory with a batch size does so with larger ones. Memory does not depend on the
 network, nor on the framework's name, which what failed early does not know.

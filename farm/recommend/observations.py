@@ -1,4 +1,4 @@
-"""From the store's measurements to what predictors learn from. Reads only.
+"""Turns stored measurements into observations for predictors. Reads only.
 
 The one place where it is decided which measurement counts as an observation of a step time:
 

@@ -1,4 +1,4 @@
-"""What is said of a configuration's step time: a value, two intervals, and on what it rests."""
+"""A predicted step time with its intervals, basis and evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a VM costs: a dated table, shipped with the program and replaced by a file of one's own."""
+"""Prices of VMs: a dated table that users can replace by their own."""
 
 from __future__ import annotations
 

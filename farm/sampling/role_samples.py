@@ -1,4 +1,4 @@
-"""What agents sample of the trainers: names among the extras, and where bytes are counted."""
+"""Names of the samples that are taken of each role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler's clock, which notices when somebody sets it."""
+"""A clock for the scheduler that notices when the system clock was set."""
 
 from __future__ import annotations
 

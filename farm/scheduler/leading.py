@@ -1,4 +1,4 @@
-"""Gangs that have their lease: read, decide in pure code, write, and only then send.
+"""Leads the gangs that have a lease: reads, decides in pure code, writes, then sends.
 
 What cannot be sent is not lost: the store says what is due, and a later round sends it again.
 

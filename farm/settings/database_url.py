@@ -1,4 +1,4 @@
-"""The URL of the store: what goes to a PostgreSQL elsewhere is encrypted, and meant for it."""
+"""Checks the URL of the store: a remote PostgreSQL needs TLS."""
 
 from __future__ import annotations
 

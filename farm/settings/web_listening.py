@@ -1,4 +1,4 @@
-"""How the web server is reached: by HTTP on this machine, else by TLS, its own or a proxy's."""
+"""Checks how the web server is reached: HTTP on this machine, else TLS."""
 
 from __future__ import annotations
 

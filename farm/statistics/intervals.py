@@ -1,4 +1,4 @@
-"""How well a median is known from values that follow each other in time and may depend on it.
+"""Confidence interval of the median of values that depend on each other in time.
 
 Steps of a training run are no independent draws: a slow stretch is slow for many of them. An
 interval that took them for independent would be too narrow, and repetitions would end too soon.

@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution: what an interval from few values is wide by."""
+"""Quantiles of Student's t distribution."""
 
 from __future__ import annotations
 

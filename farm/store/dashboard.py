@@ -1,4 +1,4 @@
-"""What the dashboard sums up over the whole store. Reading only; one query each."""
+"""Summaries of the whole store for the dashboard. Reads only; one query each."""
 
 from __future__ import annotations
 

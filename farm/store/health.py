@@ -1,4 +1,4 @@
-"""What tells whether the database itself is well, and what was lost lately. Reading only.
+"""Health of the database, and what was lost lately. Reads only.
 
 All but `write_error`, which writes a row and takes it back.
 """

@@ -1,4 +1,4 @@
-"""Which farm a store is of, where it is, and which broker serves it."""
+"""The identity of a farm: its id, its store and its broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that tell whether a sweep or a job has changed since they were read. Reads only."""
+"""Stamps that change whenever a sweep or a job changes. Reads only."""
 
 from __future__ import annotations
 

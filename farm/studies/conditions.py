@@ -1,4 +1,4 @@
-"""What the pages of studies say of their machine, of noise, and of what was left out. Pure."""
+"""Sentences of a study's page about its machine, noise and left-out runs. Pure."""
 
 from __future__ import annotations
 

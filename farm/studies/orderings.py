@@ -1,4 +1,4 @@
-"""What grows and what shrinks along an axis: asked of published measurements, and of our own.
+"""Checks what grows and what shrinks along an axis, in published and own measurements.
 
 Absolute times of other machines cannot be repeated; what is faster than what often can. Pure.
 """

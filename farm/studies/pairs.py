@@ -1,4 +1,4 @@
-"""Two configurations side by side, repetition by repetition: what one takes in terms of the other.
+"""Compares two configurations repetition by repetition.
 
 A repetition is a seed, so that runs of the same repetition have drawn the same initial weights and
 the same order of examples. Pure.

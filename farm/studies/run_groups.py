@@ -1,4 +1,4 @@
-"""Runs of the same configuration together: what they came to, each value with its spread. Pure."""
+"""Groups runs of the same configuration, with medians and spreads. Pure."""
 
 from __future__ import annotations
 

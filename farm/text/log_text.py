@@ -1,4 +1,4 @@
-"""What a program wrote for a terminal, as a text that does nothing but be read."""
+"""Removes terminal control characters from a program's output."""
 
 from __future__ import annotations
 

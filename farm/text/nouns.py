@@ -1,4 +1,4 @@
-"""Numbers of things, as sentences say them."""
+"""Writes numbers with their nouns, such as "2 jobs"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an all-reduce sends."""
+"""Messages and bytes of an all-reduce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who averages weights with whom, and after which steps. Steps are counted from 0."""
+"""Which ranks average their weights with which, and after which steps, counted from 0."""
 
 from __future__ import annotations
 

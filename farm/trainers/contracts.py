@@ -1,4 +1,4 @@
-"""What a model, a data set and a strategy must offer, and what the training loop drives.
+"""The interfaces of models, data sets, strategies and engines.
 
 Each of the three is one file with a pure description (`facts`) and one function that imports the
 framework inside. To add one: write the file and add its line to the list in the `__init__` of

@@ -1,4 +1,4 @@
-"""What a trainer can say of its own end: every exception becomes one kind of failure."""
+"""Turns exceptions of a trainer into kinds of failure."""
 
 from __future__ import annotations
 

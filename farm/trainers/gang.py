@@ -1,4 +1,4 @@
-"""The way to the other ranks, as an engine needs it; and that of a rank which has none."""
+"""The interface of an engine to the other ranks, and that of a rank without any."""
 
 from __future__ import annotations
 

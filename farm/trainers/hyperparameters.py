@@ -1,4 +1,4 @@
-"""What is fixed, so that configurations and frameworks are compared at the same setting.
+"""Hyperparameters that are the same for all configurations and frameworks.
 
 Recorded with every result. The optimizer is stochastic gradient descent with momentum.
 """

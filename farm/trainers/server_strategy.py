@@ -1,4 +1,4 @@
-"""What the strategies with parameter servers have in common: all but their descriptions."""
+"""Common code of the strategies with parameter servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step times of one rank, thinned to what a reader can take in.
+"""Thins the step times of one rank for a chart.
 
 The ranks of a synchronous gang step together, so one rank's steps tell the gang's.
 """

@@ -1,4 +1,4 @@
-"""`farm evaluate`: how good the predictors are on what they have not seen."""
+"""`farm evaluate`: how well predictors do on held-out measurements."""
 
 from __future__ import annotations
 

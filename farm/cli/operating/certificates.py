@@ -1,4 +1,4 @@
-"""What `farm doctor` asks of certificates: of the broker's, its authority's, the dashboard's."""
+"""Checks the certificates of broker, authority and dashboard for `farm doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `farm doctor` looks at: each examination reads one part of the farm and has it judged.
+"""The checks of `farm doctor`: each reads one part of the farm and returns findings.
 
 None relies on another's: each opens its own connections, so that what hangs delays nobody else.
 """

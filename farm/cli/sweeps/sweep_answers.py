@@ -1,4 +1,4 @@
-"""What commands that follow a sweep say in the end: what is recommended, and on what it rests."""
+"""Prints the recommendation for a finished sweep, and what it rests on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why jobs wait, as commands say it."""
+"""Prints why jobs wait."""
 
 from __future__ import annotations
 

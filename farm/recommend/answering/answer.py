@@ -1,4 +1,4 @@
-"""From options to an answer: which is best within the limits, and how sure that is. Pure."""
+"""Chooses the best option within the limits, and says how sure the choice is. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which configurations compete for a question, measured as asked or not.
+"""Lists the configurations that compete for a question, measured or not.
 
 Strategies, world sizes and instance types are those that the origin knows, at any batch size and
 delay, and the world sizes that the question names. What is known to run out of memory is left out.

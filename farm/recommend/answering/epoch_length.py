@@ -1,4 +1,4 @@
-"""How many steps an epoch has: what the measurements say before what the data set's size does.
+"""Number of steps in an epoch, as measured or as the data set's size gives it.
 
 Studies count epochs in their own way: one of the published ones runs 70 steps at every batch size.
 """

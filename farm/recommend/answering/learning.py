@@ -1,4 +1,4 @@
-"""How accurate a training gets, and after how many epochs: only what was measured.
+"""Measured accuracy of a training, and the epochs that it took.
 
 Synchronous replicas compute one and the same gradient, so with the same global batch size neither
 the number of machines nor the network changes what is learned in an epoch. Batch normalisation is

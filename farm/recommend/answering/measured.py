@@ -1,4 +1,4 @@
-"""What was measured as asked: which rows answer a question, and which hardware they speak of.
+"""Selects the measurements that answer a question, and their hardware.
 
 Kinds of hardware are never pooled. The kind of instance is part of the answer, so options of
 different instance types stand beside each other; where one instance type (or none is named) was

@@ -1,4 +1,4 @@
-"""Options for a question: what was measured as asked, and what can be predicted beside it.
+"""Builds the options for a question from measurements and predictions.
 
 A measured time stays as it was measured; a model of the step times gives it the interval that its
 repetitions are too few for. What was not measured is predicted from measurements of one origin and

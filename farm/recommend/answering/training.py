@@ -1,4 +1,4 @@
-"""From the time of a step to an option: the time, the cost and the accuracy of a whole training."""
+"""Time, cost and accuracy of a whole training from the time of a step."""
 
 from __future__ import annotations
 

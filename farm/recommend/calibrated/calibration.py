@@ -1,4 +1,4 @@
-"""How wide intervals must be for each kind of question: held out once, then looked up."""
+"""Calibrates the width of intervals for each kind of question by held-out measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals that cover what they promise: as wide as held-out errors were.
+"""Split conformal intervals: as wide as held-out errors were.
 
 Split conformal prediction (Lei et al. 2018) of |ln(measured / predicted)|: of m errors that were
 held out as the question's is, the one in place ceil((m + 1) aim) is the half-width. Before, each is

@@ -1,4 +1,4 @@
-"""Hold measurements out as a question would: what lacks in the question lacks in the training.
+"""Holds out measurements in the way in which a question lacks them.
 
 A question at a batch size that was never measured is harder than one at a new combination of
 measured values. So the errors that calibrate its interval are those of measurements whose batch

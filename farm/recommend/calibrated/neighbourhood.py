@@ -1,4 +1,4 @@
-"""How near configurations are to each other: what lies near one says how hard it is to predict."""
+"""Distances between configurations, for errors that depend on the place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What repetitions of one configuration say: of it, and of how much any one measurement varies."""
+"""Noise of single measurements, estimated from repetitions."""
 
 from __future__ import annotations
 

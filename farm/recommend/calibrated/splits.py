@@ -1,4 +1,4 @@
-"""Which measurements are held out together, so that what is left stands for a real ignorance."""
+"""Splits of the measurements into training and test parts for an evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A predictor fitted to all measurements, calibrated, and saying on what each answer rests.
+"""A calibrated predictor of step times that names the evidence of each prediction.
 
 The width of an interval comes from errors that were held out as the question is, see `held_out`
 and `conformal`. All that costs fits is done here once; answers are looked up.

@@ -1,4 +1,4 @@
-"""Which configurations answer the same question, so that one of them has to be chosen."""
+"""Groups configurations that answer the same question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good each predictor is on measurements that it has not seen, by what was held out.
+"""Evaluates predictors on held-out measurements.
 
 A trial is one fit and its answers, and stands alone, so that trials may run at the same time in
 several processes. The intervals are calibrated within its training alone: what is tested has no

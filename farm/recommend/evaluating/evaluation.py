@@ -1,4 +1,4 @@
-"""All that an evaluation found, to be printed or written as a report. Values only."""
+"""The results of an evaluation. Values only."""
 
 from __future__ import annotations
 

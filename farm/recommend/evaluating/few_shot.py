@@ -1,4 +1,4 @@
-"""How good the advice is after few measurements, planned or taken at random. Pure.
+"""Evaluates advice after few measurements, planned or random. Pure.
 
 A data set plays the truth. Who measures starts with nothing: he sees which configurations exist,
 and of those he measured what came out, a failure too. A failure costs a measurement like any

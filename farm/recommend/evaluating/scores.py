@@ -1,4 +1,4 @@
-"""How good predictions of measurements that were held out are: errors, choices and intervals."""
+"""Scores of predictions: errors, regret and coverage of intervals."""
 
 from __future__ import annotations
 

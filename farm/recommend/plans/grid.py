@@ -1,4 +1,4 @@
-"""Everything that might be measured: the measured ways of training on the axes that are asked for.
+"""The grid of configurations that a plan may measure.
 
 A way is what a step's time depends on beside numbers: model, strategy, instance type and so on.
 """

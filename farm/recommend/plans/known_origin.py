@@ -1,4 +1,4 @@
-"""What is known of an origin on one kind of hardware, for a plan. Reads only."""
+"""Reads what a plan needs to know of an origin. Reads only."""
 
 from __future__ import annotations
 

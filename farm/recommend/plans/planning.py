@@ -1,4 +1,4 @@
-"""From what is known of an origin to a plan: the grid, its costs, and the choice. Pure."""
+"""Makes a plan from an origin's measurements: grid, costs, choice. Pure."""
 
 from __future__ import annotations
 

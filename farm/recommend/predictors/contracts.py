@@ -1,4 +1,4 @@
-"""What a predictor is: fitted once to what was measured, then asked for any configuration."""
+"""The interface of predictors: fitted once, then asked for any configuration."""
 
 from __future__ import annotations
 

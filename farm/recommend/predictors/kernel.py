@@ -1,4 +1,4 @@
-"""Covariances of what a physical sum leaves over in ln(time), and their gradients.
+"""The covariance function of the Gaussian process, with its gradients.
 
 A component is  s^2 · prod_f K(|x - x'| / l_f) · exp(-sum_m a_m [m differs]) · (w · w'),  with a
 deviation s, smooth kernels K of numeric features, names m, and, where it is about one part of the

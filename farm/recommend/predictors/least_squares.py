@@ -1,4 +1,4 @@
-"""Coefficients of at least 0 that make sums of terms about 1, outliers and all.
+"""Robust least squares with coefficients of at least 0.
 
 Rows are measurements, their terms divided by the measured time, so 1 is a perfect fit and errors
 are relative. Each coefficient is drawn to a target, as strongly as `pull` says.

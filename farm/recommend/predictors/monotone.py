@@ -1,4 +1,4 @@
-"""Never faster with a larger batch, more delay, less bandwidth, more loss or more jitter.
+"""Projects predictions so that larger batches and slower networks never make a step faster.
 
 What is predicted is projected onto functions that only grow along these axes: on a grid of levels
 the mean of the smallest growing function above and the largest one below. Between levels times are

@@ -1,4 +1,4 @@
-"""What a step's time is a sum of, without the coefficients.
+"""The terms of a step's time, without their coefficients.
 
 With n the world size, b the per-replica batch size, d the one-way delay in s, W the bandwidth in
 bytes per s, j the jitter in s and p the share of lost packets:

@@ -1,4 +1,4 @@
-"""What to say of a sweep: an answer for each workload, batch size and network it has measured.
+"""Recommends for each workload, batch size and network that a sweep has measured.
 
 The answers rest on everything that the farm has measured under these conditions, other sweeps
 included; each says how much of it is of the sweep. Only what was measured is compared.

@@ -1,4 +1,4 @@
-"""How long a sweep is expected to take, and what it costs. Pure."""
+"""Expected duration and cost of a sweep. Pure."""
 
 from __future__ import annotations
 

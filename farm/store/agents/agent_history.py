@@ -1,4 +1,4 @@
-"""What one agent has done: the ranks it served and how they ended. Reads only."""
+"""The ranks that one agent served, and how they ended. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys of agents count: added, replaced, revoked, and read for those who sign and check."""
+"""Keys of agents in the store: add, replace, revoke, read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents as a table: in the order that people ask for, a page at a time. Reads only."""
+"""Agents as a sorted and paged table. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control runs of agents, each with what the same agent took before."""
+"""Stores the control runs of agents, and reads each with its agent's earlier ones."""
 
 from __future__ import annotations
 

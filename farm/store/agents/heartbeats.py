@@ -1,4 +1,4 @@
-"""Heartbeats: who is alive, who keeps its lease, and who may be leased again."""
+"""Stores heartbeats, and renews the leases of agents that are alive."""
 
 from __future__ import annotations
 

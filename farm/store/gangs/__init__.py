@@ -1,1 +1,1 @@
-"""Attempts and leases in the database: who holds which agents, what has become of it."""
+"""Attempts and leases in the database."""

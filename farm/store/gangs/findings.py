@@ -1,4 +1,4 @@
-"""All that the outcomes of attempts are made of, read for any number of them at once."""
+"""Reads everything that the outcome of an attempt is made of, for many attempts at once."""
 
 from __future__ import annotations
 

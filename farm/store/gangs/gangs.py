@@ -1,4 +1,4 @@
-"""The gangs at work, as the scheduler sees them, and how long such gangs were at work before."""
+"""The gangs at work, and how long such gangs took before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was decided on attempts, written for all attempts of a round at once.
+"""Writes the decisions of one scheduler round.
 
 A statement costs about the same for ten attempts as for one, and a farm of a thousand agents ends
 some ten of them every second. Rows that change are given all the columns that any of them may

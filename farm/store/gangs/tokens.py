@@ -1,4 +1,4 @@
-"""Fencing tokens: the ids of attempts, which only ever grow, also for the agents' eyes."""
+"""Fencing tokens: ids of attempts that only ever grow."""
 
 from __future__ import annotations
 

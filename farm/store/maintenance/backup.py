@@ -1,4 +1,4 @@
-"""Backups: the whole store in one SQLite file, of one moment, while the farm goes on; and back.
+"""Backs up the whole store into one SQLite file, and restores it.
 
 A backup is a copy (farm.store.maintenance.copy), so either database can be restored into either,
 and every table's checksum was compared when it was written. What a restored store has to do

@@ -1,4 +1,4 @@
-"""Moving a store: every row of one database into another, of either kind, and proof of it.
+"""Copies a store into another database, and proves that the copy is complete.
 
 The target is filled in one transaction from one snapshot of the source, and both are compared
 before it commits. So it holds everything or nothing, whatever happens on the way.

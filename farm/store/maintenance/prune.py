@@ -1,4 +1,4 @@
-"""Pruning: doing what retention asks for.
+"""Deletes and thins out what retention no longer keeps.
 
 The work is cut into transactions of some thousand rows, so that collectors go on storing
 meanwhile, and what was done stays done when it is interrupted.

@@ -1,4 +1,4 @@
-"""Retention: what of the store is old enough to be dropped, or told by fewer rows.
+"""Retention rules: what is dropped or thinned out, and when.
 
 Measurements, step times, epochs and the story of jobs are kept for good, and so is everything of
 an attempt that is still active.

@@ -1,4 +1,4 @@
-"""What pages sum up the cells of a large sweep from: few columns, each query once. Reads only.
+"""Reads the rows from which pages sum up the cells of a sweep. Reads only.
 
 `farm.store.measurements.repetitions` returns whole cells with their specifications, which takes
 seconds for thousands of them; here a specification is read once for each cell that is not known

@@ -1,4 +1,4 @@
-"""Which origins there are, and the names and numbers that a question can ask one about."""
+"""Origins, and the values that a question can ask of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job is to be compared with: its repetitions, and what differs from it in one axis."""
+"""Finds measurements to compare a job with: repetitions, and those one axis apart."""
 
 from __future__ import annotations
 

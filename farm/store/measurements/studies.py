@@ -1,4 +1,4 @@
-"""What a study needs of the store: its sweep, found again or taken up, and its runs."""
+"""Finds or resumes the sweep of a study, and reads its runs."""
 
 from __future__ import annotations
 

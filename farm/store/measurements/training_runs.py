@@ -1,4 +1,4 @@
-"""How long attempts took as a whole, beside what they measured."""
+"""Durations of whole attempts, beside what they measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue as one scheduler keeps it: read whole once, and then only what has changed.
+"""The scheduler's copy of the queue: read whole once, then only the changes.
 
 Reading a long queue is most of the work of a round, and few of its jobs change from one round to
 the next. So each look asks the database for the marks of all waiting jobs: id, due time and number

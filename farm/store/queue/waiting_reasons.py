@@ -1,4 +1,4 @@
-"""Why jobs wait: each job of the whole queue has a reason. Reads only."""
+"""The reason why each job of the queue waits. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks say at barriers, and once it is over: kept whole in their rows."""
+"""Stores what ranks report at barriers and at their end."""
 
 from __future__ import annotations
 

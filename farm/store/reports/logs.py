@@ -1,4 +1,4 @@
-"""What the trainers of each rank wrote: stored as it comes, read from anywhere, or its end."""
+"""Stores the output of trainers as it comes, and reads it from any place."""
 
 from __future__ import annotations
 

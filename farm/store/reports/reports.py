@@ -1,4 +1,4 @@
-"""Idempotent collection: each report counts once, or is kept aside with the reason why not."""
+"""Stores each report once, or sets it aside with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each agent's spool is stored, and the lock that keeps its batches one after the other."""
+"""How far each agent's spool is stored, with a lock that orders its batches."""
 
 from __future__ import annotations
 

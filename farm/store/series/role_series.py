@@ -1,4 +1,4 @@
-"""What the roles of a gang used over time: ranks that train on average, and servers. Reads only."""
+"""Average CPU, memory and network of each role over time. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples into the store, as fast as each database takes them.
+"""Inserts samples, as fast as each database takes them.
 
 Nearly all that is stored are samples, and SQLAlchemy's own way, a dictionary for a row and a
 processor for a value, costs more than the databases do. So each is given what it takes fastest:

@@ -1,4 +1,4 @@
-"""Step times into the store, as fast as each database takes them.
+"""Inserts step times, as fast as each database takes them.
 
 A chunk is small and comes once a second from every rank, so what one statement costs is what
 counts. PostgreSQL gets all chunks of some batches with one, an array for each column.

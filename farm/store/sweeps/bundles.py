@@ -1,4 +1,4 @@
-"""The bundles of users' training scripts, by pieces that fit into a message for an agent."""
+"""Stores the bundles of training scripts, and reads them in pieces for agents."""
 
 from __future__ import annotations
 

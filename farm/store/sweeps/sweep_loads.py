@@ -1,4 +1,4 @@
-"""What is left of sweeps and how fast their jobs went: what an estimate of the end rests on.
+"""Remaining jobs of sweeps and the speed so far, for estimates of the end.
 
 Summed up by the database: of a large sweep nearly all jobs wait and are alike.
 """

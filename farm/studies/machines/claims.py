@@ -1,4 +1,4 @@
-"""What is larger than what in the published table, to be asked of our own measurements too. Pure.
+"""Claims of the published table, checked against our own measurements. Pure.
 
 Every ordering says something that the published table decides, and that does not rest on equal
 batch sizes or equal computers: of batches only what is small and what is large in its own source.

@@ -1,4 +1,4 @@
-"""The servers study's runs: a line for each of the two strategies, and one machine beside them.
+"""Groups the servers study's runs into one line for each strategy.
 
 A line is one strategy over the delays; a point of it is one configuration with its runs. Pure.
 """

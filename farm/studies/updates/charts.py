@@ -1,4 +1,4 @@
-"""What the figures of the page on strategies of update show. Pure."""
+"""Data of the figures on the page about update strategies. Pure."""
 
 from __future__ import annotations
 

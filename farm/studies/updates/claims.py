@@ -1,4 +1,4 @@
-"""What the study's tables show of strategies of update, to be asked of ours as well. Pure."""
+"""Claims of the study of update strategies, checked against our own measurements. Pure."""
 
 from __future__ import annotations
 

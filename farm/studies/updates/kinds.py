@@ -1,4 +1,4 @@
-"""What the study calls its strategies, what they are called here, and how far the two agree."""
+"""Names of update strategies in the study and here, and how far they agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Throughput against nodes, the study's and ours in one form: what both are compared by. Pure."""
+"""Throughput by number of nodes, the study's and ours in one form. Pure."""
 
 from __future__ import annotations
 

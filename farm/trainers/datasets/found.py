@@ -1,4 +1,4 @@
-"""What a reader of files hands over."""
+"""The type that readers of data set files return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where data sets are looked for on this machine."""
+"""Folders in which data sets are looked for on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which examples each rank takes in each step: the same global batches whatever the world size.
+"""Selects the examples of each rank in each step.
 
 The training set is gone through in a seeded order of its own in every epoch, cut into global
 batches, and every global batch into one share per rank. So `single` with B and a gang with B over

@@ -1,4 +1,4 @@
-"""What a rank has to report, kept and sent together, so that sending disturbs no measured step.
+"""Collects what a rank reports, and sends it so that no measured step is disturbed.
 
 Reading a report takes work on the same machine's cores: agent, broker, store. Epochs of
 40 ms that were reported one by one doubled the time of the step after each.

@@ -1,4 +1,4 @@
-"""Run single steps: time, check and record them. What they are for is the loop's affair."""
+"""Runs, times and records single steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timed window: when the timed steps ran, and how many bytes passed meanwhile."""
+"""The timed window: begin and end of the timed steps, and bytes meanwhile."""
 
 from __future__ import annotations
 

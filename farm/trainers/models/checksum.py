@@ -1,4 +1,4 @@
-"""One number for all weights of a model, by which ranks notice that theirs differ."""
+"""A checksum of a model's weights, to compare ranks."""
 
 from __future__ import annotations
 

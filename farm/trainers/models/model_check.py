@@ -1,4 +1,4 @@
-"""Whether a user's Keras model can be trained as every other: what it gives, and of what type.
+"""Checks that a user's Keras model can be trained: outputs and types.
 
 Nothing here changes the model's weights or its state; variables are read once.
 """

@@ -1,4 +1,4 @@
-"""The main module of the processes that a model's file starts with multiprocessing.
+"""Main module of processes that a model's file starts with multiprocessing.
 
 A process started by `spawn` or `forkserver` imports the main module of its parent again, and finds
 functions and classes by their module's name. No file has the name of a model file's module; so

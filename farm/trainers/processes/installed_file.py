@@ -1,4 +1,4 @@
-"""Code that an operator has installed here, read only if nobody else can have written it."""
+"""Reads code that an operator has installed, if nobody else can have written it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a trainer may use at most. It lowers its own limits first of all, and cannot raise them."""
+"""Lowers the resource limits of a trainer.
+
+It lowers its own limits first of all, and cannot raise them."""
 
 from __future__ import annotations
 

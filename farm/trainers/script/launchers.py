@@ -1,4 +1,4 @@
-"""What starts a script as a rank: the environment in which its framework finds the others.
+"""Environment variables in which a script's framework finds the other ranks.
 
 Of each framework the variables that its own launcher sets: torchrun's for PyTorch, which Hugging
 Face, Lightning, Accelerate and DeepSpeed read as well, TF_CONFIG for TensorFlow.

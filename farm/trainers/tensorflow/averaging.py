@@ -1,4 +1,4 @@
-"""A rank of TensorFlow that trains weights of its own, and averages them with others now and then.
+"""A TensorFlow rank that trains its own weights and averages them now and then.
 
 TensorFlow's strategies sum gradients; here its collectives, which a gang that has joined can run
 among any of its members, average weights.

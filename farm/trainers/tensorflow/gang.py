@@ -1,4 +1,4 @@
-"""How TensorFlow ranks find each other, wait for each other and part: its coordination service.
+"""Connects TensorFlow ranks by its coordination service, and parts them.
 
 The rendezvous of the agents comes before: a peer that is absent here would hang the leader for
 minutes, deaf to SIGTERM, since the strategy's constructor keeps the interpreter's lock.

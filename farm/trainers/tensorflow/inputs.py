@@ -1,4 +1,4 @@
-"""Examples as a model takes them."""
+"""Converts stored examples to the inputs of a model."""
 
 from __future__ import annotations
 

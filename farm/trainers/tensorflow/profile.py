@@ -1,4 +1,4 @@
-"""Where a step's time goes, read from TensorFlow's own profiler in this process."""
+"""Reads where a step's time goes from TensorFlow's profiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How PyTorch ranks find each other, wait for each other and part: a store and process groups.
+"""Connects PyTorch ranks by a store and process groups, and parts them.
 
 The store listens on rank 0's trainer port. Everything else is gloo's or NCCL's own: they listen on
 ports that the kernel chooses, on the interface towards the peers, and learn each other's addresses

@@ -1,4 +1,4 @@
-"""The counters of `liveness` on the keepers: this rank raises its own and looks at all."""
+"""Raises this rank's liveness counter, and reads those of all ranks."""
 
 from __future__ import annotations
 

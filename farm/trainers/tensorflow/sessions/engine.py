@@ -1,4 +1,4 @@
-"""One rank whose gradients go to keepers: what the training loop drives, for all four schemes.
+"""A rank that sends gradients to parameter servers or to rank 0, in all four schemes.
 
 Synchronous: a rank's gradient is the sum over its own examples divided by the global batch really
 used, so that the keepers' sum is the mean over it, however unevenly it is split. Asynchronous: it

@@ -1,4 +1,4 @@
-"""One rank's place in the gang: its server, its session, its barriers, and who is still there."""
+"""One rank in its gang: server, session, barriers and liveness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is still there, from counters that every rank raises about once a second. Pure."""
+"""Tells which ranks are alive, from counters that each raises once a second. Pure."""
 
 from __future__ import annotations
 

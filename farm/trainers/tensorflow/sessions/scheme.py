@@ -1,4 +1,4 @@
-"""The four ways to exchange, by what is where; and which keeper keeps which weight. Pure."""
+"""The four exchange schemes: which process stores which weights. Pure."""
 
 from __future__ import annotations
 

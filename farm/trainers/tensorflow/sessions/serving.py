@@ -1,4 +1,4 @@
-"""A parameter server: it keeps what the ranks put there, and watches that they are there."""
+"""The process of a parameter server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank's graph: pull, compute, push, and whatever of the keepers' work it triggers.
+"""Builds one rank's graph: pull weights, compute, push gradients.
 
 A step is a single run. What a rank has computed begins once all weights have come, and
 time-stamps of the rank's own clock tell its parts (`StepOutputs`). To
