@@ -67,7 +67,7 @@ def _measurement(row: PrintedRow) -> ImportedMeasurement:
         message = f"step_time_s: expected what fits {fitting}, got {step.time_s:g}"
         flags.append(ImportFlag(FlagKind.CONTRADICTORY, message))
         step = None
-    for misfit in misfits(accuracy=accuracy):
+    for misfit in misfits({"accuracy": accuracy}):
         message = f"{misfit.column}: expected {misfit.expected}, got {misfit.value:g}"
         flags.append(ImportFlag(FlagKind.IMPOSSIBLE, message))
         accuracy = None

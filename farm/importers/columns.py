@@ -15,11 +15,11 @@ from decimal import Decimal
 from typing import Any
 
 from farm.configuration.axes import AXES, Axis
-from farm.configuration.spec import MAX_STEPS
 from farm.errors import InvalidSpec
 from farm.measuring.imported import ImportFlag
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource, TableColumn
 from farm.measuring.noise import NoiseKind
+from farm.measuring.quantities import ADVISED, Quantity
 from farm.values.fields import Amount, OneOf, Whole
 
 _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls the cell
@@ -156,6 +156,14 @@ def _not_negative(column: TableColumn) -> _Read:
     return read
 
 
+def _advised(quantity: Quantity) -> _Read:
+    """Read what advice is computed from; `misfits` checks what is no whole number."""
+    if quantity.is_whole:
+        most = _MOST_WHOLE if quantity.most is None else int(quantity.most)
+        return whole(int(quantity.least), most)
+    return number
+
+
 # Others have words of their own for where operators run.
 _FREE = frozenset({"placement"})
 
@@ -171,19 +179,14 @@ def _reader(axis: Axis) -> _Read:
     return name()
 
 
-# Column: the field it becomes, and how. What is measured has its ranges in farm.measuring.imported.
+# Column: the field it becomes, and how.
 CONFIGURATION: Mapping[str, tuple[str, _Read]] = {
     **{axis.name: (axis.stored, _reader(axis)) for axis in AXES},
     "framework": ("framework", name()),
     "instance_type": ("instance_type", name()),
 }
 RESULT: Mapping[str, tuple[str, _Read]] = {
-    "step_time_s": ("step_time_s", number),
-    "step_time_spread_s": ("step_time_spread_s", number),
-    "steps_per_epoch": ("steps_per_epoch", whole(1, 2**31 - 1)),
-    "time_per_epoch_s": ("time_per_epoch_s", number),
-    "epochs": ("epochs", whole(1, MAX_STEPS)),
-    "accuracy": ("accuracy", number),
+    **{quantity.name: (quantity.name, _advised(quantity)) for quantity in ADVISED},
     "status": ("status", status),
     "repetition": ("repetition", whole(0, 2**31 - 1)),
     "fingerprint": ("fingerprint", name(_FINGERPRINT_CHARACTERS)),

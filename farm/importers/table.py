@@ -21,10 +21,6 @@ from farm.values.codec import content_hash
 COLUMNS = {**CONFIGURATION, **RESULT, **QUANTITIES}
 UNREAD = tuple(PASSED_ALONG)
 REQUIRED = ("world_size", "global_batch_size")
-_MEASURED = (
-    *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s"),
-    "accuracy",
-)
 _TIMES = ("step_time_s", "time_per_epoch_s")
 _THROUGHPUT = "throughput_examples_per_s"
 _MOST_RATIO = 2.1  # a little more than 2, for what was rounded
@@ -133,7 +129,7 @@ def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
     for column in REQUIRED:
         if not row.cells[column]:
             refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
-    for misfit in misfits(**{name: values.get(name) for name in _MEASURED}):
+    for misfit in misfits(values):
         refused.append(InvalidSpec(row.where(misfit.column), misfit.value, misfit.expected))
     if not refused:
         refused += _contradictions(row, values)

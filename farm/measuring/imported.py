@@ -7,15 +7,14 @@ one is refused, and of a published study it is left out, with a flag that says w
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from farm.configuration.spec import NetworkConditions, TrainingPass
 from farm.measuring.measurement import OK
 from farm.measuring.noise import NoiseKind
-
-# Far beyond any step or epoch, and far from where floats lose digits.
-MIN_TIME_S, MAX_TIME_S = 1e-9, 1e9
+from farm.measuring.quantities import ADVISED
 
 # With so few steps an epoch and a step are nearly one quantity, of which medians are taken over
 # different steps: one may come out above the other by chance.
@@ -106,32 +105,34 @@ class ImportedMeasurement(NetworkConditions):
         return self.global_batch_size / self.step_time_s
 
 
-def misfits(
-    *,
-    step_time_s: float | None = None,
-    step_time_spread_s: float | None = None,
-    steps_per_epoch: int | None = None,
-    time_per_epoch_s: float | None = None,
-    accuracy: float | None = None,
-) -> list[ImpossibleValue]:
-    """Return the measured values that cannot be, by the column they stand in."""
+# What a value without a unit is, and seconds by their name.
+_NOUNS = {"": "ratio", "s": "number of seconds"}
+
+
+def misfits(measured: Mapping[str, float | None]) -> list[ImpossibleValue]:
+    """Return the values, by quantity, that cannot be; whole numbers are checked as they are read.
+
+    Of what advice is computed from; other quantities are not looked at.
+    """
     found = []
-    for column, time_s in (("step_time_s", step_time_s), ("time_per_epoch_s", time_per_epoch_s)):
-        if time_s is not None and not MIN_TIME_S <= time_s <= MAX_TIME_S:
-            expected = f"a number of seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}"
-            found.append(ImpossibleValue(column, time_s, expected))
-    if step_time_spread_s is not None and not 0 <= step_time_spread_s <= MAX_TIME_S:
-        expected = f"a number of seconds from 0 to {MAX_TIME_S:g}"
-        found.append(ImpossibleValue("step_time_spread_s", step_time_spread_s, expected))
-    if accuracy is not None and not 0 <= accuracy <= 1:
-        found.append(ImpossibleValue("accuracy", accuracy, "a ratio from 0 to 1"))
+    for quantity in ADVISED:
+        value = measured.get(quantity.name)
+        if value is None or quantity.is_whole:
+            continue
+        most = math.inf if quantity.most is None else quantity.most
+        if not quantity.least <= value <= most:
+            noun = _NOUNS.get(quantity.unit, f"number of {quantity.unit}")
+            expected = f"a {noun} from {quantity.least:g} to {most:g}"
+            found.append(ImpossibleValue(quantity.name, value, expected))
+    step_time_s, time_per_epoch_s = measured.get("step_time_s"), measured.get("time_per_epoch_s")
     if not found and step_time_s is not None and time_per_epoch_s is not None:
-        found += _too_long(step_time_s, steps_per_epoch, time_per_epoch_s=time_per_epoch_s)
+        step_count = measured.get("steps_per_epoch")
+        found += _too_long(step_time_s, step_count, time_per_epoch_s=time_per_epoch_s)
     return found
 
 
 def _too_long(
-    step_time_s: float, step_count: int | None, *, time_per_epoch_s: float
+    step_time_s: float, step_count: float | None, *, time_per_epoch_s: float
 ) -> list[ImpossibleValue]:
     """A step is part of its epoch, and half of the steps take the median or longer."""
     if step_count is None or step_count <= _SHORT_EPOCH_STEPS:

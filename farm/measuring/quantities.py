@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from farm.configuration.spec import TrainingPass
+from farm.configuration.spec import MAX_STEPS, TrainingPass
 from farm.measuring.measurement import OK, AttemptFigures, Unknown
 from farm.statistics.means import weighted_median
 from farm.text.display import byte_count, byte_rate, count, decimal, duration, percent
@@ -21,6 +21,8 @@ from farm.text.display import byte_count, byte_rate, count, decimal, duration, p
 Value: TypeAlias = int | float | None
 
 _MOST_COUNT = 2**31 - 1  # that a column of the store holds
+# Far beyond any step or epoch, and far from where floats lose digits.
+_LEAST_TIME_S, _MOST_TIME_S = 1e-9, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +38,9 @@ class Quantity:
     - `time_power`: it is proportional to the step time (1), to its inverse (-1), or to neither (0),
       which tells how uncertain it is
     - `is_of_servers`: tables have it only for cells with parameter servers
-    - `most`: that an import takes; `if_empty`: what it takes an empty cell for
+    - `least` and `most`: that an import takes; `if_empty`: what it takes an empty cell for
+    - `is_advised`: advice is computed from it; imported measurements have it as a field, checked
+      together with the others
     """
 
     name: str
@@ -49,6 +53,8 @@ class Quantity:
     metric: str = ""
     time_power: int = 0
     is_of_servers: bool = False
+    is_advised: bool = False
+    least: float = 0
     most: float | None = None
     if_empty: str = "not known"
 
@@ -91,6 +97,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         of=_of_steps("median_s"),
         metric="step_time",
         time_power=1,
+        is_advised=True,
+        least=_LEAST_TIME_S,
+        most=_MOST_TIME_S,
         if_empty="`time_per_epoch_s` over `steps_per_epoch`",
     ),
     Quantity(
@@ -113,6 +122,8 @@ QUANTITIES: tuple[Quantity, ...] = (
         unit="s",
         write=duration,
         of=_of_steps("spread_s"),
+        is_advised=True,
+        most=_MOST_TIME_S,
     ),
     Quantity(
         name="timed_step_count",
@@ -143,6 +154,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=count,
         is_whole=True,
         of=lambda figures: figures.steps_per_epoch,
+        is_advised=True,
+        least=1,
+        most=_MOST_COUNT,
     ),
     Quantity(
         name="time_per_epoch_s",
@@ -153,6 +167,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         of=lambda figures: figures.time_per_epoch_s,
         metric="time_per_epoch",
         time_power=1,
+        is_advised=True,
+        least=_LEAST_TIME_S,
+        most=_MOST_TIME_S,
     ),
     Quantity(
         name="epochs",
@@ -160,6 +177,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=count,
         is_whole=True,
         of=lambda figures: figures.epoch_count,
+        is_advised=True,
+        least=1,
+        most=MAX_STEPS,
     ),
     Quantity(
         name="cpu_ratio",
@@ -199,6 +219,8 @@ QUANTITIES: tuple[Quantity, ...] = (
         meaning="on the test data at the end, from 0 to 1",
         write=_tenths_of_a_percent,
         of=lambda figures: figures.chief.val_accuracy_ratio,
+        is_advised=True,
+        most=1,
     ),
     Quantity(
         name="sent_bytes_per_step",
@@ -307,6 +329,7 @@ BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANT
 _read = attrgetter(*(quantity.name for quantity in QUANTITIES))
 # Those of tables, pages and charts.
 SHOWN = tuple(quantity for quantity in QUANTITIES if quantity.title)
+ADVISED = tuple(quantity for quantity in QUANTITIES if quantity.is_advised)
 
 
 def known_beside_step_time(row: Any) -> dict[Quantity, float]:

@@ -17,7 +17,7 @@ from farm.configuration.axes import AXES
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.imported import ImportedMeasurement, ImportFlag
 from farm.measuring.measurement import OK
-from farm.measuring.quantities import QUANTITIES
+from farm.measuring.quantities import ADVISED, QUANTITIES
 from farm.store.engine import insert_into
 from farm.store.gangs.outcomes import ORIGIN as FARM
 from farm.store.result_tables import MeasurementRow
@@ -30,8 +30,8 @@ _ROWS_AT_ONCE = 5000
 _SHARED = (
     *("source_key", "status", "framework", "instance_type", "repetition", "fingerprint"),
     *(axis.stored for axis in AXES if axis.has_column),
-    *("step_time_s", "step_time_spread_s", "steps_per_epoch", "time_per_epoch_s", "epochs"),
-    *("accuracy", "throughput_examples_per_s"),
+    *(one.name for one in ADVISED),
+    "throughput_examples_per_s",  # which follows from the step time
 )
 # Columns of all other quantities.
 _OTHERS = tuple(
