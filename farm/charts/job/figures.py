@@ -7,66 +7,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from farm.charts.job.step_points import StepPoint
 from farm.charts.job.steps import STEP_TIME, steps_over
 from farm.charts.timelines import Points, Shade, TimelineAxis, TimelineFigure, TimelineSeries
-from farm.measuring.noise import NoiseLimits
-from farm.store.series.sample_ranges import FOREIGN_LOAD, RankRanges
-from farm.text.display import byte_count, byte_rate, percent
-
-_LIMITS = NoiseLimits()
+from farm.measuring.sampled import DISTURBING, FOREIGN_LOAD, SAMPLED, USED, SampledMetric
+from farm.store.series.sample_ranges import RankRanges
 
 
-def _share(title: str) -> TimelineAxis:
-    return TimelineAxis(title=title, write=percent, d3_format=".3~%", top=1.0)
-
-
-def _rate(title: str) -> TimelineAxis:
-    return TimelineAxis(title=title, write=byte_rate, d3_format=".3~s", suffix="B/s")
-
-
-@dataclass(frozen=True, slots=True)
-class _Metric:
-    """`limit`: of what disturbs, what has to be exceeded for a second to be drawn at all."""
-
-    name: str
-    quantity: TimelineAxis
-    limit: float = 0.0
-
-
-_METRICS = (
-    _Metric("cpu_ratio", _share("CPU of the trainers")),
-    _Metric(
-        "resident_bytes",
-        TimelineAxis(
-            title="Memory of the trainers", write=byte_count, d3_format=".3~s", suffix="B"
-        ),
-    ),
-    _Metric("net_rx_bytes_per_s", _rate("Received")),
-    _Metric("net_tx_bytes_per_s", _rate("Sent")),
-)
-# What would not even flag a measurement if it lasted disturbs nobody in one second.
-_DISTURBANCES = (
-    _Metric("machine_steal_ratio", _share("Stolen by the hypervisor"), _LIMITS.steal_ratio.flag),
-    _Metric(FOREIGN_LOAD, _share("Used by other programs"), _LIMITS.foreign_load_ratio.flag),
-    _Metric("throttled_ratio", _share("Held back by a CPU quota"), _LIMITS.throttled_ratio.flag),
-    _Metric("swap_bytes_per_s", _rate("To and from swap"), _LIMITS.swap_bytes_per_s.flag),
-)
-
-
-def _key(metric: _Metric) -> str:
+def key_of(metric: SampledMetric) -> str:
+    """Return the name of a metric's chart, without its unit."""
     return metric.name.partition("_per_")[0].replace("_", "-")
 
 
-def quantity_of(name: str) -> TimelineAxis:
-    """Return how the values of a metric of every rank are written."""
-    return next(metric.quantity for metric in _METRICS if metric.name == name)
+def quantity_of(metric: SampledMetric) -> TimelineAxis:
+    """Return how the values of a metric are written."""
+    is_share = not metric.unit
+    return TimelineAxis(
+        title=metric.title,
+        write=metric.write,
+        d3_format=".3~%" if is_share else ".3~s",
+        suffix=metric.unit,
+        top=1.0 if is_share else None,
+    )
 
 
 # In the order in which a page has the charts, whichever of them there are.
-CHART_KEYS = tuple(_key(metric) for metric in (*_METRICS, *_DISTURBANCES))
+CHART_KEYS = tuple(map(key_of, SAMPLED))
 
 
 def rank_timelines(
@@ -78,37 +45,35 @@ def rank_timelines(
     over = steps_over(steps)
     charts = [
         _timeline(metric, _lines(series, metric, is_range=True), over=over, shades=shades)
-        for metric in _METRICS
+        for metric in USED
     ]
     for metric in _disturbances(series):
         values = (v for one in series.values() for v in one.highs[metric.name] if v is not None)
-        if max(values, default=0.0) > metric.limit:
+        if max(values, default=0.0) > (metric.limit or 0.0):
             lines = _lines(series, metric, is_range=False)
             charts.append(_timeline(metric, lines, over=[], shades=shades))
     return charts
 
 
-def _disturbances(series: Mapping[int, RankRanges]) -> list[_Metric]:
+def _disturbances(series: Mapping[int, RankRanges]) -> list[SampledMetric]:
     """Return what may have disturbed; of thinned samples the interrupts are in the foreign load."""
     if all(one.width_ticks == 1 for one in series.values()):
-        return list(_DISTURBANCES)
+        return list(DISTURBING)
     title = "Used by other programs and interrupts"
     return [
-        dataclasses.replace(metric, quantity=dataclasses.replace(metric.quantity, title=title))
-        if metric.name == FOREIGN_LOAD
-        else metric
-        for metric in _DISTURBANCES
+        dataclasses.replace(metric, title=title) if metric is FOREIGN_LOAD else metric
+        for metric in DISTURBING
     ]
 
 
 def _timeline(
-    metric: _Metric,
+    metric: SampledMetric,
     lines: Sequence[TimelineSeries],
     *,
     over: Sequence[TimelineSeries],
     shades: Sequence[Shade],
 ) -> TimelineFigure:
-    quantity = metric.quantity
+    quantity = quantity_of(metric)
     highest = max(
         ((v, second, line.name) for line in lines for second, v in line.points if v is not None),
         default=None,
@@ -119,7 +84,7 @@ def _timeline(
         value, second, name = highest
         summary = f"at most {quantity.write(value)}, {name} after {second:.0f} s"
     return TimelineFigure(
-        key=_key(metric),
+        key=key_of(metric),
         title=quantity.title,
         summary=summary + ("; the steps of rank 0 are laid over it" if over else ""),
         quantity=quantity,
@@ -130,7 +95,7 @@ def _timeline(
 
 
 def _lines(
-    series: Mapping[int, RankRanges], metric: _Metric, *, is_range: bool
+    series: Mapping[int, RankRanges], metric: SampledMetric, *, is_range: bool
 ) -> list[TimelineSeries]:
     return [
         TimelineSeries(

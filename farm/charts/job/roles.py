@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.charts.job.figures import quantity_of
+from farm.charts.job.figures import key_of, quantity_of
 from farm.charts.job.steps import STEP_TIME
 from farm.charts.timelines import Shade, TimelineFigure, TimelineSeries
+from farm.measuring.sampled import USED_BY_ROLE, SampledMetric
 from farm.store.series.role_series import SERVING, TRAINING, RoleSeries
 
-_METRICS = ("cpu_ratio", "resident_bytes", "net_rx_bytes_per_s", "net_tx_bytes_per_s")
-_TITLES = {
-    "cpu_ratio": "CPU by role",
-    "resident_bytes": "Memory by role",
-    "net_rx_bytes_per_s": "Received by role",
-    "net_tx_bytes_per_s": "Sent by role",
-}
 _NAMES = {TRAINING: "ranks that train, mean", SERVING: "servers, mean"}
 
 
-def _key(metric: str) -> str:
-    return f"role-{metric.partition('_per_')[0].replace('_', '-')}"
+def _key(metric: SampledMetric) -> str:
+    return f"role-{key_of(metric)}"
 
 
-ROLE_CHART_KEYS = tuple(_key(metric) for metric in _METRICS)
+ROLE_CHART_KEYS = tuple(map(_key, USED_BY_ROLE))
 
 
 def role_timelines(
@@ -31,11 +25,11 @@ def role_timelines(
 ) -> list[TimelineFigure]:
     """Return a chart for each metric that was told by role. `over`: the steps, laid over them."""
     found = []
-    for metric in _METRICS:
+    for metric in USED_BY_ROLE:
         lines = [
-            TimelineSeries(name=_NAMES[role.name], points=role.metrics[metric], style=style)
+            TimelineSeries(name=_NAMES[role.name], points=role.metrics[metric.name], style=style)
             for style, role in enumerate(roles)
-            if any(value is not None for _, value in role.metrics.get(metric, ()))
+            if any(value is not None for _, value in role.metrics.get(metric.name, ()))
         ]
         if lines:
             found.append(_timeline(metric, lines, over, shades))
@@ -43,7 +37,7 @@ def role_timelines(
 
 
 def _timeline(
-    metric: str,
+    metric: SampledMetric,
     lines: Sequence[TimelineSeries],
     over: Sequence[TimelineSeries],
     shades: Sequence[Shade],
@@ -55,7 +49,7 @@ def _timeline(
     ]
     return TimelineFigure(
         key=_key(metric),
-        title=_TITLES[metric],
+        title=metric.role_title,
         summary="; ".join(most) + ("; the steps of rank 0 are laid over them" if over else ""),
         quantity=quantity,
         lines=[*over, *lines],

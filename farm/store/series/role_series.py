@@ -9,14 +9,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
-from farm.sampling.role_samples import cpu_extra, resident_extra
+from farm.measuring.sampled import USED_BY_ROLE
 from farm.store.result_tables import SampleRow
 from farm.store.series.sample_ranges import extent, ranks_there, stored_span
 from farm.store.series.sample_rows import plausible
 from farm.store.tables import AttemptRow
 
 TRAINING, SERVING = "worker", "ps"
-_NETWORK = ("net_rx_bytes_per_s", "net_tx_bytes_per_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +34,7 @@ def roles_apart(
     if width is None:
         return []
     role = case((SampleRow.rank < world_size, TRAINING), else_=SERVING)
-    names = ("cpu_ratio", "resident_bytes", *_NETWORK)
-    metrics = {name: plausible(name) for name in names}
+    metrics = {metric.name: plausible(metric.name) for metric in USED_BY_ROLE}
     begin = SampleRow.tick - SampleRow.tick % width
     rows = session.execute(
         select(role, begin, *(func.avg(column) for column in metrics.values()))
@@ -62,8 +60,9 @@ def roles_collocated(session: Session, attempt: AttemptRow, *, max_points: int) 
     found = []
     for name in (TRAINING, SERVING):
         metrics = {
-            "cpu_ratio": SampleRow.extra[cpu_extra(name)].as_float(),
-            "resident_bytes": SampleRow.extra[resident_extra(name)].as_float(),
+            metric.name: SampleRow.extra[metric.role_extra(name)].as_float()
+            for metric in USED_BY_ROLE
+            if metric.role_extra is not None
         }
         rows = session.execute(
             select(SampleRow.tick, *(func.avg(column) for column in metrics.values()))

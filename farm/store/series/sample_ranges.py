@@ -15,17 +15,17 @@ from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.orm import Session
 
 from farm.measuring.noise import foreign_load_ratio
+from farm.measuring.sampled import DISTURBING, FOREIGN_LOAD, USED
 from farm.messages.reports import Sample
 from farm.store.result_tables import SampleRow
 from farm.store.series.sample_rows import plausible
 from farm.store.tables import AttemptRow
 
 # Of these both the least and the most are given,
-CHARTED = ("cpu_ratio", "resident_bytes", "net_rx_bytes_per_s", "net_tx_bytes_per_s")
+CHARTED = tuple(metric.name for metric in USED)
 # of these the most alone: at their least they are as they should be.
-FOREIGN_LOAD = "foreign_load_ratio"
-_STORED_DISTURBANCES = ("machine_steal_ratio", "throttled_ratio", "swap_bytes_per_s")
-DISTURBANCES = (*_STORED_DISTURBANCES, FOREIGN_LOAD)
+_STORED_DISTURBANCES = tuple(metric.name for metric in DISTURBING if metric.is_stored)
+DISTURBANCES = (*_STORED_DISTURBANCES, FOREIGN_LOAD.name)
 
 _MOST_LOOKED_AT = 64
 _FIRST_ROWS = 100
@@ -147,7 +147,7 @@ def _samples(session: Session, which: Sequence[ColumnElement[bool]]) -> dict[int
             one.lows[name].append(getattr(row, name))
         for name in (*CHARTED, *_STORED_DISTURBANCES):
             one.highs[name].append(getattr(row, name))
-        one.highs[FOREIGN_LOAD].append(_foreign(row))
+        one.highs[FOREIGN_LOAD.name].append(_foreign(row))
     return series
 
 
@@ -193,7 +193,7 @@ def _ranges(
         highs = zip((*CHARTED, *DISTURBANCES), values[len(CHARTED) :], strict=True)
         for name, value in highs:
             # The trainers' share and the machine's are not read in one instant.
-            is_below = name == FOREIGN_LOAD and value is not None and value < 0
+            is_below = name == FOREIGN_LOAD.name and value is not None and value < 0
             one.highs[name].append(0.0 if is_below else value)
     return series
 
