@@ -82,6 +82,9 @@ class Axis:
     - `is_limit`: of a network: the less, the slower; None is no limit. More of every other axis of
       a network makes a step slower
     - `is_of_gang`: of a set-up: how its ranks stand on agents, whatever they train
+    - `is_of_servers`: of a set-up: a job without parameter servers has no value
+    - `is_of_every_strategy`: of a set-up: strategies are compared at the same value of it; every
+      other one is part of the strategy that it is a setting of
     - `is_of_speed`: it changes how long an epoch takes, and nothing in what is learnt in it; so do
       all axes of a network
     """
@@ -106,6 +109,8 @@ class Axis:
     if_empty: str = ""
     is_limit: bool = False
     is_of_gang: bool = False
+    is_of_servers: bool = False
+    is_of_every_strategy: bool = False
     has_column: bool = True
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Whether jobs have it among their `axes`, without a field of its own.
@@ -163,6 +168,17 @@ class Axis:
         return self.kind in (AxisKind.PROFILE, AxisKind.LINK)
 
     @property
+    def is_of_model(self) -> bool:
+        """Whether it names what is trained: measurements of different ones are not compared."""
+        return self.kind is AxisKind.WORKLOAD and self.is_required
+
+    @property
+    def is_of_work(self) -> bool:
+        """Whether it says how large a step is, of whatever is trained."""
+        is_workload = self.kind is AxisKind.WORKLOAD and not self.is_required
+        return is_workload or self.kind is AxisKind.SIZE
+
+    @property
     def is_of_scripts(self) -> bool:
         """Whether it means something for a user's script, which is trained as it likes."""
         return self.is_of_gang or self.kind in (AxisKind.SIZE, AxisKind.PROFILE, AxisKind.LINK)
@@ -187,7 +203,7 @@ class Axis:
         """
         source = spec if self._part is None else spec.get(self._part) or {}
         value = source.get(self.field)
-        if self.field == "server_placement" and not spec.get("server_count"):
+        if self.is_of_servers and not spec.get("server_count"):
             return None
         return _plain(self.absent if value is None else value)
 
@@ -356,6 +372,7 @@ AXES: tuple[Axis, ...] = (
             "apart": "on agents of their own",
         },
         if_empty="not known",
+        is_of_servers=True,
     ),
     Axis(
         name="replicas_per_rank",
@@ -413,6 +430,7 @@ AXES: tuple[Axis, ...] = (
             "hard": "all on the CPU",
         },
         if_empty="not known",
+        is_of_every_strategy=True,
         is_of_speed=True,
     ),
     Axis(
@@ -431,6 +449,7 @@ AXES: tuple[Axis, ...] = (
         },
         write=_spoken,
         phrase=lambda value: f"batch split {_spoken(value)}",
+        is_of_every_strategy=True,
     ),
     Axis(
         name="optimizer",

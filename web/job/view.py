@@ -10,7 +10,7 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from farm.charts.job.reading import ChartSelection, timed_window
-from farm.configuration.axes import AXES, BY_NAME, STRATEGY, Axis, AxisKind, Value, spec_values
+from farm.configuration.axes import AXES, STRATEGY, Axis, AxisKind, Value, spec_values
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
@@ -39,7 +39,8 @@ _LAST_REPORTS = dt.timedelta(minutes=2)
 _MOST_OF_AN_AXIS = 12
 # In the order in which a page has them.
 _COMPARED_AXES = (
-    *(BY_NAME[name] for name in ("world_size", "global_batch_size", "pass", "strategy")),
+    *(axis for axis in AXES if axis.is_of_work),
+    STRATEGY,
     *(axis for axis in AXES if axis.kind in (AxisKind.SETUP, AxisKind.LINK, AxisKind.PROFILE)),
 )
 

@@ -22,11 +22,11 @@ from farm.values.fields import Name, OneOf
 from web.new_sweep import script_fields
 
 # Axes of which several values may be ticked; all others are lists, of numbers or of names.
-_REGISTERED = ("model", "dataset", "strategy")
+_REGISTERED = tuple(axis.name for axis in AXES if axis.is_required and isinstance(axis.type, Name))
 TICKED = (*_REGISTERED, *(axis.name for axis in AXES if isinstance(axis.type, OneOf)))
 LISTS = tuple(axis.name for axis in AXES if axis.name not in TICKED)
 NAMED = tuple(axis.name for axis in AXES if axis.name in LISTS and isinstance(axis.type, Name))
-# Those that need no place of their own in the form.
+# Those for which the template has no field with a place and words of its own.
 FURTHER = tuple(
     axis
     for axis in AXES

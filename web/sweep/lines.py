@@ -18,7 +18,7 @@ from farm.cells.choice import CellMetric
 from farm.cells.choice import columns_of as metrics_of
 from farm.cells.configuration import CellConfiguration, configuration_of
 from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine, CellState, SweepTable
-from farm.configuration.axes import PROFILE_AXES
+from farm.configuration.axes import AXES, PROFILE_AXES
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
@@ -28,12 +28,7 @@ from farm.store.measurements.cell_rows import FailedJob
 from web.advice.advice_cache import Advice
 
 # Axes that have a column of their own; the others share one.
-_WITH_COLUMN = frozenset(
-    {
-        *("model", "dataset", "strategy", "world_size", "global_batch_size"),
-        *("one_way_delay_ms", "jitter_ms", "packet_loss_percent", "bandwidth_mbit_per_s"),
-    }
-)
+_WITH_COLUMN = frozenset(axis for axis in AXES if axis.is_required or axis in PROFILE_AXES)
 _MOST_KEPT = 10_000  # of a kilobyte each
 
 
@@ -110,7 +105,7 @@ def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
             for line in table.lines
             for axis in PROFILE_AXES
         ),
-        has_further=any(axis.name not in _WITH_COLUMN for axis in table.axes)
+        has_further=any(axis not in _WITH_COLUMN for axis in table.axes)
         or _hardware(table) != set(),
         has_targets=table.precision is not None,
         has_repetitions=any(item.job.repetition for item in jobs),
@@ -137,7 +132,7 @@ def cell_lines(
     columns: ShownColumns,
 ) -> list[Markup]:
     """Return a line of HTML, or two, for each cell. `failed`: jobs by id, for their reasons."""
-    rest = [axis for axis in table.axes if axis.name not in _WITH_COLUMN]
+    rest = [axis for axis in table.axes if axis not in _WITH_COLUMN]
     hardware = _hardware(table)
     written = []
     for line in itertools.chain.from_iterable((line, *line.other_kinds) for line in lines):

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, BY_NAME, Axis, AxisKind, Value, spec_values
+from farm.configuration.axes import AXES, STRATEGY, Axis, AxisKind, Value, spec_values
 from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec
 from farm.measuring.measurement import OK
 from farm.store.base import is_known
@@ -30,20 +30,18 @@ def _column(axis: Axis) -> ColumnElement[Any]:
         name = func.replace(stored, f"+{TCP_PROXY}", "")
         return case((stored.not_in((*EMULATORS, UNTOUCHED)), name))
     column = axis_value(axis)
-    return case((_row.server_count > 0, column)) if axis.field == "server_placement" else column
+    return case((_row.server_count > 0, column)) if axis.is_of_servers else column
 
 
 # What one machine and a gang must have in common; what comes with a strategy; and the rest.
-_BY_SIZE = [BY_NAME[name] for name in ("world_size", "global_batch_size", "pass")]
+_BY_SIZE = [axis for axis in AXES if axis.is_of_work]
 _OF_STRATEGY = [
-    axis
-    for axis in AXES
-    if axis.kind is AxisKind.SETUP and axis.name not in ("placement", "batch_split")
+    axis for axis in AXES if axis.kind is AxisKind.SETUP and not axis.is_of_every_strategy
 ]
 _REST = [
     axis
     for axis in AXES
-    if axis not in (*_BY_SIZE, *_OF_STRATEGY) and axis.name not in ("model", "dataset", "strategy")
+    if axis not in (*_BY_SIZE, *_OF_STRATEGY, STRATEGY) and not axis.is_of_model
 ]
 _COLUMNS: Mapping[str, ColumnElement[Any]] = {axis.field: _column(axis) for axis in AXES}
 

@@ -1,6 +1,4 @@
-"""Lowers the resource limits of a trainer.
-
-It lowers its own limits first of all, and cannot raise them."""
+"""Lowers the resource limits of a trainer, which cannot raise them again."""
 
 from __future__ import annotations
 
