@@ -56,7 +56,7 @@ _COLUMNS = (
     Column("training", is_right=True),
     Column("cost", is_right=True),
     Column("accuracy", is_right=True),
-    Column("runs", is_right=True),
+    Column("repetitions", is_right=True),
     Column("basis"),
     Column("remark"),
 )
@@ -187,7 +187,7 @@ def verdict(answer: Recommendation) -> str:
     if leading := answer.cautions[:leading_count]:
         said = f"{'; '.join(leading)}: {said}"
     if best.basis == Basis.MEASURED.value:
-        said = f"{said} in {counted(best.repetition_count, 'run')}"
+        said = f"{said} in {counted(best.repetition_count, 'repetition')}"
     else:
         said = f"{said} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
     if answer.best_probability is not None and len(answer.options) > 1:

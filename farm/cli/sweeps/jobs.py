@@ -159,8 +159,10 @@ def _attempt_cells(detail: JobDetail) -> Sequence[list[str]]:
 
 def _detail_json(detail: JobDetail) -> dict[str, object]:
     story = [row_json(event) for event in detail.events]
+    job = job_json(detail.job)
     return {
-        "job": job_json(detail.job),
+        **job,
+        "job": job,  # where the job was, until 0.2.0
         "sweep_name": detail.sweep_name,
         "attempts": [
             {**row_json(entry.attempt), "ranks": [row_json(rank) for rank in entry.ranks]}

@@ -288,7 +288,7 @@ def test_a_job_tells_its_story(farm: FarmCommand, engine: sa.Engine) -> None:
     assert [a["state"] for a in story["attempts"]] == ["lost", "succeeded"]
     assert story["attempts"][0]["ranks"][0]["agent_id"] == "a1"
     assert story["measurement"]["step_time_s"] == 0.1
-    assert story["job"]["spec"]["warmup_steps"] == 5
+    assert story["spec"]["warmup_steps"] == 5
     assert story["story"] == story["events"]
     shown = farm.text("job", str(job_id))
     assert "lost" in shown
