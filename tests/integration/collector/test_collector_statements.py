@@ -16,8 +16,8 @@ from farm.store.reports.reports import store_batches
 from farm.store.series.series import epochs_of
 from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
-from tests.integration.store.test_stolen_agent import epoch
-from tests.integration.store.test_store_reports import MEASURED, report
+from tests.integration.store.reports.test_stolen_agent import epoch
+from tests.integration.store.reports.test_store_reports import MEASURED, report
 from tests.store_statements import statements
 
 

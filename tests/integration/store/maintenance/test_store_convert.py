@@ -34,7 +34,7 @@ from tests.factories import add_job
 from tests.farm_command import FarmCommand
 from tests.former_store import FORMER_REVISION, contents, make_former_store
 from tests.integration.conftest import new_database
-from tests.integration.store.test_store_backup import libpq, run
+from tests.integration.store.maintenance.test_store_backup import libpq, run
 
 NOW = dt.datetime(2026, 11, 2, tzinfo=dt.UTC)
 

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.agent.test_undo import await_true, effective_capabilities, run_clear_network
+from tests.integration.agent.network.test_undo import (
+    await_true,
+    effective_capabilities,
+    run_clear_network,
+)
 from tests.namespaces import Namespace, needs_root, two_hosts
 from tests.watchdogs import watchdogs
 from worker_agent.network import nft
@@ -52,7 +56,7 @@ def closed(
     """An agent that has just closed its ports to all but the peer, which has two addresses."""
     arguments = (str(state_dir), str(limit_s), str(port), PEER, PEER_6)
     command = host.command("tests.fakes.gatekeeper", *arguments, prefix=prefix)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
     if trainer_uid is not None:
         environment["TRAINER_UID"] = str(trainer_uid)
     with subprocess.Popen(

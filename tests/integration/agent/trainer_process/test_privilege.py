@@ -13,7 +13,7 @@ import pytest
 
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import subprocess
 from worker_agent.trainer_process import privilege

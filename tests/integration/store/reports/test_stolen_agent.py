@@ -35,7 +35,7 @@ from farm.values.codec import to_json
 from farm.values.ranges import EXTRAS
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
 from tests.integration.scheduler.test_scheduler_ends import add_gangs
-from tests.integration.store.test_store_reports import report
+from tests.integration.store.reports.test_store_reports import report
 from tests.scheduler_round import run_round
 from tests.two_agents import RULES
 

@@ -46,7 +46,7 @@ def shaped(
     """An agent that has just shaped this host."""
     arguments = (str(state_dir), "eth0", PEER, str(limit_s))
     command = host.command("tests.fakes.shaper", *arguments, prefix=prefix)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as agent:
@@ -182,7 +182,7 @@ def clear_network(host: Namespace, state_dir: Path) -> str:
 def run_clear_network(host: Namespace, state_dir: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PYTHONPATH": str(Path(__file__).parents[4]),
         "AGENT_STATE_DIR": str(state_dir),
         "FARM_BROKER_URL": "redis://192.0.2.1:1/0",
         "FARM_PLAINTEXT": "broker",
