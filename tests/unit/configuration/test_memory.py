@@ -76,6 +76,18 @@ def test_the_tokens_of_a_data_set_take_12_bytes_each_with_their_labels() -> None
     assert least_memory_bytes(JOB, SIZE, tokens) == alone + 10_100 * 128 * 12
 
 
+def test_a_large_model_of_tokens_is_refused_where_no_agent_has_the_memory_for_it() -> None:
+    job = dataclasses.replace(JOB, model="gpt2_small", dataset="synthetic_tokens", world_size=1)
+    facts = registry.catalogue().datasets[job.dataset]
+    size = registry.model_size(job.model, job.dataset)
+    assert size is not None
+    problem = memory_problem(job, size, facts, [agent(8_000_000_000)])
+    assert problem is not None
+    # Three times the 498 MB of weights, and 102 MB for each of 101 sequences.
+    assert "with 101 examples a rank needs at least 12.2 GB" in problem.expected
+    assert memory_problem(job, size, facts, [agent(16_000_000_000)]) is None
+
+
 def test_what_no_agent_has_the_memory_for_is_named_with_what_it_needs() -> None:
     problem = memory_problem(JOB, SIZE, DIGITS, [agent(300_000_000), agent(400_000_000)])
     assert problem is not None
