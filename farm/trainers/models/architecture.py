@@ -117,14 +117,14 @@ class LayerCounter:
         self._weigh(x[-1], made, has_bias=True)
         return self._kept(made)
 
-    def sequence(self, x: Shape) -> Shape:
+    def to_sequence(self, x: Shape) -> Shape:
         return (math.prod(x[:-1]), x[-1])
 
-    def prepend(self, x: Shape) -> Shape:
+    def prepend_vector(self, x: Shape) -> Shape:
         self._parameter_count += x[1]
         return (x[0] + 1, x[1])
 
-    def first(self, x: Shape) -> Shape:
+    def first_vector(self, x: Shape) -> Shape:
         return self._kept(x[1:])
 
     def table(self, row_count: int, width: int) -> Shape:
@@ -149,7 +149,7 @@ class LayerCounter:
         self._parameter_count += segment_count * x[-1]
         return x
 
-    def normalise_each(self, x: Shape, *, epsilon: float) -> Shape:
+    def layer_norm(self, x: Shape, *, epsilon: float) -> Shape:
         del epsilon
         self._parameter_count += 2 * x[-1]
         return self._kept(x)

@@ -16,7 +16,7 @@ from functools import partial
 from farm.configuration.catalogue import ExampleKind, ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, T
-from farm.trainers.models.transformer import normalised_last
+from farm.trainers.models.transformer import post_norm_block
 
 EPSILON = 1e-12
 VOCABULARY_SIZE = 30_522
@@ -36,10 +36,10 @@ def lay_out(
     del token_count
     table = layers.table(VOCABULARY_SIZE, width)
     x = layers.add_positions(layers.look_up(table, tokens), LONGEST_SEQUENCE)
-    x = layers.normalise_each(layers.add_segment(x, 2), epsilon=EPSILON)
+    x = layers.layer_norm(layers.add_segment(x, 2), epsilon=EPSILON)
     for _ in range(block_count):
-        x = normalised_last(layers, x, width=width, head_count=head_count, epsilon=EPSILON)
-    x = layers.normalise_each(layers.gelu(layers.dense(x, width)), epsilon=EPSILON)
+        x = post_norm_block(layers, x, width=width, head_count=head_count, epsilon=EPSILON)
+    x = layers.layer_norm(layers.gelu(layers.dense(x, width)), epsilon=EPSILON)
     return layers.compare(x, table, has_bias=True)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from farm.configuration.catalogue import ExampleKind, ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, T
-from farm.trainers.models.transformer import normalised_first
+from farm.trainers.models.transformer import pre_norm_block
 
 EPSILON = 1e-5
 VOCABULARY_SIZE = 50_257
@@ -61,7 +61,7 @@ def _decoder(
     table = layers.table(token_count, width)
     x = layers.add_positions(layers.look_up(table, tokens), longest)
     for _ in range(block_count):
-        x = normalised_first(
+        x = pre_norm_block(
             layers,
             x,
             width=width,
@@ -70,7 +70,7 @@ def _decoder(
             epsilon=EPSILON,
             has_approximate_gelu=True,
         )
-    return layers.compare(layers.normalise_each(x, epsilon=EPSILON), table)
+    return layers.compare(layers.layer_norm(x, epsilon=EPSILON), table)
 
 
 GPT2_TINY = Architecture(

@@ -57,15 +57,15 @@ class Layers(Protocol[T]):
     # The following layers are for sequences: tokens, (length,), or vectors, (length, width). They
     # and `dense` treat each position by itself, but for `attend` and `lstm`.
 
-    def sequence(self, x: T) -> T:
+    def to_sequence(self, x: T) -> T:
         """Make a sequence of an image's pixels: (height, width, channels) to (length, channels)."""
         ...
 
-    def prepend(self, x: T) -> T:
+    def prepend_vector(self, x: T) -> T:
         """Put a trained vector before a sequence."""
         ...
 
-    def first(self, x: T) -> T:
+    def first_vector(self, x: T) -> T:
         """Take the first vector of a sequence."""
         ...
 
@@ -87,8 +87,8 @@ class Layers(Protocol[T]):
         """Add the trained vector of the first of several segments; all positions belong to it."""
         ...
 
-    def normalise_each(self, x: T, *, epsilon: float) -> T:
-        """Normalise each vector by itself (layer normalisation)."""
+    def layer_norm(self, x: T, *, epsilon: float) -> T:
+        """Normalise each vector by itself (Ba et al. 2016)."""
         ...
 
     def gelu(self, x: T, *, is_approximate: bool = False) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farm.trainers.models.layers import Layers, T
 
 
-def normalised_first(
+def pre_norm_block(
     layers: Layers[T],
     x: T,
     *,
@@ -16,17 +16,17 @@ def normalised_first(
     has_approximate_gelu: bool = False,
 ) -> T:
     """Add attention and then two dense layers, each after a normalisation, as GPT-2 and ViT do."""
-    y = layers.dense(layers.normalise_each(x, epsilon=epsilon), 3 * width)
+    y = layers.dense(layers.layer_norm(x, epsilon=epsilon), 3 * width)
     y = layers.dense(layers.attend(y, head_count, is_causal=is_causal), width)
     x = layers.add(x, y)
-    y = layers.dense(layers.normalise_each(x, epsilon=epsilon), 4 * width)
+    y = layers.dense(layers.layer_norm(x, epsilon=epsilon), 4 * width)
     y = layers.dense(layers.gelu(y, is_approximate=has_approximate_gelu), width)
     return layers.add(x, y)
 
 
-def normalised_last(layers: Layers[T], x: T, *, width: int, head_count: int, epsilon: float) -> T:
+def post_norm_block(layers: Layers[T], x: T, *, width: int, head_count: int, epsilon: float) -> T:
     """Add attention and then two dense layers, each before a normalisation, as BERT does."""
     y = layers.attend(layers.dense(x, 3 * width), head_count, is_causal=False)
-    x = layers.normalise_each(layers.add(x, layers.dense(y, width)), epsilon=epsilon)
+    x = layers.layer_norm(layers.add(x, layers.dense(y, width)), epsilon=epsilon)
     y = layers.dense(layers.gelu(layers.dense(x, 4 * width)), width)
-    return layers.normalise_each(layers.add(x, y), epsilon=epsilon)
+    return layers.layer_norm(layers.add(x, y), epsilon=epsilon)

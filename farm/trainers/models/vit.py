@@ -17,7 +17,7 @@ from functools import partial
 from farm.configuration.catalogue import ModelFacts
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, T
-from farm.trainers.models.transformer import normalised_first
+from farm.trainers.models.transformer import pre_norm_block
 
 EPSILON = 1e-6
 BLOCK_COUNT = 12
@@ -35,14 +35,14 @@ def patch_side(image_side: int) -> int:
 
 def _lay_out(layers: Layers[T], image: T, class_count: int, *, width: int, head_count: int) -> T:
     side = patch_side(layers.side(image))
-    x = layers.sequence(layers.conv(image, width, side, stride=side, padding="valid"))
-    x = layers.prepend(x)
+    x = layers.to_sequence(layers.conv(image, width, side, stride=side, padding="valid"))
+    x = layers.prepend_vector(x)
     x = layers.add_positions(x, layers.length(x))
     for _ in range(BLOCK_COUNT):
-        x = normalised_first(
+        x = pre_norm_block(
             layers, x, width=width, head_count=head_count, is_causal=False, epsilon=EPSILON
         )
-    return layers.dense(layers.first(layers.normalise_each(x, epsilon=EPSILON)), class_count)
+    return layers.dense(layers.first_vector(layers.layer_norm(x, epsilon=EPSILON)), class_count)
 
 
 VIT_TINY = Architecture(

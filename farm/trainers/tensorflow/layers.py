@@ -69,13 +69,13 @@ class KerasLayers:
     def side(self, x: Any) -> int:
         return int(min(x.shape[1:3]))
 
-    def sequence(self, x: Any) -> Any:
+    def to_sequence(self, x: Any) -> Any:
         return layers.Reshape((-1, x.shape[-1]))(x)
 
-    def prepend(self, x: Any) -> Any:
+    def prepend_vector(self, x: Any) -> Any:
         return _Prepended()(x)
 
-    def first(self, x: Any) -> Any:
+    def first_vector(self, x: Any) -> Any:
         return x[:, 0]
 
     def table(self, row_count: int, width: int) -> Any:
@@ -94,7 +94,7 @@ class KerasLayers:
     def add_segment(self, x: Any, segment_count: int) -> Any:
         return _Segment(segment_count)(x)
 
-    def normalise_each(self, x: Any, *, epsilon: float) -> Any:
+    def layer_norm(self, x: Any, *, epsilon: float) -> Any:
         return layers.LayerNormalization(epsilon=epsilon)(x)
 
     def gelu(self, x: Any, *, is_approximate: bool = False) -> Any:

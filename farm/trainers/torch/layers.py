@@ -143,17 +143,17 @@ class TorchLayers:
         y = self._add(layer, (x,), (*x.shape[:-1], units))
         return self.rectify(y) if is_rectified else y
 
-    def sequence(self, x: Output) -> Output:
+    def to_sequence(self, x: Output) -> Output:
         channels, height, width = x.shape
         return self._add(
             lambda image: image.flatten(2).transpose(1, 2), (x,), (height * width, channels)
         )
 
-    def prepend(self, x: Output) -> Output:
+    def prepend_vector(self, x: Output) -> Output:
         length, width = x.shape
         return self._add(_Prepended(width), (x,), (length + 1, width))
 
-    def first(self, x: Output) -> Output:
+    def first_vector(self, x: Output) -> Output:
         return self._add(lambda x: x[:, 0], (x,), x.shape[1:])
 
     def table(self, row_count: int, width: int) -> Output:
@@ -177,7 +177,7 @@ class TorchLayers:
         table = self.table(segment_count, x.shape[1])
         return self._add(lambda x, rows: x + rows[0], (x, table), x.shape)
 
-    def normalise_each(self, x: Output, *, epsilon: float) -> Output:
+    def layer_norm(self, x: Output, *, epsilon: float) -> Output:
         return self._add(nn.LayerNorm(x.shape[-1], eps=epsilon), (x,), x.shape)
 
     def gelu(self, x: Output, *, is_approximate: bool = False) -> Output:

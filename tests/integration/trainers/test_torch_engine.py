@@ -394,15 +394,15 @@ SAME_OF_SEQUENCES = """
         table = layers.table(token_count, 12)
         x = layers.add_segment(layers.add_positions(layers.look_up(table, tokens), 9), 2)
         for is_causal in (True, False):
-            y = layers.dense(layers.normalise_each(x, epsilon=1e-5), 36)
+            y = layers.dense(layers.layer_norm(x, epsilon=1e-5), 36)
             x = layers.add(x, layers.dense(layers.attend(y, 3, is_causal=is_causal), 12))
             x = layers.gelu(layers.dense(x, 12), is_approximate=is_causal)
         return layers.compare(layers.lstm(x, 12), table, has_bias=True)
 
     def of_patches(layers, image, class_count):
-        x = layers.sequence(layers.conv(image, 12, 2, stride=2, padding="valid"))
-        x = layers.add_positions(layers.prepend(x), 7)
-        return layers.first(layers.attend(layers.dense(x, 36), 3, is_causal=False))
+        x = layers.to_sequence(layers.conv(image, 12, 2, stride=2, padding="valid"))
+        x = layers.add_positions(layers.prepend_vector(x), 7)
+        return layers.first_vector(layers.attend(layers.dense(x, 36), 3, is_causal=False))
 
     torch.manual_seed(1)
     found = []
