@@ -21,8 +21,7 @@ from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind, T
 from farm.settings.server import Settings, load_settings
 from farm.store.access.api_tokens import add_token
 from farm.store.engine import writing
-from farm.store.series.series import insert_epoch, insert_samples
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json

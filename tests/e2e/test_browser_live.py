@@ -16,8 +16,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
-from farm.store.series.series import insert_samples
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from tests import factories
 from tests.e2e.browser import NEEDS_CHROMIUM, browser, check, page_of, playwright

@@ -35,8 +35,7 @@ from farm.store.reports.late_reports import RefusedReport, set_aside
 from farm.store.reports.logs import insert_log_parts
 from farm.store.reports.spool_positions import Spool, lock_positions, write_positions
 from farm.store.series.sample_rows import SampleSeries, insert_series
-from farm.store.series.series import insert_epochs
-from farm.store.series.step_rows import insert_chunks
+from farm.store.series.series import insert_chunks, insert_epochs
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import from_json
 

@@ -9,17 +9,19 @@ import dataclasses
 import datetime as dt
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, NotFound
 from farm.messages.reports import Sample, StepTimes
 from farm.messages.trainer_lines import Epoch
-from farm.store.engine import insert_into
+from farm.statistics.means import quantile
+from farm.store.engine import POSTGRESQL, insert_into
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.series.sample_ranges import extent, ranks_there, stored_span
 from farm.store.series.sample_rows import (
@@ -27,6 +29,7 @@ from farm.store.series.sample_rows import (
     VALUES,
     WHOLE,
     SampleSeries,
+    array_text,
     insert_series,
     plausible,
 )
@@ -34,6 +37,24 @@ from farm.store.tables import AttemptRow
 
 _ROWS_AT_ONCE = 10_000
 _OF_EPOCH = tuple(field.name for field in dataclasses.fields(Epoch))
+# What each column of a chunk of step times is to PostgreSQL.
+_CHUNK_KINDS = {
+    "attempt_id": "bigint",
+    "rank": "integer",
+    "first_step": "integer",
+    "kind": "text",
+    "begun_s": "double precision",
+    "step_count": "integer",
+    "median_s": "double precision",
+    "p95_s": "double precision",
+    "times": "bytea",
+}
+_CHUNK_TEXTS = frozenset({"kind", "times"})
+_INSERT_CHUNKS = (
+    f"INSERT INTO {StepChunk.__tablename__} ({', '.join(_CHUNK_KINDS)}) SELECT * "  # noqa: S608 (names of our own)
+    f"FROM unnest({', '.join(f'%s::{kind}[]' for kind in _CHUNK_KINDS.values())}) "
+    "ON CONFLICT DO NOTHING"
+)
 
 
 def insert_samples(
@@ -41,6 +62,39 @@ def insert_samples(
 ) -> None:
     """Store samples of one rank; `day` is the UTC date at which the attempt was leased."""
     insert_series(session, [SampleSeries(day=day, token=token, rank=rank, samples=samples)])
+
+
+def insert_steps(session: Session, *, token: int, rank: int, steps: StepTimes) -> None:
+    """Store consecutive step times, compressed; a chunk without a step says nothing."""
+    insert_chunks(session, [(token, rank, steps)])
+
+
+def insert_chunks(session: Session, chunks: Iterable[tuple[int, int, StepTimes]]) -> None:
+    """Store chunks of step times, each with its token and rank, as `insert_steps` does one."""
+    rows = [_chunk_row(*chunk) for chunk in chunks if chunk[2].times_s]
+    if not rows:
+        return
+    connection = session.connection()
+    # A chunk is small and comes once a second from every rank, so what one statement costs is what
+    # counts: PostgreSQL gets all chunks of some batches with one, an array for each column.
+    if connection.dialect.name == POSTGRESQL:
+        arrays = [
+            list(values) if name in _CHUNK_TEXTS else array_text(values)
+            for name, values in zip(_CHUNK_KINDS, zip(*rows, strict=True), strict=True)
+        ]
+        connection.exec_driver_sql(_INSERT_CHUNKS, tuple(arrays))
+    else:
+        named = [dict(zip(_CHUNK_KINDS, row, strict=True)) for row in rows]
+        connection.execute(sqlite.insert(StepChunk).on_conflict_do_nothing(), named)
+
+
+def _chunk_row(token: int, rank: int, steps: StepTimes) -> tuple[object, ...]:
+    """Return a chunk's values in the order of `_CHUNK_KINDS`."""
+    ordered = sorted(steps.times_s)
+    middle, late = quantile(ordered, 0.5), quantile(ordered, 0.95)
+    times = zlib.compress(struct.pack(f"<{len(ordered)}d", *steps.times_s))
+    position = (token, rank, steps.first_step, steps.kind.value, steps.begun_s)
+    return (*position, len(ordered), middle, late, times)
 
 
 def insert_epoch(session: Session, *, token: int, rank: int, epoch: Epoch) -> None:

@@ -14,8 +14,7 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import Sample, StepTimes
 from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
-from farm.store.series.series import insert_samples
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand

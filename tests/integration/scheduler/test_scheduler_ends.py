@@ -21,8 +21,7 @@ from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
 from farm.scheduler.leading import lead_attempts
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow, StepChunk
-from farm.store.series.series import insert_epoch, insert_samples
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 from farm.values.codec import to_json
 from tests.factories import (

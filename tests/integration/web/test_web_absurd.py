@@ -18,7 +18,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.base import Plausible
 from farm.store.engine import writing
 from farm.store.result_tables import EpochRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_steps
 from farm.store.tables import AgentRow, RankRow
 from tests.message_numbers import example, number_fields, replaced
 from tests.web_client import Seeded, client_of, seed, without_limits

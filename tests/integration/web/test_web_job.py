@@ -18,8 +18,7 @@ from farm.messages.reports import PeerBandwidth, PeerRtt, PeersMeasured, Sample,
 from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.series.series import insert_samples
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories

@@ -23,8 +23,7 @@ from farm.store.maintenance.copy import CopiedTable, copy_store
 from farm.store.maintenance.partitions import partition_days
 from farm.store.reports.logs import insert_log_part
 from farm.store.schema import check_schema
-from farm.store.series.series import insert_epoch, insert_samples
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.sweeps.bundles import add_bundle
 from farm.store.tables import (
     AgentKeyRow,

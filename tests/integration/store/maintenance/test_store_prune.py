@@ -23,8 +23,7 @@ from farm.store.maintenance.retention import PrunePlan, Retention, plan_prune
 from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.reports.logs import insert_log_part
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.series.series import insert_epoch, insert_samples, samples_of
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_epoch, insert_samples, insert_steps, samples_of
 from farm.store.tables import AttemptRow, JobEvent, LateReport, SpoolPosition
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, refused_report
 from tests.postgres_server import wait_until_blocked

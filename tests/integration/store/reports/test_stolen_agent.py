@@ -29,7 +29,7 @@ from farm.store.engine import reading, writing
 from farm.store.reports.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS
 from farm.store.reports.reports import ElapsedTime, Stored, store_batch, store_batches, time_by_wall
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.series.step_rows import insert_steps
+from farm.store.series.series import insert_steps
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
 from farm.values.codec import to_json
 from farm.values.ranges import EXTRAS

@@ -17,12 +17,12 @@ from farm.store.series.series import (
     epochs_of,
     insert_epoch,
     insert_samples,
+    insert_steps,
     samples_by_rank,
     samples_of,
     steps_by_rank,
     steps_of,
 )
-from farm.store.series.step_rows import insert_steps
 from tests.factories import NOW, add_attempt, add_job
 
 
