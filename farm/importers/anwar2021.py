@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farm.configuration.axes import DELAY
 from farm.importers.contracts import PrintedRow, Publication
 from farm.measuring.imported import FlagKind, ImportedMeasurement, ImportFlag, misfits
 from farm.measuring.measurement import OK
@@ -82,7 +83,7 @@ def _measurement(row: PrintedRow) -> ImportedMeasurement:
         instance_type="t2.large",
         world_size=world_size,
         global_batch_size=global_batch_size,
-        one_way_delay_s=delay_ms / 1000,
+        one_way_delay_s=DELAY.read(delay_ms, "one_way_delay_ms"),
         step_time_s=finest.time_s if finest else None,
         steps_per_epoch=steps_per_epoch,
         time_per_epoch_s=epoch.time_s if epoch else None,

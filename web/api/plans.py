@@ -15,7 +15,6 @@ from farm.configuration.axes import DELAY
 from farm.configuration.spec import (
     LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
-    MAX_ONE_WAY_DELAY_S,
     MAX_STEPS,
     MAX_WORLD_SIZE,
 )
@@ -63,8 +62,8 @@ _BATCH_SIZES = parameters.wholes(
 _DELAYS = parameters.numbers(
     "one_way_delays_ms",
     "Such as 0,20,100; those that were measured.",
-    low=0.0,
-    high=MAX_ONE_WAY_DELAY_S * 1000,
+    low=DELAY.low,
+    high=DELAY.high,
 )
 _COUNT = parameters.whole(
     "next", "At most so many; 5, or 100 with `until_regret`.", high=_MOST_PROPOSALS
