@@ -21,7 +21,7 @@ from farm.messages.reports import Sample
 from farm.statistics.intervals import median_interval
 from farm.statistics.means import mean
 from farm.statistics.outliers import Outliers, find_outliers
-from farm.text.display import byte_rate, duration
+from farm.text.display import byte_rate, duration, percent, percent_in_digits
 
 # What the agent's thermal group calls its reading, among the extras of a sample.
 THERMAL_EXTRA = "thermal_throttles_per_s"
@@ -449,4 +449,4 @@ def _place(rank: int, agent_id: str) -> str:
 
 
 def _percent(ratio: float) -> str:
-    return f"{ratio * 100:.0f} %" if ratio >= 0.0995 else f"{ratio * 100:.2g} %"
+    return percent(ratio) if ratio >= 0.0995 else percent_in_digits(ratio, 2)

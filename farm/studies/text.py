@@ -46,11 +46,8 @@ def delay_ms(seconds: float) -> str:
 
 def percent(ratio: float | None, *, is_signed: bool = False) -> str:
     """Write a ratio in percent, with a decimal below 10 %."""
-    if ratio is None:
-        return MISSING
-    sign = "+" if is_signed else ""
-    decimals = 1 if abs(ratio) < 0.0995 else 0
-    return f"{ratio * 100:{sign}.{decimals}f} %"
+    digits = 1 if ratio is not None and abs(ratio) < 0.0995 else 0
+    return display.plain(display.percent(ratio, digits, is_signed=is_signed))
 
 
 def span(values: Iterable[str]) -> str:

@@ -127,14 +127,25 @@ def bit_rate(bytes_per_s: float | None) -> str:
     return f"{_three_digits(bytes_per_s * 8 / 1e6)} Mbit/s" if _is_known(bytes_per_s) else MISSING
 
 
-def percent(ratio: float | None, digits: int = 0) -> str:
-    """Write a ratio in percent."""
-    return f"{_in_digits(ratio * 100, f'z.{digits}f')} %" if _is_known(ratio) else MISSING
+def percent(ratio: float | None, digits: int = 0, *, is_signed: bool = False) -> str:
+    """Write a ratio in percent. `digits`: after the point; `is_signed`: also more than 0 is."""
+    sign = "+" if is_signed else ""
+    return f"{_in_digits(ratio * 100, f'{sign}z.{digits}f')} %" if _is_known(ratio) else MISSING
+
+
+def percent_in_digits(ratio: float | None, digits: int) -> str:
+    """Write a ratio in percent with that many significant digits, without zeros at the end."""
+    return f"{ratio * 100:.{digits}g} %" if _is_known(ratio) else MISSING
+
+
+def points(ratio: float | None) -> str:
+    """Write the difference of two ratios, in percentage points."""
+    return f"{_in_digits(ratio * 100, 'z.1f')} points" if _is_known(ratio) else MISSING
 
 
 def deviation(ratio: float | None) -> str:
     """Write by how much something is more, or less, than it should be."""
-    return f"{_in_digits(ratio * 100, '+z.1f')} %" if _is_known(ratio) else MISSING
+    return percent(ratio, 1, is_signed=True)
 
 
 def likely(probability: float) -> str:

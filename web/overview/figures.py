@@ -13,7 +13,7 @@ from farm.measuring.control_run import ControlRun
 from farm.statistics.means import quantile
 from farm.store.agents.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
-from farm.text.display import count, duration
+from farm.text.display import count, deviation, duration
 from farm.text.nouns import counted
 
 # From how long a time on in which unit it is written.
@@ -62,10 +62,10 @@ def drift_figure(runs: Sequence[AgentRun], *, now: dt.datetime) -> Figure | None
     deviations = [mark.y for one in series for mark in one.marks]
     return Figure(
         title="Control runs against their median",
-        summary=f"{counted(len(deviations), 'run')} from {_percent(min(deviations))} "
-        f"to {_percent(max(deviations))}",
+        summary=f"{counted(len(deviations), 'run')} from {deviation(min(deviations))} "
+        f"to {deviation(max(deviations))}",
         x=ChartAxis(title=f"{unit} ago", write=_ago),
-        y=ChartAxis(title="Time against the median", write=_percent),
+        y=ChartAxis(title="Time against the median", write=deviation),
         series=series,
     )
 
@@ -97,12 +97,12 @@ def _marks(group: Sequence[AgentRun], now: dt.datetime, *, unit_s: float) -> lis
     median_s = quantile(sorted(run.control_s for run in group), 0.5)
     marks = []
     for run in group:
-        deviation = run.control_s / median_s - 1.0 if median_s > 0 else 0.0
+        ratio = run.control_s / median_s - 1.0 if median_s > 0 else 0.0
         marks.append(
             Mark(
                 x=-(now - run.at).total_seconds() / unit_s,
-                y=deviation,
-                note=f"attempt {run.token}: {duration(run.control_s)}, {_percent(deviation)}",
+                y=ratio,
+                note=f"attempt {run.token}: {duration(run.control_s)}, {deviation(ratio)}",
             )
         )
     return marks
@@ -117,7 +117,3 @@ def _circumstances(run: AgentRun, latest_kind: str | None) -> str:
 def _ago(value: float | None) -> str:
     # Towards the past numbers become smaller, as on every axis of time.
     return "" if value is None else ("now" if value == 0 else f"{abs(value):g}")
-
-
-def _percent(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio * 100:+.1f} %"

@@ -260,7 +260,7 @@ def _more(planned: SubmissionPlan) -> str:
         return ""
     return (
         f", up to {planned.expansion.max_job_count} until every step time is known to "
-        f"± {precision.target_ratio * 100:g} %"
+        f"± {display.percent_in_digits(precision.target_ratio, 6)}"
     )
 
 

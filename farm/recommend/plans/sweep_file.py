@@ -12,6 +12,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
 from farm.recommend.layout import layout_axes
 from farm.recommend.plans.planner import MeasurementPlan
+from farm.text.display import percent_in_digits
 from farm.text.nouns import counted
 from farm.text.toml_text import string_text, value_text
 
@@ -41,8 +42,8 @@ def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogu
         f"# {counted(len(configurations), 'measurement')} for the origin {form.origin!a}, "
         "in the order of their use",
         f"# expected regret over {planned.choice_count} questions: "
-        f"{_percent(planned.regret_before_ratio)} now, "
-        f"{_percent(planned.regret_after_ratio)} afterwards",
+        f"{percent_in_digits(planned.regret_before_ratio, 3)} now, "
+        f"{percent_in_digits(planned.regret_after_ratio, 3)} afterwards",
         f"# expected cost: {planned.cost:.4g} {form.cost_unit}",
     ]
     for field, names in unregistered(configurations, catalogue).items():
@@ -56,8 +57,9 @@ def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogu
         lines += [
             "",
             f"# {_comment(proposal.reason)}",
-            f"# regret {_percent(proposal.regret_before_ratio)} to "
-            f"{_percent(proposal.regret_after_ratio)}, cost {proposal.cost:.4g} {form.cost_unit}",
+            f"# regret {percent_in_digits(proposal.regret_before_ratio, 3)} to "
+            f"{percent_in_digits(proposal.regret_after_ratio, 3)}, "
+            f"cost {proposal.cost:.4g} {form.cost_unit}",
             "[[case]]",
             *(f"{key} = {value_text(value)}" for key, value in fields.items()),
         ]
@@ -142,7 +144,3 @@ def _needs_repeat(c: Configuration, catalogue: Catalogue) -> bool:
 
 def _comment(text: str) -> str:
     return text if text.isprintable() else ascii(text)
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio * 100:.3g} %"

@@ -314,7 +314,7 @@ def small(ratio: float) -> str:
         return "0"
     if ratio < 1e-5:
         return "less than 0.001 %"
-    return percent(ratio) if ratio >= 0.001 else f"{ratio * 100:.2g} %"
+    return percent(ratio) if ratio >= 0.001 else display.percent_in_digits(ratio, 2)
 
 
 def _points(found: SetUps) -> list[tuple[SetUp, RunGroup]]:

@@ -283,7 +283,7 @@ def _duels(lines: ServerLines) -> list[str]:
 def _most_apart(line: tuple[RunGroup, ...], alone: RunGroup) -> str:
     """Write the largest difference between runs of the same seed, in points of accuracy."""
     apart = [value for point in line for value in differences(point, alone, "accuracy")]
-    return f"{max(apart, default=0.0) * 100:.1f} points"
+    return display.points(max(apart, default=0.0))
 
 
 def time_figures(lines: ServerLines) -> list[Figure]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from farm.studies.run_groups import RunGroup
 from farm.studies.servers.lines import NAMES, ServerLines
 from farm.studies.text import MISSING, delay_ms, ms, percent, significant, span, table
+from farm.text import display
 
 
 def times_table(lines: ServerLines) -> str:
@@ -78,7 +79,7 @@ def accuracy_table(lines: ServerLines) -> str:
 
 def share(ratio: float | None) -> str:
     """Write a ratio near 1 in percent, with the decimals in which it differs."""
-    return MISSING if ratio is None else f"{ratio * 100:.2f} %"
+    return display.plain(display.percent(ratio, 2))
 
 
 def staleness(point: RunGroup) -> str:

@@ -27,7 +27,9 @@ from farm.text.display import (
     dollars,
     duration,
     percent,
+    percent_in_digits,
     plus_minus,
+    points,
     roughly,
 )
 from web.app import shares
@@ -259,3 +261,18 @@ def test_small_numbers_have_three_digits_too(value: float, text: str) -> None:
 
 def test_no_deviation_has_no_minus() -> None:
     assert deviation(-1e-6) == "+0.0 %"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [(0.02, "2 %"), (0.0123456, "1.2 %"), (0.00024, "0.024 %"), (0.5, "50 %"), (None, MISSING)],
+)
+def test_significant_digits_of_a_ratio_end_without_zeros(
+    ratio: float | None, expected: str
+) -> None:
+    assert percent_in_digits(ratio, 2) == expected
+
+
+def test_a_difference_of_ratios_is_in_points() -> None:
+    assert points(0.0123) == "1.2 points"
+    assert points(-1e-6) == "0.0 points"
