@@ -16,8 +16,8 @@ from farm.configuration.scripts import LAUNCHERS
 from farm.errors import InvalidSpec
 from farm.trainers.contracts import Dataset, Described, Model, Strategy
 from farm.trainers.datasets import DATASETS
+from farm.trainers.model_files.model_file import read_model_file
 from farm.trainers.models import MODELS
-from farm.trainers.models.model_file import read_model_file
 from farm.trainers.script.launchers import SCRIPT_LAUNCHERS, ScriptLauncher
 from farm.trainers.strategies import STRATEGIES
 

@@ -28,8 +28,8 @@ from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
 from farm.trainers.datasets.places import data_places
 from farm.trainers.loop.training import Training
 from farm.trainers.loop.window import TimedWindow
-from farm.trainers.models.model_file import ModelFile
-from farm.trainers.models.spawned import serve_spawned
+from farm.trainers.model_files.model_file import ModelFile
+from farm.trainers.model_files.spawned import serve_spawned
 from farm.trainers.processes.line import EventWriter
 from farm.trainers.processes.process import Orders, report_own_kills
 from farm.trainers.script.rank import run_script

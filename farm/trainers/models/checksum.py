@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from farm.trainers.models.model_check import numpy_of
+from farm.trainers.model_files.model_check import numpy_of
 
 _PART = 1 << 16  # numbers at a time, since in double precision all may be much
 # By place, so that the same numbers elsewhere have another sum.

@@ -73,13 +73,13 @@ class KerasLayers:
         return layers.Reshape((-1, x.shape[-1]))(x)
 
     def prepend_vector(self, x: Any) -> Any:
-        return _Prepended()(x)
+        return _KerasPrepended()(x)
 
     def first_vector(self, x: Any) -> Any:
         return x[:, 0]
 
     def table(self, row_count: int, width: int) -> Any:
-        return _Table(row_count, width)
+        return _KerasTable(row_count, width)
 
     def look_up(self, table: Any, tokens: Any) -> Any:
         return table(tokens)
@@ -92,7 +92,7 @@ class KerasLayers:
         return _Positions(longest)(x)
 
     def add_segment(self, x: Any, segment_count: int) -> Any:
-        return _Segment(segment_count)(x)
+        return _KerasSegment(segment_count)(x)
 
     def layer_norm(self, x: Any, *, epsilon: float) -> Any:
         return layers.LayerNormalization(epsilon=epsilon)(x)
@@ -111,7 +111,7 @@ class KerasLayers:
         return layers.LSTM(units, return_sequences=True)(x)
 
 
-class _Table(Layer):  # type: ignore[misc]  # Keras has no types
+class _KerasTable(Layer):  # type: ignore[misc]  # Keras has no types
     def __init__(self, row_count: int, width: int) -> None:
         super().__init__()
         # As those of keras.layers.Embedding are drawn.
@@ -125,7 +125,7 @@ class _Table(Layer):  # type: ignore[misc]  # Keras has no types
         return ops.take(self.rows, x, axis=0)
 
 
-class _Prepended(Layer):  # type: ignore[misc]
+class _KerasPrepended(Layer):  # type: ignore[misc]
     def build(self, shape: tuple[int, ...]) -> None:
         self.vector = self.add_weight(shape=(shape[-1],), initializer="zeros", name="vector")
 
@@ -141,7 +141,7 @@ class _Bias(Layer):  # type: ignore[misc]
         return x + self.bias
 
 
-class _Segment(Layer):  # type: ignore[misc]
+class _KerasSegment(Layer):  # type: ignore[misc]
     def __init__(self, segment_count: int) -> None:
         super().__init__()
         self._segment_count = segment_count

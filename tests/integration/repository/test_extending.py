@@ -19,7 +19,7 @@ from farm.messages.commands import RankAddress
 from farm.messages.trainer_lines import GoLine
 from farm.registry import dataset, strategy
 from farm.trainers.contracts import Seat
-from farm.trainers.models.model_file import ModelFile
+from farm.trainers.model_files.model_file import ModelFile
 from tests.copied_tree import CopiedTree
 from worker_agent.network.emulators.site import Site
 

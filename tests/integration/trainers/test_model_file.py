@@ -29,7 +29,7 @@ from farm.messages.trainer_lines import (
 )
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
-from farm.trainers.models.model_file import ModelFile
+from farm.trainers.model_files.model_file import ModelFile
 from farm.trainers.processes.process import EXIT_FAILED
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme
 from tests.integration.trainer_process import TrainerProcess, go

@@ -492,7 +492,7 @@ OWN_FILE = """
     from farm.messages.trainer_lines import GoLine
     from farm.trainers.contracts import Seat
     from farm.trainers.failures import RankFailed
-    from farm.trainers.models.model_file import ModelFile
+    from farm.trainers.model_files.model_file import ModelFile
 
     HEAD = '''
     import keras, torch

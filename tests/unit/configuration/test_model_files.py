@@ -16,7 +16,7 @@ from farm.errors import InvalidSpec
 from farm.messages.trainer_lines import FailureKind
 from farm.submission import plan
 from farm.trainers.failures import RankFailed
-from farm.trainers.models.model_file import ModelFile, read_model_file
+from farm.trainers.model_files.model_file import ModelFile, read_model_file
 from worker_agent.config import load_config
 from worker_agent.trainer_process.model_folder import MOST_OFFERED, ModelFolder
 

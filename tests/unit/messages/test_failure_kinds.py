@@ -24,14 +24,18 @@ PRODUCERS = {
     FailureKind.DIVERGED: {"farm.trainers.loop.runner"},
     FailureKind.TRAINER_RAISED: {
         "farm.gang.rendezvous",
-        *("farm.trainers.failures", "worker_agent.rank.verdict", "farm.trainers.models.model_file"),
+        *(
+            "farm.trainers.failures",
+            "worker_agent.rank.verdict",
+            "farm.trainers.model_files.model_file",
+        ),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
         *("farm.trainers.script.process", "farm.trainers.script.watch", "farm.scheduler.leading"),
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},
     FailureKind.MODEL_MISSING: {
-        *("farm.trainers.models.model_file", "farm.trainers.script.rank"),
+        *("farm.trainers.model_files.model_file", "farm.trainers.script.rank"),
     },
     FailureKind.PEER_LOST: {
         "farm.trainers.failures",

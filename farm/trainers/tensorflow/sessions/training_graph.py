@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from farm.trainers.contracts import Examples
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
-from farm.trainers.models.model_check import call_with
+from farm.trainers.model_files.model_check import call_with
 from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loss import loss_sum
 from farm.trainers.tensorflow.sessions.graph_variable import GraphVariable, Store

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from farm.trainers.models.model_file import ModelFile, read_model_file
+from farm.trainers.model_files.model_file import ModelFile, read_model_file
 
 _VARIABLE = "_BENCHFARM_MODEL_FILE"
 

@@ -172,7 +172,7 @@ class ModelFile:
         """Refuse what cannot be trained as every other model; runs the model's own code."""
         import keras
 
-        from farm.trainers.models import model_check
+        from farm.trainers.model_files import model_check
 
         if not isinstance(built, keras.Model):
             raise self._failed(f"expected a Keras model of {_BUILD}, got {_kind_of(built)}")

@@ -12,7 +12,7 @@ import pytest
 
 from farm.messages.trainer_lines import FailureKind
 from farm.trainers.failures import RankFailed
-from farm.trainers.models.model_file import ModelFile, read_model_file
+from farm.trainers.model_files.model_file import ModelFile, read_model_file
 
 AS_A_MODULE = """
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Users' own models: Python files that operators install on their agents."""
