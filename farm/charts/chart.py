@@ -10,7 +10,6 @@ from farm.text.display import decimal
 
 STYLES = 6  # told apart by colour; more series than these begin again
 _TICKS = 5  # about so many on an axis
-_MOST_COUNTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +47,15 @@ class ChartSeries:
 class ChartAxis:
     """`write` writes a value of it with its unit; `is_log` needs values above 0.
 
-    `is_counted`: its values are few whole numbers, such as world sizes, and named themselves.
+    `is_counted`: its values are few whole numbers, such as world sizes, and named themselves, about
+    `most_counted` of them.
     """
 
     title: str
     write: Callable[[float | None], str] = decimal
     is_log: bool = False
     is_counted: bool = False
+    most_counted: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def ticks(axis: ChartAxis, values: Sequence[float]) -> list[float]:
     """Return the values to write on an axis: round ones, or where they are counted those."""
     if axis.is_counted and values:
         distinct = sorted(set(values))
-        return distinct[:: math.ceil(len(distinct) / _MOST_COUNTED)]
+        return distinct[:: math.ceil(len(distinct) / axis.most_counted)]
     low, high = ends(axis, values)
     return _powers(low, high) if axis.is_log else _round_steps(low, high)
 

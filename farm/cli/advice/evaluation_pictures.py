@@ -5,83 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.charts import draw_charts
-from farm.charts.files.look import COLOURS, file_of, panels
+from farm.charts.files.look import file_of
 from farm.charts.prediction import PredictedCell, predicted_figure
+from farm.text.display import count, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from matplotlib.axes import Axes
-
     from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
     from farm.recommend.evaluating.evaluation import PredictorEvaluation
     from farm.recommend.evaluating.scores import HeldOutAnswer
 
-_TICKS = (1, 2, 3, 5, 10, 20, 50, 100)  # of errors in %
-_COLOURS = COLOURS[1:]
-_MARKERS = "oxs^Dv"
+_AIMS = (0.8, 0.9)  # of the intervals, in the order of `SplitScore.intervals`
 
 
 def draw(evaluation: PredictorEvaluation) -> Mapping[str, tuple[bytes, str]]:
     """Return each picture's SVG and what it shows in words, by name."""
     first = evaluation.predictors[0]
     own = [score for score in evaluation.splits if score.predictor == first]
-    found = {
-        "errors": (
-            _figure(lambda axes: _errors(axes, evaluation.splits, evaluation.predictors)),
-            "Median error of each predictor, by what was held out.",
-        ),
-        "predicted": (
-            _predicted(evaluation.outcomes),
-            f"Predicted against measured step time, held out, by {first}, with 80 % intervals.",
-        ),
-        "coverage": (
-            _figure(lambda axes: _coverage(axes, own)),
-            f"How many measurements fell into the intervals of {first}, by what was held out.",
-        ),
+    figures = {
+        "errors": _errors(evaluation.splits, evaluation.predictors),
+        "predicted": _predicted(evaluation.outcomes, first),
+        "coverage": _coverage(own, first),
     }
     if evaluation.few_shots:
-        found["few-shot"] = (
-            _figure(lambda axes: _few_shot(axes, evaluation.few_shots), width_in=5.5),
-            f"Mean regret of the choices of {first} after few measurements.",
-        )
-    return {name: (file_of(figure, "svg"), said) for name, (figure, said) in found.items()}
+        figures["few-shot"] = _few_shot(evaluation.few_shots, first)
+    return {
+        name: (file_of(draw_charts([figure], row_height_in=4.6), "svg"), figure.summary)
+        for name, figure in figures.items()
+    }
 
 
-def _figure(plot: Callable[[Axes], None], *, width_in: float = 7.5) -> Figure:
-    with panels(1, 1, width_in=width_in, row_height_in=3.4) as (figure, [axes]):
-        plot(axes)
-    return figure
-
-
-def _errors(axes: Axes, scores: Sequence[SplitScore], predictors: Sequence[str]) -> None:
+def _errors(scores: Sequence[SplitScore], predictors: Sequence[str]) -> Figure:
     names = list(dict.fromkeys(score.split for score in scores))
-    for index, predictor in enumerate(predictors):
-        points = [
-            (names.index(score.split), score.errors.median_ratio * 100)
-            for score in scores
-            if score.predictor == predictor and score.errors.median_ratio
-        ]
-        axes.plot(
-            [value for _, value in points],
-            [position for position, _ in points],
-            _MARKERS[index % len(_MARKERS)],
-            color=_COLOURS[index % len(_COLOURS)],
-            label=predictor,
-        )
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
-    axes.xaxis.set_minor_formatter("")
-    axes.set_xlabel("median error in % of the measured time")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return Figure(
+        title="",
+        summary="Median error of each predictor, by what was held out.",
+        x=ChartAxis(title="median error, of the measured time", write=_percent, is_log=True),
+        y=_splits(names),
+        series=[
+            ChartSeries(
+                name=predictor,
+                marks=[
+                    Mark(x=score.errors.median_ratio, y=-names.index(score.split))
+                    for score in scores
+                    if score.predictor == predictor and score.errors.median_ratio
+                ],
+                is_joined=False,
+            )
+            for predictor in predictors
+        ],
+    )
 
 
-def _predicted(outcomes: Sequence[HeldOutAnswer]) -> Figure:
+def _predicted(outcomes: Sequence[HeldOutAnswer], predictor: str) -> Figure:
     cells = [
         PredictedCell(
             configuration=outcome.observation.configuration,
@@ -91,39 +68,63 @@ def _predicted(outcomes: Sequence[HeldOutAnswer]) -> Figure:
         for outcome in outcomes
         if outcome.prediction.low80_s is not None
     ]
-    return draw_charts([predicted_figure(cells, said="")] if cells else [], row_height_in=4.6)
+    said = f"Predicted against measured step time, held out, by {predictor}, with 80 % intervals."
+    if not cells:
+        none = ChartAxis(title="")
+        return Figure(title="nothing was predicted", summary=said, x=none, y=none, series=[])
+    return predicted_figure(cells, said=said)
 
 
-def _coverage(axes: Axes, scores: Sequence[SplitScore]) -> None:
-    for index, (aim, marker) in enumerate(((0.8, "o"), (0.9, "s"))):
-        axes.axvline(aim * 100, color=_COLOURS[index], linewidth=0.8)
-        points = [
-            (position, coverage * 100)
+def _coverage(scores: Sequence[SplitScore], predictor: str) -> Figure:
+    series = []
+    for index, aim in enumerate(_AIMS):
+        name = f"{aim * 100:.0f} % interval"
+        ends = [Mark(x=aim, y=0), Mark(x=aim, y=1 - len(scores))]
+        found = [
+            Mark(x=coverage, y=-position)
             for position, score in enumerate(scores)
             if (coverage := score.intervals[index].local.coverage_ratio) is not None
         ]
-        axes.plot(
-            [value for _, value in points],
-            [position for position, _ in points],
-            marker,
-            color=_COLOURS[index],
-            label=f"{aim * 100:.0f} % interval",
-        )
-    axes.set_yticks(range(len(scores)), [score.split for score in scores])
-    axes.invert_yaxis()
-    axes.set_xlabel("measurements within the interval in %")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+        series.append(ChartSeries(name=name, marks=ends, has_dots=False, style=1 + index))
+        series.append(ChartSeries(name=name, marks=found, is_joined=False, style=1 + index))
+    said = f"How many measurements fell into the intervals of {predictor}, by what was held out."
+    return Figure(
+        title="",
+        summary=said,
+        x=ChartAxis(title="measurements within the interval", write=_percent),
+        y=_splits([score.split for score in scores]),
+        series=series,
+    )
 
 
-def _few_shot(axes: Axes, scores: Sequence[FewShotScore]) -> None:
-    for index, (is_planned, label) in enumerate(((True, "planned"), (False, "at random"))):
-        points = [
-            (score.measurement_count, score.choices.mean_ratio * 100)
-            for score in scores
-            if score.is_planned is is_planned and score.choices.mean_ratio is not None
-        ]
-        axes.plot(*zip(*points, strict=True), "o-", color=_COLOURS[index], label=label)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("measurements")
-    axes.set_ylabel("mean regret in %")
-    axes.legend()
+def _few_shot(scores: Sequence[FewShotScore], predictor: str) -> Figure:
+    return Figure(
+        title="",
+        summary=f"Mean regret of the choices of {predictor} after few measurements.",
+        x=ChartAxis(title="measurements", write=count, is_counted=True),
+        y=ChartAxis(title="mean regret", write=_percent),
+        series=[
+            ChartSeries(
+                name=name,
+                marks=[
+                    Mark(x=score.measurement_count, y=score.choices.mean_ratio)
+                    for score in scores
+                    if score.is_planned is is_planned and score.choices.mean_ratio is not None
+                ],
+            )
+            for is_planned, name in ((True, "planned"), (False, "at random"))
+        ],
+    )
+
+
+def _splits(names: Sequence[str]) -> ChartAxis:
+    """Return an axis that names what was held out, the first, at 0, above the second, at -1."""
+
+    def write(place: float | None) -> str:
+        return "" if place is None else names[-round(place)]
+
+    return ChartAxis(title="", write=write, is_counted=True, most_counted=max(1, len(names)))
+
+
+def _percent(ratio: float | None) -> str:
+    return percent(ratio, 1)
