@@ -30,6 +30,11 @@ class Shares:
     step_s: float
     parts: Sequence[Part]
 
+    @property
+    def bar(self) -> list[tuple[str, float]]:
+        """The share of each part in percent, as a stacked bar shows them."""
+        return [(part.name, 100 * part.ratio) for part in self.parts]
+
 
 def shares(
     name: str, *, step_s: float | None, compute_s: float | None, communication_s: float | None
