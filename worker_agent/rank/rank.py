@@ -224,7 +224,9 @@ class RunningRank:
         elif isinstance(event, UserCode):
             self._user_code[process] = event
         elif isinstance(event, Failure):
-            self._failure = event
+            self._failure = dataclasses.replace(
+                event, message=self._of_rank(process, event.message)
+            )
             self._leave(now + LEAVE_AFTER_FAILURE_S)
         elif isinstance(event, TrainerResult):
             self._results[process] = event
@@ -285,9 +287,16 @@ class RunningRank:
                 is_connecting=self._phase is Phase.STARTING and self._has_peers,
                 user_code=self._user_code.get(event.process),
             )
-            self.fail(failure.kind, failure.message)
+            self.fail(failure.kind, self._of_rank(event.process, failure.message))
         elif self.is_ending and (self._failure is not None or event.process == 0):
             self._clear()
+
+    def _of_rank(self, process: int, message: str) -> str:
+        """Say of which of several ranks of this agent a message is."""
+        spec = self._command.spec
+        if spec.ranks_per_agent == 1:
+            return message
+        return f"process of rank {spec.rank_of(self._command.rank, process)}: {message}"
 
     def _on_cleared(self, event: RankCleared) -> None:
         self._phase = Phase.CLEARED

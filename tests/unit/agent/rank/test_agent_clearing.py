@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import socket
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from farm.messages.commands import StartRank
+from farm.messages.reports import RankEnded, ReportBody
 from tests.factories import job_spec
 from worker_agent.config import load_config
 from worker_agent.network.probing.probe import EchoServer
 from worker_agent.rank.ports import PortRange
+from worker_agent.rank.rank import RunningRank
 from worker_agent.rank.resources import RankResources
-from worker_agent.supervisor.events import AgentEvent, RankCleared
+from worker_agent.supervisor.events import AgentEvent, RankCleared, TrainerExited
 
 COMMAND = StartRank(
     token=7, rank=0, rank_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=30.0
@@ -74,3 +77,29 @@ def test_a_rank_is_not_cleared_before_its_processes_were_looked_for(
     resources.clear()
     assert isinstance(events.get(timeout=60), RankCleared)
     assert (outcomes, cleared_before) == ([], [False, False])
+
+
+def test_of_several_ranks_of_an_agent_it_is_said_which_has_failed(
+    tmp_path: Path, events: queue.SimpleQueue[AgentEvent]
+) -> None:
+    spec = job_spec(world_size=4, axes={"ranks_per_agent": 2})
+    command = dataclasses.replace(
+        COMMAND, rank=1, rank_count=2, roles=("worker", "worker"), spec=spec
+    )
+    environ = {"AGENT_STATE_DIR": str(tmp_path), "AGENT_ADVERTISE_ADDRESS": "127.0.0.1"}
+    config = load_config({**environ, "AGENT_TRAINER": "sleep 60"})
+    ports = PortRange(28100, 28199)
+    resources = RankResources(command, config=config, ports=ports, post=events.put)
+    reports: list[ReportBody] = []
+    rank = RunningRank(
+        command, resources=resources, report=reports.append, progress_timeout_s=60.0, now=0.0
+    )
+    rank.start()
+    rank.handle(TrainerExited(token=7, process=1, return_code=-9), now=1.0)
+    while not isinstance(event := events.get(timeout=60), RankCleared):
+        pass
+    rank.handle(event, now=2.0)
+    ended = reports[-1]
+    assert isinstance(ended, RankEnded)
+    assert ended.failure is not None
+    assert ended.failure.message.startswith("process of rank 3: ")
