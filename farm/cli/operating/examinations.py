@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy.orm import Session
 
@@ -31,13 +32,13 @@ from farm.broker.health_records import (
     record_refusal,
 )
 from farm.broker.state import asked, queue_lengths, read_state
-from farm.broker.url import stays_here
-from farm.cli.operating.certificates import look_at_certificates
+from farm.broker.url import authorities_file, stays_here
 from farm.cli.session import stopped_farm, store
 from farm.cli.sweeps.waits import stored_waits
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judge_ports
 from farm.diagnosis.broker import foreign_key, judge_broker
+from farm.diagnosis.certificates import CertificateState, judge_certificates
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well, wrong
 from farm.diagnosis.jobs import judge_noise, judge_queue
@@ -49,6 +50,7 @@ from farm.diagnosis.processes import (
     judge_server_clocks,
 )
 from farm.errors import FarmError, OtherFarm, Unreachable
+from farm.keys.certificates import end_of_server, ends_of_file
 from farm.messages.agents import AgentState
 from farm.messages.envelope import WIRE_VERSION
 from farm.messages.trainer_lines import FailureKind
@@ -71,6 +73,7 @@ from farm.store.tables import AgentRow
 from farm.text.display import byte_count
 
 _BROKER_TIMEOUT_S = 3.0
+_BROKER_PORT = 6379  # of a URL that names none
 _SECOND_LOOK_S = EVERY_S + 1.0
 _LOOK_EVERY_S = 0.2
 _AN_HOUR = dt.timedelta(hours=1)
@@ -331,6 +334,42 @@ def _own_folder(settings: Settings) -> Path:
     scheme, _, file = settings.database_url.partition(":///")
     folder = Path(file.partition("?")[0]).parent if scheme.startswith(SQLITE) else settings.home
     return next(f for f in (folder.absolute(), *folder.absolute().parents) if f.exists())
+
+
+def look_at_certificates(settings: Settings) -> list[Finding]:
+    """Judge the certificates that the settings name, and the one that the broker presents."""
+    certificates: list[CertificateState] = []
+    found: list[Finding] = []
+    broker = urlsplit(settings.broker_url)
+    authorities = authorities_file(settings.broker_url)
+    if authorities is not None:
+        certificates += _of_file("its authority's", authorities, found, is_authority=True)
+        try:
+            ends_at = end_of_server(
+                broker.hostname or "", broker.port or _BROKER_PORT, timeout_s=_BROKER_TIMEOUT_S
+            )
+            certificates.append(CertificateState(whose="the broker's", ends_at=ends_at))
+        except (OSError, ValueError):
+            found.append(unknown("the broker's cannot be told: see broker"))
+    if settings.web_certificate_file is not None:
+        certificates += _of_file("the dashboard's", settings.web_certificate_file, found)
+    if found and not certificates:
+        return found
+    return found + judge_certificates(certificates, now=dt.datetime.now(dt.UTC))
+
+
+def _of_file(
+    whose: str, file: Path, found: list[Finding], *, is_authority: bool = False
+) -> list[CertificateState]:
+    """Return a file's certificate that ends first; what cannot be read is added to `found`."""
+    try:
+        ends = ends_of_file(file)
+    except (OSError, ValueError) as error:
+        found.append(wrong(f"{file} cannot be read: {error}", "name a file with certificates"))
+        return []
+    if not ends:
+        return []
+    return [CertificateState(whose=whose, ends_at=min(ends), is_authority=is_authority)]
 
 
 def _look_at_queue(settings: Settings) -> list[Finding]:

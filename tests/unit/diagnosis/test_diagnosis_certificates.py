@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from farm.cli.operating.certificates import look_at_certificates
+from farm.cli.operating.examinations import look_at_certificates
 from farm.diagnosis.certificates import SOON, CertificateState, judge_certificates
 from farm.diagnosis.finding import Level
 from farm.keys.certificates import end_of, end_of_server, ends_of_file
