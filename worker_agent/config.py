@@ -23,7 +23,7 @@ from worker_agent.machine.cloud import cloud_of, read_firmware
 from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.nft import NoAnswer, find_obstacle
-from worker_agent.rank.bundle_cache import BundleCache
+from worker_agent.rank.bundles import BundleCache
 from worker_agent.settings import AgentSettings, parse_agent_id
 from worker_agent.trainer_process.model_folder import ModelFolder
 from worker_agent.trainer_process.privilege import EMBEDDED_MARK

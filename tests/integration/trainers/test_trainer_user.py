@@ -19,7 +19,7 @@ from farm.messages.commands import StopAttempt
 from farm.messages.reports import RankEnded
 from tests.agents import ROOT, TRAINER, AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
-from worker_agent.rank.bundle_cache import BundleCache
+from worker_agent.rank.bundles import BundleCache
 from worker_agent.trainer_process.leftovers import find_marked
 
 PYTHON = shutil.which("python3", path="/usr/bin")

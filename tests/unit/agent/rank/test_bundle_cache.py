@@ -10,7 +10,7 @@ import pytest
 
 from farm.configuration.bundle import ScriptBundle
 from farm.errors import InvalidSpec
-from worker_agent.rank.bundle_cache import BundleCache
+from worker_agent.rank.bundles import BundleCache
 
 BUNDLE = ScriptBundle({"src/train.py": b"print(1)", "data.csv": b"1,2"})
 DIGITS = BUNDLE.sha256[:12]

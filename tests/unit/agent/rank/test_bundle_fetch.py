@@ -9,7 +9,7 @@ import pytest
 
 from farm.messages.commands import BundlePiece, StartRank
 from tests.factories import job_spec
-from worker_agent.supervisor.bundle_fetch import BundleFetch, BundleRefused
+from worker_agent.rank.bundles import BundleFetch, BundleRefused
 
 ARCHIVE = b"0123456789"
 SHA256 = hashlib.sha256(ARCHIVE).hexdigest()
