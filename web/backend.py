@@ -30,10 +30,10 @@ from farm.store.stamps import job_stamps, sweep_stamps
 from web.access.sessions import Sessions
 from web.advice.advice_cache import AdviceCache
 from web.background import Background
-from web.data.uploads import Uploads
 from web.live.changes import ChangeKind, Changes, Look, Subject
 from web.new_sweep.drafts import Drafts, Sent
 from web.sweep.cached_sweeps import cached_reading
+from web.uploads import Uploads
 
 _KEY = "benchfarm"
 _WRITES = "in_each_transaction"

@@ -14,18 +14,21 @@ from farm.errors import NotFound
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication
 from farm.keys.api_tokens import Scope
+from farm.recommend.cache.memory import Memory
+from farm.recommend.doubts import doubts
 from farm.recommend.service import FARM
 from farm.store.measurements.imports import OriginSummary, check_origin, origins, remove_origin
 from farm.store.measurements.known_axes import hardware_of, known_axes
-from farm.store.measurements.measurements import find_measurement
+from farm.store.measurements.measurements import find_measurement, measurements_of
 from farm.store.result_tables import MeasurementRow
 from farm.text.nouns import counted
 from web import received
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
-from web.data.suspicions import suspects
 
 bp = Blueprint("data", __name__)
+
+_MOST_SUSPECTS = 100  # that a page shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,24 @@ class OriginCard:
     def is_own(self) -> bool:
         """Whether this farm measured it; that is never removed here."""
         return self.summary.origin == FARM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A measurement that is hard to believe. It counts less, and stays."""
+
+    row: MeasurementRow
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspects:
+    """`is_preliminary`: models are being fitted, ask again. `lacking`: why some say nothing."""
+
+    found: Sequence[Suspect]
+    is_preliminary: bool
+    lacking: Sequence[str]
+    left_out_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +94,7 @@ def get_origin() -> ResponseReturnValue:
         axes = known_axes(session, name)
         hardware = hardware_of(session, name)
         is_looked_for = is_asked or not card.is_own
-        found = suspects(session, name, backend().memory) if is_looked_for else None
+        found = _suspects(session, name, backend().memory) if is_looked_for else None
     return render_template(
         "origin.html",
         card=card,
@@ -124,6 +145,21 @@ def data_page(form: TableForm) -> str:
         missing=[p for p in IMPORTERS if p.name not in present],
         form=form,
         now=now(),
+    )
+
+
+def _suspects(session: Session, origin: str, memory: Memory) -> Suspects:
+    """Return what the models of an origin doubt. Never waits for a fit."""
+    found = doubts(session, origin=origin, memory=memory, may_wait=False)
+    messages: dict[int, list[str]] = {}
+    for doubt in found.doubts:
+        messages.setdefault(doubt.measurement_id, []).append(doubt.message)
+    rows = measurements_of(session, sorted(messages)[:_MOST_SUSPECTS])
+    return Suspects(
+        found=[Suspect(row=row, messages=tuple(messages[row.id])) for row in rows],
+        is_preliminary=found.is_preliminary,
+        lacking=found.lacking,
+        left_out_count=max(0, len(messages) - _MOST_SUSPECTS),
     )
 
 

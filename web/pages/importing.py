@@ -29,8 +29,8 @@ from farm.text.nouns import counted
 from web.access.admission import takes_up_to
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
-from web.data.uploads import Upload
 from web.pages.data import TableForm, data_page
+from web.uploads import Upload
 
 bp = Blueprint("importing", __name__)
 

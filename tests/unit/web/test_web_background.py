@@ -11,7 +11,7 @@ import pytest
 
 from farm.errors import InvalidSpec, Unreachable
 from web.background import Background
-from web.data.uploads import Upload, Uploads
+from web.uploads import Upload, Uploads
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DEADLINE_S = 30.0

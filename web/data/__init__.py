@@ -1,1 +1,0 @@
-"""The page "Data": whose measurements there are, and imports."""
