@@ -98,7 +98,11 @@ class _CachedAdvice:
 
 
 class AdviceCache:
-    """The advice of the sweeps that were looked at last. Threads share it."""
+    """The advice of the sweeps that were looked at last. Threads share it.
+
+    It is no `farm.processes.cache.Cache`, whose first callers wait for a value: here they get None
+    and the page asks again, one sweep at a time is worked out, and a failure is remembered.
+    """
 
     def __init__(self, engine: sa.Engine, memory: Memory, *, many: int = MANY_MEASUREMENTS) -> None:
         self._engine = engine
