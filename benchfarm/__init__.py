@@ -1,4 +1,4 @@
-"""What your own training script meets in the farm: its steps are marked. Needs only Python 3.9."""
+"""Marks the training steps of a user's script for the farm. Needs only Python 3.9."""
 
 from __future__ import annotations
 

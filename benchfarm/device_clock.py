@@ -1,4 +1,4 @@
-"""Times marks by the GPU: an event on its stream, which is read once the device has come to it.
+"""Times marks on the GPU by events on its stream.
 
 A host that has issued a step goes on to the next; only the device knows when the step was done. To
 wait for it at each mark would slow the training down. Without a GPU there is no such clock.

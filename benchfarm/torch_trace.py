@@ -1,4 +1,4 @@
-"""How long each step of PyTorch waits for other ranks, by PyTorch's own profiler.
+"""Measures by PyTorch's profiler how long each step waits for other ranks.
 
 The farm's engine and users' scripts are measured by the same rules. Nothing is imported: who has no
 PyTorch has none of its events.

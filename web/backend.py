@@ -1,4 +1,4 @@
-"""What requests use of the server: the settings, the store and the scheduler's wake-up signal.
+"""The settings, store and scheduler wake-up signal that requests use.
 
 A request never publishes to the broker. It writes to the store and, when the answer is out,
 wakes the scheduler. That signal may be lost: the scheduler also reads the store regularly.

@@ -1,4 +1,4 @@
-"""Answers that take seconds: made in one thread, while the page that asked says so and asks again.
+"""Computes slow answers in one background thread, while pages poll for them.
 
 One at a time, since they need a processor each. What was made is kept by its key, which has to
 name all that the answer follows from. An error is reported once and not kept: the next request

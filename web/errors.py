@@ -1,4 +1,4 @@
-"""Every error of the web server: problem+json (RFC 9457) for programs, a page for people.
+"""Renders errors: problem+json (RFC 9457) for programs, a page for people.
 
 Nothing a client sends may end in a 5xx; one that does is a bug, and is logged with its traceback.
 """

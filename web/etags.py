@@ -1,4 +1,4 @@
-"""Answers that change rarely: named by their content, and not sent to who has them already.
+"""Adds ETags to answers, and replies 304 to clients that have the current one.
 
 The tag is of the body, so the answer is made all the same: what is saved is the way to the reader,
 and a tag can never say that something is unchanged which is not.

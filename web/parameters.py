@@ -1,4 +1,4 @@
-"""The parameters of a query, each said once: how it is read, and how the API describes it."""
+"""Declares query parameters: how each is parsed, and its description for the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client sends, checked where it enters: bodies, queries, ids and cursors."""
+"""Validates what clients send: bodies, queries, ids and cursors."""
 
 from __future__ import annotations
 

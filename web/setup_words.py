@@ -1,4 +1,4 @@
-"""A configuration in words: what differs from the usual, and all of it."""
+"""Describes a configuration in words: in short by its unusual values, or in full."""
 
 from __future__ import annotations
 

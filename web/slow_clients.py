@@ -1,4 +1,4 @@
-"""Gunicorn's threaded worker, which gives a request its thread only once the request is there.
+"""A threaded gunicorn worker that gives a request a thread only once it has fully arrived.
 
 Gunicorn reads requests in its threads, without an end: as many connections that send a byte now and
 then as there are threads keep everybody else out. Here the main loop reads them, for which a

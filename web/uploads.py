@@ -1,4 +1,4 @@
-"""Files that were looked at and not imported yet, so that nobody has to choose them twice.
+"""Keeps files between their preview and their import, so that they are uploaded once.
 
 In memory, few and for minutes: what is gone is uploaded again.
 """

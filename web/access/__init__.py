@@ -1,1 +1,1 @@
-"""Who may ask for what, and how often."""
+"""Access to the web server: identity of callers, their scopes and rate limits."""

@@ -1,4 +1,4 @@
-"""Who may ask for what, and what other people's web pages cannot do.
+"""Decides whether a request is allowed, and blocks attacks from other web sites.
 
 What a route needs its view says (`web.access.scopes`); who asks, and with which scope,
 `web.access.callers` finds out. A request comes with its token as a bearer, or from a browser that

@@ -1,4 +1,4 @@
-"""How often one may ask, counted in the memory of the one process that serves.
+"""Rate limits for requests, counted in the memory of the one server process.
 
 Windows are fixed: each begins with the first request of its key, and nothing of it is left when it
 ends. The library's moving windows keep a list for every address that ever asked.

@@ -1,4 +1,4 @@
-"""Which user of this machine is at the other end of a connection, by /proc/net/tcp.
+"""Finds the local user at the other end of a connection through /proc/net/tcp.
 
 An open farm asks nobody for a token, and every user of the machine can reach its port. What a
 script does is done as the farm's own user, so that scripts are taken from that one alone, and from

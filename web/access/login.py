@@ -1,4 +1,4 @@
-"""Sign in with a token of the farm, and out again."""
+"""Signs users in with a token of the farm, and out again."""
 
 from __future__ import annotations
 

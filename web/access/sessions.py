@@ -1,4 +1,4 @@
-"""Which sessions of signed-in browsers are open, beside what their cookies say."""
+"""Stores which browser sessions are signed in, so that signing out ends them."""
 
 from __future__ import annotations
 

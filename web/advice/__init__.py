@@ -1,1 +1,1 @@
-"""What pages and the API say of advice."""
+"""Recommendations and plans for the pages and the API."""

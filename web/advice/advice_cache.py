@@ -1,4 +1,4 @@
-"""What follows from a sweep's measurements: one answer for each workload, batch size and network.
+"""Caches the recommendations that follow from a sweep's measurements.
 
 Kept until the store has other measurements, since pages ask again every two seconds and each
 answer reads every measurement of its workload. Where there are many, a thread answers, and what was

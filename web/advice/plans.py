@@ -1,4 +1,4 @@
-"""What to measure next, as the page and the API ask for it: made in the background, each plan once.
+"""Computes plans of further measurements in the background, each plan once.
 
 A plan costs seconds of a processor, and follows from what is measured and from what is asked.
 """

@@ -1,4 +1,4 @@
-"""Prices for one question beside the server's table, as a query has them: `m5.large=0.1,t2=0.05`.
+"""Parses prices given in a query beside the server's table: `m5.large=0.1,t2=0.05`.
 
 A form has a field for each instance type instead, named by it: `price:m5.large`.
 """

@@ -1,4 +1,4 @@
-"""A question to the recommender as a query asks it: the API's and the page's alike."""
+"""Parses a question to the recommender from a query, for the API and the page."""
 
 from __future__ import annotations
 

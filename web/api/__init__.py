@@ -1,4 +1,6 @@
-"""The JSON API: one file a resource. To add one, write its file and add one line here.
+"""The JSON API: one module for each resource.
+
+To add one, write its file and add one line here.
 
 Everything below /api/v1 describes itself, see `web.api.schema.description`.
 """

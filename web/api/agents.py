@@ -1,4 +1,4 @@
-"""Agents: list them, let one finish and take nothing new, and take it back."""
+"""Agents: list, drain and resume them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /api/v1/bundles: a training script with the files beside it, for a sweep to name."""
+"""POST /api/v1/bundles: uploads a training script and its files for a sweep to name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that shows the API's document and tries it out: Swagger UI, from its wheel.
+"""The page that displays the OpenAPI document in Swagger UI.
 
 It keeps the strict content policy: our own small script starts it, and nothing comes from
 elsewhere. All that it needs beside 'self' are the pictures in its style sheet, which are data.

@@ -1,4 +1,4 @@
-"""GET /api/v1/events: told as soon as a sweep or a job has changed, over one open connection."""
+"""GET /api/v1/events: notifies clients over an open connection when a sweep or job changes."""
 
 from __future__ import annotations
 

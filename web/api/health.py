@@ -1,4 +1,4 @@
-"""/health: whether the process lives, and whether it can do its work."""
+"""/health: reports whether the process is alive and ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of POST requests that named an `Idempotency-Key`, for those that are sent again.
+"""Repeats the stored answer to a POST request with a known `Idempotency-Key`.
 
 They are kept in the store, beside what the requests have changed, and outlive the web server.
 """

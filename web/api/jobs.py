@@ -1,4 +1,4 @@
-"""Jobs: list, look at one with its story, cancel, ask again."""
+"""Jobs: list, show one with its history, cancel and retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /api/v1/jobs/{id}/log: what the trainers of one rank wrote, from any character on."""
+"""GET /api/v1/jobs/{id}/log: the output of one rank's trainers, from any character on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /api/v1/measurements: what was measured, one item a finished job or imported cell."""
+"""GET /api/v1/measurements: one item for each finished job or imported cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/metrics: the farm in numbers, in the text format of Prometheus."""
+"""/metrics: metrics of the farm in the text format of Prometheus."""
 
 from __future__ import annotations
 

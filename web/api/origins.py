@@ -1,4 +1,4 @@
-"""Origins: where measurements come from, and which of them are hard to believe."""
+"""Origins of measurements, and the implausible measurements of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /api/v1/jobs/{id}/series: what one attempt of a job looked like, second by second."""
+"""GET /api/v1/jobs/{id}/series: samples of one attempt of a job, second by second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: look at what one would become, enqueue, list, look at one, and steer it."""
+"""Sweeps: preview, enqueue, list, show and steer them."""
 
 from __future__ import annotations
 

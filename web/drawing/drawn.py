@@ -1,4 +1,4 @@
-"""Figures as templates show them: a table, and what plotly draws over it where scripts run.
+"""Prepares figures for templates: a table, and Plotly data for browsers with scripts.
 
 Colours are left to the page's script and the style sheet. Plotly reads markup in texts, and what
 users named must not become any.

@@ -1,4 +1,4 @@
-"""Charts of a sweep as pictures for paper, drawn by matplotlib in a process of its own.
+"""Draws a sweep's charts for download by matplotlib in a separate process.
 
 Its styles are settings of a whole process, so that two threads would draw in each other's; and to
 load it takes a second in which nothing else would be answered.

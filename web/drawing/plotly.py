@@ -1,4 +1,4 @@
-"""Plotly's own script, served from its wheel: nothing from another site, nothing copied in here.
+"""Serves Plotly's own script from its wheel.
 
 Pages that show charts answer with `page_with_charts`. They are complete without the script, which
 then draws over what the server drew. Two things keep the content policy strict:

@@ -1,1 +1,1 @@
-"""What the page of a job shows."""
+"""Data for the page of a job."""

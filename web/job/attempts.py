@@ -1,4 +1,4 @@
-"""The parameters by which a request says which attempt of a job it means, and which rank."""
+"""Query parameters that select an attempt of a job, and a rank."""
 
 from __future__ import annotations
 

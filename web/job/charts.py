@@ -1,4 +1,4 @@
-"""Everything that is drawn of one attempt, read from the store and kept for a moment."""
+"""Reads the charts of one attempt from the store, and caches them briefly."""
 
 from __future__ import annotations
 

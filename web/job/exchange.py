@@ -1,4 +1,4 @@
-"""What each rank exchanged and how long it stood idle, and how stale updates were. Pure."""
+"""Bytes exchanged and idle time of each rank, and staleness of updates. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network of an attempt: what was asked for beside what the ranks measured, way by way.
+"""Compares the requested network of an attempt with the measured one, link by link.
 
 Pure. The verdict is the scheduler's own: the same functions on the same round trips.
 """

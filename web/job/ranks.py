@@ -1,4 +1,4 @@
-"""The ranks of an attempt as their table shows them, and which of them the charts show.
+"""The ranks of an attempt for their table, and the selection shown in charts.
 
 Pure. What a rank has reported was checked when it was stored, so it is read here as it stands:
 a gang of 64 ranks has thousands of round trips.

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, for the gang and for each rank. Pure."""
+"""Shares of a step's time by activity, for the gang and for each rank. Pure."""
 
 from __future__ import annotations
 

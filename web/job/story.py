@@ -1,4 +1,4 @@
-"""The story of a job as people read it: what happened, when, and why; each attempt in a fold.
+"""The history of a job in plain words: events, times and reasons, by attempt.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""What the page of a job shows, put together from the store. Reads only."""
+"""Collects the data for the page of a job from the store. Reads only."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How open pages learn of changes."""
+"""Notification of open pages about changes."""

@@ -1,4 +1,4 @@
-"""Sweeps on their way into the queue: looked at and not sent yet, and those that were sent.
+"""Keeps sweeps that were previewed but not sent, and recognises those already sent.
 
 In memory, for the one process that serves. A restart forgets both, and with the key of its sessions
 every form that was open, so that none of these can be sent a second time either.

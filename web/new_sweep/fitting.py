@@ -1,4 +1,4 @@
-"""What of a planned sweep the live agents have the memory for."""
+"""Checks which jobs of a planned sweep fit into the memory of the live agents."""
 
 from __future__ import annotations
 

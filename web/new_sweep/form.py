@@ -1,4 +1,4 @@
-"""The form of a new sweep: from its fields to a sweep file, and back where that is possible. Pure.
+"""Converts the form of a new sweep to a sweep file, and back where that is possible. Pure.
 
 A field has the name of its key in the sweep file and its unit too. What was typed goes on as it
 is: what does not fit is refused where every sweep file is checked, and in the same words.

@@ -1,4 +1,4 @@
-"""What a sweep would become: its jobs, what cannot run, what the live agents cannot serve. Pure.
+"""Previews a sweep: its jobs, impossible ones, and those that no live agent can serve. Pure.
 
 A sweep may have 100,000 jobs, so of what is kept of one nothing grows with them.
 """

@@ -1,4 +1,4 @@
-"""The fields of a training script in the form of a new sweep, and the files that come with it."""
+"""Form fields for a training script of a new sweep, and the files uploaded with it."""
 
 from __future__ import annotations
 

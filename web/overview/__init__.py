@@ -1,1 +1,1 @@
-"""What pages and metrics say of the farm as a whole."""
+"""State of the whole farm, for pages and metrics."""

@@ -1,4 +1,4 @@
-"""How an agent is: in one word, from what it said last and when, and what stands beside that."""
+"""Describes an agent's state in one word, from its last heartbeat, with details."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The charts of the farm itself: what finished in each hour, and how an agent's machine drifts.
+"""Charts of the farm: jobs finished per hour, and drift of an agent's machine.
 
 Pure: from what the store sums up to figures.
 """

@@ -1,4 +1,4 @@
-"""What /metrics says of the farm: a table of metrics, each read from what was seen at once."""
+"""The table of metrics that /metrics reports, all read at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far sweeps are, and why jobs wait: `farm.placement`, fed from the store."""
+"""Progress of sweeps and reasons why jobs wait: `farm.placement`, fed from the store."""
 
 from __future__ import annotations
 

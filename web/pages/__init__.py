@@ -1,4 +1,7 @@
-"""The pages, which people read. To add one, write its file and add one line here."""
+"""The HTML pages.
+
+To add one, write its file and add one line here.
+"""
 
 from __future__ import annotations
 

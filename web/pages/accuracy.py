@@ -1,4 +1,4 @@
-"""How accurate the trainings of a sweep got, and how long that took."""
+"""The page about the accuracy that a sweep's trainings reached, and after what time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask for advice: the question in the address, and its answer with the evidence."""
+"""The page that answers a question with a recommendation and its evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one agent: what it is, what it has served, and whether its machine has changed."""
+"""The page of one agent: its hardware, the ranks it served, and drift of its machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sweeps side by side: where they differ beyond noise, and what only one of them has."""
+"""The page that compares two sweeps: differences beyond noise, and unmatched cells."""
 
 from __future__ import annotations
 

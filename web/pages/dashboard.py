@@ -1,4 +1,4 @@
-"""The first page: what the farm does now, what waits and why, and when it will be done."""
+"""The dashboard: running and waiting jobs, reasons for waiting, and the expected end."""
 
 from __future__ import annotations
 

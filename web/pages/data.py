@@ -1,4 +1,4 @@
-"""Data: whose measurements the store has, what is hard to believe of them, and each of them."""
+"""The page "Data": origins, their measurements, and which of these are implausible."""
 
 from __future__ import annotations
 

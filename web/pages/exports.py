@@ -1,4 +1,4 @@
-"""What can be taken away of a sweep: its measurements as a file, its charts as drawings."""
+"""Downloads of a sweep: measurements as a file, charts as images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import measurements: a published study by one click, a table of one's own after a look at it."""
+"""The pages that import a published study, or a user's own table after a preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one job: its story, its ranks, and what they looked like second by second."""
+"""The page of one job: its history, its ranks and their samples."""
 
 from __future__ import annotations
 

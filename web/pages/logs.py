@@ -1,4 +1,4 @@
-"""What trainers write: the last of it on a job's page, all of it as a file."""
+"""The output of trainers: its end on a job's page, all of it as a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New sweep: a form or a file, a look at what would become of it, and then into the queue.
+"""The page for a new sweep: a form or a file, a preview, then the queue.
 
 Looking at a sweep leads to an address of its own, where it is kept for a while: so the page can be
 loaded again while what is to be expected is worked out, and going back asks for nothing.

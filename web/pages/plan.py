@@ -1,4 +1,4 @@
-"""What to measure next, so that a question is answered more surely: a sweep, one click away."""
+"""The page that plans further measurements, so that a recommendation gets more certain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well the cells of a sweep are predicted, each from the others."""
+"""The page that shows how well each cell of a sweep is predicted from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one sweep: how far it is, what it measured, and what follows from that."""
+"""The page of one sweep: progress, measurements and recommendations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All sweeps, the newest first, those of one status alone if one asks for them."""
+"""The list of sweeps, newest first, optionally of one status."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the page of a sweep shows."""
+"""Data for the page of a sweep."""

@@ -1,4 +1,4 @@
-"""How accurate a sweep's trainings got, by epoch and batch size. Pure.
+"""Accuracy of a sweep's trainings, by epoch and batch size. Pure.
 
 How much accuracy an epoch brings at which global batch size is statistical efficiency: with the
 time of an epoch it makes the time to an accuracy.

@@ -1,4 +1,4 @@
-"""Sweeps as they were read last, kept until they change."""
+"""Caches sweeps until they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sweeps side by side: the cells they share, how much these differ, and what only one has.
+"""Compares two sweeps: shared cells, their differences, and unmatched cells.
 
 Pure: from tables of cells to rows. Jobs that measure for another number of steps, or on other
 machines by their labels, are compared too; the page says where hardware differs.

@@ -1,4 +1,4 @@
-"""Lines of the tables of a sweep's page as HTML, kept by what they show.
+"""Caches the rows of a sweep page's tables as HTML, keyed by their content.
 
 Of a page of a hundred lines hardly any has changed since it was looked at last, and to write them
 takes as long as all the rest of the page.

@@ -1,4 +1,4 @@
-"""The map and the charts of a sweep as its page shows them, kept with the cells they are of.
+"""Caches the heat map and charts of a sweep's page for as long as its cells are unchanged.
 
 To draw some hundred fields and marks takes longer than all the rest of the page.
 """

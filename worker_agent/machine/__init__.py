@@ -1,1 +1,1 @@
-"""What this machine is and has."""
+"""Facts about the agent's machine: hardware, cloud and control groups."""

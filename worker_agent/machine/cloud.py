@@ -1,4 +1,4 @@
-"""What the cloud says of this machine: its instance type and its place, for labels and prices.
+"""Reads the machine's instance type and zone from the cloud's metadata service.
 
 Asked of the metadata service at the link-local address that Azure, AWS and Google Cloud have in
 common, by one that the firmware's names point to. All that is done is bounded by one deadline, and

@@ -1,4 +1,4 @@
-"""What the control groups of a process limit and count, in version 2 and version 1.
+"""Reads limits and counters of control groups, in version 2 and version 1.
 
 Only read, never written. A hybrid system mounts both versions, of which one counts memory.
 """

@@ -1,4 +1,4 @@
-"""What this machine is: the fingerprint of every measurement made on it."""
+"""The hardware of this machine, and its fingerprint, which every measurement carries."""
 
 from __future__ import annotations
 

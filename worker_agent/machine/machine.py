@@ -1,4 +1,4 @@
-"""What the agent asks of its machine where a setting does not say."""
+"""Defaults that the agent reads from its machine where a setting is absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group of metrics must offer to be sampled once a second."""
+"""The interface of a group of metrics that is sampled once a second."""
 
 from __future__ import annotations
 

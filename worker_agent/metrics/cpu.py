@@ -1,4 +1,4 @@
-"""How busy the agent's cores are, and how much of them the hypervisor took away."""
+"""Load of the agent's cores, and the time that the hypervisor took from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of the agent's cores, where the kernel tells it."""
+"""Clock frequency of the agent's cores, where the kernel reports it."""
 
 from __future__ import annotations
 

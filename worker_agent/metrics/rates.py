@@ -1,4 +1,4 @@
-"""Several counters of one group, each turned into its growth per second."""
+"""Converts the counters of a group of metrics to rates per second."""
 
 from __future__ import annotations
 

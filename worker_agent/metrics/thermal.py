@@ -1,4 +1,4 @@
-"""How often the agent's cores were slowed down because they were too hot."""
+"""Counts how often the agent's cores were slowed down because of heat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the agent's cores a CPU quota held back, as containers and services have them."""
+"""Time for which a CPU quota stopped the agent's cores, as in containers and services."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The network of a rank: shaped, guarded, verified and put back."""
+"""The network of a rank: emulated, protected, verified and restored."""

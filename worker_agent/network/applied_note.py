@@ -1,4 +1,4 @@
-"""What is applied to a network, on disk, from before it is applied until after it was undone.
+"""A file that records which network settings are applied, until they are undone.
 
 The agent, the agent after a restart, its watchdog or a person undoes it by this note and under its
 lock. The note's number distinguishes it from a later one of the same agent.

@@ -1,4 +1,4 @@
-"""What the agent's own helper processes may know of its environment."""
+"""The environment variables that the agent's own helper processes receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank's way to its peers: timed as it is, shaped, verified, and put back.
+"""The network between one rank and its peers: timed, shaped, verified and restored.
 
 Everything here takes its time and is called from the rank's threads.
 """

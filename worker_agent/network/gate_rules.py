@@ -1,4 +1,6 @@
-"""Which rules keep a gang's ports for the gang. Pure text, in the language of `nft`.
+"""Builds the packet filter rules that admit only a gang's members to its ports.
+
+Pure text, in the language of `nft`.
 
 A rank has a table of its own, which narrows what reaches its ports and never opens what another
 table closes. The rules look at single packets, so connections from before they were set are

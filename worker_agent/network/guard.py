@@ -1,4 +1,4 @@
-"""What outlives the agent's process is written down first, and then guarded by a watchdog."""
+"""Records each change to the network on disk and starts a watchdog that undoes it."""
 
 from __future__ import annotations
 

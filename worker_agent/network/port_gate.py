@@ -1,4 +1,4 @@
-"""One rank's ports, open to its peers' addresses alone.
+"""Opens one rank's ports to the addresses of its peers alone.
 
 TensorFlow's server listens on every interface and asks nobody who he is. So before a trainer may
 listen, its ports are closed to everybody but its peers; until then this agent holds them itself.

@@ -1,4 +1,4 @@
-"""One rank's applied network profile, from before its first trace until after the last."""
+"""Applies one rank's network profile, and removes it."""
 
 from __future__ import annotations
 

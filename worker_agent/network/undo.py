@@ -1,4 +1,4 @@
-"""Undo what an agent applied to its network, by the note that it left.
+"""Undoes the network settings that an agent has recorded as applied.
 
 `python -m worker_agent.network.undo STATE_DIR NUMBER` is what a watchdog runs.
 """

@@ -1,4 +1,4 @@
-"""Undo a network profile when its agent cannot: it died, or its time is over.
+"""Undoes a network profile when its agent has died or its time is over.
 
 `python -I -S watchdog.py LIMIT_S COMMAND...` runs COMMAND, again and again until it succeeds, once
 standard input ends without a word or after LIMIT_S. A word on standard input ends it at once. It

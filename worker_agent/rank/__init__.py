@@ -1,1 +1,1 @@
-"""One rank: its way through the rendezvous, and what it holds on this machine."""
+"""One rank: its way through the rendezvous, and its resources on this machine."""

@@ -1,4 +1,4 @@
-"""Where this rank's processes stand in the cluster that *go* brings."""
+"""Gives each process of a rank its place in the cluster, with its peers' addresses."""
 
 from __future__ import annotations
 

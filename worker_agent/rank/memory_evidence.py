@@ -1,4 +1,4 @@
-"""What speaks for and against a trainer having been killed for want of memory."""
+"""Evidence for and against a trainer having been killed for lack of memory."""
 
 from __future__ import annotations
 

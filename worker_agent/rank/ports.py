@@ -1,4 +1,4 @@
-"""Ports of one rank, held from the moment they are promised until a trainer needs them."""
+"""Reserves the ports of one rank until its trainer opens them."""
 
 from __future__ import annotations
 

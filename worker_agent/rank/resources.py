@@ -1,4 +1,4 @@
-"""What one rank holds on this machine, from its ports to its processes, and how it lets go."""
+"""The resources of one rank, from its ports to its processes, and their release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders that ranks with scripts have in the temporary folder, and their removal.
+"""Temporary folders of the ranks that run scripts, and their removal.
 
 The agent writes a bundle's files into one, and the trainer copies them into another that its script
 may change. A trainer that is killed removes nothing, so the agent does, as the user who owns it.

@@ -1,4 +1,4 @@
-"""What the end of a trainer process means, and the evidence for it."""
+"""Decides what the end of a trainer process means, with the evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to send which reports: stop and wait, one batch under way, again after a pause.
+"""Decides when to send which reports: one batch at a time, repeated after a pause.
 
 What only continues a series is gathered for `GATHER_S`. Every message costs a commit, a sync of the
 spool and three wakings, on machines that are measured: sent one by one they took 4.7 % of a core

@@ -1,4 +1,4 @@
-"""What the agent says of itself with every heartbeat: whether it takes a rank now, or why not."""
+"""Decides whether an agent accepts a rank, or why not, for its heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor's one thread learns from all the others, through one queue."""
+"""Events that other threads send to the supervisor's thread through one queue."""
 
 from __future__ import annotations
 

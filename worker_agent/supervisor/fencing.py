@@ -1,4 +1,4 @@
-"""The highest fencing token that this agent has seen, on disk, so that it refuses older ones."""
+"""Stores the highest fencing token seen on disk, so that older ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to send a heartbeat, what it proves, and when silence means that the lease is gone.
+"""Decides when to send a heartbeat, and when a lease without answers has expired.
 
 Pure: every instant is handed in and is a reading of one monotonic clock.
 """

@@ -1,4 +1,4 @@
-"""The agent's one deciding thread: it owns the rank, the spool, the fencing and the heartbeats.
+"""The agent's main thread: it owns the rank, the spool, the fencing and the heartbeats.
 
 Everything that may take time or block (trainers, sampler, probes, the broker) lives in other
 threads and processes and reports through one queue. So there are no locks here, and nothing

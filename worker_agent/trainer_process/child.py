@@ -1,4 +1,4 @@
-"""A child process of the agent: wait for its end, and kill its group until it has been reaped."""
+"""A child process of the agent: waits for its end and kills its process group."""
 
 from __future__ import annotations
 

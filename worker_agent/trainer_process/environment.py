@@ -1,4 +1,4 @@
-"""What a trainer gets of its agent's environment: what is named here, and nothing else.
+"""The environment variables that a trainer receives from its agent.
 
 Whatever a trainer knows, a peer of its gang may come to know too: TensorFlow's servers run what
 they are sent. The broker's URL carries a password, and what else an operator has set for the agent

@@ -1,4 +1,4 @@
-"""What trainers write, on its way to the server: as it appears, and never more than so much.
+"""Sends the output of trainers to the server as it appears, up to a limit.
 
 A trainer may write 100 MB/s. Its pipes are emptied all the same, since a full one would stop it.
 But only the newest is kept here, and of that one part goes on with each gathering, until the log

@@ -1,4 +1,4 @@
-"""The folder of models that this agent's operator has installed, and which of them may be run."""
+"""The agent's folder of installed models, and the check whether one may be run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent may, or knows, and its trainers must not.
+"""Keeps the agent's capabilities and secrets from its trainers.
 
 CAP_NET_ADMIN is what an agent may be given to shape its network. systemd grants it as an ambient
 capability, which every child would inherit.

@@ -1,4 +1,4 @@
-"""One trainer process: its pipes, its end, its last words."""
+"""One trainer process: its pipes, its end and its last output."""
 
 from __future__ import annotations
 

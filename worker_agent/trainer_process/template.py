@@ -1,4 +1,4 @@
-"""The template of this agent's warm trainers: start it, let it fork, see it end.
+"""Starts the template process, has it fork trainers, and notices its end.
 
 A trainer that is forked from it begins in milliseconds, where importing its framework takes
 seconds. `farm.trainers.processes.template` is the other end.

@@ -1,4 +1,4 @@
-"""The user that trainers run as, who is nobody to the agent's files, memory and secrets."""
+"""The user account of trainers, which cannot read the agent's files and memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The API as types, and the document that is made of them."""
+"""The API's types, and the OpenAPI document that is generated from them."""

@@ -1,4 +1,4 @@
-"""What the API answers to who plans: origins, what is hard to believe, plans and previews."""
+"""Types of the API's answers about origins, implausible measurements, plans and previews."""
 
 from __future__ import annotations
 

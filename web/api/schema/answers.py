@@ -1,4 +1,4 @@
-"""What the API answers, as types: shapes are held to them, and the document is made of them.
+"""Types of the API's answers: the OpenAPI document is generated from them.
 
 Names and units are the glossary's; instants are texts as RFC 3339 has them, in UTC. None is what
 is not known. What agents report travels as it came, in the form of `farm.messages.reports`.

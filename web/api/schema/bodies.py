@@ -1,4 +1,4 @@
-"""What may be posted, as types for the document; `farm.configuration.sweep` reads and checks it."""
+"""Types of request bodies for the OpenAPI document; `farm.configuration.sweep` validates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of a route beside its address: said where the route is.
+"""Describes routes for the OpenAPI document, by decorators on their views.
 
 A route's answer is a type of `web.api.schema.answers`, of which the document takes the JSON Schema.
 Nothing here runs for a request: what is described is read and written by the route itself, and

@@ -1,4 +1,4 @@
-"""GET /api/v1/openapi.json: the API described, made once of the routes themselves."""
+"""GET /api/v1/openapi.json: the OpenAPI document, generated from the routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rows of the store look as JSON: fields by the names of the glossary, in base units."""
+"""Converts rows of the store to JSON, with the glossary's names and base units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API answers about sweeps, as types; see `web.api.schema.answers`."""
+"""Types of the API's answers about sweeps; see `web.api.schema.answers`."""
 
 from __future__ import annotations
 

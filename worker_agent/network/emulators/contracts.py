@@ -1,4 +1,4 @@
-"""What a network emulator must offer."""
+"""The interface of network emulators."""
 
 from __future__ import annotations
 

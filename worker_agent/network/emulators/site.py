@@ -1,4 +1,4 @@
-"""Where an emulator works."""
+"""The facts about its machine that a network emulator receives."""
 
 from __future__ import annotations
 

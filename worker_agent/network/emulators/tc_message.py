@@ -1,4 +1,4 @@
-"""Queues as the kernel takes them: netlink messages that pyroute2 cannot write. Pure.
+"""Netlink messages for queues that pyroute2 cannot write. Pure.
 
 pyroute2 0.9.7 sends netem's `rate` a second time, as an attribute that the kernel refuses, and
 knows neither rates of more than 32 bits for netem and TBF nor TBF's burst. The layouts are those

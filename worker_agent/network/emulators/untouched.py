@@ -1,4 +1,4 @@
-"""The network as it is."""
+"""The emulator that changes nothing: the network as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections over which peers will send bulk data to this rank, held until it is their turn.
+"""Holds connections for peers' bandwidth tests until their turn comes.
 
 They arrive at the port of the probes, and begin with the peer's rank and the attempt's token.
 """

@@ -1,4 +1,4 @@
-"""One bounded stream of bytes to a peer, to learn how much the way there carries.
+"""Sends a limited stream of bytes to a peer, to measure bandwidth.
 
 It is timed where it arrives: what has left the sender may still wait in its own queues. And the
 sender sends no more than a little beyond what it has been told has arrived: what overflows a queue

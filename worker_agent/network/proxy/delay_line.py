@@ -1,4 +1,4 @@
-"""When bytes that enter an emulated link come out of it. Pure: every instant is handed in.
+"""Computes when bytes that enter an emulated link leave it. Pure: every instant is handed in.
 
 Instants are readings of one monotonic clock, in seconds.
 """
