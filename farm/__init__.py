@@ -1,3 +1,3 @@
-"""Benchfarm: how many machines, of which kind, with which strategy, should train a model."""
+"""Benchfarm measures distributed training, and recommends machines and strategies for it."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The measurements of a sweep as a file: what `farm export` and the pages write alike.
+"""Writes the measurements of a sweep to a file, for `farm export` and the pages.
 
 Written in parts, so that a sweep of a hundred thousand jobs is never in memory as a whole.
 """

@@ -1,4 +1,4 @@
-"""Stores what an importer has read, for `farm import` and the page alike."""
+"""Stores imported measurements, for `farm import` and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Celery task as it lies in one of Kombu's queues in Redis: written, and read by a strict rule.
+"""Writes Celery tasks into Kombu's queues in Redis, and parses them strictly.
 
 What is written here any Celery worker reads. Celery's own `send_task` makes a dozen objects for
 every message and encodes it three times: too much for an agent, whose machine is measured, and for

@@ -1,4 +1,4 @@
-"""Kombu's Redis transport, which passes on only messages that one of our processes has sent.
+"""Kombu's Redis transport, which drops messages that none of our processes has sent.
 
 Celery ends its worker over a message that is not in proper form (celery/celery#7975, open since
 2022), so one such message would silence a queue for everybody. The test named after that issue says

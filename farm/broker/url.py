@@ -1,4 +1,4 @@
-"""Checks and displays broker URLs, and tells whether one leaves this machine.
+"""Checks and displays broker URLs, and finds out whether one points to another machine.
 
 A broker beyond this machine is reached by TLS, with its certificate and its host's name checked.
 Of `rediss://` alone, redis-py would check a certificate and Kombu none, so nothing is left to them.

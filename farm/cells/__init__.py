@@ -1,1 +1,1 @@
-"""The table of a sweep: a row for each configuration, which is a cell, over all its repetitions."""
+"""The cells of a sweep: one row for each configuration, over all its repetitions."""

@@ -1,4 +1,4 @@
-"""What the cells of a sweep differ in: the axes one may look along.
+"""Finds the axes in which the cells of a sweep differ.
 
 The parameters of a user's script are axes, too: each is one for the sweeps that name it, and the
 model is then the command without their values.

@@ -1,4 +1,4 @@
-"""Reads which metric, axes and order a page shows of a sweep, from its address."""
+"""Reads from a page's address which metric, axes and order of a sweep it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the jobs of a cell have in common, as pages and commands show it."""
+"""The configuration that all jobs of a cell have in common, as pages and commands show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of an epoch against its time, and the cells that no other beats in both. Pure."""
+"""Cost of an epoch against its time, with the Pareto front of the cells. Pure."""
 
 from __future__ import annotations
 

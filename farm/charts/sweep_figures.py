@@ -1,4 +1,4 @@
-"""All that is drawn of a sweep's cells, by the name that its file has. Pure."""
+"""All figures of a sweep's cells, by the names of their files. Pure."""
 
 from __future__ import annotations
 

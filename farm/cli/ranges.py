@@ -1,4 +1,4 @@
-"""Numbers on a command line."""
+"""Range checks for numbers on a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's training script with the files that belong to it, read from his folder.
+"""Reads a user's training script with the files that belong to it from a folder.
 
 What goes in: what git tracks, else everything but hidden files, keys, virtual environments and
 caches; always the script, and nothing that a `.farmignore` names. Ranks run a copy, so that a

@@ -1,4 +1,4 @@
-"""What every command starts from: the settings, the store, and waking the scheduler."""
+"""What every command needs: the settings, the store and the scheduler's wake-up signal."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a sweep may vary: axes, sweep files, and the jobs that they become."""
+"""Configurations: axes, sweep files, and the jobs made from them."""

@@ -1,4 +1,4 @@
-"""The axes of a configuration: everything the farm knows of each, declared once in AXES.
+"""The axes of a configuration, each declared once, in AXES.
 
 An axis is a list in a `[[case]]` table of a sweep file and one value of each job. Its declaration
 gives what sweep files, the API, the form, tables, charts, exports and imports need to know; to add

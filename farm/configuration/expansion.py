@@ -1,4 +1,4 @@
-"""Turn a sweep into jobs: the cross product, without what does not apply or cannot run."""
+"""Expands a sweep into jobs: the cross product without configurations that cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The size of a model: parameters, flop and bytes, as its layers alone decide them. Pure."""
+"""The size of a model, computed from its layers: parameters, flop and bytes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training scripts of a user's own: how a sweep names one, and its command line. Pure.
+"""Users' training scripts: their names in sweep files, and their command lines. Pure.
 
 A case says `script = "train.py"`, its `launcher`, its `args` and its `[case.parameters]`. A job has
 them where it has a model and a strategy of the farm's own: the launcher is its strategy, and its

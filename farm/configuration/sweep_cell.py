@@ -1,4 +1,4 @@
-"""One point of a sweep, and why it cannot run."""
+"""One configuration of a sweep, and the reason where it cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns readings of a farm into findings: what is wrong, and what to do.
+"""Checks the state of a farm, and returns findings: problems and remedies.
 
 Pure: no clock, no I/O. Each module judges one part, and says of all that is wrong what to do.
 """

@@ -1,4 +1,4 @@
-"""Checks agents: alive, of one version, right clocks, disks and backlogs, keys and closed ports."""
+"""Checks agents: heartbeats, versions, clocks, disks, backlogs, keys and port protection."""
 
 from __future__ import annotations
 

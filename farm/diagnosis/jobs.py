@@ -1,4 +1,4 @@
-"""Checks whether the jobs that wait can ever be served, and whether what is measured counts."""
+"""Checks whether waiting jobs can ever run, and whether measurements are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Become another program that ends when its parent does, even when that is killed.
+"""Runs a program that ends when its parent ends, even when that is killed.
 
 Run as a script by path, with nothing imported that is not needed: `launcher.py PARENT PROGRAM
 ARG...`. The kernel sends the death signal when the *thread* that started this one is gone, so

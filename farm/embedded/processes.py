@@ -1,4 +1,4 @@
-"""Own child processes: start them apart from the terminal, watch them, end them all.
+"""Child processes: starts them apart from the terminal, watches them and ends them.
 
 Each child leads a session and so a process group of its own: a Ctrl-C at the terminal reaches
 only the parent, which then ends the children in order. If the parent is killed outright, the

@@ -1,4 +1,4 @@
-"""Turn Ctrl-C and SIGTERM into a flag, so that no exception can fall between fork and record.
+"""Turns Ctrl-C and SIGTERM into a flag, so that no child process is started unrecorded.
 
 While a `StopSignals` is entered, nothing is interrupted anywhere except in its own `pause`.
 """

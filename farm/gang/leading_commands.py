@@ -1,4 +1,4 @@
-"""The commands that lead one gang through the rendezvous, built from what its ranks reported."""
+"""Builds the commands that lead a gang through the rendezvous, from its ranks' reports."""
 
 from __future__ import annotations
 

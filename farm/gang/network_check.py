@@ -1,4 +1,4 @@
-"""Checks that an emulated network is the one that was asked for.
+"""Checks that an emulated network has the requested properties.
 
 Pure. What an emulator claims is worth nothing: every rank times the way to every other one before
 and after the profile was applied, and the difference is held against the profile. Where a bandwidth

@@ -1,4 +1,4 @@
-"""The four barriers that a gang passes before it trains, and how an attempt ends.
+"""Decides when a gang passes each of four barriers before training, and how an attempt ends.
 
 *prepared*: every rank holds its ports and its trainer waits; *peers*: every rank has measured the
 untouched network; *shaped*: the profile is applied and verified, and where there is none this is

@@ -1,4 +1,4 @@
-"""Decides what follows the end of an attempt: a result, a retry or giving up."""
+"""Decides whether an attempt that has ended yields a result, a retry or a failure."""
 
 from __future__ import annotations
 

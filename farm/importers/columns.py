@@ -1,4 +1,4 @@
-"""The columns of the measurement table: how each cell is read into base units, or refused.
+"""Reads each cell of the measurement table into base units, or refuses it.
 
 Here milliseconds, megabits and percent become seconds, bytes per second and ratios. An empty cell
 and a column that is not there say the same: the default, or that nothing is known.

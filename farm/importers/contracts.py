@@ -1,4 +1,4 @@
-"""The types of a published study and of what an importer reads."""
+"""Types for published studies and for importers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognises the columns of a foreign table: known, convertible, or neither with a hint.
+"""Matches the columns of a foreign table to those of the measurement table.
 
 The unit is part of the name. A column is converted only if its name says both what is measured and
 in which unit; what its name leaves open is asked for, and never guessed.

@@ -1,4 +1,4 @@
-"""Hints for foreign column names that cannot be converted.
+"""Hints for column names that cannot be matched to the measurement table.
 
 Names come in their normal form, see `headers`, and are put into usual words here.
 """

@@ -1,4 +1,4 @@
-"""A table of comma-separated values as people's programs write it: cells by column, row by row.
+"""Reads tables of comma-separated values as other programs write them.
 
 Takes a byte order mark, either line ending, quotes, empty lines, and columns in any order and case,
 with commas, semicolons or tabs between them. A column in another unit is converted, see `headers`.

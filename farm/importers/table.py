@@ -1,4 +1,7 @@
-"""Read a table of anybody's measurements, such as `farm export` writes. All of it, or nothing."""
+"""Reads a user's table of measurements, in the format that `farm export` writes.
+
+All of it, or nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Proving who somebody is: signing keys of agents, API tokens, TLS certificates."""
+"""Authentication: signing keys of agents, API tokens, TLS certificates."""

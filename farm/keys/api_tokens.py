@@ -1,4 +1,4 @@
-"""API tokens: what they look like, what they allow, and what is kept of them.
+"""API tokens: their form, their scopes, and the hash that is stored.
 
 A token is `bf_` and 32 random bytes as base64url, so that scanners for leaked secrets know it when
 they see it. Of it only the SHA-256 is kept. A slow hash is for secrets that people think up, which

@@ -1,4 +1,4 @@
-"""The keys of all agents as the server's processes use them: to sign commands, to check reports."""
+"""The keys of all agents, with which the server signs commands and checks reports."""
 
 from __future__ import annotations
 

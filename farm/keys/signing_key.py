@@ -1,4 +1,4 @@
-"""The farm's signing key: one file of the server, from which the keys of all agents are drawn."""
+"""The farm's signing key, a file of the server, from which all agents' keys are derived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lab from its making to its removal: its wires, and the knobs of its hosts' links."""
+"""Creates and removes a lab, with its wires and its hosts' links."""
 
 from __future__ import annotations
 

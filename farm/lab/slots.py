@@ -1,4 +1,4 @@
-"""Numbered places for labs: a lab's number makes its names and addresses its own.
+"""Numbers of labs, from which each lab's names and addresses follow.
 
 The process of a lab holds the lock file of its slot, and the kernel releases it when the process
 ends, however it ends. So what bears the name of an unlocked slot is left from a dead lab, and the

@@ -1,4 +1,4 @@
-"""Ask the system for namespaces, interfaces and addresses, through the commands of iproute2."""
+"""Creates namespaces, interfaces and addresses through the commands of iproute2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remove a lab whose owner has died: a process of its own that outlives the owner.
+"""A separate process that removes a lab whose owner has died.
 
 The owner holds the other end of its standard input, which ends with the owner, however it ends.
 """

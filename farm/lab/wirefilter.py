@@ -1,4 +1,4 @@
-"""Speak with a running `wirefilter`, which carries one host's packets and shapes them.
+"""Controls a running `wirefilter`, which carries and shapes one host's packets.
 
 A wire has two directions with separate settings: the agent's emulator shapes what leaves its host,
 the owner of the lab what arrives. So neither undoes the other's. Cutting has a setting of its own,

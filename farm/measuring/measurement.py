@@ -1,4 +1,4 @@
-"""Figures of one attempt from what its ranks reported; `farm.measuring.quantities` is made of them.
+"""Computes the figures of one attempt from its ranks' reports, for its quantities.
 
 Pure arithmetic on values already checked. What was not measured is None, never 0.
 """

@@ -1,4 +1,4 @@
-"""One measured job of a study, with all that the study's page says of it."""
+"""One measured job of a study, with the values that the study's page shows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What server, agents and trainers say to each other: typed, bounded and signed."""
+"""Messages between server, agents and trainers: typed, bounded and signed."""

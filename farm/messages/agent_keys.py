@@ -1,4 +1,4 @@
-"""The keys that messages are signed with: one for each agent, all drawn from the farm's one.
+"""The keys that sign messages: one for each agent, derived from the farm's key.
 
 An HMAC needs its key in clear on both sides. Were the agents' keys stored, a copy of the store
 would be a copy of them all; so they are derived (HKDF, RFC 5869) from one key that lies in a file

@@ -1,4 +1,4 @@
-"""The envelope of everything that travels between the server and its agents.
+"""The envelope of every message between the server and its agents.
 
 Server to agent: *commands* (`farm.messages.commands`), one Celery task name each. Agent to server:
 *reports* (`farm.messages.reports`), which are confirmed, and *heartbeats* (`farm.messages.agents`),

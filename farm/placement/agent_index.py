@@ -1,4 +1,4 @@
-"""The agents of a farm during one decision: what they can do, and which cores they use.
+"""Indexes the agents of a farm by their capabilities and cores, for one decision.
 
 Agents are indexed by class, that is by equal capabilities, labels and framework version, and
 looked up by wish, that is by what a job asks of an agent; what suits a wish is worked out once for

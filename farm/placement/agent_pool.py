@@ -1,4 +1,4 @@
-"""Which agents are free during one scheduling decision, and which are kept for whom."""
+"""Tracks free and reserved agents during one scheduling decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose which waiting jobs get a gang now, and say why the others wait.
+"""Chooses the waiting jobs that get a gang now, with reasons why the others wait.
 
 Pure: no clock, no I/O, no logging. Every job is looked at once, in the order of `Turns`. How long
 jobs take is not known here: the caller gives estimates with them.

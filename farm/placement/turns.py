@@ -1,4 +1,4 @@
-"""The order in which waiting jobs are offered idle agents.
+"""Sorts waiting jobs into the order in which they are offered idle agents.
 
 A higher priority goes first. Within one, sweeps share the farm: it is the turn of the sweep that
 has the fewest agents at work, and among equals of the one that was given nothing for longest. So of

@@ -1,4 +1,4 @@
-"""A cache of values that take long to make, for many threads that ask for the same at once.
+"""A cache of slowly computed values, for threads that request the same value at once.
 
 The first thread that asks for a value makes it, and the other threads wait. The caller decides how
 long a value is valid: while a stamp stays the same, for a second, or for ten times the time that it

@@ -1,4 +1,4 @@
-"""Ctrl-C of a terminal, which reaches all of its processes at once."""
+"""Handles Ctrl-C, which a terminal sends to all of its processes at once."""
 
 from __future__ import annotations
 

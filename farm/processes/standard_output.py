@@ -1,4 +1,4 @@
-"""Standard output and standard error of the programs.
+"""Prints to standard output and standard error safely.
 
 All that is printed goes through `_Printer`. It writes out what a terminal would act on, since much
 of it was said by agents and trainers, and it writes measured values in plain characters. The

@@ -1,4 +1,4 @@
-"""The TCP connections of other processes, as the kernel counts what they have carried.
+"""Reads the kernel's byte counts for TCP connections of other processes.
 
 It takes no privilege: /proc says whose a socket is, and the kernel what it has carried.
 """

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, where a user wants them."""
+"""Writes files atomically to where a user wants them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw grouped bars on paper: told apart by hatch and by colour."""
+"""Draws grouped bars for paper, distinguished by hatch and by colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw charts of values with intervals on paper: a panel each."""
+"""Draws charts of values with intervals for paper, one panel each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw a heat map on paper: every field has its number, so that it can be read without colours."""
+"""Draws heat maps for paper, with a number in every field."""
 
 from __future__ import annotations
 

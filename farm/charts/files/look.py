@@ -1,4 +1,4 @@
-"""How printed figures look, and how they are written: for paper, and for the colour-blind."""
+"""Style of printed figures, readable by the colour-blind, and their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the drawn figures have in common: intervals, axes that are written in units, keys."""
+"""Common parts of drawn figures: intervals, axes with units, legends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw charts over the seconds of a run on paper, one below the other on a common axis of time."""
+"""Draws charts over the seconds of a run for paper, one below the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is drawn of one attempt, read from the store."""
+"""Reads the data for all charts of one attempt from the store."""
 
 from __future__ import annotations
 

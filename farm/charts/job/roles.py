@@ -1,4 +1,4 @@
-"""CPU, memory and network by role: ranks that train on average, servers apart from them. Pure."""
+"""Charts of CPU, memory and network by role: the mean over ranks, and over servers. Pure."""
 
 from __future__ import annotations
 

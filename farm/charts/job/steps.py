@@ -1,4 +1,4 @@
-"""The steps of one attempt: their times over the run, how these are distributed, and in numbers.
+"""Charts of an attempt's step times: over the run, their distribution, and a summary.
 
 Pure: from what the store gives to figures.
 """

@@ -1,4 +1,4 @@
-"""The pictures of an evaluation, as SVG that is the same whenever it is drawn from the same."""
+"""The figures of an evaluation as SVG, the same bytes for the same data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that name a price table, for commands that say what something costs."""
+"""Options that name a price table, for commands that show costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands that answer questions share: prices, and models kept from one to the next."""
+"""Prices and fitted models, shared by the commands that answer questions."""
 
 from __future__ import annotations
 

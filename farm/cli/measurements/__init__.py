@@ -1,1 +1,1 @@
-"""Commands that take measurements in and out."""
+"""Commands that import, export and plot measurements."""

@@ -1,4 +1,4 @@
-"""`farm import`: published studies, or a table of anybody's measurements, into the store."""
+"""`farm import`: imports a published study, or a user's table of measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`farm origins`: whose measurements the store has, and how to be rid of an imported one."""
+"""`farm origins`: lists where measurements come from, and removes imported ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `farm plot` draws of a sweep, kind by kind: each from the figures that its page shows."""
+"""The figures that `farm plot` draws, by kind: the same as on the sweep's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`farm db`: the store itself, its schema, its retention, its backups and its moves."""
+"""`farm db`: schema, retention, backup and copying of the store."""
 
 from __future__ import annotations
 

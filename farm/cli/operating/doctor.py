@@ -1,4 +1,4 @@
-"""`farm doctor`: what is wrong with the farm, in plain words, and what to do."""
+"""`farm doctor`: checks the farm, and explains each problem and its remedy."""
 
 from __future__ import annotations
 

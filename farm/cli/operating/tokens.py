@@ -1,4 +1,4 @@
-"""`farm token`: make, list and revoke what programs and people present to the web server."""
+"""`farm token`: creates, lists and revokes API tokens."""
 
 from __future__ import annotations
 

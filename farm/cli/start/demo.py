@@ -1,4 +1,4 @@
-"""`farm demo`: a whole farm, a small real sweep, and what follows from it."""
+"""`farm demo`: runs a small real sweep on a farm of its own, and recommends from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep on a farm of its own: measured, printed, and what follows from it."""
+"""Runs a sweep on a farm of its own, and prints measurements and recommendations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command does that runs a sweep on a farm of its own."""
+"""Common code of commands that run a sweep on a farm of their own."""
 
 from __future__ import annotations
 

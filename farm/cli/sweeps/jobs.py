@@ -1,4 +1,4 @@
-"""`farm jobs` and `farm job`: the list, and the story of one."""
+"""`farm jobs` and `farm job`: the list of jobs, and the history of one."""
 
 from __future__ import annotations
 

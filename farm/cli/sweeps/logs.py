@@ -1,4 +1,4 @@
-"""`farm logs`: what the trainers of a job write, all of it or as it comes."""
+"""`farm logs`: prints the output of a job's trainers, at once or as it appears."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what was measured: a line for each cell, and below it what its signs mean."""
+"""Prints the cells of a sweep as a table, with a key to its signs."""
 
 from __future__ import annotations
 

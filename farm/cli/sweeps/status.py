@@ -1,4 +1,4 @@
-"""`farm status`: the sweeps and why jobs wait; or one sweep and what it measured."""
+"""`farm status`: lists sweeps and reasons why jobs wait, or shows one sweep's results."""
 
 from __future__ import annotations
 

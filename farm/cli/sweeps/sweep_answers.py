@@ -1,4 +1,4 @@
-"""Prints the recommendation for a finished sweep, and what it rests on."""
+"""Prints the recommendations for a finished sweep, and their evidence."""
 
 from __future__ import annotations
 
