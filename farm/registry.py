@@ -1,4 +1,4 @@
-"""Look up models, data sets and strategies by name; everything that a sweep may name.
+"""Looks up models, data sets and strategies by name.
 
 Pure descriptions: importing this loads no framework.
 """

@@ -1,4 +1,4 @@
-"""From a sweep as people write it to jobs in the store. Needs the store, never the broker."""
+"""Reads sweeps and stores their jobs. Needs the store, never the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The features that a step time may depend on: names and numbers. Pure."""
+"""The features from which step times are predicted: names and numbers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of a strategy's set-up: placement, servers, replicas, averaging.
+"""Names the layout of a strategy: placement, servers, replicas, averaging.
 
 Configurations with different set-ups are never pooled. To a predictor the whole set-up is one
 name, so that a new setting needs no change of any predictor.

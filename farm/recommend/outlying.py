@@ -1,4 +1,4 @@
-"""Find agents whose measurements are far from those of other agents of their kind. Pure.
+"""Finds agents whose measurements are far from those of other agents of their kind. Pure.
 
 An agent is judged by the measurements with it against those without it, of the same configuration
 on the same kind of hardware; a measurement of a gang belongs to all its agents. It takes three

@@ -1,1 +1,1 @@
-"""A rank's samples, one a second: when each is due, how bytes are counted, names of extras."""
+"""Sampling of a rank once a second: times, byte counts and names of the samples."""

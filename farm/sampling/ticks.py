@@ -1,4 +1,6 @@
-"""The 1 s grid of a rank's series. Tick 0 is the receipt of *go*; tick k is k seconds later.
+"""The times at which a rank is sampled, 1 s apart.
+
+Tick 0 is the receipt of *go*; tick k is k seconds later.
 
 A reading belongs to a tick, and a tick that nobody read is a hole in the series: it is never
 filled in, and no rate is computed across it. All instants are one machine's monotonic clock.

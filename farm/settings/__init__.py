@@ -1,1 +1,1 @@
-"""The server's settings: how one is declared, read and checked."""
+"""Settings of the server: their declaration, parsing and checks."""

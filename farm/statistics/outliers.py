@@ -1,4 +1,4 @@
-"""Times far longer, or far shorter, than the others. They are counted, never dropped."""
+"""Finds times far longer or far shorter than the others. They are counted, never dropped."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Everything SQL: tables, migrations, and what is read and written."""
+"""The database: tables, migrations and all queries."""

@@ -1,4 +1,4 @@
-"""What all tables share: the schema they belong to, and the types of their columns.
+"""Base of all tables: their schema, and the types of their columns.
 
 Written for SQLite and PostgreSQL alike.
 """

@@ -1,4 +1,4 @@
-"""Connections: one engine a process, one transaction a `with` block.
+"""Database connections: one engine for each process, one transaction for each `with` block.
 
 SQLite and PostgreSQL behave alike here: a reading block sees one snapshot and cannot write, a
 writing block commits at its end or not at all, and every wait ends after some seconds.

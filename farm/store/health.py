@@ -1,4 +1,4 @@
-"""Health of the database, and what was lost lately. Reads only.
+"""Health of the database, and recent losses of data. Reads only.
 
 All but `write_error`, which writes a row and takes it back.
 """

@@ -1,4 +1,4 @@
-"""The tables of what was measured: samples, step times, epochs, logs, and the measurements."""
+"""Tables of results: samples, step times, epochs, logs and measurements."""
 
 from __future__ import annotations
 

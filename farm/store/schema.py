@@ -1,4 +1,4 @@
-"""The schema and its history: bring a store up to date, or say that it is not.
+"""Upgrades the schema of a store, and checks that it is current.
 
 Every command checks this, and Alembic takes a quarter of a second to load. So it is loaded only to
 change something, and the revisions are read from the names of the migrations' files: the number

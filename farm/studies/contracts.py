@@ -1,4 +1,4 @@
-"""What a study consists of: a sweep on a farm of its own, and a page made from what it measured."""
+"""Types of a study: its sweep, the farm that it runs on, and its page."""
 
 from __future__ import annotations
 

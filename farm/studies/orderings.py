@@ -1,4 +1,4 @@
-"""Checks what grows and what shrinks along an axis, in published and own measurements.
+"""Checks whether values grow or shrink along an axis, in published and own measurements.
 
 Absolute times of other machines cannot be repeated; what is faster than what often can. Pure.
 """

@@ -1,4 +1,4 @@
-"""Write a study's page, its figures and its data where the documents are."""
+"""Writes a study's page, its figures and its data into the documents' folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study's measurements as a CSV file: what its page is made from, for others to read too.
+"""Stores a study's measurements in a CSV file, from which its page is made.
 
 The columns are those of `StudyRun`, in base units. What was not measured is an empty cell.
 """

@@ -1,4 +1,4 @@
-"""Write quantities and tables as the pages of studies have them."""
+"""Writes quantities and tables in Markdown for the pages of studies."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How values are written for people."""
+"""Text forms of values for people."""

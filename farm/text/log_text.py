@@ -1,4 +1,4 @@
-"""Removes terminal control characters from a program's output."""
+"""Removes terminal control characters from the output of programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks average their weights with which, and after which steps, counted from 0."""
+"""Decides which ranks average their weights, and after which steps, counted from 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of an engine to the other ranks, and that of a rank without any."""
+"""The interface from an engine to the other ranks, and its form for a single rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several replicas within one rank: which devices they are on, and which examples each takes."""
+"""Assigns devices and examples to the replicas of one rank."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Values that enter a process: JSON to typed values and back, with ranges and plain refusals."""
+"""Parsing of values that enter a process: JSON, ranges and error messages."""

@@ -1,4 +1,4 @@
-"""What the numbers, texts and lists of messages may be: bounds that a field declares in its type.
+"""Bounds of numbers, texts and lists, which message fields declare in their types.
 
 A field says `train_s: Duration`; the codec reads the bounds from the annotation and refuses what is
 beyond them, wherever a message enters. So every bound is declared once, beside the quantity. The

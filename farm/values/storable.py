@@ -1,4 +1,4 @@
-"""Texts as every database takes them."""
+"""Replaces characters of a text that databases cannot store."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a question to ranked options."""
+"""Answers a question with ranked options."""

@@ -1,4 +1,4 @@
-"""Number of steps in an epoch, as measured or as the data set's size gives it.
+"""Number of steps in an epoch, measured or computed from the data set's size.
 
 Studies count epochs in their own way: one of the published ones runs 70 steps at every batch size.
 """

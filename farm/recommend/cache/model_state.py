@@ -1,4 +1,4 @@
-"""A fitted model as text and arrays, and back: what lies in the files of `fit_files`.
+"""Converts a fitted model to text and arrays and back, for the files of `fit_files`.
 
 Not pickle, since reading one can run anything. Reading this makes objects of this program's own
 classes, and of those it names of scikit-learn, and sets their attributes; nothing is called. What

@@ -1,1 +1,1 @@
-"""How far a prediction may be trusted: held-out errors, intervals, doubts."""
+"""Confidence of predictions: held-out errors, intervals, implausible measurements."""

@@ -1,4 +1,4 @@
-"""Holds out measurements in the way in which a question lacks them.
+"""Holds out measurements so that predicting them is as hard as answering a question.
 
 A question at a batch size that was never measured is harder than one at a new combination of
 measured values. So the errors that calibrate its interval are those of measurements whose batch

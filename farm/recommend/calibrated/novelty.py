@@ -1,4 +1,4 @@
-"""How far a configuration lies outside of what was measured, axis by axis.
+"""Distance of a configuration from all measured ones, axis by axis.
 
 An axis is a number that a step's time depends on. What is *comparable* agrees in every name
 (strategy, network and so on), or, for one machine, in every name that matters to it.

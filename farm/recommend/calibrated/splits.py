@@ -1,4 +1,4 @@
-"""Splits of the measurements into training and test parts for an evaluation."""
+"""Splits measurements into training and test parts, to evaluate predictors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds measurements that are hard to believe and lowers their weight. Nothing is deleted.
+"""Finds implausible measurements and lowers their weight. Nothing is deleted.
 
 Three things make a measurement suspicious. None of them proves that it is wrong: a system may have
 two regimes, and the rare one looks like an error. Hence a weight and not a verdict.

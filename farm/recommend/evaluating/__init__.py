@@ -1,1 +1,1 @@
-"""How good the advice is on measurements that it has not seen."""
+"""Evaluation of recommendations on held-out measurements."""

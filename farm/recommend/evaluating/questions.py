@@ -1,4 +1,4 @@
-"""The questions that an evaluation asks: between which configurations, and what is minimised."""
+"""The questions of an evaluation: configurations to choose from, and the objective."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What to measure next."""
+"""Plans of what to measure next."""

@@ -1,4 +1,4 @@
-"""Reads what a plan needs to know of an origin. Reads only."""
+"""Reads the measurements and axes of an origin for a plan. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses the measurements that make advice sure soonest for their cost. Pure.
+"""Chooses the measurements that reduce the uncertainty of advice most for their cost. Pure.
 
 A plan sees what was measured and what is believed of the rest, never the truth of a cell that was
 not. Two stages: while what a step consists of is hardly known, the measurement that tells most of

@@ -1,4 +1,4 @@
-"""Chooses the first measurements while almost nothing is known: three on every curve.
+"""Chooses the first measurements of a new workload: three on every curve.
 
 A curve is what one strategy does over the world size, on one kind of machine and network. Its
 smallest world size, its largest, and the one nearest to 8 between them pin down how the time of

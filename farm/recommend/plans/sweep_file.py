@@ -1,4 +1,4 @@
-"""A plan as the text of a sweep file, which says beside every case why it is there."""
+"""Writes a plan as a sweep file, with the reason for each case as a comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations as columns of numbers, since thousands of them are computed with at once.
+"""Arrays of many configurations, for vectorised computation.
 
 A family is what differs in nothing but the axes: the global batch size and the conditions of the
 network. There are few families, so what depends on them alone is worked out once for each.

@@ -1,4 +1,4 @@
-"""Asks a fitted predictor for what it can know, and gives the reason where it cannot."""
+"""Predicts with a fitted predictor, or returns the reason why it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random forest, to show why it is not the default.
+"""A random forest, kept for comparison with the default predictor.
 
 It knows no physics: between measurements it makes steps, and beyond them it goes on as it ended.
 On small tables its errors are several times those of the others (docs/recommender.md).

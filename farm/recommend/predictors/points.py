@@ -1,4 +1,4 @@
-"""Configurations as points in a space of numbers and names, and how far these are apart."""
+"""Configurations as points of numbers and names, and the distances between them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is expected of a sweep, and what follows from it once it is measured."""
+"""Expected cost of sweeps, and recommendations from measured ones."""

@@ -1,1 +1,1 @@
-"""API tokens, and answers kept for requests that are sent again."""
+"""API tokens, and stored answers to POST requests."""

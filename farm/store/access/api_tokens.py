@@ -1,4 +1,4 @@
-"""API tokens: made, found by what was presented, revoked. Tokens are hashed and forgotten."""
+"""API tokens in the store: create, look up, revoke. Tokens are hashed and forgotten."""
 
 from __future__ import annotations
 

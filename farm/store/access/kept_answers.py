@@ -1,4 +1,4 @@
-"""Requests with an `Idempotency-Key` and their answers, kept for a day.
+"""Requests with an `Idempotency-Key` and their answers, stored for a day.
 
 A request is noted in the transaction of what it changes, so that it is never carried out twice, and
 its answer once there is one. One that was carried out and has no answer met the end of its server.

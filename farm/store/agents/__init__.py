@@ -1,1 +1,1 @@
-"""Agents: their rows, their heartbeats, their keys and their past."""
+"""Agents in the store: rows, heartbeats, keys and history."""

@@ -1,4 +1,4 @@
-"""Reads everything that the outcome of an attempt is made of, for many attempts at once."""
+"""Reads the data from which the outcomes of many attempts are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gangs at work, and how long such gangs took before."""
+"""Active gangs, and durations of earlier similar gangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the one measurement of a finished attempt from its rows.
+"""Computes the measurement of a finished attempt from its rows.
 
 First it is judged whether anything disturbed its ranks, and only what is not void becomes a
 measurement. Nothing is read here and nothing written: what one attempt cannot be made sense of by

@@ -1,4 +1,4 @@
-"""Deletes and thins out what retention no longer keeps.
+"""Deletes or thins out data that is older than the retention rules allow.
 
 The work is cut into transactions of some thousand rows, so that collectors go on storing
 meanwhile, and what was done stays done when it is interrupted.

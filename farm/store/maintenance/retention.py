@@ -1,4 +1,4 @@
-"""Retention rules: what is dropped or thinned out, and when.
+"""Retention rules: when data is deleted or thinned out.
 
 Measurements, step times, epochs and the story of jobs are kept for good, and so is everything of
 an attempt that is still active.

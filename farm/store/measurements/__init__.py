@@ -1,1 +1,1 @@
-"""Measurements and everything that is read from them."""
+"""Measurements, and queries on them."""

@@ -1,4 +1,4 @@
-"""Imported measurements: written once however often they come, removed by origin, and summed up.
+"""Imported measurements: stored once, removed by origin, and summed up.
 
 The farm's own measurements have the origin "farm", which no import can write to or remove.
 """

@@ -1,4 +1,4 @@
-"""Measurements: one row for each finished job or imported cell, read by everything that compares.
+"""Measurements: one row for each finished job or imported cell.
 
 Rows of different origins or fingerprints are never pooled.
 """

@@ -1,4 +1,4 @@
-"""Durations of whole attempts, beside what they measured."""
+"""Durations of whole attempts, with their measurements."""
 
 from __future__ import annotations
 

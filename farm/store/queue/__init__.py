@@ -1,1 +1,1 @@
-"""Jobs that wait, and why."""
+"""Waiting jobs, and the reasons why they wait."""

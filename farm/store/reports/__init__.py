@@ -1,1 +1,1 @@
-"""What agents report, each counted once."""
+"""Reports of agents, each stored once."""

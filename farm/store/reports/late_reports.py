@@ -1,4 +1,4 @@
-"""Reports that do not count: the first few of an agent are kept, and all others are counted.
+"""Stores the first few reports of an agent that do not count, and counts the others.
 
 An agent that is cut off sends what it has when it is back, and a stolen one sends what it likes:
 neither may fill the store. What is kept shows a person what came; what is counted, how much.

@@ -1,4 +1,4 @@
-"""Jobs: looked up, cancelled and asked for again."""
+"""Jobs in the store: look up, cancel, retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The story of one job: every change of its state and of its attempts'."""
+"""The history of one job: every change of its state and of its attempts' states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: stored with all their jobs, looked up, and summed up."""
+"""Sweeps in the store, with all their jobs: insert, look up, summarise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a delay between machines costs a synchronous step: sweep, data, page and figures."""
+"""The latency study: time of a synchronous step by network delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latency study's arithmetic: its configurations, and the line through each. Pure."""
+"""The latency study's arithmetic: its configurations, and a fitted line for each. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A straight line through measured times, with how well it is known. Pure."""
+"""Fits a straight line to measured times, with confidence intervals. Pure."""
 
 from __future__ import annotations
 

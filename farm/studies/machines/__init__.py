@@ -1,4 +1,4 @@
-"""Time per epoch against batch size, machines and delay: sweep, data, page and figures."""
+"""The machines study: time per epoch by batch size, machines and delay."""
 
 from __future__ import annotations
 

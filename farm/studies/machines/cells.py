@@ -1,4 +1,4 @@
-"""Step times by batch size, machines and delay, published ones and our own in one form. Pure."""
+"""Published and own step times by batch size, machines and delay. Pure."""
 
 from __future__ import annotations
 

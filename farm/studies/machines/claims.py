@@ -1,4 +1,4 @@
-"""Claims of the published table, checked against our own measurements. Pure.
+"""Checks claims about the published table against our own measurements. Pure.
 
 Every ordering says something that the published table decides, and that does not rest on equal
 batch sizes or equal computers: of batches only what is small and what is large in its own source.

@@ -1,4 +1,4 @@
-"""One process on one core against several on a core each, by batch size."""
+"""The processes study: one process on one core against several, by batch size."""
 
 from __future__ import annotations
 

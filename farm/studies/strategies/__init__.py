@@ -1,4 +1,4 @@
-"""What every strategy costs and brings, side by side: sweep, data, page and figure."""
+"""The strategies study: all strategies side by side, with page and figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims of the study of update strategies, checked against our own measurements. Pure."""
+"""Checks claims of the study of update strategies against our own measurements. Pure."""
 
 from __future__ import annotations
 

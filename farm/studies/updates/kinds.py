@@ -1,4 +1,4 @@
-"""Names of update strategies in the study and here, and how far they agree."""
+"""Maps the study's names of update strategies to ours, with their differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Throughput by number of nodes, the study's and ours in one form. Pure."""
+"""Throughput by number of nodes, published and our own. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arrays of a data set: checked against its facts, put into the one form, and hashed."""
+"""Checks the arrays of a data set, converts them to one form and hashes them."""
 
 from __future__ import annotations
 

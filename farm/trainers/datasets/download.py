@@ -1,4 +1,4 @@
-"""Fetch one file from the internet: bounded in time, checked, and never half there."""
+"""Downloads one file within a time limit, and checks its hash."""
 
 from __future__ import annotations
 

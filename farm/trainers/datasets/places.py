@@ -1,4 +1,4 @@
-"""Folders in which data sets are looked for on this machine."""
+"""Finds the folders of this machine that may contain data sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load a data set that was published as files: from a place that has them, or from the internet."""
+"""Loads a published data set from a folder, or downloads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collects what a rank reports, and sends it so that no measured step is disturbed.
+"""Collects a rank's reports, and sends them between measured steps.
 
 Reading a report takes work on the same machine's cores: agent, broker, store. Epochs of
 40 ms that were reported one by one doubled the time of the step after each.

@@ -1,4 +1,4 @@
-"""The layers that models are made of: what a model is written in, once, to be built or counted."""
+"""The layers in which models are defined, to be built or counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trainer as a process: its descriptors, its cores, and how it ends when nobody needs it."""
+"""The trainer's process: its descriptors, its cores, and its end with its agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follows the marks of a user's script, and tells the agent of the steps between them.
+"""Follows the marks of a user's script, and reports its steps to the agent.
 
 The first mark only starts the clock: what came before it is start-up. After the last one the script
 waits until the counters are read, and ends; or it trains to its end, of which nobody knows before.

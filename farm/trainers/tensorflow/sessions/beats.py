@@ -1,4 +1,4 @@
-"""Raises this rank's liveness counter, and reads those of all ranks."""
+"""Raises this rank's liveness counter, and reads the counters of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A variable in a graph of sessions, known by name to every session that reaches its process."""
+"""A variable of a TensorFlow 1 graph, shared by name between sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells which ranks are alive, from counters that each raises once a second. Pure."""
+"""Decides which ranks are alive, from counters that each raises once a second. Pure."""
 
 from __future__ import annotations
 
