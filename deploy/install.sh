@@ -158,7 +158,7 @@ random_word() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 
 # Have apt do something, as soon as others are done with it: a machine that has just booted upgrades
 # itself. DPkg::Lock::Timeout alone waits for one of apt's locks, not for those of its lists and its
-# archives. Nothing asks questions, or starts services anew that run.
+# archives. No step asks questions or restarts running services.
 apt_get() {
     local since=$SECONDS told=""
     export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=yes
@@ -228,7 +228,7 @@ fingerprint() {
     } | sha256sum | cut -c1-12
 }
 
-# Beside the one that runs, which goes on with its own files until it is started anew.
+# Beside the running version, which uses its own files until it is restarted.
 make_release() {
     local pip release file options=(--quiet --disable-pip-version-check --no-input)
     release=$RELEASES/$(fingerprint)
@@ -398,7 +398,7 @@ END
         openssl x509 -req -in "$WORK/request" -CA "$AUTHORITY.pem" -CAkey "$AUTHORITY.key" -sha256 -days 3650 \
             -set_serial "0x$(random_word | cut -c1-30)" -extfile "$WORK/openssl" -extensions server >>"$WORK/server.pem"
     ) 2>"$WORK/said" || fail "openssl made no certificate for $names: $(tail -n 1 "$WORK/said")"
-    # A certificate without its key is made anew by the next run.
+    # A certificate without its key is made again by the next run.
     rm -f "$file.key"
     install -m 0644 "$WORK/server.pem" "$file.pem"
     install -m 0640 -g "$group" "$WORK/server.key" "$file.key"
@@ -488,7 +488,7 @@ restore_broker() {
     127.0.0.1:6379/* | "${ADDRESS:-none}":6379/* | "[${ADDRESS:-none}]:6379/"*) ;;
     *) return 0 ;;
     esac
-    say "$file names accounts at a Redis of this machine, which is set up anew with their passwords: farm agent sync makes the agents'"
+    say "$file names accounts at a Redis of this machine, which is set up again with their passwords: farm agent sync makes the agents'"
     make_accounts "${url%@*}" "${admin%@*}"
 }
 
@@ -563,7 +563,7 @@ END
     fi
     set_broker_host "$file" FARM_BROKER_URL "$host"
     set_broker_host "$file" FARM_BROKER_ADMIN_URL 127.0.0.1
-    # Whoever waits for a command loses his connection for a second.
+    # Clients that wait for a command lose their connection for a second.
     if [ -n "$CERTIFIED" ] || ! cmp -s "$WORK/redis" "$REDIS_CONF"; then
         restart_redis
     fi
@@ -729,7 +729,7 @@ install_server() {
 first_settings_of_agent() { :; }
 
 install_agent() {
-    apt_install nftables || say "nftables is not installed: whoever reaches this machine reaches its gangs' ports"
+    apt_install nftables || say "nftables is not installed: every host that reaches this machine reaches its gangs' ports"
     add_user benchfarm /var/lib/benchfarm
     add_user benchfarm-trainer /var/lib/benchfarm-data
     install -d -m 0755 -o benchfarm-trainer -g benchfarm-trainer /var/lib/benchfarm-data
@@ -859,7 +859,7 @@ if [ "$ACTION" = remove ]; then
 fi
 command -v apt-get >/dev/null || fail "expected Debian or Ubuntu, whose packages it installs"
 command -v python3 >/dev/null || apt_install python3 || fail "expected Python: apt install python3"
-# A system that is too old, or too new, is told so before anything is put on it.
+# A system that is too old or too new is refused before anything is installed on it.
 PYTHON=$(find_python)
 own_venv
 [ -z "$ADDRESS" ] || is_address "$ADDRESS" beyond ||

@@ -28,7 +28,7 @@ class Doubt:
 class Doubts:
     """`lacking`: of which workloads nothing can be said, and why.
 
-    `is_preliminary`: models are being fitted, so whoever asks again is told more.
+    `is_preliminary`: models are being fitted, so a later call returns more.
     """
 
     doubts: tuple[Doubt, ...]

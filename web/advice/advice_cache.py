@@ -143,7 +143,7 @@ class AdviceCache:
     def _start(self, sweep_id: int) -> None:
         with self._lock:
             if self._is_working:
-                return  # one at a time: whoever asks again comes next
+                return  # one at a time: the next request starts it
             self._is_working = True
         threading.Thread(target=self._work, args=(sweep_id,), name="advice", daemon=True).start()
 

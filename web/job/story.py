@@ -23,7 +23,7 @@ _MEANINGS = {
     "job: cancelled": "the job was cancelled",
     "attempt: measuring": "every rank is prepared; they time the untouched network",
     "attempt: shaping": "the network is made what was asked for, and verified",
-    "attempt: starting": "told to go; the trainers connect",
+    "attempt: starting": "training starts: the trainers connect",
     "attempt: succeeded": "every rank is done",
     "attempt: failed": "the configuration failed, which is a result",
     "attempt: lost": "a machine failed",

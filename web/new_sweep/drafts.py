@@ -81,9 +81,9 @@ class Sent:
     ) -> tuple[SubmittedSweep, bool]:
         """Enqueue what a form holds, unless that was done; return the sweep, and whether it was.
 
-        A form has a `key` of its own, so whoever presses twice, reloads, or goes back and presses
-        again sends the same key with the same text. Who changed the text meanwhile wants another
-        sweep. Without a key every time counts.
+        A form has a `key` of its own, so a second press, a reload, or a press after going back
+        sends the same key with the same text. With another text it is another sweep. Without a
+        key every request counts.
 
         Raises what `enqueue` raises; then the form may be sent again.
         """

@@ -144,7 +144,7 @@ def _add_numbers(table: dict[str, object], fields: Fields, names: Sequence[str])
 
 
 def _number(text: str) -> int | float | str:
-    """Return the number that a text is, or the text, which whoever expects a number refuses."""
+    """Return the number that a text is, or the text, which validation then refuses."""
     if _WHOLE.fullmatch(text):
         return int(text)
     return float(text) if _DECIMAL.fullmatch(text) else text
