@@ -94,7 +94,7 @@ class Spool:
             return f"the spool in {self._folder} was replaced: put it back"
         return None
 
-    def begin_anew(self) -> int:
+    def start_over(self) -> int:
         """Begin another generation in a folder that is empty; return how many reports are lost.
 
         Raises:

@@ -234,7 +234,7 @@ class Supervisor:
         try:
             if folder.is_dir() and not any((folder / "spool").glob("*")):
                 self._tokens.write_again()
-                lost_count = self.spool.begin_anew()
+                lost_count = self.spool.start_over()
                 self._delivery.start_over()
                 logger.warning("a new spool was begun; reports that are lost: %d", lost_count)
         except OSError as error:
