@@ -296,7 +296,7 @@ class JobSpec:
 
     @property
     def rank_count(self) -> int:
-        """Agents that the gang needs, of which the last may only serve."""
+        """Agents that the gang needs, each a rank to the scheduler; the last may only serve."""
         is_apart = self.server_placement is ServerPlacement.APART
         return self.training_agent_count + (self.server_count if is_apart else 0)
 
