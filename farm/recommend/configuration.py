@@ -14,7 +14,7 @@ from farm.configuration.spec import (
     NetworkConditions,
     TrainingPass,
 )
-from farm.recommend.layout import machines, ranks_per_agent
+from farm.recommend.layout import machines, training_machines
 
 UNTOUCHED_NETWORK = NetworkConditions()
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
@@ -70,8 +70,7 @@ class Configuration(TrainingTask):
     @property
     def has_network(self) -> bool:
         """Whether anything goes between machines; the ranks of one need no network either."""
-        agents = self.world_size // ranks_per_agent(self.placement)
-        return agents > 1 or self.server_count > 0
+        return training_machines(self.world_size, self.placement) > 1 or self.server_count > 0
 
     @property
     def machine_count(self) -> int:

@@ -83,10 +83,20 @@ def cell_fields(name: str | None) -> dict[str, Any]:
 def machines(world_size: int, server_count: int, placement: str | None) -> int:
     """Return how many machines it takes; servers are on their own unless it is said otherwise."""
     is_collocated = _COLLOCATED in (placement or "").split(_BETWEEN)
-    return world_size // ranks_per_agent(placement) + (0 if is_collocated else server_count)
+    return training_machines(world_size, placement) + (0 if is_collocated else server_count)
 
 
-def ranks_per_agent(placement: str | None) -> int:
+def training_machines(world_size: int, placement: str | None) -> int:
+    """Return how many machines the ranks that train take; the last may have fewer of them."""
+    return -(-world_size // _ranks_per_agent(placement))
+
+
+def fills_machines(world_size: int, placement: str | None) -> bool:
+    """Whether every machine has as many ranks as the layout says; no other gang can be made."""
+    return world_size % _ranks_per_agent(placement) == 0
+
+
+def _ranks_per_agent(placement: str | None) -> int:
     """Return how many ranks a layout has on each machine."""
     names = (part.partition("=") for part in (placement or "").split(_BETWEEN))
     return next((int(text) for name, _, text in names if name == _RANKS), 1)

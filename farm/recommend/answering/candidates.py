@@ -23,7 +23,7 @@ from farm.recommend.answering.measured import (
 )
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
-from farm.recommend.layout import operators_part
+from farm.recommend.layout import fills_machines, operators_part
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 
 # Far more than anybody compares; each costs a prediction.
@@ -143,6 +143,8 @@ def _gangs(usable: Sequence[Configuration], question: Question) -> Iterable[Conf
     world_sizes = sorted(set(question.world_sizes) or {c.world_size for c in known})
     for world_size in world_sizes:
         for way, counts in server_counts.items():
+            if not fills_machines(world_size, way[2]):
+                continue
             measured = [c for c in counts if (way[0], world_size, c) in paired]
             for server_count in measured or counts:
                 if world_size > 1 or server_count:

@@ -14,7 +14,7 @@ from farm.configuration.spec import NetworkConditions
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import UNTOUCHED_NETWORK, Configuration
 from farm.recommend.features import plain
-from farm.recommend.layout import operators_part
+from farm.recommend.layout import fills_machines, operators_part
 from farm.recommend.memory_limits import limits_by_workload, workload
 
 # Five proposals then take some seconds; the time grows with the square of the number.
@@ -53,7 +53,8 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
     for way in _ways(gangs):
         for network in (n for n in networks if n[0] == way.network):
             for world_size in world_sizes:
-                if world_size == 1 and not way.server_count:
+                is_alone = world_size == 1 and not way.server_count
+                if is_alone or not fills_machines(world_size, way.placement):
                     continue
                 for batch in _batches(known, axes, world_size=world_size):
                     if batch >= world_size:

@@ -80,6 +80,7 @@ def test_servers_beside_ranks_need_no_machines_of_their_own() -> None:
 def test_several_ranks_of_a_machine_are_one_machine() -> None:
     assert machines(4, 0, "ranks_per_agent=2") == 2
     assert machines(4, 1, "ranks_per_agent=4, server_placement=collocated") == 1
+    assert machines(2, 0, "ranks_per_agent=4") == 1  # of an import, say
     alone = configuration(world_size=4, placement="ranks_per_agent=4")
     assert (alone.machine_count, alone.has_network, alone.is_one_machine) == (1, False, False)
     assert configuration(world_size=4, placement="ranks_per_agent=2").has_network

@@ -47,6 +47,13 @@ def test_one_machine_has_no_servers_and_no_averages_of_a_gang() -> None:
     ]
 
 
+def test_machines_with_several_ranks_compete_at_multiples_of_these_alone() -> None:
+    four = evidence(4, world_size=8, placement="ranks_per_agent=4")
+    found = competing(ONE, TWO, FOUR, four, world_sizes=(2, 4, 6, 8))
+    several = [c for c in found if c.placement == "ranks_per_agent=4"]
+    assert [(c.world_size, c.machine_count) for c in several] == [(4, 1), (8, 2)]
+
+
 def test_a_gang_is_asked_about_under_the_questions_conditions() -> None:
     gang = competing(ONE, TWO, one_way_delay_s=0.05, packet_loss_ratio=0.01)[-1]
     assert (gang.one_way_delay_s, gang.packet_loss_ratio) == (0.05, 0.01)

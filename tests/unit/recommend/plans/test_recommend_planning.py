@@ -155,6 +155,13 @@ def test_a_grid_crosses_what_was_measured() -> None:
     assert {c.strategy for c in found if c.is_one_machine} == {"single"}
 
 
+def test_a_grid_has_several_ranks_a_machine_at_multiples_of_these_alone() -> None:
+    known = [cell(n) for n in (1, 2, 4)]
+    several = cell(4, placement="ranks_per_agent=4")
+    found = [c for c in grid([*known, several], Axes()) if c.placement == several.placement]
+    assert {(c.world_size, c.machine_count) for c in found} == {(4, 1)}
+
+
 def test_one_machine_of_gangs_alone_has_none_of_their_servers_and_averages() -> None:
     layouts = ("hard", "hard, steps_between_averages=8", "server_placement=apart")
     found = grid([cell(2, placement=layout) for layout in layouts], Axes())
