@@ -14,7 +14,7 @@ from farm.configuration.spec import (
     NetworkConditions,
     TrainingPass,
 )
-from farm.recommend.layout import machines, training_machines
+from farm.recommend.layout import machines
 
 UNTOUCHED_NETWORK = NetworkConditions()
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
@@ -70,7 +70,7 @@ class Configuration(TrainingTask):
     @property
     def has_network(self) -> bool:
         """Whether anything goes between machines; the ranks of one need no network either."""
-        return training_machines(self.world_size, self.placement) > 1 or self.server_count > 0
+        return self.server_count > 0 or self.machine_count > 1
 
     @property
     def machine_count(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from farm.configuration.axes import BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
 from farm.configuration.spec import JobSpec, OperatorPlacement, ServerPlacement
+from farm.measuring.machine_time import machine_count
 from farm.values.fields import Amount, Whole
 
 _BETWEEN = ", "
@@ -83,12 +84,9 @@ def cell_fields(name: str | None) -> dict[str, Any]:
 def machines(world_size: int, server_count: int, placement: str | None) -> int:
     """Return how many machines it takes; servers are on their own unless it is said otherwise."""
     is_collocated = _COLLOCATED in (placement or "").split(_BETWEEN)
-    return training_machines(world_size, placement) + (0 if is_collocated else server_count)
-
-
-def training_machines(world_size: int, placement: str | None) -> int:
-    """Return how many machines the ranks that train take; the last may have fewer of them."""
-    return -(-world_size // _ranks_per_agent(placement))
+    where = ServerPlacement.COLLOCATED.value if is_collocated else None
+    each = _ranks_per_agent(placement)
+    return machine_count(world_size, server_count, where, ranks_per_agent=each)
 
 
 def fills_machines(world_size: int, placement: str | None) -> bool:
