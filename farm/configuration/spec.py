@@ -37,6 +37,7 @@ LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
 
 MAX_REPLICAS_PER_RANK = 64
 MAX_RANKS_PER_AGENT = 16
+WORKER = "worker"  # the role of a process that trains
 # What an agent says that can serve so many ranks at once, such as "ranks:4".
 RANKS_CAPABILITY = "ranks:"
 
@@ -308,7 +309,7 @@ class JobSpec:
         is_apart = self.server_placement is ServerPlacement.APART
         for server in range(self.server_count):
             servers[training + server if is_apart else server % training] += ["ps"]
-        workers = ("worker",) * self.ranks_per_agent
+        workers = (WORKER,) * self.ranks_per_agent
         return tuple(
             (*(workers if place < training else ()), *of_agent)
             for place, of_agent in enumerate(servers)

@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from farm.configuration.spec import JobSpec
+from farm.configuration.spec import WORKER, JobSpec
 from farm.errors import InvalidSpec
 from farm.sampling.role_samples import LOOPBACK
 from farm.values.codec import from_json, parsed, to_json
@@ -83,9 +83,6 @@ class TrainerLimits:
     open_file_count: int | None = None
     file_bytes: int | None = None  # of one file
     cpu_s: int | None = None  # on all cores together
-
-
-WORKER = "worker"  # the role of a process that trains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from farm import registry
+from farm.configuration.spec import WORKER
 from farm.messages.trainer_lines import (
-    WORKER,
     Assignment,
     Failure,
     FailureKind,

@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import psutil
@@ -82,15 +82,16 @@ def read_facts(
     )
 
 
-def _of_several_ranks(config: AgentConfig, *, has_gpu: bool) -> Iterator[str]:
+def _of_several_ranks(config: AgentConfig, *, has_gpu: bool) -> tuple[str, ...]:
     """Say how many ranks this agent takes at once: no more than it has cores, unless they share.
 
     None beside GPUs, which its ranks would not know how to share.
     """
+    if has_gpu:
+        return ()
     most = MAX_RANKS_PER_AGENT if config.settings.shares_cores else len(config.cpus)
-    for count in range(2, min(most, MAX_RANKS_PER_AGENT) + 1):
-        if not has_gpu:
-            yield f"{RANKS_CAPABILITY}{count}"
+    counts = range(2, min(most, MAX_RANKS_PER_AGENT) + 1)
+    return tuple(f"{RANKS_CAPABILITY}{count}" for count in counts)
 
 
 def own_memory_bytes(*, proc: Path = PROC) -> int:

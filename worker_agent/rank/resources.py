@@ -16,11 +16,11 @@ from pathlib import Path
 
 from farm.configuration.model_files import file_of
 from farm.configuration.scripts import bundle_of, python_of, script_of, variables_of
-from farm.configuration.spec import NetworkProfile
+from farm.configuration.spec import WORKER, NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import LogPart, PeerRtt, Sample, Shaped
-from farm.messages.trainer_lines import WORKER, Assignment, Event, GoLine
+from farm.messages.trainer_lines import Assignment, Event, GoLine
 from worker_agent.config import AgentConfig
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched

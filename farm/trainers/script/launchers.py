@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.scripts import LAUNCHERS
-from farm.messages.trainer_lines import WORKER, Assignment, GoLine
+from farm.configuration.spec import WORKER
+from farm.messages.trainer_lines import Assignment, GoLine
 
 # As `_version_of`, for an interpreter that has nothing of ours.
 _ASK_VERSION = """
