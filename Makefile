@@ -44,7 +44,7 @@ test: $(VENV)/installed-dev
 # Every test. Those that measure time have the cores to themselves. What needs root or a browser is
 # skipped, with its reason, where there is none.
 test-all: $(VENV)/installed-examples
-	$(BIN)/pytest $(IN_PARALLEL) -m "not alone and $(EVERYWHERE)"
+	$(BIN)/pytest $(IN_PARALLEL) --hypothesis-profile=explore -m "not alone and $(EVERYWHERE)"
 	$(BIN)/pytest -m "alone and $(EVERYWHERE)"
 	$(BIN)/pytest -m "root or browser"
 	$(MAKE) oldest-celery

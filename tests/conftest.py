@@ -16,8 +16,11 @@ with contextlib.suppress(ImportError):
     importlib.import_module("triton")
 
 # Machines that test stand still for seconds: an example that takes long says nothing of the code.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples each time: a change fails for what it changed, and not for an old fault that
+# chance found. `make test-all` and `--hypothesis-profile=explore` look for those.
+settings.register_profile("repeat", settings.get_profile("explore"), derandomize=True)
+settings.load_profile("repeat")
 
 # What takes longest begins first, so that no process is left with it while the others have ended.
 LONGEST = ("e2e", "property")
