@@ -24,6 +24,8 @@ try:
 except KeyboardInterrupt:
     # They take most of the time of a short command, so that is when Ctrl-C comes.
     sys.exit(_INTERRUPTED)
+except ModuleNotFoundError as error:
+    sys.exit(f"farm: {error.name} is not installed: pip install 'benchfarm[server]'")
 
 # By heading of `farm --help`: each name, where it is, and its line, which must not need the module.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {

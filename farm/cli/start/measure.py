@@ -17,7 +17,6 @@ import click
 
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import whole_numbers
-from farm.cli.script_folder import FoundScript, find_module, find_script
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.start.demonstration import check_abilities, demonstrate, print_results
 from farm.cli.start.up import to_stderr
@@ -35,6 +34,7 @@ from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.measuring.quantities import BY_NAME
 from farm.recommend.sweeps.answers import answers_for
+from farm.script_folder import FoundScript, find_module, find_script
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing

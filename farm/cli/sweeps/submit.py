@@ -13,7 +13,6 @@ from farm.cells.configuration import length_of
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import memory_of, prices_of
 from farm.cli.output import Column, axis_column, json_option, print_json, print_table
-from farm.cli.script_folder import with_bundles
 from farm.cli.session import settings, store, wake_scheduler
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import JobSpec, spec_json
@@ -23,6 +22,7 @@ from farm.gang.lifecycle import JobState
 from farm.recommend.layout import layout_of
 from farm.recommend.sweeps.expectation import Expectation
 from farm.recommend.sweeps.expected import expected as expected_of
+from farm.script_folder import with_bundles
 from farm.settings.server import Settings
 from farm.store.engine import reading
 from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory

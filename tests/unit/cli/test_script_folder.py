@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from farm.cli import script_folder
-from farm.cli.script_folder import find_module, find_script, with_bundles
+from farm import script_folder
 from farm.errors import InvalidSpec
+from farm.script_folder import find_module, find_script, with_bundles
 
 HOME = Path("/nonexistent/home")
 REPOSITORY = Path(__file__).parents[3]

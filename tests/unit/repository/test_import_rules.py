@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 STORE = {"sqlalchemy", "alembic", "psycopg"}
 MATHS = {"numpy", "scipy", "sklearn"}
+CLIENT = {"httpx", "matplotlib", "pandas", "polars", "pyarrow"}
 FRAMEWORKS = {"tensorflow", "keras", "torch"}
 SHELLS = {"worker_agent", "web", "farm.scheduler", "farm.collector", "farm.cli"}
 
@@ -28,6 +29,8 @@ PURE = {"farm.errors", *PURE_ROOMS}
 RULES: dict[str, set[str]] = {
     # It runs in the interpreter of a user's script, which has nothing of ours.
     "benchfarm": set(),
+    # What `pip install benchfarm` brings; what packs scripts needs no more.
+    "benchfarm.client": {"benchfarm", "farm.script_folder", "farm.errors", *CLIENT},
     "farm.errors": set(),
     **{room: {"farm.errors", *PURE_ROOMS[:place]} for place, room in enumerate(PURE_ROOMS)},
     "farm.log": {"farm.text", "farm.processes.token_bucket"},
@@ -67,6 +70,7 @@ RULES: dict[str, set[str]] = {
         *("farm.registry", "farm.lab.wirefilter", "farm.importers", "farm.charts", "matplotlib"),
         "farm.processes.whole_file",
     },
+    "farm.script_folder": PURE,
     "farm.submission": PURE | {"farm.registry", "farm.store", *STORE},
     "farm.trainers": PURE | {"farm", "farm.registry", "farm.log", "benchfarm.torch_trace", *MATHS},
     "farm.trainers.script": PURE | {"benchfarm", "farm.processes", "farm.trainers", "psutil"},
@@ -100,7 +104,7 @@ RULES: dict[str, set[str]] = {
         *("farm", "farm.store", "farm.recommend", "farm.submission", "farm.cells", "farm.charts"),
         *("farm.exporting", "farm.importers", "farm.importing", "farm.registry", "farm.log"),
         *("farm.broker", "farm.keys", "farm.processes", "farm.settings"),
-        *("apiflask", "pydantic", "typing_extensions"),
+        *("apiflask", "pyarrow", "pydantic", "typing_extensions"),
         *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),
         *STORE,
     },
