@@ -22,6 +22,7 @@ from web.api import (
     origins,
     plans,
     recommendation,
+    samples,
     series,
     sweeps,
 )
@@ -32,6 +33,7 @@ RESOURCES: tuple[Blueprint, ...] = (
     bundles.bp,
     jobs.bp,
     series.bp,
+    samples.bp,
     logs.bp,
     agents.bp,
     measurements.bp,

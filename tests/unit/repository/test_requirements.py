@@ -33,7 +33,8 @@ def entries(name: str) -> Iterator[tuple[Requirement, int]]:
 def wanted(name: str) -> list[Requirement]:
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
-    texts = [*project["dependencies"], *(one for extra in FILES[name] for one in extras[extra])]
+    texts = [*project["dependencies"], *extras["machine"]]
+    texts += [one for extra in FILES[name] for one in extras[extra] if one != "benchfarm[machine]"]
     return [Requirement(text) for text in texts]
 
 
