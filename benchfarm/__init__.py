@@ -1,10 +1,27 @@
-"""Marks the training steps of a user's script for the farm. Needs only Python 3.9."""
+"""What users import: `step` marks the steps of their script, `connect` reaches a running farm.
+
+`step` needs only Python 3.9; `connect` loads `benchfarm.client`, and what the package requires.
+"""
 
 from __future__ import annotations
 
-from typing import SupportsFloat, SupportsInt
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
 
 from benchfarm import marks
+
+if TYPE_CHECKING:
+    from benchfarm.client.connect import connect as connect
+
+__all__ = ["connect", "step"]
+
+
+def __getattr__(name: str) -> Any:
+    # A training script, which only marks its steps, must not wait for what the client loads.
+    if name == "connect":
+        from benchfarm.client.connect import connect
+
+        return connect
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def step(

@@ -1,6 +1,6 @@
-"""Tables of documents that follow from declarations in the code.
+"""Tables of documents, and a module of the client, that follow from declarations in the code.
 
-`python -m tests.document_tables` writes each between its two markers; tests/unit hold them.
+`python -m tests.document_tables` writes each table between its two markers; tests/unit hold them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from farm.settings.declaration import settings_of
 from farm.settings.server import Settings
 from farm.trainers.models import MODELS
 from farm.values.fields import OneOf
+from tests import client_queries
+from tests.client_queries import api_document
 from web.api import RESOURCES
 from web.overview.metrics import METRICS
 from worker_agent.settings import AgentSettings
@@ -74,6 +76,7 @@ def main() -> None:
     """Write all of them."""
     for one in TABLES:
         one.part.write(root() / "docs" / one.page, one.lines())
+    (root() / client_queries.PATH).write_text(client_queries.queries_module(api_document()))
 
 
 def measurement_columns() -> list[str]:

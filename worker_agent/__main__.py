@@ -12,20 +12,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from farm.configuration.spec import TENSORFLOW, TORCH
-from farm.errors import FarmError, InvalidSpec
-from farm.log import configure
-from farm.messages.agents import AgentFacts
-from farm.processes.private_files import make_private_folder
-from farm.processes.service_manager import ServiceManager
-from farm.processes.standard_output import standard_output
-from farm.settings.declaration import settings_help
-from farm.values.codec import to_json
-from worker_agent.config import load_config, load_state_dir
-from worker_agent.network.applied_note import open_lock
-from worker_agent.settings import AgentSettings
-from worker_agent.trainer_process import privilege
-from worker_agent.trainer_process import user as trainer_user
+try:
+    from farm.configuration.spec import TENSORFLOW, TORCH
+    from farm.errors import FarmError, InvalidSpec
+    from farm.log import configure
+    from farm.messages.agents import AgentFacts
+    from farm.processes.private_files import make_private_folder
+    from farm.processes.service_manager import ServiceManager
+    from farm.processes.standard_output import standard_output
+    from farm.settings.declaration import settings_help
+    from farm.values.codec import to_json
+    from worker_agent.config import load_config, load_state_dir
+    from worker_agent.network.applied_note import open_lock
+    from worker_agent.settings import AgentSettings
+    from worker_agent.trainer_process import privilege
+    from worker_agent.trainer_process import user as trainer_user
+except ModuleNotFoundError as error:
+    sys.exit(f"farm-agent: {error.name} is not installed: pip install 'benchfarm[agent]'")
 
 logger = logging.getLogger(__name__)
 

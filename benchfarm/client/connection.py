@@ -1,0 +1,231 @@
+"""HTTP to a farm: tokens, repeats, pages, and exceptions in the place of status codes."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from benchfarm.client.errors import (
+    ClientError,
+    NoSuchThing,
+    NotAuthorized,
+    NotConnected,
+    RequestRefused,
+    WrongServer,
+)
+
+API = "/api/v1"
+JSON, TOML, ZIP = "application/json", "application/toml", "application/zip"
+_PROBLEM = "application/problem+json"
+# What the next attempt may well get through. 409 is one only with `Retry-After`: the same request
+# is still being carried out.
+_PASSING = frozenset({429, 502, 503, 504})
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_LONGEST_TEXT = 200
+_EXAMPLE = "such as http://127.0.0.1:8080"
+
+# A value of a query: several are sent with commas between them, None is left out.
+Value = Any
+
+
+class Connection:
+    """Sends requests to one farm, again where that is safe, until `patience_s` are over.
+
+    Reading is always safe; a POST carries an `Idempotency-Key`, so that the farm does once what was
+    sent twice.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        patience_s: float = 60.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.patience_s = patience_s
+        if _host_of(self.url) is None:
+            raise NotConnected(f"{url!r}: expected the farm's address, {_EXAMPLE}")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise NotConnected("the token has characters that no token has: copy it again")
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(60.0, connect=5.0),
+            transport=transport,
+        )
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._http.close()
+
+    def get(self, path: str, **query: Value) -> Any:
+        """Return the JSON of an answer."""
+        return self._json(self.send("GET", path, query=query))
+
+    def post(
+        self, path: str, body: Any = None, *, content: bytes | None = None, kind: str = JSON
+    ) -> Any:
+        """Post JSON, or bytes of another kind; return the JSON of the answer."""
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        if content is not None:
+            headers = {**key, "Content-Type": kind}
+            return self._json(self.send("POST", path, headers=headers, content=content))
+        return self._json(self.send("POST", path, headers=key, json={} if body is None else body))
+
+    def items(self, path: str, **query: Value) -> Iterator[dict[str, Any]]:
+        """Yield the items of a list, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.get(path, **query, cursor=cursor)
+            yield from page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    def linked(self, path: str, **query: Value) -> Iterator[httpx.Response]:
+        """Yield an answer and those that `Link: rel="next"` leads to."""
+        answer = self.send("GET", path, query=query)
+        yield answer
+        while (following := answer.links.get("next")) is not None:
+            answer = self._send_to(httpx.URL(following["url"]), "GET")
+            yield answer
+
+    def stream(self, path: str, **query: Value) -> Iterator[str]:
+        """Yield the lines of an answer that goes on, until the server ends it or it is cut.
+
+        None at all where the server is away or has no room: whoever follows reads again then.
+        """
+        url = f"{API}{path}"
+        try:
+            with self._http.stream("GET", url, params=_params(query)) as answer:
+                if answer.status_code in _PASSING:
+                    return
+                if answer.status_code != httpx.codes.OK:
+                    answer.read()
+                    raise _refusal(answer)
+                yield from answer.iter_lines()
+        except httpx.TransportError:
+            return
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Value] | None = None,
+        **parts: Any,
+    ) -> httpx.Response:
+        """Send a request to the API until it is answered.
+
+        Raises:
+            ClientError: it was refused, or the server did not answer in time.
+        """
+        url = httpx.URL(f"{API}{path}", params=_params(query or {}))
+        return self._send_to(url, method, **parts)
+
+    def _send_to(self, url: httpx.URL, method: str, **parts: Any) -> httpx.Response:
+        gives_up_at = time.monotonic() + self.patience_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            problem: ClientError
+            least_s = 0.0
+            try:
+                answer = self._http.request(method, url, **parts)
+            except httpx.TransportError as error:
+                problem = NotConnected(
+                    f"{self.url} does not answer ({_cause(error)}): is the farm's web server "
+                    "running, and its address right?"
+                )
+            else:
+                waits = "Retry-After" in answer.headers
+                if answer.status_code not in _PASSING and not (
+                    answer.status_code == httpx.codes.CONFLICT and waits
+                ):
+                    return _checked(answer)
+                problem = _refusal(answer)
+                least_s = _seconds_of(answer.headers.get("Retry-After"))
+            # Of many clients that lost one server not all may come back at once.
+            wait_s = max(least_s, pause_s * random.uniform(0.5, 1.0))
+            if time.monotonic() + wait_s > gives_up_at:
+                raise problem
+            time.sleep(wait_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _json(self, answer: httpx.Response) -> Any:
+        try:
+            if answer.headers.get("Content-Type", "").partition(";")[0] == JSON:
+                return answer.json()
+        except ValueError:
+            pass
+        raise WrongServer(
+            f"{self.url} answers {answer.request.url.path} without JSON: is it a farm?"
+        )
+
+
+def _host_of(url: str) -> str | None:
+    """Return the host of a web address; None: it is none."""
+    try:
+        read = httpx.URL(url)
+    except (httpx.InvalidURL, UnicodeError):
+        return None
+    return (read.host or None) if read.scheme in ("http", "https") else None
+
+
+def _params(query: Mapping[str, Value]) -> dict[str, str]:
+    return {name: _text(value) for name, value in query.items() if value is not None}
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _checked(answer: httpx.Response) -> httpx.Response:
+    if answer.is_success:
+        return answer
+    raise _refusal(answer)
+
+
+def _refusal(answer: httpx.Response) -> ClientError:
+    """Return what an answer that is no success means."""
+    status = answer.status_code
+    if answer.headers.get("Content-Type", "").partition(";")[0] != _PROBLEM:
+        said = answer.reason_phrase or "no such answer of a farm"
+        return WrongServer(
+            f"{answer.request.url} answers {status} ({said}): is it a farm, of this version?"
+        )
+    problem = answer.json()
+    detail, field = str(problem.get("detail") or problem.get("title")), problem.get("field")
+    kind = {401: NotAuthorized, 403: NotAuthorized, 404: NoSuchThing}.get(status, RequestRefused)
+    if status == httpx.codes.UNAUTHORIZED:
+        detail += "; pass `token=`, or set BENCHFARM_TOKEN"
+    return kind(detail, status=status, field=field)
+
+
+def _cause(error: httpx.TransportError) -> str:
+    return (str(error) or type(error).__name__)[:_LONGEST_TEXT]
+
+
+def _seconds_of(retry_after: str | None) -> float:
+    """Return how long to wait by `Retry-After`: seconds, or a date."""
+    if retry_after is None:
+        return 0.0
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except ValueError:
+        return 0.0

@@ -1,0 +1,35 @@
+"""What a client raises: each says what happened, and what to do."""
+
+from __future__ import annotations
+
+
+class ClientError(Exception):
+    """Anything that went wrong between a program and its farm."""
+
+
+class NotConnected(ClientError):
+    """The server does not answer, or the connection was cut, again and again."""
+
+
+class WrongServer(ClientError):
+    """What answers is no farm, or one of a version that the client does not know."""
+
+
+class RequestRefused(ClientError):
+    """The farm refused a request: mend it as the text says.
+
+    `status`: of HTTP; `field`: what of the request did not fit, if it is one.
+    """
+
+    def __init__(self, detail: str, *, status: int, field: str | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.field = field
+
+
+class NotAuthorized(RequestRefused):
+    """The token is missing or wrong, or may not do this."""
+
+
+class NoSuchThing(RequestRefused):
+    """There is no such sweep, job, agent or origin."""

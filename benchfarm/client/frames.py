@@ -1,0 +1,71 @@
+"""Lists of JSON objects and Arrow batches as data frames of the library that a user has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow
+
+from benchfarm.client.errors import ClientError
+
+Library = Literal["pandas", "polars", "pyarrow"]
+_LIBRARIES = ("pandas", "polars", "pyarrow")
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], library: Library) -> Any:
+    """Return a frame with a row for each object and a column for each key, in their order.
+
+    What holds objects or lists of these is written as JSON.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [_cell(row.get(name)) for row in rows] for name in names}
+    return as_frame(
+        pyarrow.table({name: _array(values) for name, values in columns.items()}), library
+    )
+
+
+def as_frame(table: pyarrow.Table, library: Library) -> Any:
+    """Return an Arrow table as a frame of that library."""
+    if library not in _LIBRARIES:
+        raise ClientError(f"library={library!r}: expected one of {', '.join(_LIBRARIES)}")
+    if library == "pyarrow":
+        return table
+    try:
+        if library == "pandas":
+            return table.to_pandas()
+        import polars
+    except ImportError as error:
+        raise ClientError(f"{library} is not installed: pip install {library} ({error})") from None
+    return polars.from_arrow(table)
+
+
+def with_extras(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
+    """Return one table, in which every key of the JSON in `extra` has become a column."""
+    whole = pyarrow.Table.from_batches(batches)
+    texts = whole.column("extra").to_pylist()
+    extras = [json.loads(text) if text else {} for text in texts]
+    table = whole.drop_columns(["extra"])
+    for name in dict.fromkeys(name for extra in extras for name in extra):
+        if name not in table.column_names:
+            values = [extra.get(name) for extra in extras]
+            table = table.append_column(name, pyarrow.array(values, type=pyarrow.float64()))
+    return table
+
+
+def _cell(value: Any) -> Any:
+    is_nested = isinstance(value, Mapping) or (
+        isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value)
+    )
+    return json.dumps(value) if is_nested else value
+
+
+def _array(values: list[Any]) -> pyarrow.Array:
+    try:
+        return pyarrow.array(values)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+        # Whole numbers and others in one column.
+        if all(value is None or isinstance(value, int | float) for value in values):
+            return pyarrow.array(values, type=pyarrow.float64())
+        return pyarrow.array([None if value is None else str(value) for value in values])

@@ -1,0 +1,268 @@
+"""Sweeps and jobs of a farm: how far they are, what they measured, and how to steer them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Self, TextIO
+
+import pyarrow
+
+from benchfarm.client.answers import Answer
+from benchfarm.client.connection import Connection
+from benchfarm.client.errors import ClientError
+from benchfarm.client.frames import Library, as_frame, frame_of, with_extras
+
+FINISHED = "finished"  # of a sweep; a paused one may go on
+ENDED = frozenset({"succeeded", "failed", "cancelled"})  # of a job
+# Between two looks where the server cannot say when something has changed.
+_LOOK_S = 2.0
+
+
+class _Handle:
+    """One thing of the farm, read again by `refresh()`."""
+
+    _kind: str  # as addresses have it, in the plural
+    _watched: str  # as the events have it
+
+    def __init__(
+        self, connection: Connection, row_id: int, *, summary: dict[str, Any] | None = None
+    ) -> None:
+        self._connection = connection
+        self.id = row_id
+        self._found = summary
+
+    @property
+    def _path(self) -> str:
+        return f"/{self._kind}/{self.id}"
+
+    @property
+    def detail(self) -> Answer:
+        """All that the API says, as it was when it was last read."""
+        return Answer(self._found or self.refresh())
+
+    @property
+    def state(self) -> str:
+        """The state when it was last read."""
+        return str(self.detail["state"])
+
+    def refresh(self) -> dict[str, Any]:
+        """Read it again."""
+        found: dict[str, Any] = self._connection.get(self._path)
+        self._found = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    def _changes(self, until: float) -> Iterator[None]:
+        """Yield now and whenever it may have changed; `until`: of the monotonic clock."""
+        while True:
+            yield
+            begun_at = time.monotonic()
+            for line in self._connection.stream("/events", **{self._watched: self.id}):
+                # The first line says that the server is watching now.
+                if line.startswith(("event:", "retry:")):
+                    yield
+                if time.monotonic() > until:
+                    return
+            rest_s = until - time.monotonic()
+            if rest_s <= 0:
+                return
+            # The server has ended the stream, or has no room for one more.
+            time.sleep(min(rest_s, max(0.0, _LOOK_S - (time.monotonic() - begun_at))))
+
+
+class JobHandle(_Handle):
+    """One job: a configuration, measured once."""
+
+    _kind, _watched = "jobs", "job"
+
+    def wait(self, *, timeout_s: float | None = None) -> Self:
+        """Wait until it has ended. Raises ClientError: it has not after `timeout_s`."""
+        until = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
+        for _ in self._changes(until):
+            self.refresh()
+            if self.state in ENDED:
+                return self
+        raise ClientError(f"job {self.id} is still {self.state} after {timeout_s:g} s")
+
+    def cancel(self) -> Answer:
+        """Cancel it; one that runs ends when its agents hear of it."""
+        return Answer(self._connection.post(f"{self._path}/cancel"))
+
+    def retry(self) -> Answer:
+        """Run it again, if it failed or was cancelled."""
+        return Answer(self._connection.post(f"{self._path}/retry"))
+
+    def series(
+        self,
+        *,
+        full: bool = False,
+        attempt: int | None = None,
+        rank: int | None = None,
+        library: Library = "pandas",
+    ) -> Any:
+        """Return a frame of the samples of every rank: `tick` is in seconds since go.
+
+        Thinned to 2,000 rows, or `full`: every second that is stored.
+        """
+        if full:
+            batches = list(self.sample_batches(attempt=attempt, rank=rank))
+            return as_frame(with_extras(batches), library)
+        found = self._connection.get(f"{self._path}/series", attempt=attempt, rank=rank)
+        rows = [
+            {"rank": part["rank"], **{k: v for k, v in sample.items() if k != "extra"}, **extra}
+            for part in found["samples"]
+            for sample in part["samples"]
+            for extra in [sample.get("extra") or {}]
+        ]
+        return frame_of(rows, library)
+
+    def sample_batches(
+        self,
+        *,
+        attempt: int | None = None,
+        rank: int | None = None,
+        limit: int | None = None,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Yield every stored sample, `limit` rows at a time, so that any number fits into memory.
+
+        By default 100,000, the most that the server sends at once.
+
+        `extra` is the text of a JSON object with the metrics that have no column.
+        """
+        path = f"{self._path}/samples"
+        for answer in self._connection.linked(path, attempt=attempt, rank=rank, limit=limit):
+            with pyarrow.ipc.open_stream(answer.content) as stream:
+                yield from stream
+
+    def steps(
+        self, *, attempt: int | None = None, rank: int | None = None, library: Library = "pandas"
+    ) -> Any:
+        """Return a frame of the step times of one rank, rank 0 by default, thinned to 2,000."""
+        found = self._connection.get(f"{self._path}/series", attempt=attempt, rank=rank)
+        return frame_of(found["steps"], library)
+
+    def log(self, *, attempt: int | None = None, rank: int | None = None) -> str:
+        """Return what a rank's trainer has written, rank 0 by default."""
+        texts: list[str] = []
+        position = 0
+        while True:
+            part = self._connection.get(
+                f"{self._path}/log", attempt=attempt, rank=rank, **{"from": position}
+            )
+            texts.append(part["text"])
+            if not part["text"] or part["next"] == position:
+                return "".join(texts)
+            position = part["next"]
+
+
+class SweepHandle(_Handle):
+    """One sweep. `skipped`: the impossible cells that were left out, each with its reason."""
+
+    _kind, _watched = "sweeps", "sweep"
+
+    def __init__(
+        self,
+        connection: Connection,
+        row_id: int,
+        *,
+        summary: dict[str, Any] | None = None,
+        skipped: list[str] | None = None,
+    ) -> None:
+        super().__init__(connection, row_id, summary=summary)
+        self._skipped = skipped
+
+    @property
+    def skipped(self) -> list[str]:
+        """The impossible cells that were left out, each with its reason."""
+        if self._skipped is None:
+            self._skipped = list(self.refresh()["skipped"])
+        return self._skipped
+
+    @property
+    def jobs(self) -> list[JobHandle]:
+        """Its jobs, in the order in which they were submitted."""
+        found = self._connection.items("/jobs", sweep=self.id)
+        jobs = [JobHandle(self._connection, job["id"], summary=job) for job in found]
+        return sorted(jobs, key=lambda job: job.id)
+
+    def wait(self, *, progress: bool = False, timeout_s: float | None = None) -> Self:
+        """Wait until every job has ended; `progress` writes a line to stderr meanwhile.
+
+        Raises:
+            ClientError: it is not over after `timeout_s`, or is paused.
+        """
+        until = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
+        shown = _Progress(sys.stderr) if progress else None
+        try:
+            for _ in self._changes(until):
+                found = self.refresh()
+                if shown is not None:
+                    shown.show(found)
+                if found["state"] == FINISHED:
+                    return self
+                if found["is_paused"]:
+                    raise ClientError(f"sweep {self.id} is paused: resume() it, and wait again")
+        finally:
+            if shown is not None:
+                shown.end()
+        raise ClientError(f"sweep {self.id} is still {self.state} after {timeout_s:g} s")
+
+    def measurements(self, *, library: Library = "pandas") -> Any:
+        """Return a frame with a row for each job that has ended: see `Farm.measurements`."""
+        return frame_of(list(self._connection.items("/measurements", sweep=self.id)), library)
+
+    def cells(self, *, library: Library = "pandas") -> Any:
+        """Return a frame with a row for each configuration, over its repetitions.
+
+        The first 1,000 jobs' alone: of a larger sweep take `measurements()`.
+        """
+        rows = []
+        for cell in self.refresh()["cells"]:
+            results = {k: v for k, v in cell.items() if k not in ("configuration", "values")}
+            quantities = results.pop("quantities")
+            rows.append({**cell["values"], **quantities, **results})
+        return frame_of(rows, library)
+
+    def cancel(self) -> Answer:
+        """Cancel its unfinished jobs."""
+        return Answer(self._connection.post(f"{self._path}/cancel"))
+
+    def retry(self) -> Answer:
+        """Run its failed and cancelled jobs again."""
+        return Answer(self._connection.post(f"{self._path}/retry"))
+
+    def pause(self) -> Answer:
+        """Start no further jobs of it."""
+        return Answer(self._connection.post(f"{self._path}/pause"))
+
+    def resume(self) -> Answer:
+        """Start the jobs of a paused sweep again."""
+        return Answer(self._connection.post(f"{self._path}/resume"))
+
+
+class _Progress:
+    """A line that says how far a sweep is: written over on a terminal, once a change elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._last = ""
+
+    def show(self, found: dict[str, Any]) -> None:
+        failed = found["jobs_by_state"].get("failed", 0)
+        left_s = found["remaining_s"]
+        parts = [f"sweep {found['id']}: {found['finished_count']} of {found['job_count']} jobs"]
+        parts += [f"{failed} failed"] if failed else []
+        parts += [f"about {left_s:.0f} s left"] if left_s else []
+        line = ", ".join(parts)
+        if line != self._last:
+            self._stream.write(f"\r\033[K{line}" if self._stream.isatty() else f"{line}\n")
+            self._stream.flush()
+        self._last = line
+
+    def end(self) -> None:
+        if self._stream.isatty():
+            self._stream.write("\n")

@@ -1,0 +1,177 @@
+"""What may be asked of a farm: written by `python -m tests.document_tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Required, TypedDict
+
+
+class MeasurementQuery(TypedDict, total=False):
+    """Which measurements.
+
+    - `sweep`: of this sweep; leaves out imported ones
+    - `origin`: of this origin: `farm`, or an imported study
+    - `instance_type`: on VMs of this type
+    - `fingerprint`: on hardware of this kind
+    - `status`: `ok`, or how they failed, such as `out_of_memory`
+    - `model`: with this value: name of a model
+    - `dataset`: with this value: name of a data set
+    - `strategy`: with this value: how the work is distributed
+    - `world_size`: with this value: ranks that train; parameter servers are not counted
+    - `global_batch_size`: with this value: examples in one step of the whole gang, at least one for
+      each replica
+    - `server_count`: with this value: parameter servers, for strategies that have them
+    - `server_placement`: with this value: where parameter servers run
+    - `replicas_per_rank`: with this value: copies of the model in one rank, each on a GPU or a
+      share of its cores
+    - `steps_between_averages`: with this value: steps between two averages of the weights, for
+      `local_sgd`
+    - `ranks_per_agent`: with this value: ranks that train on one agent, each on its share of the
+      cores; `world_size` is a multiple of it; for strategies whose ranks step together
+    - `placement`: with this value: where operators run
+    - `batch_split`: with this value: how the ranks of a synchronous strategy share a batch
+    - `optimizer`: with this value: how gradients become updates of the weights, for `torch_ddp`
+    - `learning_rate`: with this value: of the optimizer, the same in every step, for `torch_ddp`
+    - `precision`: with this value: numbers in which the layers are computed, for `torch_ddp`
+    - `gradient_accumulation_steps`: with this value: parts of a rank's batch, in turn, whose
+      gradients are exchanged once, for `torch_ddp`
+    - `network`: with this value: name of an agents' network; in results also the emulator, such as
+      `tc_netem`
+    - `pass_`: with this value: what of a step is run
+    - `one_way_delay_ms`: with this value: delay added to every packet that a rank sends
+    - `jitter_ms`: with this value: variation of the delay, at most the delay
+    - `packet_loss_percent`: with this value: share of packets dropped
+    - `bandwidth_mbit_per_s`: with this value: limit of what a rank sends; in sweeps at least 0.012
+    """
+
+    sweep: int | None
+    origin: str | None
+    instance_type: str | None
+    fingerprint: str | None
+    status: str | None
+    model: str | None
+    dataset: str | None
+    strategy: str | None
+    world_size: int | None
+    global_batch_size: int | None
+    server_count: int | None
+    server_placement: str | None
+    replicas_per_rank: int | None
+    steps_between_averages: int | None
+    ranks_per_agent: int | None
+    placement: str | None
+    batch_split: str | None
+    optimizer: str | None
+    learning_rate: float | None
+    precision: str | None
+    gradient_accumulation_steps: int | None
+    network: str | None
+    pass_: str | None
+    one_way_delay_ms: float | None
+    jitter_ms: float | None
+    packet_loss_percent: float | None
+    bandwidth_mbit_per_s: float | None
+
+
+class RecommendationQuery(TypedDict, total=False):
+    """What is asked of a recommendation.
+
+    - `origin`: whose measurements; `farm` by default
+    - `model`: needed where the origin has several
+    - `dataset`: needed where the origin has several
+    - `script`: of your own, instead of `model`: its newest version
+    - `script_sha256`: another version of `script`
+    - `parameter`: of `script`, such as `hidden=256,lr=1e-3`
+    - `pass_`: `forward_backward` by default
+    - `global_batch_size`: examples in one step of the whole gang
+    - `one_way_delay_ms`: delay added to every packet that a rank sends
+    - `jitter_ms`: variation of the delay, at most the delay
+    - `packet_loss_percent`: share of packets dropped
+    - `bandwidth_mbit_per_s`: limit of what a rank sends; in sweeps at least 0.012
+    - `epochs`: how long the training is; 1 by default
+    - `target_accuracy`: A ratio: the training ends where it is reached. Instead of `epochs`
+    - `strategy`: only these, with commas between them
+    - `world_sizes`: only these beside one machine, such as 2,3,4
+    - `instance_types`: only these, with commas between them
+    - `network`: only what made the delay so, with commas between them
+    - `alpha`: weight of time, in 1/s
+    - `beta`: weight of cost, in 1/USD
+    - `budget_usd`: the most it may cost
+    - `deadline_s`: the longest it may take
+    - `min_accuracy`: A ratio it must reach
+    - `machines`: how many are at hand
+    - `prices`: of one VM in USD an hour, by instance type, such as m5.large=0.1,c5.large=0.08;
+      `unnamed` is of machines whose type is not known. Others as in the server's table
+    """
+
+    origin: str | None
+    model: str | None
+    dataset: str | None
+    script: str | None
+    script_sha256: str | None
+    parameter: str | Sequence[str] | None
+    pass_: str | None
+    global_batch_size: Required[int]
+    one_way_delay_ms: float | None
+    jitter_ms: float | None
+    packet_loss_percent: float | None
+    bandwidth_mbit_per_s: float | None
+    epochs: int | None
+    target_accuracy: float | None
+    strategy: str | Sequence[str] | None
+    world_sizes: str | Sequence[int] | None
+    instance_types: str | Sequence[str] | None
+    network: str | Sequence[str] | None
+    alpha: float | None
+    beta: float | None
+    budget_usd: float | None
+    deadline_s: float | None
+    min_accuracy: float | None
+    machines: int | None
+    prices: str | Mapping[str, float] | None
+
+
+class PlanQuery(TypedDict, total=False):
+    """What is asked of a plan.
+
+    - `origin`: whose measurements; `farm` by default
+    - `model`: only this; needed where nothing is measured yet
+    - `dataset`: only this; needed where nothing is measured yet
+    - `fingerprint`: which hardware, by its first characters
+    - `strategy`: only these, with commas between them
+    - `world_sizes`: such as 1,2,4; those that were measured
+    - `global_batch_sizes`: such as 64,256; those that were measured
+    - `one_way_delays_ms`: such as 0,20,100; those that were measured
+    - `instance_types`: only these, with commas between them
+    - `next`: at most so many; 5, or 100 with `until_regret`
+    - `until_regret`: as many as it takes, such as 0.05 for 5 %
+    - `budget_usd`: the plan must not cost more
+    - `budget_machine_hours`: the same where there are no prices
+    - `prices`: of one VM in USD an hour, by instance type, such as m5.large=0.1,c5.large=0.08;
+      `unnamed` is of machines whose type is not known. Others as in the server's table
+    - `alpha`: weight of time, in 1/s
+    - `beta`: weight of cost, in 1/USD
+    - `steps`: of a measurement; 30
+    - `warmup_steps`: before them; 5
+    - `seed`: decides between equals; 0
+    """
+
+    origin: str | None
+    model: str | None
+    dataset: str | None
+    fingerprint: str | None
+    strategy: str | Sequence[str] | None
+    world_sizes: str | Sequence[int] | None
+    global_batch_sizes: str | Sequence[int] | None
+    one_way_delays_ms: str | Sequence[float] | None
+    instance_types: str | Sequence[str] | None
+    next: int | None
+    until_regret: float | None
+    budget_usd: float | None
+    budget_machine_hours: float | None
+    prices: str | Mapping[str, float] | None
+    alpha: float | None
+    beta: float | None
+    steps: int | None
+    warmup_steps: int | None
+    seed: int | None

@@ -1,0 +1,323 @@
+"""The client against the real web application: every operation, refusals, cuts, settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+
+import benchfarm
+from benchfarm.client import (
+    ClientError,
+    NoSuchThing,
+    NotAuthorized,
+    NotConnected,
+    RequestRefused,
+    WrongServer,
+)
+from benchfarm.client.connect import config_file
+from farm.keys.api_tokens import Scope
+from farm.store.engine import reading
+from farm.store.tables import SweepRow
+from tests.client_queries import api_document
+from tests.integration.client.conftest import Connect
+from tests.web_client import SWEEP, make_api_token, seed
+
+SWEEP_TOML = """
+name = "two cells"
+[[case]]
+model = "mlp"
+dataset = "digits"
+strategy = "single"
+world_size = 1
+global_batch_size = [32, 64]
+"""
+
+
+class Recorder(httpx.BaseTransport):
+    """Notes the requests that pass."""
+
+    def __init__(self, server: httpx.BaseTransport) -> None:
+        self._server = server
+        self.requests: list[tuple[str, str]] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append((request.method, request.url.path))
+        return self._server.handle_request(request)
+
+
+class Cutting(httpx.BaseTransport):
+    """Cuts the connection after the server has answered, the first `count` times of a method."""
+
+    def __init__(self, server: httpx.BaseTransport, method: str, count: int) -> None:
+        self._server = server
+        self._method = method
+        self.left = count
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self._server.handle_request(request)
+        if request.method == self._method and self.left:
+            self.left -= 1
+            answer.read()
+            raise httpx.ReadError("the connection was cut", request=request)
+        return answer
+
+
+def test_every_operation_of_the_api_has_a_method(engine: sa.Engine, connected: Connect) -> None:
+    seeded = seed(engine)
+    passed: list[Recorder] = []
+
+    def between(server: httpx.BaseTransport) -> httpx.BaseTransport:
+        passed.append(Recorder(server))
+        return passed[-1]
+
+    farm = connected(between=between)
+    sweep, job = farm.sweep(seeded.sweep_id), farm.job(seeded.measured)
+    assert job.wait().state == "succeeded"
+    with pytest.raises(ClientError, match="still running"):
+        farm.job(seeded.running).wait(timeout_s=0)
+    assert len(list(farm.sweeps())) == 1
+    assert [j.id for j in farm.jobs(state="failed")] == [seeded.failed]
+    farm.preview(SWEEP)
+    farm.submit(SWEEP).cancel()
+    with pytest.raises(RequestRefused):
+        farm.send_bundle(b"no archive")
+    farm.measurements(sweep=sweep.id)
+    farm.recommend(model="mlp", dataset="digits", global_batch_size=64)
+    farm.plan()
+    farm.origins()
+    with pytest.raises(NoSuchThing):
+        farm.suspicious("nobody")
+    farm.agents()
+    farm.drain("a2")
+    farm.resume("a2")
+    job.series()
+    job.series(full=True)
+    job.steps()
+    job.log()
+    for change in (farm.job(seeded.failed).retry, farm.job(seeded.waiting).cancel):
+        change()
+    for steer in (sweep.pause, sweep.resume, sweep.retry, sweep.cancel):
+        steer()
+
+    paths = api_document()["paths"]
+    expected = {(method.upper(), path) for path, found in paths.items() for method in found}
+    asked = {
+        (method, path)
+        for method, actual in passed[0].requests
+        for path in paths
+        if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", path), actual)
+        and not (path.endswith("{sweep_id}") and actual.endswith("/preview"))
+    }
+    assert asked == expected
+
+
+def test_a_sweep_is_a_path_a_text_or_an_object(connected: Connect, tmp_path: Path) -> None:
+    farm = connected()
+    file = tmp_path / "sweep.toml"
+    file.write_text(SWEEP_TOML)
+    for source in (file, str(file), SWEEP_TOML, SWEEP):
+        sweep = farm.submit(source)
+        assert sweep.detail["name"] == "two cells"
+        assert [job.state for job in sweep.jobs] == ["waiting", "waiting"]
+        assert sweep.skipped == []
+
+
+def test_a_script_beside_the_sweep_file_is_sent_along(
+    engine: sa.Engine, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("print('one step')\n")
+    (tmp_path / "scripts.toml").write_text(
+        'name = "mine"\n[[case]]\nscript = "train.py"\nworld_size = 1\nglobal_batch_size = 8\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    sweep = connected(make_api_token(engine, scope=Scope.SUBMIT)).submit("scripts.toml")
+    assert len(sweep.jobs) == 1
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_sweep_whose_answer_was_lost_is_enqueued_once(
+    engine: sa.Engine, connected: Connect, cuts: int
+) -> None:
+    farm = connected(between=lambda server: Cutting(server, "POST", cuts))
+    sweep = farm.submit(SWEEP)
+    with reading(engine) as session:
+        assert session.scalars(select(SweepRow.id)).all() == [sweep.id]
+
+
+def test_a_server_that_never_answers_is_named(connected: Connect) -> None:
+    farm = connected(between=lambda server: Cutting(server, "POST", 10**6), patience_s=0.5)
+    with pytest.raises(NotConnected, match=r"http://127\.0\.0\.1 does not answer .*was cut"):
+        farm.submit(SWEEP)
+
+
+def test_a_refusal_says_which_field_and_what_is_expected(connected: Connect) -> None:
+    farm = connected()
+    with pytest.raises(RequestRefused, match=r"world_size.*got 0") as caught:
+        farm.submit({**SWEEP, "case": [{**SWEEP["case"][0], "world_size": 0}]})  # type: ignore[index]
+    assert caught.value.field == "case[0].world_size"
+    assert caught.value.status == 422
+    with pytest.raises(RequestRefused, match="TOML"):
+        farm.submit("name = \n")
+    with pytest.raises(ClientError, match=r"absent.toml: No such file"):
+        farm.submit("absent.toml")
+    with pytest.raises(NoSuchThing, match="sweep 99"):
+        farm.sweep(99)
+
+
+def test_a_token_that_may_only_read_is_told_so(engine: sa.Engine, connected: Connect) -> None:
+    token = make_api_token(engine, scope=Scope.READ)
+    farm = connected(token)
+    assert list(farm.sweeps()) == []
+    with pytest.raises(NotAuthorized, match="scope") as caught:
+        farm.submit(SWEEP)
+    assert caught.value.status == 403
+    with pytest.raises(NotAuthorized, match="BENCHFARM_TOKEN"):
+        connected()
+    with pytest.raises(NotConnected, match="copy it again"):
+        connected("tök\nen")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(200, html="<p>a page</p>"),
+        httpx.Response(404, text="nothing here"),
+        httpx.Response(200, json={"info": {"title": "another"}}),
+        httpx.Response(200, json=[]),
+        httpx.Response(200, content=b"{", headers={"Content-Type": "application/json"}),
+    ],
+    ids=["page", "no such page", "another API", "a list", "half an answer"],
+)
+def test_another_server_is_no_farm(connected: Connect, answer: httpx.Response) -> None:
+    with pytest.raises(WrongServer, match=r"http://127\.0\.0\.1"):
+        connected(between=lambda _: httpx.MockTransport(lambda _: answer))
+
+
+@pytest.mark.parametrize("url", ["", "farm", "ftp://farm", "http://", "http://[::1", "farm:8080"])
+def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(NotConnected, match="expected the farm's address"):
+        benchfarm.connect(url or " ")
+
+
+def _addressed(monkeypatch: pytest.MonkeyPatch, **arguments: str) -> tuple[str, str | None]:
+    """Return where a connection goes, and with which token."""
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"info": {"title": "Benchfarm", "version": "1"}})
+
+    benchfarm.connect(**arguments, transport=httpx.MockTransport(answer)).close()  # type: ignore[arg-type]
+    return str(seen[0].url.copy_with(path="")), seen[0].headers.get("Authorization")
+
+
+def test_address_and_token_come_from_arguments_environment_or_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import os
+
+    file = config_file(os.environ)
+    file.parent.mkdir()
+    assert _addressed(monkeypatch) == ("http://127.0.0.1:8080", None)
+    file.write_text('url = "http://file"\ntoken = "of the file"\n')
+    assert _addressed(monkeypatch) == ("http://file", "Bearer of the file")
+    # The file's token is that of the file's farm.
+    assert _addressed(monkeypatch, url="http://other") == ("http://other", None)
+    monkeypatch.setenv("BENCHFARM_URL", "http://env")
+    assert _addressed(monkeypatch) == ("http://env", None)
+    monkeypatch.setenv("BENCHFARM_TOKEN", "of the environment")
+    assert _addressed(monkeypatch) == ("http://env", "Bearer of the environment")
+    assert _addressed(monkeypatch, token="mine") == ("http://env", "Bearer mine")
+    monkeypatch.delenv("BENCHFARM_URL")
+    for text in ("url = ", 'address = "x"', "url = 5", "\0"):
+        file.write_text(text)
+        with pytest.raises(NotConnected, match=r"client\.toml"):
+            benchfarm.connect()
+
+
+def test_measurements_become_a_frame_of_each_library(engine: sa.Engine, connected: Connect) -> None:
+    seeded = seed(engine)
+    sweep = connected().sweep(seeded.sweep_id)
+    frame = sweep.measurements()
+    assert list(frame["job_id"]) == [seeded.measured, seeded.single]
+    assert list(frame["step_time_s"]) == [0.2, 0.4]
+    assert frame["step_time_s"].dtype == "float64"
+    assert {"flags", "fingerprint", "step_time_low_s", "attempt_id", "cpu_ratio"} <= set(frame)
+    table: Any = sweep.measurements(library="pyarrow")
+    assert table.column("world_size").to_pylist() == [2, 1]
+    with pytest.raises(ClientError, match="expected one of pandas"):
+        sweep.measurements(library="numpy")  # type: ignore[arg-type]
+    assert sweep.cells().shape[0] == 4
+
+
+def test_no_measurements_are_an_empty_frame(connected: Connect) -> None:
+    assert connected().measurements(model="mlp").empty
+
+
+def test_many_pages_are_read_as_one_list(connected: Connect) -> None:
+    farm = connected()
+    ids = [farm.submit(SWEEP).id for _ in range(3)]
+    assert [sweep.id for sweep in farm.sweeps()] == ids[::-1]
+    asked = farm.submit({**SWEEP, "repetitions": 300})
+    jobs = asked.jobs
+    assert len(jobs) == 600
+    assert len({job.id for job in jobs}) == 600
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_series_has_every_second_of_every_rank(
+    engine: sa.Engine, connected: Connect, full: bool
+) -> None:
+    seeded = seed(engine)
+    frame = connected().job(seeded.measured).series(full=full)
+    assert list(frame["rank"]) == [0] * 9 + [1] * 9
+    assert list(frame["tick"]) == [0, 1, 2, 3, 4, 6, 7, 8, 9] * 2
+    assert set(frame["cpu_ratio"]) == {0.5}
+    assert frame["net_tx_bytes_per_s"].isna().all()
+
+
+def test_waiting_ends_with_the_sweep_or_says_why_it_does_not(
+    connected: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    farm = connected()
+    sweep = farm.submit(SWEEP)
+    with pytest.raises(ClientError, match=r"sweep \d+ is still waiting after 0 s"):
+        sweep.wait(timeout_s=0)
+    sweep.pause()
+    with pytest.raises(ClientError, match="is paused: resume"):
+        sweep.wait()
+    sweep.resume()
+    sweep.cancel()
+    assert sweep.wait(progress=True) is sweep
+    assert capsys.readouterr().err == f"sweep {sweep.id}: 2 of 2 jobs\n"
+    assert sweep.jobs[0].wait().state == "cancelled"
+
+
+def test_an_answer_draws_itself_as_sure_as_it_is(engine: sa.Engine, connected: Connect) -> None:
+    seed(engine)
+    farm = connected()
+    advice = farm.recommend(model="mlp", dataset="digits", global_batch_size=64)
+    shown = advice._repr_html_()
+    assert advice["recommended"] is not None
+    assert advice["cautions"]
+    assert advice.headline.startswith("Uncertain: ")
+    assert all(part in shown for part in (*advice["cautions"][:1], "<table>"))
+    assert advice.options().shape[0] == len(advice["options"])
+    axes = advice.plot()
+    assert axes.get_title() == advice.headline
+    nothing = farm.recommend(model="vgg16", dataset="digits", global_batch_size=64)
+    assert nothing.headline.startswith("No recommendation: ")
+    assert nothing._repr_html_()
+    assert farm.preview(SWEEP)._repr_html_().startswith("<table>")
+
+
+def test_what_an_answer_says_is_no_markup(connected: Connect) -> None:
+    farm = connected()
+    sweep = farm.submit({**SWEEP, "name": "<script>alert(1)</script>"})
+    assert "<script>" not in sweep.detail._repr_html_()

@@ -1,0 +1,84 @@
+"""Samples page by page, as Arrow, from both databases."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow
+import pytest
+import sqlalchemy as sa
+
+from benchfarm.client import NoSuchThing
+from farm.gang.lifecycle import AttemptState
+from farm.messages.reports import Sample
+from farm.store.engine import writing
+from farm.store.series.series import insert_samples
+from farm.store.sweeps.sweeps import insert_sweep
+from farm.store.tables import AttemptRow, JobRow
+from tests import factories
+from tests.integration.client.conftest import Connect
+from tests.web_client import SWEEP
+
+
+def _job_with(engine: sa.Engine, *, ranks: int, seconds: int) -> int:
+    now = dt.datetime.now(dt.UTC)
+    spec = factories.job_spec(world_size=ranks, global_batch_size=64)
+    agents = [f"a{rank}" for rank in range(ranks)]
+    with writing(engine) as session:
+        for agent in agents:
+            factories.add_agent(session, agent, heartbeat_at=now)
+        insert_sweep(session, name="s", spec={}, jobs=[spec], skipped=[], priority=0, now=now)
+        job = session.scalars(sa.select(JobRow)).one()
+        token = factories.add_attempt(session, job.id, agents, state=AttemptState.SUCCEEDED)
+        day = session.get_one(AttemptRow, token).leased_at.date()
+        for rank in range(ranks):
+            samples = [
+                Sample(
+                    tick=tick,
+                    cpu_ratio=0.25,
+                    resident_bytes=2**40 + tick,
+                    extra={"gpu0_ratio": tick / 1000} if rank == 1 else {},
+                )
+                for tick in range(seconds)
+            ]
+            insert_samples(session, day=day, token=token, rank=rank, samples=samples)
+        return job.id
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite", "postgresql"])
+def test_every_row_comes_once_however_large_the_pages(
+    engine: sa.Engine, connected: Connect
+) -> None:
+    job_id = _job_with(engine, ranks=3, seconds=70)
+    farm = connected()
+    frame = farm.job(job_id).series(full=True)
+    assert list(zip(frame["rank"], frame["tick"], strict=True)) == [
+        (rank, tick) for rank in range(3) for tick in range(70)
+    ]
+    assert list(frame["resident_bytes"][:2]) == [2**40, 2**40 + 1]
+    of_gpu = frame[frame["rank"] == 1]["gpu0_ratio"]
+    assert of_gpu.iloc[69] == 0.069
+    assert frame[frame["rank"] == 0]["gpu0_ratio"].isna().all()
+    one = farm.job(job_id).series(full=True, rank=1, library="pyarrow")
+    assert one.column("rank").to_pylist() == [1] * 70
+
+
+@pytest.mark.parametrize("limit", [1, 7, 70, 209, 210, 211])
+def test_a_page_leads_to_the_next_until_there_is_none(
+    engine: sa.Engine, connected: Connect, limit: int
+) -> None:
+    job_id = _job_with(engine, ranks=3, seconds=70)
+    job = connected().job(job_id)
+    batches = list(job.sample_batches(limit=limit))
+    assert max(batch.num_rows for batch in batches) == min(limit, 210)
+    table = pyarrow.Table.from_batches(batches)
+    assert table.num_rows == 210
+    ticks = list(zip(*(table.column(c).to_pylist() for c in ("rank", "tick")), strict=True))
+    assert ticks == sorted(set(ticks))
+
+
+def test_a_job_without_an_attempt_has_no_samples_yet(connected: Connect) -> None:
+    farm = connected()
+    [job, _] = farm.submit(SWEEP).jobs
+    with pytest.raises(NoSuchThing, match="no such attempt"):
+        job.series(full=True)
