@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from farm.configuration.axes import AXES, Value, values_of
 from farm.measuring.machine_time import machine_count
@@ -53,7 +53,12 @@ class CellConfiguration:
     @property
     def is_one_machine(self) -> bool:
         """Whether it needs no network, and so is the same on every one."""
-        return (self["world_size"] // self["ranks_per_agent"], self["server_count"]) == (1, 0)
+        return (self.training_machine_count, self["server_count"]) == (1, 0)
+
+    @property
+    def training_machine_count(self) -> int:
+        """Machines with ranks that train."""
+        return cast(int, self["world_size"] // self["ranks_per_agent"])
 
     @property
     def machine_count(self) -> int:

@@ -319,7 +319,7 @@ def _efficiency(
         return None
     return scaling_efficiency_ratio(
         throughput_examples_per_s=throughput,
-        machine_count=first.world_size // configuration["ranks_per_agent"],
+        machine_count=configuration.training_machine_count,
         single_examples_per_s=alone,
     )
 

@@ -48,12 +48,12 @@ class StalenessBar:
     ratio: float  # of all updates
 
 
-def rank_exchanges(rows: Sequence[RankRow], *, world_size: int) -> list[RankExchange]:
-    """Return what the ranks that train have told at their end, in order."""
+def rank_exchanges(rows: Sequence[RankRow], *, training_count: int) -> list[RankExchange]:
+    """Return what the first `training_count` agents, which train, have told at their end."""
     found = []
     for row in rows:
         told = (row.ended or {}).get("result")
-        if told is not None and row.rank < world_size:
+        if told is not None and row.rank < training_count:
             found.append(_exchange(row.rank, told))
     return found if any(one.is_told for one in found) else []
 

@@ -139,7 +139,7 @@ def shown_attempt(
             ChartSelection(
                 ranks=drawn,
                 servers=spec.server_placement if spec.server_count else None,
-                world_size=spec.world_size,
+                training_count=spec.training_agent_count,
                 from_s=asked.from_s,
                 to_s=asked.to_s,
             ),

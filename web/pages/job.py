@@ -79,7 +79,9 @@ def get_job(job_id: str) -> ResponseReturnValue:
         asked=asked,
         ranks_written=written(attempt.drawn) if attempt else "",
         shares=gang_shares(story),
-        exchanges=rank_exchanges(attempt.rows, world_size=spec.world_size) if attempt else [],
+        exchanges=rank_exchanges(attempt.rows, training_count=spec.training_agent_count)
+        if attempt
+        else [],
         staleness=staleness_bars(details),
         servers=details.get("servers") or (),
         share_meanings=MEANINGS,

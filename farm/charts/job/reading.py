@@ -39,12 +39,12 @@ _MOST_STEP_POINTS = 600
 class ChartSelection:
     """What is asked of the charts: which ranks, from which second to which.
 
-    `servers`: where they are, of a gang that has any, and its `world_size`.
+    `servers`: where they are, of a gang that has any; `training_count`: its agents that train.
     """
 
     ranks: tuple[int, ...]
     servers: ServerPlacement | None = None
-    world_size: int = 1
+    training_count: int = 1
     from_s: int | None = None
     to_s: int | None = None
 
@@ -127,4 +127,5 @@ def _roles(session: Session, attempt: AttemptRow, shown: ChartSelection) -> list
         return []
     if shown.servers is ServerPlacement.COLLOCATED:
         return roles_collocated(session, attempt, max_points=_FEWEST_RANGES)
-    return roles_apart(session, attempt, world_size=shown.world_size, max_points=_FEWEST_RANGES)
+    count = shown.training_count
+    return roles_apart(session, attempt, training_count=count, max_points=_FEWEST_RANGES)

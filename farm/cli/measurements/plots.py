@@ -178,7 +178,7 @@ def _series(session: Session, table: SweepTable, asked: PlotRequest) -> Plot:
     shown = ChartSelection(
         ranks=tuple(rank.rank for rank in last.ranks)[:_MOST_RANKS],
         servers=None if servers is None else ServerPlacement(servers),
-        world_size=what["world_size"],
+        training_count=what.training_machine_count,
     )
     chief = next((rank for rank in last.ranks if rank.rank == 0), None)
     read = read_job(session, last.attempt, shown, timed_window=timed_window(chief))

@@ -27,13 +27,13 @@ class RoleSeries:
 
 
 def roles_apart(
-    session: Session, attempt: AttemptRow, *, world_size: int, max_points: int
+    session: Session, attempt: AttemptRow, *, training_count: int, max_points: int
 ) -> list[RoleSeries]:
-    """Return the means over the ranks that train, and over those after them, which only serve."""
+    """Return the means over the agents that train, the first ones, and over those that serve."""
     width = _width(session, attempt, max_points)
     if width is None:
         return []
-    role = case((SampleRow.rank < world_size, TRAINING), else_=SERVING)
+    role = case((SampleRow.rank < training_count, TRAINING), else_=SERVING)
     metrics = {metric.name: plausible(metric.name) for metric in USED_BY_ROLE}
     begin = SampleRow.tick - SampleRow.tick % width
     rows = session.execute(

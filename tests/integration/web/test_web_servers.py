@@ -57,13 +57,16 @@ def read(client: FlaskClient, path: str) -> tuple[str, str]:
     return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", told)).split())
 
 
-def served_job(engine: sa.Engine, server_placement: ServerPlacement) -> int:
-    """Add a measured job of two ranks that train and a server."""
+def served_job(
+    engine: sa.Engine, server_placement: ServerPlacement, *, ranks_per_agent: int = 1
+) -> int:
+    """Add a measured job of two agents that train and a server."""
     spec = factories.job_spec(
         strategy="ps_async",
-        world_size=2,
+        world_size=2 * ranks_per_agent,
         server_count=1,
         server_placement=server_placement,
+        axes={} if ranks_per_agent == 1 else {"ranks_per_agent": ranks_per_agent},
         placement=OperatorPlacement.HARD,
     )
     with writing(engine) as session:
@@ -128,6 +131,17 @@ def test_a_jobs_page_tells_what_ranks_exchanged_and_what_its_server_used(
     assert "1.5 reads, 2.5 writes a second" in told or "1.50 reads, 2.50 writes" in told
     chart = page.split('id="plot-role-cpu-ratio"', 1)[1].split("</figure>", 1)[0]
     assert "ranks that train, mean" in chart
+    assert "servers, mean" in chart
+
+
+def test_a_server_of_agents_with_several_ranks_is_told_apart_from_those_that_train(
+    engine: sa.Engine, client: FlaskClient
+) -> None:
+    job_id = served_job(engine, ServerPlacement.APART, ranks_per_agent=2)
+    page, told = read(client, f"/jobs/{job_id}")
+    assert "rank 1 25 %" in told
+    assert "rank 2 \N{EN DASH}" not in told  # what a server exchanged is not counted
+    chart = page.split('id="plot-role-cpu-ratio"', 1)[1].split("</figure>", 1)[0]
     assert "servers, mean" in chart
 
 

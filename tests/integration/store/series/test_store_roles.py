@@ -42,8 +42,8 @@ def test_ranks_that_train_are_averaged_and_servers_stand_apart(engine: sa.Engine
     token = _attempt(engine, 3, {0: series(0.2, None), 1: series(0.4, 0.6), 2: series(0.9, 1.0)})
     with reading(engine) as session:
         attempt = session.get_one(AttemptRow, token)
-        training, serving = roles_apart(session, attempt, world_size=2, max_points=100)
-        [wide, _] = roles_apart(session, attempt, world_size=2, max_points=1)
+        training, serving = roles_apart(session, attempt, training_count=2, max_points=100)
+        [wide, _] = roles_apart(session, attempt, training_count=2, max_points=1)
     assert (training.name, serving.name) == (TRAINING, SERVING)
     assert [tick for tick, _ in training.metrics["cpu_ratio"]] == [0, 1]
     assert [round(v or 0, 9) for _, v in training.metrics["cpu_ratio"]] == [0.3, 0.6]
@@ -71,7 +71,7 @@ def test_an_attempt_without_samples_has_no_roles(engine: sa.Engine) -> None:
     token = _attempt(engine, 3, {})
     with reading(engine) as session:
         attempt = session.get_one(AttemptRow, token)
-        assert roles_apart(session, attempt, world_size=2, max_points=9) == []
+        assert roles_apart(session, attempt, training_count=2, max_points=9) == []
         assert roles_collocated(session, attempt, max_points=9) == []
 
 
