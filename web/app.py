@@ -28,7 +28,7 @@ from web.api.schema import openapi
 from web.drawing import plotly
 from web.live import page_cache
 from web.pages import PAGES
-from web.setup_words import configuration_words, network_words, setup_words
+from web.setup_words import configuration_words, network_words, setup_words, size_words
 
 # Browsers show it among their developers' tools (W3C, "Server Timing").
 _TIMING_HEADER = "Server-Timing"
@@ -80,7 +80,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     idempotency.install(app)
     page_cache.install(app)
     _add_filters(app)
-    for words in (setup_words, network_words, configuration_words, spec_values):
+    for words in (setup_words, network_words, size_words, configuration_words, spec_values):
         app.add_template_filter(words)
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(admission.csrf_token)

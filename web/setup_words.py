@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from farm.cells.configuration import CellConfiguration
 from farm.configuration.axes import AXES, BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
 from farm.configuration.scripts import workload_text
+from farm.measuring.machine_time import machine_count
 from farm.text.display import count
+from farm.text.nouns import counted
 
 _MOST_KEPT = 4096  # of some 100 bytes
 
@@ -33,6 +36,13 @@ def configuration_words(what: CellConfiguration) -> str:
     if what.emulator:
         parts.append(what.emulator)
     return ", ".join(parts)
+
+
+def size_words(values: Mapping[str, Value]) -> str:
+    """Say how many machines train, and with how many ranks where these are more."""
+    world_size, each = cast(int, values["world_size"]), cast(int, values["ranks_per_agent"])
+    machines = counted(machine_count(world_size, 0, None, ranks_per_agent=each), "machine")
+    return machines if each == 1 else f"{counted(world_size, 'rank')} on {machines}"
 
 
 def network_words(values: Mapping[str, Value]) -> str:

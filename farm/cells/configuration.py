@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from farm.configuration.axes import AXES, Value, values_of
-from farm.measuring.machine_time import machine_count
+from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.text.display import count
 from farm.text.nouns import counted
 
@@ -69,6 +69,11 @@ class CellConfiguration:
             self["server_placement"],
             ranks_per_agent=self["ranks_per_agent"],
         )
+
+    @property
+    def serving_machine_count(self) -> int:
+        """Those of them that only serve."""
+        return serving_machine_count(self["server_count"], self["server_placement"])
 
     @property
     def compared(self) -> CellConfiguration:

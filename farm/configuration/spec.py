@@ -298,8 +298,12 @@ class JobSpec:
     @property
     def rank_count(self) -> int:
         """Agents that the gang needs, each a rank to the scheduler; the last may only serve."""
-        is_apart = self.server_placement is ServerPlacement.APART
-        return self.training_agent_count + (self.server_count if is_apart else 0)
+        return self.training_agent_count + self.serving_agent_count
+
+    @property
+    def serving_agent_count(self) -> int:
+        """Agents of servers apart, which train nothing."""
+        return self.server_count if self.server_placement is ServerPlacement.APART else 0
 
     @property
     def roles(self) -> tuple[tuple[str, ...], ...]:

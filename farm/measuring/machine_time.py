@@ -12,11 +12,17 @@ def machine_count(
 ) -> int:
     """Return the machines of ranks that train, and of servers that are not beside these.
 
-    A table that does not say where its servers are has them on machines of their own. The last
-    machine may have fewer ranks, which an import may say.
+    The last machine may have fewer ranks, which an import may say.
     """
-    is_collocated = server_placement == ServerPlacement.COLLOCATED.value
-    return -(-world_size // ranks_per_agent) + (0 if is_collocated else server_count)
+    return -(-world_size // ranks_per_agent) + serving_machine_count(server_count, server_placement)
+
+
+def serving_machine_count(server_count: int, server_placement: str | None) -> int:
+    """Return the machines that only serve.
+
+    A table that does not say where its servers are has them on machines of their own.
+    """
+    return 0 if server_placement == ServerPlacement.COLLOCATED.value else server_count
 
 
 def cost_usd(machines: int, time_s: float | None, usd_per_hour: float | None) -> float | None:

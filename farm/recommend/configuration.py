@@ -14,7 +14,7 @@ from farm.configuration.spec import (
     NetworkConditions,
     TrainingPass,
 )
-from farm.recommend.layout import machines
+from farm.recommend.layout import machines, serving_machines
 
 UNTOUCHED_NETWORK = NetworkConditions()
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
@@ -76,6 +76,11 @@ class Configuration(TrainingTask):
     def machine_count(self) -> int:
         """Ranks that train, and servers on machines of their own."""
         return machines(self.world_size, self.server_count, self.placement)
+
+    @property
+    def serving_machine_count(self) -> int:
+        """Those of them that only serve."""
+        return serving_machines(self.server_count, self.placement)
 
     @property
     def per_replica_batch_size(self) -> float:

@@ -11,7 +11,7 @@ from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, TrainingTask, network_of
-from farm.recommend.layout import machines
+from farm.recommend.layout import machines, serving_machines
 from farm.values.codec import to_json
 
 # An interval whose ends are further apart than this factor does not support a recommendation.
@@ -206,6 +206,11 @@ class Option:
     def machine_count(self) -> int:
         """Ranks that train, and servers on machines of their own."""
         return machines(self.world_size, self.server_count, self.placement)
+
+    @property
+    def serving_machine_count(self) -> int:
+        """Those of them that only serve."""
+        return serving_machines(self.server_count, self.placement)
 
     @property
     def is_one_machine(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from farm.configuration.axes import BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
 from farm.configuration.spec import JobSpec, OperatorPlacement, ServerPlacement
-from farm.measuring.machine_time import machine_count
+from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.values.fields import Amount, Whole
 
 _BETWEEN = ", "
@@ -83,15 +83,24 @@ def cell_fields(name: str | None) -> dict[str, Any]:
 
 def machines(world_size: int, server_count: int, placement: str | None) -> int:
     """Return how many machines it takes; servers are on their own unless it is said otherwise."""
-    is_collocated = _COLLOCATED in (placement or "").split(_BETWEEN)
-    where = ServerPlacement.COLLOCATED.value if is_collocated else None
-    each = _ranks_per_agent(placement)
+    where, each = _server_placement(placement), _ranks_per_agent(placement)
     return machine_count(world_size, server_count, where, ranks_per_agent=each)
+
+
+def serving_machines(server_count: int, placement: str | None) -> int:
+    """Return how many of them only serve."""
+    return serving_machine_count(server_count, _server_placement(placement))
 
 
 def fills_machines(world_size: int, placement: str | None) -> bool:
     """Whether every machine has as many ranks as the layout says; no other gang can be made."""
     return world_size % _ranks_per_agent(placement) == 0
+
+
+def _server_placement(placement: str | None) -> str | None:
+    """Return where a layout has its servers; None: on machines of their own."""
+    is_collocated = _COLLOCATED in (placement or "").split(_BETWEEN)
+    return ServerPlacement.COLLOCATED.value if is_collocated else None
 
 
 def _ranks_per_agent(placement: str | None) -> int:

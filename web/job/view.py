@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -22,13 +22,12 @@ from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs
 from farm.store.sweeps.stories import Story, ranks_of
 from farm.store.tables import AttemptRow, RankRow
-from farm.text.nouns import counted
 from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts
 from web.job.network import Network, network_of
 from web.job.ranks import RankCard, card, chosen_ranks
 from web.job.shares import Shares, rank_shares, shares
-from web.setup_words import setup_words
+from web.setup_words import setup_words, size_words
 
 _RANKS_READ = 256
 _RANKS_LISTED = 64
@@ -295,6 +294,6 @@ def _difference(own: Mapping[str, Value], row: Neighbour) -> tuple[Axis, Value, 
     if axis.name != "world_size":
         is_said = axis.is_number and value is not None
         return axis, value, axis.said(value) if is_said else axis.text(value)
-    machines = counted(cast(int, value), "machine")
+    machines = size_words(row.values)
     is_other = row.values["strategy"] != own["strategy"]
     return axis, value, f"{machines}, {strategy}" if is_other else machines

@@ -31,7 +31,7 @@ def ranks_of(
             JobRow.model,
             JobRow.dataset,
             JobRow.strategy,
-            JobRow.world_size,
+            JobRow.rank_count,
             JobRow.global_batch_size,
             RankRow.rank,
             AttemptRow.state,

@@ -186,6 +186,17 @@ def test_jobs_that_nobody_can_serve_do_not_fill_the_queue_shown(
     assert story["waits_because"] == "waits for 1 more idle agent (0 of 1)"
 
 
+def test_the_queue_counts_agents_and_not_their_ranks(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        _add_agent_at_work(session, now=dt.datetime.now(dt.UTC))
+        several = factories.job_spec(world_size=4, axes={"ranks_per_agent": 2})
+        factories.add_job(session, several)
+    queue = part_of(page_of(client, "/"), "queue")
+    assert "mwms_ring, batch 32, 2 agents" in queue
+
+
 def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
     client: FlaskClient, engine: sa.Engine
 ) -> None:

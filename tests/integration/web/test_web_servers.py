@@ -145,6 +145,15 @@ def test_a_server_of_agents_with_several_ranks_is_told_apart_from_those_that_tra
     assert "servers, mean" in chart
 
 
+def test_pages_count_the_agents_of_several_ranks(engine: sa.Engine, client: FlaskClient) -> None:
+    job_id = served_job(engine, ServerPlacement.APART, ranks_per_agent=2)
+    with writing(engine) as session:
+        sweep_id = session.get_one(JobRow, job_id).sweep_id
+    assert "4 ranks on 2 machines and 1 that serve" in read(client, f"/jobs/{job_id}")[1]
+    assert "ps_async 4 + 1" in read(client, f"/sweeps/{sweep_id}")[1]
+    assert "2 of 3" in read(client, "/agents/a2")[1]
+
+
 def test_an_older_attempt_is_not_shown_with_what_a_later_one_measured(
     engine: sa.Engine, client: FlaskClient
 ) -> None:

@@ -12,7 +12,14 @@ from farm.configuration.expansion import expand
 from farm.configuration.spec import BatchSplit, OperatorPlacement, ServerPlacement
 from farm.configuration.sweep import parse_sweep
 from farm.recommend.configuration import Configuration
-from farm.recommend.layout import cell_fields, layout_axes, layout_name, layout_of, machines
+from farm.recommend.layout import (
+    cell_fields,
+    layout_axes,
+    layout_name,
+    layout_of,
+    machines,
+    serving_machines,
+)
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
 from farm.recommend.plans.sweep_file import SweepForm, case, sweep_text
 from farm.recommend.predictions import resolve
@@ -84,6 +91,12 @@ def test_several_ranks_of_a_machine_are_one_machine() -> None:
     alone = configuration(world_size=4, placement="ranks_per_agent=4")
     assert (alone.machine_count, alone.has_network, alone.is_one_machine) == (1, False, False)
     assert configuration(world_size=4, placement="ranks_per_agent=2").has_network
+
+
+def test_machines_that_only_serve_are_told_whatever_the_others_have_of_ranks() -> None:
+    several = "ranks_per_agent=4"
+    assert serving_machines(2, several) == 2
+    assert serving_machines(2, f"{several}, server_placement=collocated") == 0
 
 
 def test_a_planned_case_keeps_how_it_is_set_up() -> None:
