@@ -264,10 +264,18 @@ def refused_field(error: InvalidSpec) -> tuple[str | None, InvalidSpec]:
     return name, InvalidSpec(name, error.value, error.expected)
 
 
-def beyond(text: str, agent_count: int) -> list[int]:
-    """Return the world sizes in a field for which that many agents do not suffice."""
-    sizes = {_number(item) for item in _BETWEEN.split(text) if item}
-    return sorted(size for size in sizes if isinstance(size, int) and size > agent_count)
+def beyond(world_sizes: str, ranks_per_agent: str, agent_count: int) -> list[int]:
+    """Return the world sizes in a field for which that many agents do not suffice.
+
+    `ranks_per_agent`: the field of these; with the fewest of them a gang needs the most agents.
+    """
+    each = min((count for count in _counts(ranks_per_agent) if count), default=1)
+    return sorted(size for size in _counts(world_sizes) if size > agent_count * each)
+
+
+def _counts(text: str) -> set[int]:
+    numbers = {_number(item) for item in _BETWEEN.split(text) if item}
+    return {number for number in numbers if isinstance(number, int)}
 
 
 def first_fields(known: Catalogue, *, agent_count: int) -> Fields:

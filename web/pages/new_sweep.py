@@ -356,6 +356,8 @@ def _page(shown: ShownForms) -> str:
         model_files=sorted(set().union(*(files_of(agent.capabilities) for agent in agents))),
         labels=labels[:_MOST_SUGGESTED],
         agent_count=agent_count,
-        beyond=sweep_form.beyond(fields.text("world_size"), agent_count),
+        beyond=sweep_form.beyond(
+            fields.text("world_size"), fields.text("ranks_per_agent"), agent_count
+        ),
         origins=measured,
     )

@@ -3,15 +3,21 @@
 (() => {
   "use strict";
   const field = document.getElementById("world_size");
+  const perAgent = document.getElementById("ranks_per_agent");
   const mark = document.getElementById("world_size-beyond");
-  if (!field || !mark) return;
+  if (!field || !perAgent || !mark) return;
   const live = Number(mark.dataset.agents);
   const rest = mark.textContent.slice(mark.textContent.indexOf(":"));
-  field.addEventListener("input", () => {
-    const sizes = field.value.split(/[,;\s]+/).filter((text) => /^[0-9]{1,15}$/.test(text));
-    const beyond = [...new Set(sizes.map(Number))].filter((size) => size > live);
+  const numbers = (input) =>
+    input.value.split(/[,;\s]+/).filter((text) => /^[0-9]{1,15}$/.test(text)).map(Number);
+  const update = () => {
+    const counts = numbers(perAgent).filter((count) => count > 0);
+    const most = live * (counts.length ? Math.min(...counts) : 1);
+    const beyond = [...new Set(numbers(field))].filter((size) => size > most);
     beyond.sort((a, b) => a - b);
     mark.hidden = beyond.length === 0;
     mark.textContent = beyond.join(", ") + rest;
-  });
+  };
+  field.addEventListener("input", update);
+  perAgent.addEventListener("input", update);
 })();

@@ -260,10 +260,15 @@ def test_what_the_form_cannot_hold_is_left_to_the_file(data: object) -> None:
 
 
 def test_world_sizes_beyond_the_live_agents_are_found() -> None:
-    assert beyond("1, 2; 8 4 8", 3) == [4, 8]
-    assert beyond("1, 2", 2) == []
-    assert beyond("two, 1.5, ", 0) == []
-    assert beyond("1", 0) == [1]
+    assert beyond("1, 2; 8 4 8", "", 3) == [4, 8]
+    assert beyond("1, 2", "1", 2) == []
+    assert beyond("two, 1.5, ", "", 0) == []
+    assert beyond("1", "0, x", 0) == [1]
+
+
+def test_a_world_size_needs_fewer_agents_with_several_ranks_on_each() -> None:
+    assert beyond("4, 8, 16", "4", 2) == [16]
+    assert beyond("4, 8", "4, 2", 2) == [8]
 
 
 @pytest.mark.parametrize(
