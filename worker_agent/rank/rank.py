@@ -12,6 +12,7 @@ import enum
 import logging
 from collections.abc import Callable
 
+from farm.configuration.spec import WORKER
 from farm.errors import InvalidSpec, TrainerFailed
 from farm.messages.commands import Go, Peers, RankAddress, Shape, StartRank
 from farm.messages.reports import (
@@ -76,7 +77,11 @@ class Phase(enum.Enum):
 
 
 class RunningRank:
-    """`is_over` once nothing of it is left; `RankEnded`, if one was due, has been reported."""
+    """`is_over` once nothing of it is left; `RankEnded`, if one was due, has been reported.
+
+    An agent may train several ranks of a gang at once, each in a process. The first of them tells
+    the steps and the result, and the agent has succeeded once all of them have.
+    """
 
     def __init__(
         self,
@@ -98,7 +103,12 @@ class RunningRank:
         self._addresses: tuple[RankAddress, ...] = ()
         self._ready: dict[int, Ready] = {}
         self._results: dict[int, TrainerResult] = {}
+        training = (index for index, role in enumerate(command.roles) if role == WORKER)
+        self._training = frozenset(training) or frozenset({0})  # or the only server
+        self._exited: set[int] = set()
+        self._is_connecting = False
         self._failure: Failure | None = None
+        self._echoing: set[int] = set()  # processes that have said that they lost a peer
         self._user_code: dict[int, UserCode] = {}  # what was heard last of it, by process
         self._is_stopped = False  # by the server, which wants no report of it
         self._is_clearing = False
@@ -152,6 +162,7 @@ class RunningRank:
             return
         assert self._address is not None
         self._go_s = received_s
+        self._is_connecting = True
         late = f"first step was not done within {command.timeout_s:g} s"
         self._enter(Phase.STARTING, received_s + command.timeout_s, late)
         limit_s = self._command.spec.time_limit_s
@@ -203,10 +214,11 @@ class RunningRank:
         expired = self._deadlines.expired(now)
         if expired is None:
             return
-        code = self._user_code.get(0)
-        if code is not None and code.is_running and expired.kind is FailureKind.RENDEZVOUS:
+        running = (item for item in self._user_code.items() if item[1].is_running)
+        process, code = next(running, (0, None))
+        if code is not None and expired.kind is FailureKind.RENDEZVOUS:
             text = f"{code.name}: expected its build to return, but {expired.message}"
-            self.fail(FailureKind.TRAINER_RAISED, text)
+            self.fail(FailureKind.TRAINER_RAISED, self._of_rank(process, text))
         else:
             self.fail(expired.kind, expired.message)
 
@@ -215,25 +227,28 @@ class RunningRank:
             # Only the farewells of processes that are being waited for still count.
             if isinstance(event, TrainerResult):
                 self._results.setdefault(process, event)
+            elif isinstance(event, Failure) and self._is_echo and not self._is_clearing:
+                self._take_cause(process, event)
             return
-        if self._phase is Phase.TRAINING and process == 0:
-            self._expect_progress(now)  # a server that lives says nothing of a rank that trains
+        # A server that lives says nothing of a rank that trains.
+        if self._phase is Phase.TRAINING and (process == 0 or 0 in self._results):
+            self._expect_progress(now)
         if isinstance(event, Ready):
             self._ready[process] = event
             self._prepare_if_all_ready(now)
         elif isinstance(event, UserCode):
             self._user_code[process] = event
         elif isinstance(event, Failure):
-            self._failure = dataclasses.replace(
-                event, message=self._of_rank(process, event.message)
-            )
+            message = self._of_rank(process, event.message)
+            self._failure = dataclasses.replace(event, message=message)
+            self._echoing.add(process)
             self._leave(now + LEAVE_AFTER_FAILURE_S)
         elif isinstance(event, TrainerResult):
             self._results[process] = event
-            if process == 0:
+            if self._training <= self._results.keys():
                 self._leave(now + LEAVE_AFTER_RESULT_S)
         elif process == 0:
-            # The first role speaks for the rank; the others, such as servers, only support it.
+            # The first speaks for the agent; the others, such as servers, only support it.
             self._report_progress(event, now=now)
 
     def _prepare_if_all_ready(self, now: float) -> None:
@@ -272,6 +287,7 @@ class RunningRank:
     def _report_progress(self, event: Event, *, now: float) -> None:
         if isinstance(event, Started):
             self._phase = Phase.TRAINING
+            self._is_connecting = False
             self._deadlines.drop(FailureKind.RENDEZVOUS)
             self._expect_progress(now)
         body = report_of(event, go_s=self._go_s)
@@ -279,17 +295,41 @@ class RunningRank:
             self._report(body)
 
     def _on_exit(self, event: TrainerExited) -> None:
+        self._exited.add(event.process)
         if not self.is_ending and event.process not in self._results:
-            failure = explain_exit(
-                event.return_code,
-                memory=self._resources.memory_evidence(event.process),
-                log_tail=self._resources.log_tail(),
-                is_connecting=self._phase is Phase.STARTING and self._has_peers,
-                user_code=self._user_code.get(event.process),
-            )
+            failure = self._explained(event)
             self.fail(failure.kind, self._of_rank(event.process, failure.message))
-        elif self.is_ending and (self._failure is not None or event.process == 0):
-            self._clear()
+        elif self.is_ending:
+            has_spoken = event.process in self._echoing or event.process in self._results
+            if self._is_echo and not self._is_clearing and not has_spoken:
+                self._take_cause(event.process, self._explained(event))
+            if self._training <= self._exited or not (self._failure is None or self._is_echo):
+                self._clear()
+
+    def _explained(self, event: TrainerExited) -> Failure:
+        return explain_exit(
+            event.return_code,
+            memory=self._resources.memory_evidence(event.process),
+            log_tail=self._resources.log_tail(),
+            is_connecting=self._is_connecting and self._has_peers,
+            user_code=self._user_code.get(event.process),
+        )
+
+    @property
+    def _is_echo(self) -> bool:
+        """Whether the failure may be the echo of one of this agent's other processes.
+
+        What a process hears of a peer's end may come before the agent knows of that end.
+        """
+        return self._failure is not None and self._failure.kind is FailureKind.PEER_LOST
+
+    def _take_cause(self, process: int, failure: Failure) -> None:
+        """Let a failure that is no echo take the place of one that is."""
+        if failure.kind is FailureKind.PEER_LOST:
+            self._echoing.add(process)
+        else:
+            message = self._of_rank(process, failure.message)
+            self._failure = dataclasses.replace(failure, message=message)
 
     def _of_rank(self, process: int, message: str) -> str:
         """Say of which of several ranks of this agent a message is."""

@@ -1,0 +1,222 @@
+"""An agent that trains several ranks at once speaks for all of them."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from farm.gang.leading_commands import cluster_spec
+from farm.messages.commands import Go, Peers, StartRank
+from farm.messages.reports import Prepared, RankEnded, ReportBody
+from farm.messages.trainer_lines import (
+    Event,
+    Failure,
+    FailureKind,
+    Ready,
+    Started,
+    UserCode,
+)
+from tests.factories import job_spec
+from tests.two_agents import RESULT, SOURCE
+from worker_agent.config import load_config
+from worker_agent.rank.ports import PortRange
+from worker_agent.rank.rank import RunningRank
+from worker_agent.rank.resources import RankResources
+from worker_agent.supervisor.events import (
+    AgentEvent,
+    MeasuringPurpose,
+    NetworkMeasured,
+    RankCleared,
+    RankEvent,
+    TrainerExited,
+    TrainerSpoke,
+)
+
+# Ranks 0 and 1 of a gang on one agent. A test tells what they say and when they end.
+COMMAND = StartRank(
+    token=7,
+    rank=0,
+    rank_count=1,
+    roles=("worker", "worker"),
+    spec=job_spec(world_size=2, axes={"ranks_per_agent": 2}, model="file:own.py"),
+    prepare_timeout_s=30.0,
+)
+PEER_LOST = Failure(kind=FailureKind.PEER_LOST, message="connection closed by peer")
+RAISED = Failure(kind=FailureKind.TRAINER_RAISED, message="ValueError: no such key")
+FIRST_STEP_S = 60.0
+
+
+def started(weights_checksum: float | None = None) -> Started:
+    return Started(
+        parameter_count=1,
+        gradient_bytes=4,
+        connect_s=0.1,
+        first_step_s=0.1,
+        weights_checksum=weights_checksum,
+    )
+
+
+@dataclass
+class Agent:
+    """The rank of an agent, and what it has reported."""
+
+    rank: RunningRank
+    events: queue.SimpleQueue[AgentEvent]
+    reports: list[ReportBody]
+    now: float = 0.0
+
+    def happens(self, event: RankEvent) -> None:
+        self.now += 0.1
+        self.rank.handle(event, now=self.now)
+
+    def say(self, process: int, event: Event) -> None:
+        self.happens(TrainerSpoke(token=7, process=process, event=event))
+
+    def exit(self, process: int, return_code: int = 0) -> None:
+        self.happens(TrainerExited(token=7, process=process, return_code=return_code))
+
+    def end(self) -> RankEnded:
+        """Wait until nothing of the rank is left, and return its last report."""
+        while not isinstance(event := self.events.get(timeout=60), RankCleared):
+            pass
+        self.happens(event)
+        ended = self.reports[-1]
+        assert isinstance(ended, RankEnded)
+        return ended
+
+    def failure(self) -> Failure:
+        """Return what the rank has failed of."""
+        failure = self.end().failure
+        assert failure is not None
+        return failure
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    """Yield an agent whose two ranks may connect."""
+    environ = {
+        "AGENT_STATE_DIR": str(tmp_path),
+        "AGENT_ADVERTISE_ADDRESS": "127.0.0.1",
+        "AGENT_TRAINER": "sleep 60",
+    }
+    events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+    reports: list[ReportBody] = []
+    resources = RankResources(
+        COMMAND, config=load_config(environ), ports=PortRange(28200, 28299), post=events.put
+    )
+    rank = RunningRank(
+        COMMAND, resources=resources, report=reports.append, progress_timeout_s=60.0, now=0.0
+    )
+    agent = Agent(rank, events, reports)
+    rank.start()
+    for process in range(2):
+        agent.say(process, Ready(import_s=0.1, framework="torch 2.13.0", dataset=SOURCE))
+    [prepared] = reports
+    assert isinstance(prepared, Prepared)
+    addresses = (prepared.address,)
+    rank.peers(Peers(token=7, addresses=addresses, timeout_s=10.0), now=agent.now)
+    agent.happens(
+        NetworkMeasured(
+            token=7,
+            purpose=MeasuringPurpose.UNTOUCHED,
+            emulator="none",
+            rtts=(),
+            failure=None,
+        )
+    )
+    cluster = cluster_spec(addresses, [COMMAND.roles])
+    rank.go(Go(token=7, cluster=cluster, timeout_s=FIRST_STEP_S), received_s=agent.now)
+    yield agent
+    if not rank.is_over:
+        rank.stop("the test is over")
+        while not isinstance(events.get(timeout=60), RankCleared):
+            pass
+
+
+def test_the_cause_counts_and_not_the_echo_that_another_rank_heard_first(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(0, PEER_LOST)
+    agent.exit(0, 1)
+    agent.say(1, RAISED)
+    agent.exit(1, 1)
+    failure = agent.failure()
+    assert (failure.kind, failure.message) == (
+        FailureKind.TRAINER_RAISED,
+        f"process of rank 1: {RAISED.message}",
+    )
+
+
+def test_a_rank_that_was_killed_is_the_cause_of_what_another_heard_first(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(1, PEER_LOST)
+    agent.exit(0, -9)
+    failure = agent.failure()
+    assert failure.kind is FailureKind.KILLED
+    assert failure.message.startswith("process of rank 0: trainer was ended by SIGKILL")
+
+
+def test_where_all_ranks_lost_their_peers_the_agent_has_lost_them(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(1, PEER_LOST)
+    agent.say(0, PEER_LOST)
+    agent.exit(1, 1)
+    agent.exit(0, 1)
+    failure = agent.failure()
+    assert failure.kind is FailureKind.PEER_LOST
+    assert failure.message == f"process of rank 1: {PEER_LOST.message}"
+
+
+def test_a_rank_that_was_done_is_not_the_cause_of_what_another_heard(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(1, RESULT)
+    agent.say(0, PEER_LOST)
+    agent.exit(1)
+    agent.exit(0, 1)
+    assert agent.failure().kind is FailureKind.PEER_LOST
+
+
+def test_a_rank_that_only_hangs_is_not_waited_for(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(1, PEER_LOST)
+    agent.exit(1, 1)
+    agent.rank.tick(now=agent.now + 60.0)
+    assert agent.failure().kind is FailureKind.PEER_LOST
+
+
+def test_the_agent_succeeds_once_all_its_ranks_have(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(1, RESULT)
+    agent.exit(1)
+    agent.say(0, RESULT)
+    agent.exit(0)
+    assert agent.end().result == RESULT
+
+
+def test_a_rank_that_fails_after_the_first_was_done_fails_the_agent(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(0, RESULT)
+    agent.exit(0)
+    agent.say(1, RAISED)
+    agent.exit(1, 1)
+    assert agent.failure().kind is FailureKind.TRAINER_RAISED
+
+
+def test_a_rank_that_hangs_after_the_first_was_done_fails_the_agent(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(0, RESULT)
+    agent.exit(0)
+    agent.rank.tick(now=agent.now + 61.0)
+    assert agent.failure().kind is FailureKind.STALLED
+
+
+def test_the_code_of_whichever_rank_hangs_before_the_first_step_is_named(agent: Agent) -> None:
+    agent.say(0, UserCode(name="model file:own.py", is_running=False))
+    agent.say(1, UserCode(name="model file:own.py", is_running=True))
+    agent.rank.tick(now=agent.now + FIRST_STEP_S)
+    failure = agent.failure()
+    assert failure.kind is FailureKind.TRAINER_RAISED
+    assert failure.message.startswith("process of rank 1: model file:own.py: expected its build")
