@@ -11,7 +11,6 @@ Pure: `decide` takes a snapshot of one attempt and says what to do; the schedule
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,13 +19,12 @@ from farm.gang.barriers import BARRIERS, Barrier, Limits, barrier_limit_s
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.gang.network_check import RankNetwork, find_deviations, find_leftovers
 from farm.gang.views import AttemptView, RankView
+from farm.gang.weights import unlike_weights
 from farm.measuring.noise import NoiseFlag, control_voids
 from farm.messages.trainer_lines import Failure, FailureKind
 
 _ORDER = list(RankPhase)
 PREPARING_VERDICT_S = 1.0
-# Of the checksums of two ranks' weights: other processors may round a last digit otherwise.
-_LIKE_WEIGHTS = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,19 +200,15 @@ def _unlike_versions(attempt: AttemptView) -> AttemptEnd | None:
 
 
 def _unlike_weights(attempt: AttemptView) -> AttemptEnd | None:
-    """Refuse a user's own model of which each rank has another one: what is trained is none."""
-    known = [(r, r.weights_checksum) for r in attempt.ranks if r.weights_checksum is not None]
-    for rank, checksum in known[1:]:
-        first, expected = known[0]
-        if not math.isclose(checksum, expected, rel_tol=_LIKE_WEIGHTS):
-            message = (
-                f"model {attempt.spec.model}: expected the same weights on every rank before the "
-                f"training, got others on rank {rank.rank} on {rank.agent_id} than on rank "
-                f"{first.rank} on {first.agent_id}: give random generators a seed"
-            )
-            failure = Failure(kind=FailureKind.TRAINER_RAISED, message=message)
-            return AttemptEnd(state=AttemptState.FAILED, failure=failure)
-    return None
+    failure = unlike_weights(
+        attempt.spec.model,
+        [
+            (f"rank {rank.rank} on {rank.agent_id}", rank.weights_checksum)
+            for rank in attempt.ranks
+            if rank.weights_checksum is not None
+        ],
+    )
+    return None if failure is None else AttemptEnd(state=AttemptState.FAILED, failure=failure)
 
 
 def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from farm.configuration.spec import WORKER
 from farm.errors import InvalidSpec, TrainerFailed
+from farm.gang.weights import unlike_weights
 from farm.messages.commands import Go, Peers, RankAddress, Shape, StartRank
 from farm.messages.reports import (
     PeerRtt,
@@ -106,6 +107,7 @@ class RunningRank:
         training = (index for index, role in enumerate(command.roles) if role == WORKER)
         self._training = frozenset(training) or frozenset({0})  # or the only server
         self._exited: set[int] = set()
+        self._checksums: dict[int, float] = {}  # of the weights before the training, by process
         self._is_connecting = False
         self._failure: Failure | None = None
         self._echoing: set[int] = set()  # processes that have said that they lost a peer
@@ -247,9 +249,12 @@ class RunningRank:
             self._results[process] = event
             if self._training <= self._results.keys():
                 self._leave(now + LEAVE_AFTER_RESULT_S)
-        elif process == 0:
+        else:
+            if isinstance(event, Started):
+                self._compare_weights(process, event)
             # The first speaks for the agent; the others, such as servers, only support it.
-            self._report_progress(event, now=now)
+            if process == 0 and not self.is_ending:
+                self._report_progress(event, now=now)
 
     def _prepare_if_all_ready(self, now: float) -> None:
         if self._phase is not Phase.PREPARING or len(self._ready) < len(self._command.roles):
@@ -330,6 +335,20 @@ class RunningRank:
         else:
             message = self._of_rank(process, failure.message)
             self._failure = dataclasses.replace(failure, message=message)
+
+    def _compare_weights(self, process: int, event: Started) -> None:
+        """Refuse a model that differs between ranks of this agent; the server compares agents."""
+        if event.weights_checksum is None:
+            return
+        self._checksums[process] = event.weights_checksum
+        spec = self._command.spec
+        named = [
+            (f"rank {spec.rank_of(self._command.rank, one)}", checksum)
+            for one, checksum in self._checksums.items()
+        ]
+        failure = unlike_weights(spec.model, named)
+        if failure is not None:
+            self.fail(failure.kind, failure.message)
 
     def _of_rank(self, process: int, message: str) -> str:
         """Say of which of several ranks of this agent a message is."""

@@ -213,6 +213,17 @@ def test_a_rank_that_hangs_after_the_first_was_done_fails_the_agent(agent: Agent
     assert agent.failure().kind is FailureKind.STALLED
 
 
+def test_a_model_that_differs_between_ranks_of_one_agent_is_refused(agent: Agent) -> None:
+    agent.say(1, started(weights_checksum=1.5))
+    agent.say(0, started(weights_checksum=1.0))
+    failure = agent.failure()
+    assert failure.kind is FailureKind.TRAINER_RAISED
+    assert failure.message == (
+        "model file:own.py: expected the same weights on every rank before the training, got "
+        "others on rank 0 than on rank 1: give random generators a seed"
+    )
+
+
 def test_the_code_of_whichever_rank_hangs_before_the_first_step_is_named(agent: Agent) -> None:
     agent.say(0, UserCode(name="model file:own.py", is_running=False))
     agent.say(1, UserCode(name="model file:own.py", is_running=True))
