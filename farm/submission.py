@@ -17,7 +17,7 @@ from farm.configuration.model_size import ModelSize
 from farm.configuration.sweep import SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
-from farm.placement.memory import least_memory_bytes, memory_problem
+from farm.placement.memory import least_agent_memory_bytes, memory_problem
 from farm.registry import catalogue, model_size
 
 if TYPE_CHECKING:
@@ -106,12 +106,16 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
     for place, job in enumerate(planned.expansion.jobs):
         what = (job.model, job.dataset, job.training_pass.value)
         shape = (job.replicas_per_rank, job.global_batch_size, job.world_size, job.server_count)
-        key = (*what, job.strategy, *shape)
+        key = (*what, job.strategy, *shape, frozenset(job.axes.items()))
         if key not in sizes:
             size = model_size(job.model, job.dataset)
             # A script's size and data set are its own affair.
-            fits = size is None or least_memory_bytes(job, size, datasets[job.dataset]) <= smallest
-            sizes[key] = None if fits else size
+            sizes[key] = (
+                None
+                if size is None
+                or least_agent_memory_bytes(job, size, datasets[job.dataset]) <= smallest
+                else size
+            )
         size = sizes[key]
         if size is not None:
             problem = memory_problem(job, size, datasets[job.dataset], agents)

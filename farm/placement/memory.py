@@ -32,6 +32,11 @@ def least_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> 
     return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example + of_model + kept
 
 
+def least_agent_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> int:
+    """Return what the ranks of one agent need together at the very least."""
+    return job.ranks_per_agent * least_memory_bytes(job, size, dataset)
+
+
 def memory_problem(
     job: JobSpec, size: ModelSize, dataset: DatasetFacts, agents: Iterable[LiveAgent]
 ) -> InvalidSpec | None:
@@ -43,7 +48,7 @@ def memory_problem(
     wish = (job.required_capabilities, frozenset(job.labels.items()), frozenset[str | None]())
     memories = [agent.memory_bytes for agent in agents if suits(agent, wish)]
     known = [memory for memory in memories if memory is not None]
-    needed = job.ranks_per_agent * least_memory_bytes(job, size, dataset)
+    needed = least_agent_memory_bytes(job, size, dataset)
     if not known or len(known) < len(memories) or needed <= max(known):
         return None
     expected = (

@@ -118,6 +118,25 @@ def test_a_sweep_with_a_model_too_large_for_the_farm_is_refused() -> None:
     assert len(within_memory(plan(SWEEP), [agent(4_000_000_000)]).expansion.jobs) == 4
 
 
+def test_the_ranks_of_one_agent_have_to_fit_into_it_together() -> None:
+    facts = registry.catalogue().datasets[CASE["dataset"]]
+    ring = {"model": "mlp", "strategy": "mwms_ring", "world_size": 4, "global_batch_size": 64}
+    sweep = {**SWEEP, "repetitions": 1, "case": [{**CASE, **ring, "ranks_per_agent": [1, 2, 4]}]}
+    planned = plan({**sweep, "skip_impossible": True})
+    size = registry.model_size("mlp", CASE["dataset"])
+    assert size is not None
+    needed = least_memory_bytes(planned.expansion.jobs[0], size, facts)
+    able = {"capabilities": frozenset({"tensorflow", "ranks:2", "ranks:4"})}
+
+    def kept(memory_bytes: int) -> set[int]:
+        jobs = within_memory(planned, [agent(memory_bytes, **able)]).expansion.jobs
+        return {job.ranks_per_agent for job in jobs}
+
+    assert kept(4 * needed) == {1, 2, 4}
+    assert kept(2 * needed) == {1, 2}
+    assert kept(needed) == {1}
+
+
 def test_or_left_out_where_the_sweep_says_so() -> None:
     planned = within_memory(plan({**SWEEP, "skip_impossible": True}), [agent(2_000_000_000)])
     assert [job.model for job in planned.expansion.jobs] == ["mlp", "mlp"]
