@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
+from farm.configuration.axes import spec_values
 from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.model_size import FLOAT_BYTES, ModelSize
-from farm.configuration.spec import PYTORCH_NAMES, JobSpec, TrainingPass
+from farm.configuration.spec import PYTORCH_NAMES, ComputePrecision, JobSpec, TrainingPass
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
 from farm.placement.agent_index import suits
@@ -28,7 +30,7 @@ def least_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> 
     of_model = copies * size.gradient_bytes + size.statistics_count * FLOAT_BYTES
     examples_count = dataset.train_examples_count + dataset.test_examples_count
     # In a forward pass an output is freed as soon as the next layer has read it.
-    kept = 0 if is_forward else share_of(job) * size.activation_bytes_per_example
+    kept = 0 if is_forward else _kept_bytes(job, size)
     return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example + of_model + kept
 
 
@@ -66,6 +68,16 @@ def _of_each(job: JobSpec) -> str:
 def share_of(job: JobSpec) -> int:
     """Return the examples of a step that the rank with most of them has, if all are as fast."""
     return -(-job.global_batch_size // job.world_size)
+
+
+def _kept_bytes(job: JobSpec, size: ModelSize) -> int:
+    """Return what is kept of a batch, or of a part of it, until its gradients are there."""
+    options = spec_values(job)
+    parts = cast(int, options["gradient_accumulation_steps"])
+    kept = -(-share_of(job) // parts) * size.activation_bytes_per_example
+    # Some layers keep float32 all the same, so that half is the least.
+    is_half = options["precision"] == ComputePrecision.BFLOAT16.value
+    return kept // 2 if is_half else kept
 
 
 def _copies_of_weights(job: JobSpec, *, is_forward: bool) -> int:

@@ -70,6 +70,23 @@ def test_weights_momentum_and_gradients_count_where_every_such_rank_has_them(
     assert least_memory_bytes(forward, SIZE, DIGITS) == fixed + forward_count * 4_000_000
 
 
+@pytest.mark.parametrize(
+    ("axes", "activation_bytes"),
+    [
+        ({"gradient_accumulation_steps": 4}, 13 * 100),  # of 51 examples a part has 13
+        ({"precision": "bfloat16"}, 51 * 50),
+        ({"gradient_accumulation_steps": 51, "precision": "bfloat16"}, 50),
+        ({"optimizer": "adamw"}, 51 * 100),
+    ],
+)
+def test_what_is_kept_of_a_batch_is_less_in_parts_and_in_fewer_bits(
+    axes: dict[str, object], activation_bytes: int
+) -> None:
+    whole = least_memory_bytes(JOB, SIZE, DIGITS)
+    job = dataclasses.replace(JOB, axes=axes)
+    assert least_memory_bytes(job, SIZE, DIGITS) == whole - 51 * 100 + activation_bytes
+
+
 def test_the_tokens_of_a_data_set_take_12_bytes_each_with_their_labels() -> None:
     tokens = registry.catalogue().datasets["synthetic_tokens"]
     alone = least_memory_bytes(JOB, SIZE, DIGITS) - IMAGES_BYTES
