@@ -40,6 +40,7 @@ from farm.messages.trainer_lines import (
 )
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.resources import RankResources
+from worker_agent.rank.result import result_of_ranks
 from worker_agent.rank.verdict import explain_exit
 from worker_agent.spool.delivery import GATHER_S
 from worker_agent.supervisor.events import (
@@ -366,7 +367,9 @@ class RunningRank:
             # What it measured may have been another network, and so may what comes next.
             self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
         self._report_log(is_last=True)
-        outcome = self._failure or self._results[0]
+        outcome = self._failure or result_of_ranks(
+            [self._results[process] for process in sorted(self._training)]
+        )
         log_tail = self._resources.log_tail()
         self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -193,7 +194,35 @@ def test_the_agent_succeeds_once_all_its_ranks_have(agent: Agent) -> None:
     agent.exit(1)
     agent.say(0, RESULT)
     agent.exit(0)
-    assert agent.end().result == RESULT
+    ended = agent.end()
+    assert ended.failure is None
+    assert ended.result is not None
+
+
+def test_the_bytes_of_an_agent_are_the_mean_of_its_ranks_and_its_memory_all_of_theirs(
+    agent: Agent,
+) -> None:
+    agent.say(0, started())
+    hub = dataclasses.replace(RESULT, payload_tx_bytes=3000, payload_rx_bytes=1001)
+    agent.say(0, dataclasses.replace(hub, peak_resident_bytes=500))
+    agent.say(1, dataclasses.replace(RESULT, payload_tx_bytes=1000, peak_resident_bytes=400))
+    agent.exit(0)
+    agent.exit(1)
+    result = agent.end().result
+    assert result is not None
+    assert (result.payload_tx_bytes, result.payload_rx_bytes) == (2000, 1700)
+    assert result.peak_resident_bytes == 900
+
+
+def test_bytes_that_one_rank_did_not_count_are_not_known_of_the_agent(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(0, RESULT)
+    agent.say(1, dataclasses.replace(RESULT, payload_tx_bytes=None))
+    agent.exit(0)
+    agent.exit(1)
+    result = agent.end().result
+    assert result is not None
+    assert (result.payload_tx_bytes, result.payload_rx_bytes) == (None, 2400)
 
 
 def test_a_rank_that_fails_after_the_first_was_done_fails_the_agent(agent: Agent) -> None:
