@@ -247,9 +247,10 @@ class AttemptFigures:
     @functools.cached_property
     def _use(self) -> MeanUse:
         spec = self.spec
-        # A server beside the trainer is another process, which the trainer's counters leave out.
+        # The trainer's counters leave out other processes of its agent: servers and further ranks.
         has_server = spec.server_count and spec.server_placement is ServerPlacement.COLLOCATED
-        counted = [] if has_server else [rank.result.window_use for rank in self.training]
+        is_alone = not has_server and spec.ranks_per_agent == 1
+        counted = [rank.result.window_use for rank in self.training] if is_alone else []
         return mean_use(self.training, counted=counted)
 
     def used(self, name: str) -> float | Unknown | None:

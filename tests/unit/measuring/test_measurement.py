@@ -165,6 +165,12 @@ def test_a_trainer_counts_nothing_of_a_server_beside_it() -> None:
     assert measure_two(*results, spec=apart).values["cpu_ratio"] == 0.5
 
 
+def test_one_rank_of_an_agent_counts_nothing_of_the_others() -> None:
+    several = dataclasses.replace(SPEC, world_size=4, axes={"ranks_per_agent": 2})
+    results = (counted(cpu_ratio=0.5), counted(cpu_ratio=0.5))
+    assert measure_two(*results, spec=several).values["cpu_ratio"] is None
+
+
 def test_sampled_seconds_are_means_before_counters_are() -> None:
     both = dataclasses.replace(RESULT, details=counted(cpu_ratio=0.9).details)
     assert measure_two(both, both).values["cpu_ratio"] == pytest.approx(0.35)
