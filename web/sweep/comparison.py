@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from farm.cells.configuration import CellConfiguration
 from farm.cells.table import CellLine, SweepTable
-from farm.measuring.time_ratio import TimeRatio, time_ratio
+from farm.measuring.precision import TimeRatio, time_ratio
 
 CHANCE_RATIO = 0.05  # of equal cells, found to differ by chance
 
@@ -35,7 +35,7 @@ class CellPair:
 class SweepComparison:
     """`pairs` in the order of the first sweep; the others are in one sweep alone.
 
-    `is_sequential`: repetitions ended because they seemed precise, see `farm.measuring.time_ratio`.
+    `is_sequential`: repetitions ended because they seemed precise, see `time_ratio`.
     """
 
     pairs: Sequence[CellPair]

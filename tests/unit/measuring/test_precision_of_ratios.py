@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from farm.measuring.time_ratio import time_ratio
+from farm.measuring.precision import time_ratio
 
 
 def test_the_ratio_is_that_of_geometric_means() -> None:
