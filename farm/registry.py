@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from farm.configuration.catalogue import Catalogue
+from farm.configuration.catalogue import Catalogue, DatasetFacts
 from farm.configuration.model_files import file_of
 from farm.configuration.model_size import ModelSize
 from farm.configuration.scripts import LAUNCHERS
@@ -53,12 +53,17 @@ def model_size(name: str, dataset_name: str) -> ModelSize | None:
     So it is of users' own models, and of names that are not registered, as imported ones may be.
     """
     architecture = next((m for m in MODELS if m.facts.name == name), None)
-    facts = next((d.facts for d in DATASETS if d.facts.name == dataset_name), None)
+    facts = dataset_facts(dataset_name)
     if architecture is None or facts is None:
         return None
     if architecture.facts.needed_of(facts) is not None:
         return None
     return architecture.describe(facts.example_shape, facts.class_count)
+
+
+def dataset_facts(name: str) -> DatasetFacts | None:
+    """Return what is known of a data set; None of a script's own, and of imported names."""
+    return next((entry.facts for entry in DATASETS if entry.facts.name == name), None)
 
 
 def dataset(name: str) -> Dataset:

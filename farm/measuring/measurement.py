@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from farm.configuration.catalogue import Traffic
+from farm.configuration.catalogue import DatasetFacts, Traffic
 from farm.configuration.spec import JobSpec, ServerPlacement
 from farm.measuring.exchange_figures import ExchangeFigures, exchange_figures
 from farm.messages.reports import Sample
@@ -116,7 +116,7 @@ class AttemptFigures:
 
     `timed_steps_s` is by rank; partial and profiled steps are not among them. `traffic`: what the
     strategy says that a rank sends for a step, which no count may undercut. `train_examples_count`:
-    0 where nobody knows it.
+    0 where nobody knows it. `dataset` None: a script's own.
     """
 
     spec: JobSpec
@@ -125,6 +125,7 @@ class AttemptFigures:
     train_examples_count: int
     is_synchronous: bool = True
     traffic: Traffic | None = None
+    dataset: DatasetFacts | None = None
 
     @property
     def chief(self) -> TrainerResult:

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from farm.configuration.spec import MAX_STEPS, TrainingPass
+from farm.measuring.efficiency import tokens_per_s
 from farm.measuring.measurement import OK, AttemptFigures, Unknown
 from farm.statistics.means import weighted_median
 from farm.text.display import byte_count, byte_rate, count, decimal, duration, percent
@@ -142,6 +143,14 @@ QUANTITIES: tuple[Quantity, ...] = (
         metric="throughput",
         time_power=-1,
         if_empty="`global_batch_size` over `step_time_s`",
+    ),
+    Quantity(
+        name="tokens_per_s",
+        title="Tokens/s",
+        meaning="of the whole gang, where examples are sequences of tokens",
+        unit="tokens/s",
+        of=tokens_per_s,
+        time_power=-1,
     ),
     Quantity(
         name="examples_per_step",

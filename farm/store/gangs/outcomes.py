@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN, AxisKind, spec_values
-from farm.configuration.catalogue import GangShape, Traffic
+from farm.configuration.catalogue import DatasetFacts, GangShape, Traffic
 from farm.configuration.spec import TCP_PROXY, NetworkProfile, TrainingPass
 from farm.errors import InvalidSpec
 from farm.gang.views import AttemptView
@@ -120,11 +120,13 @@ def measurement_of(
     failure: Failure | None,
     now: dt.datetime,
     traffic: Callable[[GangShape, float], Traffic] | None = None,
+    dataset: DatasetFacts | None = None,
 ) -> dict[str, Any]:
     """Return the measurement of an attempt that succeeded, or the failed cell of one that cannot.
 
     By the columns of `MeasurementRow`. Exactly one of `evidence` and `failure` is given.
-    `traffic`: what the attempt's strategy sends for a step.
+    `traffic`: what the attempt's strategy sends for a step. `dataset`: that of the attempt, None
+    for a script's own.
 
     Raises:
         InvalidSpec: what the ranks reported adds up to no finite number, or is not what this
@@ -134,7 +136,7 @@ def measurement_of(
     values["status"] = failure.kind.value if failure else OK
     values["flags"] = []
     if evidence is not None:
-        figures = _figures(attempt, evidence, findings, traffic)
+        figures = _figures(attempt, evidence, findings, traffic=traffic, dataset=dataset)
         measured = measure(figures)
         further = {one.name: measured.values[one.name] for one in FURTHER_QUANTITIES}
         values |= {name: one for name, one in measured.values.items() if name not in further}
@@ -245,7 +247,9 @@ def _figures(
     attempt: AttemptView,
     evidence: AttemptEvidence,
     findings: Findings,
+    *,
     traffic: Callable[[GangShape, float], Traffic] | None,
+    dataset: DatasetFacts | None,
 ) -> AttemptFigures:
     spec = attempt.spec
     ranks = [member.rank for member in findings.members]
@@ -265,6 +269,7 @@ def _figures(
         train_examples_count=prepared.dataset.train_examples_count,
         is_synchronous=evidence.is_synchronous,
         traffic=traffic(shape, gradient_bytes) if traffic and gradient_bytes is not None else None,
+        dataset=dataset,
     )
 
 

@@ -89,7 +89,7 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAge
     assert row.sent_bytes_per_step == pytest.approx(800)
     # What cannot be told is kept with the reason.
     assert row.net_rx_bytes_per_s is None
-    assert unmeasured.keys() == {"net_rx_bytes_per_s", "idle_ratio", "loaded_rtt_s"}
+    assert unmeasured.keys() == {"net_rx_bytes_per_s", "idle_ratio", "loaded_rtt_s", "tokens_per_s"}
     assert row.steps_per_epoch == 45
     assert row.fingerprint is not None
 

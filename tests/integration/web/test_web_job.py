@@ -277,6 +277,20 @@ def test_the_shares_of_a_step_are_a_bar_and_numbers(
     assert lacking(label, "compute 50 %", "communication 25 %", "idle 25 %") == []
 
 
+def test_what_is_not_known_is_told_with_its_reason(
+    client: FlaskClient, engine: sa.Engine, seeded: Seeded
+) -> None:
+    assert 'id="unmeasured"' not in _page(client, f"/jobs/{seeded.measured}")
+    reasons = {"tokens_per_s": "its examples are images", "idle_ratio": "nobody profiled it"}
+    with writing(engine) as session:
+        is_of_job = MeasurementRow.job_id == seeded.measured
+        row = session.scalars(sa.select(MeasurementRow).where(is_of_job)).one()
+        row.details = {**row.details, "unmeasured": reasons}
+    read = _read(_part(_page(client, f"/jobs/{seeded.measured}"), "unmeasured"))
+    assert "tokens per s: its examples are images" in read
+    assert "idle ratio: nobody profiled it" in read
+
+
 def test_a_job_is_compared_with_its_neighbours_and_its_repetitions(
     client: FlaskClient, engine: sa.Engine, seeded: Seeded
 ) -> None:

@@ -1,0 +1,68 @@
+"""What a gang achieves a second, and at what expense."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from farm.configuration.catalogue import DatasetFacts, ExampleKind
+from farm.configuration.spec import JobSpec
+from farm.measuring.measurement import AttemptFigures, RankOutcome
+from farm.measuring.quantities import measure
+from farm.messages.trainer_lines import TrainerResult
+
+SPEC = JobSpec(
+    model="m", dataset="d", strategy="mwms_ring", world_size=2, global_batch_size=64, steps=4
+)
+RESULT = TrainerResult(
+    timed_step_count=4,
+    window_step_count=4,
+    timed_window_s=3.0,
+    timed_begun_monotonic_s=100.0,
+    interface_rx_bytes=None,
+    interface_tx_bytes=None,
+    payload_rx_bytes=None,
+    payload_tx_bytes=None,
+    train_loss=0.5,
+    val_accuracy_ratio=None,
+    peak_resident_bytes=1,
+    seed=0,
+)
+IMAGES = DatasetFacts(
+    name="d",
+    summary="",
+    train_examples_count=1000,
+    test_examples_count=100,
+    example_shape=(8, 8, 1),
+    class_count=10,
+    is_synthetic=False,
+)
+TOKENS = dataclasses.replace(IMAGES, example_shape=(32,), kind=ExampleKind.TOKENS)
+# 64 examples in 0.5 s
+THROUGHPUT = 128.0
+
+
+def measured(name: str, *results: TrainerResult, **given: Any) -> tuple[float | None, str | None]:
+    """Return the value of a quantity, and why there is none."""
+    ranks = [
+        RankOutcome(rank=rank, result=result, timed_begun_s=1.5, samples=())
+        for rank, result in enumerate(results or (RESULT, RESULT))
+    ]
+    facts: dict[str, Any] = {"spec": SPEC, "timed_steps_s": {0: [0.5] * 4}, **given}
+    found = measure(AttemptFigures(ranks=ranks, train_examples_count=1000, **facts))
+    return found.values[name], found.unknown_because.get(name)
+
+
+def test_tokens_a_second_are_examples_times_their_length() -> None:
+    assert measured("tokens_per_s", dataset=TOKENS) == (32 * THROUGHPUT, None)
+
+
+@pytest.mark.parametrize(("dataset", "reason"), [(IMAGES, "images"), (None, "script")])
+def test_only_sequences_of_tokens_have_tokens_a_second(
+    dataset: DatasetFacts | None, reason: str
+) -> None:
+    value, why = measured("tokens_per_s", dataset=dataset)
+    assert value is None
+    assert reason in (why or "")
