@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from farm.configuration.catalogue import ExampleKind
+from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import AttemptFigures, Unknown
+
+# Of a forward pass: the gradients by the inputs and by the weights of a layer take as much each
+# (Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1).
+_PASSES = {TrainingPass.FORWARD: 1, TrainingPass.FORWARD_BACKWARD: 3}
 
 
 def tokens_per_s(figures: AttemptFigures) -> float | Unknown | None:
@@ -15,3 +20,21 @@ def tokens_per_s(figures: AttemptFigures) -> float | Unknown | None:
         return Unknown(f"its examples are {dataset.kind.value}")
     examples_per_s = figures.throughput_examples_per_s
     return None if examples_per_s is None else examples_per_s * dataset.example_shape[0]
+
+
+def achieved_flop_per_s(figures: AttemptFigures) -> float | Unknown | None:
+    """Return the FLOP of the model that the whole gang computed in a second.
+
+    Throughput x forward FLOP of an example (`ModelSize`), x 3 with a backward pass: the *model
+    FLOPs* of Chowdhery et al. 2022 ("PaLM", appendix B). What is computed twice counts once, and
+    the update of the weights not at all.
+    """
+    if figures.dataset is None:
+        return Unknown("a script does not tell how many FLOP an example takes")
+    if figures.size is None:
+        return Unknown("how many FLOP an example takes is only known of models that are shipped")
+    examples_per_s = figures.throughput_examples_per_s
+    if examples_per_s is None:
+        return None
+    forward = figures.size.forward_flop_per_example
+    return examples_per_s * forward * _PASSES[figures.spec.training_pass]

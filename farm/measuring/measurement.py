@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from farm.configuration.catalogue import DatasetFacts, Traffic
+from farm.configuration.model_size import ModelSize
 from farm.configuration.spec import JobSpec, ServerPlacement
 from farm.measuring.exchange_figures import ExchangeFigures, exchange_figures
 from farm.messages.reports import Sample
@@ -116,7 +117,7 @@ class AttemptFigures:
 
     `timed_steps_s` is by rank; partial and profiled steps are not among them. `traffic`: what the
     strategy says that a rank sends for a step, which no count may undercut. `train_examples_count`:
-    0 where nobody knows it. `dataset` None: a script's own.
+    0 where nobody knows it. `dataset` None: a script's own. `size` None: nobody knows the model's.
     """
 
     spec: JobSpec
@@ -126,6 +127,7 @@ class AttemptFigures:
     is_synchronous: bool = True
     traffic: Traffic | None = None
     dataset: DatasetFacts | None = None
+    size: ModelSize | None = None
 
     @property
     def chief(self) -> TrainerResult:

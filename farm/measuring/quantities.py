@@ -14,10 +14,10 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from farm.configuration.spec import MAX_STEPS, TrainingPass
-from farm.measuring.efficiency import tokens_per_s
+from farm.measuring.efficiency import achieved_flop_per_s, tokens_per_s
 from farm.measuring.measurement import OK, AttemptFigures, Unknown
 from farm.statistics.means import weighted_median
-from farm.text.display import byte_count, byte_rate, count, decimal, duration, percent
+from farm.text.display import byte_count, byte_rate, count, decimal, duration, flop_rate, percent
 
 Value: TypeAlias = int | float | None
 
@@ -150,6 +150,15 @@ QUANTITIES: tuple[Quantity, ...] = (
         meaning="of the whole gang, where examples are sequences of tokens",
         unit="tokens/s",
         of=tokens_per_s,
+        time_power=-1,
+    ),
+    Quantity(
+        name="achieved_flop_per_s",
+        title="FLOP/s",
+        meaning="of the whole gang, forward and backward, as the model needs them",
+        unit="FLOP/s",
+        write=flop_rate,
+        of=achieved_flop_per_s,
         time_power=-1,
     ),
     Quantity(

@@ -28,7 +28,7 @@ from farm.gang.views import AttemptView
 from farm.messages.commands import StopAttempt
 from farm.messages.rank_limits import excess_of_attempt
 from farm.messages.trainer_lines import Failure, FailureKind
-from farm.registry import dataset_facts, described
+from farm.registry import dataset_facts, described, model_size
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import active_attempts, locked_attempts
@@ -275,6 +275,7 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
             now=now,
             traffic=described(attempt.spec.strategy).traffic,
             dataset=dataset_facts(attempt.spec.dataset),
+            size=model_size(attempt.spec.model, attempt.spec.dataset),
         )
     return Ending(
         token=attempt.token,

@@ -122,6 +122,14 @@ def byte_rate(bytes_per_s: float | None) -> str:
     return f"{byte_count(bytes_per_s)}/s" if _is_known(bytes_per_s) else MISSING
 
 
+def flop_rate(flop_per_s: float | None) -> str:
+    """Write floating-point operations per second in decimal units."""
+    if not _is_known(flop_per_s):
+        return MISSING
+    value, unit = _scaled(flop_per_s)
+    return f"{value} {unit}FLOP/s"
+
+
 def bit_rate(bytes_per_s: float | None) -> str:
     """Write a bandwidth as it is asked for, in megabits per second."""
     return f"{_three_digits(bytes_per_s * 8 / 1e6)} Mbit/s" if _is_known(bytes_per_s) else MISSING

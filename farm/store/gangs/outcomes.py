@@ -16,6 +16,7 @@ from typing import Any
 
 from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN, AxisKind, spec_values
 from farm.configuration.catalogue import DatasetFacts, GangShape, Traffic
+from farm.configuration.model_size import ModelSize
 from farm.configuration.spec import TCP_PROXY, NetworkProfile, TrainingPass
 from farm.errors import InvalidSpec
 from farm.gang.views import AttemptView
@@ -121,12 +122,13 @@ def measurement_of(
     now: dt.datetime,
     traffic: Callable[[GangShape, float], Traffic] | None = None,
     dataset: DatasetFacts | None = None,
+    size: ModelSize | None = None,
 ) -> dict[str, Any]:
     """Return the measurement of an attempt that succeeded, or the failed cell of one that cannot.
 
     By the columns of `MeasurementRow`. Exactly one of `evidence` and `failure` is given.
-    `traffic`: what the attempt's strategy sends for a step. `dataset`: that of the attempt, None
-    for a script's own.
+    `traffic`: what the attempt's strategy sends for a step. `dataset` and `size`: those of
+    the attempt's workload, None where nobody knows them.
 
     Raises:
         InvalidSpec: what the ranks reported adds up to no finite number, or is not what this
@@ -136,7 +138,7 @@ def measurement_of(
     values["status"] = failure.kind.value if failure else OK
     values["flags"] = []
     if evidence is not None:
-        figures = _figures(attempt, evidence, findings, traffic=traffic, dataset=dataset)
+        figures = _figures(attempt, evidence, findings, traffic=traffic, dataset=dataset, size=size)
         measured = measure(figures)
         further = {one.name: measured.values[one.name] for one in FURTHER_QUANTITIES}
         values |= {name: one for name, one in measured.values.items() if name not in further}
@@ -250,6 +252,7 @@ def _figures(
     *,
     traffic: Callable[[GangShape, float], Traffic] | None,
     dataset: DatasetFacts | None,
+    size: ModelSize | None,
 ) -> AttemptFigures:
     spec = attempt.spec
     ranks = [member.rank for member in findings.members]
@@ -270,6 +273,7 @@ def _figures(
         is_synchronous=evidence.is_synchronous,
         traffic=traffic(shape, gradient_bytes) if traffic and gradient_bytes is not None else None,
         dataset=dataset,
+        size=size,
     )
 
 

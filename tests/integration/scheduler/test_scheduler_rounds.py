@@ -24,6 +24,7 @@ from farm.messages.trainer_lines import (
     Failure,
     FailureKind,
 )
+from farm.registry import model_size
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AgentRow, JobRow
@@ -87,6 +88,11 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAge
     assert row.accuracy == 0.75
     assert (row.cpu_ratio, row.net_tx_bytes_per_s) == (0.5, 7.0)
     assert row.sent_bytes_per_step == pytest.approx(800)
+    size = model_size("mlp", "digits")
+    assert size is not None
+    assert row.throughput_examples_per_s is not None
+    achieved = row.throughput_examples_per_s * 3 * size.forward_flop_per_example
+    assert row.details["quantities"]["achieved_flop_per_s"] == pytest.approx(achieved)
     # What cannot be told is kept with the reason.
     assert row.net_rx_bytes_per_s is None
     assert unmeasured.keys() == {"net_rx_bytes_per_s", "idle_ratio", "loaded_rtt_s", "tokens_per_s"}

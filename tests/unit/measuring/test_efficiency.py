@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from farm.configuration.catalogue import DatasetFacts, ExampleKind
-from farm.configuration.spec import JobSpec
+from farm.configuration.model_size import ModelSize
+from farm.configuration.spec import JobSpec, TrainingPass
 from farm.measuring.measurement import AttemptFigures, RankOutcome
 from farm.measuring.quantities import measure
 from farm.messages.trainer_lines import TrainerResult
@@ -40,6 +41,12 @@ IMAGES = DatasetFacts(
     is_synthetic=False,
 )
 TOKENS = dataclasses.replace(IMAGES, example_shape=(32,), kind=ExampleKind.TOKENS)
+SIZE = ModelSize(
+    parameter_count=100,
+    statistics_count=0,
+    forward_flop_per_example=200,
+    activation_bytes_per_example=40,
+)
 # 64 examples in 0.5 s
 THROUGHPUT = 128.0
 
@@ -64,5 +71,23 @@ def test_only_sequences_of_tokens_have_tokens_a_second(
     dataset: DatasetFacts | None, reason: str
 ) -> None:
     value, why = measured("tokens_per_s", dataset=dataset)
+    assert value is None
+    assert reason in (why or "")
+
+
+@pytest.mark.parametrize(
+    ("training_pass", "passes"), [(TrainingPass.FORWARD, 1), (TrainingPass.FORWARD_BACKWARD, 3)]
+)
+def test_a_backward_pass_takes_twice_the_flop_of_a_forward_pass(
+    training_pass: TrainingPass, passes: int
+) -> None:
+    spec = dataclasses.replace(SPEC, training_pass=training_pass)
+    expected = passes * 200 * THROUGHPUT
+    assert measured("achieved_flop_per_s", spec=spec, dataset=IMAGES, size=SIZE) == (expected, None)
+
+
+@pytest.mark.parametrize(("dataset", "reason"), [(IMAGES, "shipped"), (None, "script")])
+def test_flop_that_nobody_knows_are_no_figure(dataset: DatasetFacts | None, reason: str) -> None:
+    value, why = measured("achieved_flop_per_s", dataset=dataset)
     assert value is None
     assert reason in (why or "")
