@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.learning_rate import MAX_LEARNING_RATE, REFERENCE_BATCH_SIZE
 from farm.configuration.scripts import MOST_MODEL_CHARACTERS
 from farm.configuration.spec import (
     CONDITIONS,
@@ -32,6 +33,7 @@ from farm.configuration.spec import (
     BatchSplit,
     ComputePrecision,
     JobSpec,
+    LearningRateScaling,
     OperatorPlacement,
     Optimizer,
     ServerPlacement,
@@ -469,13 +471,29 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="learning_rate",
         kind=AxisKind.SETUP,
-        type=Amount(unit="", noun="number", low=0, is_above_low=True, high=1000),
+        type=Amount(unit="", noun="number", low=0, is_above_low=True, high=MAX_LEARNING_RATE),
         title="Learning rate",
         meaning="of the optimizer, the same in every step, for `torch_ddp`",
         default=DEFAULT_LEARNING_RATE,
         applies=_has_training_options,
         usual=DEFAULT_LEARNING_RATE,
         phrase=lambda value: f"learning rate {value:.9g}",
+    ),
+    Axis(
+        name="lr_scaling",
+        kind=AxisKind.SETUP,
+        type=OneOf(LearningRateScaling),
+        title="Rate scaling",
+        meaning="how the learning rate follows the global batch size, for `torch_ddp`",
+        default=LearningRateScaling.NONE,
+        applies=_has_training_options,
+        usual=LearningRateScaling.NONE.value,
+        phrase=lambda value: f"{value} scaling of the learning rate",
+        choices={
+            "none": "not at all",
+            "linear": f"times batch / {REFERENCE_BATCH_SIZE}",
+            "sqrt": "times the square root of that",
+        },
     ),
     Axis(
         name="precision",

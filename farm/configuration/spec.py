@@ -94,6 +94,14 @@ class ComputePrecision(enum.Enum):
     BFLOAT16 = "bfloat16"
 
 
+class LearningRateScaling(enum.Enum):
+    """How the learning rate follows the global batch size."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    SQRT = "sqrt"
+
+
 class BatchSplit(enum.Enum):
     """How a global batch is shared among the ranks."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from farm.configuration.axes import AXES, BY_FIELD, BY_NAME, Value, job_fields, values_of
 from farm.configuration.catalogue import Catalogue, ModelFacts, StrategyFacts
+from farm.configuration.learning_rate import MAX_LEARNING_RATE, scaled_learning_rate
 from farm.configuration.model_files import file_of
 from farm.configuration.scripts import PER_RANK, names_per_rank_batch, script_of
 from farm.configuration.spec import (
@@ -104,6 +105,9 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
         expected = f"at most {fewest}, the examples of a rank in batch {cell['global_batch_size']}"
         asked = cell["gradient_accumulation_steps"]
         return InvalidSpec("gradient_accumulation_steps", asked, expected)
+    problem = _problem_of_rate(cell)
+    if problem is not None:
+        return problem
     examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
     if cell["global_batch_size"] > examples_count and not repeat:
         return InvalidSpec(
@@ -112,6 +116,19 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
             f"at most {examples_count}, the examples of '{cell['dataset']}', without repeat = true",
         )
     return None
+
+
+def _problem_of_rate(cell: Cell) -> InvalidSpec | None:
+    """Say that the rate would be too high once it follows the batch."""
+    scaling, batch_size = cell["lr_scaling"], cell["global_batch_size"]
+    factor = scaled_learning_rate(1.0, scaling, global_batch_size=batch_size)
+    if cell["learning_rate"] * factor <= MAX_LEARNING_RATE:
+        return None
+    expected = (
+        f"at most {MAX_LEARNING_RATE / factor:.9g} with lr_scaling '{scaling.value}' at batch"
+        f" {batch_size}, which makes it {factor:.9g} times as high"
+    )
+    return InvalidSpec("learning_rate", cell["learning_rate"], expected)
 
 
 def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpec:

@@ -27,7 +27,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchfarm.torch_trace import STEP, activities_of, communication_times
 from farm.configuration.axes import spec_values
-from farm.configuration.spec import ComputePrecision, Optimizer, TrainingPass
+from farm.configuration.learning_rate import scaled_learning_rate
+from farm.configuration.spec import (
+    ComputePrecision,
+    LearningRateScaling,
+    Optimizer,
+    TrainingPass,
+)
 from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
 from farm.trainers.gang import Gang
@@ -67,7 +73,8 @@ class TorchEngine:
         self._model = _build(seat).to(device)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._chosen = spec_values(seat.job)
-        self._optimizer = _optimizer(self._parameters, self._chosen)
+        self._rate = _learning_rate(self._chosen)
+        self._optimizer = _optimizer(self._parameters, self._chosen, rate=self._rate)
         self._part_count = int(cast(int, self._chosen["gradient_accumulation_steps"]))
         self._precision: AbstractContextManager[object] = _NOTHING
         if self._chosen["precision"] == ComputePrecision.BFLOAT16.value:
@@ -96,8 +103,12 @@ class TorchEngine:
             is_on_gpu=self._device.type != "cpu",
         )
         is_sgd = self._chosen["optimizer"] == Optimizer.SGD.value
-        chosen = {name: self._chosen[name] for name in ("optimizer", "learning_rate")}
-        return {**fixed, **chosen, "momentum": MOMENTUM if is_sgd else None}
+        return {
+            **fixed,
+            "optimizer": self._chosen["optimizer"],
+            "learning_rate": self._rate,
+            "momentum": MOMENTUM if is_sgd else None,
+        }
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         # Of full steps alone: partial ones are not among the timed steps.
@@ -239,10 +250,18 @@ class TorchEngine:
         return _model_input(self._inputs[chosen]), self._labels[chosen]
 
 
+def _learning_rate(chosen: Mapping[str, Any]) -> float:
+    """Return the rate of the optimizer, with its scaling."""
+    return scaled_learning_rate(
+        chosen["learning_rate"],
+        LearningRateScaling(chosen["lr_scaling"]),
+        global_batch_size=chosen["global_batch_size"],
+    )
+
+
 def _optimizer(
-    parameters: Sequence[torch.nn.Parameter], chosen: Mapping[str, object]
+    parameters: Sequence[torch.nn.Parameter], chosen: Mapping[str, object], *, rate: float
 ) -> torch.optim.Optimizer:
-    rate = float(cast(float, chosen["learning_rate"]))
     if chosen["optimizer"] == Optimizer.ADAMW.value:
         return torch.optim.AdamW(parameters, lr=rate)
     return torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM)

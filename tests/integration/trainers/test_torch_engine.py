@@ -138,6 +138,21 @@ def test_adamw_is_that_of_its_paper() -> None:
     assert (told["optimizer"], told["learning_rate"], told["momentum"]) == ("adamw", 0.001, None)
 
 
+@pytest.mark.parametrize(("scaling", "rate"), [("linear", 0.04), ("sqrt", 0.02 * math.sqrt(2))])
+def test_a_scaled_learning_rate_trains_as_that_rate(scaling: str, rate: float) -> None:
+    # The batch of 64 is twice the reference.
+    scaled = build(replace(JOB, axes={"lr_scaling": scaling}))
+    told, usual = build(replace(JOB, axes={"learning_rate": rate})), build(JOB)
+    for engine in (scaled, told, usual):
+        for _ in range(3):
+            engine.step(BATCH, examples_count=64)
+    assert scaled.settings["learning_rate"] == pytest.approx(rate)
+    pairs = zip(parameters(scaled), parameters(told), parameters(usual), strict=True)
+    for mine, theirs, others in pairs:
+        assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+        assert mine != pytest.approx(others, rel=1e-5, abs=1e-6)
+
+
 def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:
     lay_out = partial(bert.lay_out, width=32, head_count=2, block_count=1)
     entry = registry.dataset("synthetic_tokens")

@@ -596,6 +596,11 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             "case[0].gradient_accumulation_steps: expected at most 9, the examples of a rank in "
             "batch 9, got 10",
         ),
+        (
+            {"strategy": "torch", "learning_rate": 501, "lr_scaling": "linear"},
+            "case[0].learning_rate: expected at most 500 with lr_scaling 'linear' at batch 64, "
+            "which makes it 2 times as high, got 501",
+        ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
     ],
