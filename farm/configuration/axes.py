@@ -473,7 +473,7 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=Amount(unit="", noun="number", low=0, is_above_low=True, high=MAX_LEARNING_RATE),
         title="Learning rate",
-        meaning="of the optimizer, the same in every step, for `torch_ddp`",
+        meaning="of the optimizer, for `torch_ddp`",
         default=DEFAULT_LEARNING_RATE,
         applies=_has_training_options,
         usual=DEFAULT_LEARNING_RATE,
@@ -494,6 +494,18 @@ AXES: tuple[Axis, ...] = (
             "linear": f"times batch / {REFERENCE_BATCH_SIZE}",
             "sqrt": "times the square root of that",
         },
+    ),
+    Axis(
+        name="lr_warmup_steps",
+        kind=AxisKind.SETUP,
+        type=Whole(0, MAX_STEPS),
+        title="Rate warm-up",
+        meaning="first steps of a training, over which the learning rate rises evenly, for "
+        "`torch_ddp`; with `steps` those of `warmup_steps` are among them",
+        default=0,
+        applies=_has_training_options,
+        usual=0,
+        phrase=lambda value: f"learning rate rising over {count(value)} steps",
     ),
     Axis(
         name="precision",

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
 
 from benchfarm.torch_trace import STEP, activities_of, communication_times
 from farm.configuration.axes import spec_values
@@ -75,6 +76,7 @@ class TorchEngine:
         self._chosen = spec_values(seat.job)
         self._rate = _learning_rate(self._chosen)
         self._optimizer = _optimizer(self._parameters, self._chosen, rate=self._rate)
+        self._schedule = _schedule(self._optimizer, self._chosen)
         self._part_count = int(cast(int, self._chosen["gradient_accumulation_steps"]))
         self._precision: AbstractContextManager[object] = _NOTHING
         if self._chosen["precision"] == ComputePrecision.BFLOAT16.value:
@@ -141,14 +143,20 @@ class TorchEngine:
             val_accuracy_ratio=correct_count / int((every >= 0).sum()),
         )
 
+    @property
+    def _state(self) -> Sequence[torch.optim.Optimizer | LambdaLR]:
+        """What a training goes on with beside the weights."""
+        return [self._optimizer, *([] if self._schedule is None else [self._schedule])]
+
     def save(self) -> object:
-        return copy.deepcopy((self._model.state_dict(), self._optimizer.state_dict()))
+        return copy.deepcopy((self._model.state_dict(), [one.state_dict() for one in self._state]))
 
     def restore(self, state: object) -> None:
         assert isinstance(state, tuple)
-        weights, optimizer = copy.deepcopy(state)
+        weights, others = copy.deepcopy(state)
         self._model.load_state_dict(weights)
-        self._optimizer.load_state_dict(optimizer)
+        for one, saved in zip(self._state, others, strict=True):
+            one.load_state_dict(saved)
 
     def weight_sums(self) -> WeightSums:
         return WeightSums.of(parameter.detach().double() for parameter in self._parameters)
@@ -230,6 +238,8 @@ class TorchEngine:
                 loss_sum += self._add_gradients(part, scale)
         loss_sum += self._add_gradients(last, scale)
         self._optimizer.step()
+        if self._schedule is not None:
+            self._schedule.step()
         return loss_sum
 
     def _add_gradients(self, indices: IndexArray, scale: float) -> float:
@@ -265,6 +275,17 @@ def _optimizer(
     if chosen["optimizer"] == Optimizer.ADAMW.value:
         return torch.optim.AdamW(parameters, lr=rate)
     return torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM)
+
+
+def _schedule(optimizer: torch.optim.Optimizer, chosen: Mapping[str, Any]) -> LambdaLR | None:
+    """Return what raises the rate over the first steps, from one part of as many on, or None.
+
+    Goyal et al. 2017, section 2.2.
+    """
+    step_count = chosen["lr_warmup_steps"]
+    if step_count <= 1:
+        return None  # so that a step does nothing that it did not do before there was a schedule
+    return LambdaLR(optimizer, lambda done_count: min(1.0, (done_count + 1) / step_count))
 
 
 class _KerasModule(torch.nn.Module):

@@ -153,6 +153,33 @@ def test_a_scaled_learning_rate_trains_as_that_rate(scaling: str, rate: float) -
         assert mine != pytest.approx(others, rel=1e-5, abs=1e-6)
 
 
+def test_a_rate_that_rises_trains_as_such_rates_one_after_the_other() -> None:
+    # Plain updates with the momentum of `test_momentum_is_that_of_keras`, PyTorch's way: the rate
+    # multiplies the velocity.
+    engine = build(replace(JOB, axes={"lr_warmup_steps": 4}))
+    weights = parameters(engine)
+    velocities = [np.zeros_like(w) for w in weights]
+    for rate in (0.005, 0.01, 0.015, 0.02, 0.02, 0.02):
+        _, gradients = gradients_of_step(engine, BATCH, examples_count=64)
+        velocities = [0.9 * v + g for v, g in zip(velocities, gradients, strict=True)]
+        weights = [w - rate * v for w, v in zip(weights, velocities, strict=True)]
+        for mine, theirs in zip(parameters(engine), weights, strict=True):
+            assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+    assert engine.settings["learning_rate"] == 0.02
+
+
+@pytest.mark.parametrize("done_count", [0, 2])
+def test_a_rising_rate_goes_on_from_where_it_was_saved(done_count: int) -> None:
+    engine = build(replace(JOB, axes={"lr_warmup_steps": 6}))
+    for _ in range(done_count):
+        engine.step(BATCH, examples_count=64)
+    state = engine.save()
+    once = [engine.step(BATCH, examples_count=64) for _ in range(8)], engine.weight_sums()
+    engine.restore(state)
+    again = [engine.step(BATCH, examples_count=64) for _ in range(8)], engine.weight_sums()
+    assert again == once
+
+
 def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:
     lay_out = partial(bert.lay_out, width=32, head_count=2, block_count=1)
     entry = registry.dataset("synthetic_tokens")

@@ -601,6 +601,10 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             "case[0].learning_rate: expected at most 500 with lr_scaling 'linear' at batch 64, "
             "which makes it 2 times as high, got 501",
         ),
+        (
+            {"strategy": "torch", "lr_warmup_steps": -1},
+            "case[0].lr_warmup_steps: expected a whole number from 0 to 10000000, got -1",
+        ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
     ],
