@@ -48,6 +48,8 @@ Value: TypeAlias = str | int | float | None
 # A thousand bits to a terabit: beyond any link, and far from what would overflow a float.
 MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S = 1e-3, 1_000_000
 DEFAULT_LEARNING_RATE = 0.02
+MIB = 2**20
+DEFAULT_BUCKET_BYTES, MAX_BUCKET_MIB = 25.0 * MIB, 100_000  # PyTorch's default
 _NO_VALUE = object()
 _FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
 
@@ -534,6 +536,22 @@ AXES: tuple[Axis, ...] = (
         applies=_has_training_options,
         usual=1,
         phrase=lambda value: f"batches in {count(value)} parts",
+    ),
+    Axis(
+        name="gradient_bucket_mib",
+        field="gradient_bucket_bytes",
+        kind=AxisKind.SETUP,
+        type=Amount(
+            unit="MiB", noun="number of MiB", per_base=1 / MIB, low=1e-3, high=MAX_BUCKET_MIB
+        ),
+        title="Bucket",
+        meaning="gradients that are summed at once while the backward pass goes on, for "
+        "`torch_ddp`; the first at most 1",
+        default=DEFAULT_BUCKET_BYTES,
+        applies=lambda strategy, world_size: strategy.sums_in_buckets and world_size > 1,
+        usual=DEFAULT_BUCKET_BYTES,
+        phrase=lambda value: f"buckets of {value / MIB:.9g} MiB",
+        is_of_speed=True,
     ),
     Axis(
         name="network",

@@ -19,6 +19,7 @@ class TorchDdp:
         framework="torch",
         chooses_ports=True,
         has_training_options=True,
+        sums_in_buckets=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

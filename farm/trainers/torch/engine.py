@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
 from benchfarm.torch_trace import STEP, activities_of, communication_times
-from farm.configuration.axes import spec_values
+from farm.configuration.axes import MIB, spec_values
 from farm.configuration.learning_rate import scaled_learning_rate
 from farm.configuration.spec import (
     ComputePrecision,
@@ -58,6 +58,18 @@ def choose_device() -> torch.device:
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
+def data_parallel(model: torch.nn.Module, *, bucket_bytes: float) -> DistributedDataParallel:
+    """Let the backward pass of a model sum its gradients in buckets with those of its peers.
+
+    A bucket ends with the gradient that makes it at least so large; the first at 1 MiB, so that
+    something is sent early. With 25 MiB these are PyTorch's buckets unless told otherwise.
+    """
+    # Its single limit would be that of the first bucket, too.
+    limits_mib: list[Any] = [min(1.0, bucket_bytes / MIB), bucket_bytes / MIB]
+    # Moving statistics are not sent around with every step: rank 0 alone uses them.
+    return DistributedDataParallel(model, broadcast_buffers=False, bucket_cap_mb_list=limits_mib)
+
+
 class TorchEngine:
     """Drives a built model; the process group is connected and owned by the process."""
 
@@ -73,7 +85,7 @@ class TorchEngine:
         torch.manual_seed(seat.job.seed)
         self._model = _build(seat).to(device)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        self._chosen = spec_values(seat.job)
+        self._chosen: Mapping[str, Any] = spec_values(seat.job)
         self._rate = _learning_rate(self._chosen)
         self._optimizer = _optimizer(self._parameters, self._chosen, rate=self._rate)
         self._schedule = _schedule(self._optimizer, self._chosen)
@@ -194,8 +206,7 @@ class TorchEngine:
         """Return what a training step calls. In a gang it sends rank 0's weights to the others."""
         if self._world_size == 1:
             return self._model
-        # Moving statistics are not sent around with every step: rank 0 alone uses them.
-        return DistributedDataParallel(self._model, broadcast_buffers=False)
+        return data_parallel(self._model, bucket_bytes=self._chosen["gradient_bucket_bytes"])
 
     def _normalises_one_value(self, seat: Seat) -> bool:
         """Return whether some batch normalisation gets one value a channel from one example."""

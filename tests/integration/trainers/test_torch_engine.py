@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,43 @@ def test_a_rising_rate_goes_on_from_where_it_was_saved(done_count: int) -> None:
     engine.restore(state)
     again = [engine.step(BATCH, examples_count=64) for _ in range(8)], engine.weight_sums()
     assert again == once
+
+
+@pytest.mark.filterwarnings("ignore:`broadcast_buffers` is deprecated:FutureWarning")
+def test_gradients_are_summed_in_buckets_of_the_size_asked_for(tmp_path: Path) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from farm.trainers.torch.engine import data_parallel
+
+    def buckets_of_step(**limits: Any) -> list[float]:
+        # Twenty layers with gradients of 1.38 MiB.
+        model = torch.nn.Sequential(*(torch.nn.Linear(600, 600) for _ in range(20)))
+        replica = data_parallel(model, **limits) if limits else DistributedDataParallel(model)
+        found: list[float] = []
+
+        def note(bucket: Any) -> torch.futures.Future[torch.Tensor]:
+            found.append(bucket.buffer().numel() * 4 / 2**20)
+            summed = torch.futures.Future[torch.Tensor]()
+            summed.set_result(bucket.buffer())
+            return summed
+
+        replica.register_comm_hook(None, lambda _, bucket: note(bucket))
+        for _ in range(2):  # the first finds out in which order gradients come
+            found.clear()
+            replica(torch.ones(1, 600)).sum().backward()
+        return found
+
+    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert buckets_of_step(bucket_bytes=25 * 2**20) == buckets_of_step()
+        fives = buckets_of_step(bucket_bytes=5 * 2**20)
+        each = buckets_of_step(bucket_bytes=2**19)
+    finally:
+        dist.destroy_process_group()
+    assert fives == pytest.approx([1.38, 5.5, 5.5, 5.5, 5.5, 4.13], abs=0.01)
+    assert each == pytest.approx([1.38] * 20, abs=0.01)
 
 
 def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:

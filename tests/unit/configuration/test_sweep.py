@@ -605,6 +605,10 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             {"strategy": "torch", "lr_warmup_steps": -1},
             "case[0].lr_warmup_steps: expected a whole number from 0 to 10000000, got -1",
         ),
+        (
+            {"strategy": "torch", "gradient_bucket_mib": 0},
+            "case[0].gradient_bucket_mib: expected a number of MiB from 0.001 to 100000, got 0",
+        ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
     ],
