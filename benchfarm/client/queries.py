@@ -25,16 +25,24 @@ class MeasurementQuery(TypedDict, total=False):
     - `replicas_per_rank`: with this value: copies of the model in one rank, each on a GPU or a
       share of its cores
     - `steps_between_averages`: with this value: steps between two averages of the weights, for
-      `local_sgd`
+      strategies that average them
     - `ranks_per_agent`: with this value: ranks that train on one agent, each on its share of the
       cores; `world_size` is a multiple of it; for strategies whose ranks step together
     - `placement`: with this value: where operators run
     - `batch_split`: with this value: how the ranks of a synchronous strategy share a batch
-    - `optimizer`: with this value: how gradients become updates of the weights, for `torch_ddp`
-    - `learning_rate`: with this value: of the optimizer, the same in every step, for `torch_ddp`
-    - `precision`: with this value: numbers in which the layers are computed, for `torch_ddp`
+    - `optimizer`: with this value: how gradients become updates of the weights, for strategies of
+      PyTorch
+    - `learning_rate`: with this value: of the optimizer, for strategies of PyTorch
+    - `lr_scaling`: with this value: how the learning rate follows the global batch size, for
+      strategies of PyTorch
+    - `lr_warmup_steps`: with this value: first steps of a training, over which the learning rate
+      rises evenly, for strategies of PyTorch; with `steps` those of `warmup_steps` are among them
+    - `precision`: with this value: numbers in which the layers are computed, for strategies of
+      PyTorch
     - `gradient_accumulation_steps`: with this value: parts of a rank's batch, in turn, whose
-      gradients are exchanged once, for `torch_ddp`
+      gradients are exchanged once, for strategies of PyTorch
+    - `gradient_bucket_mib`: with this value: gradients that are summed at once while the backward
+      pass goes on, for `torch_ddp`; the first at most 1
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run
@@ -63,8 +71,11 @@ class MeasurementQuery(TypedDict, total=False):
     batch_split: str | None
     optimizer: str | None
     learning_rate: float | None
+    lr_scaling: str | None
+    lr_warmup_steps: int | None
     precision: str | None
     gradient_accumulation_steps: int | None
+    gradient_bucket_mib: float | None
     network: str | None
     pass_: str | None
     one_way_delay_ms: float | None

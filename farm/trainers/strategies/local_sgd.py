@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
-from farm.trainers.all_reduce import ring_all_reduce
+from farm.trainers.all_reduce import periodic_all_reduce
 from farm.trainers.averaging import EverySoManySteps
 from farm.trainers.contracts import Engine, Seat
 
@@ -26,12 +26,7 @@ class LocalSgd:
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
-        """Return the mean over steps: a ring all-reduce of the weights every k-th."""
-        ring = ring_all_reduce(gang.world_size, gradient_bytes)
-        step_count = gang.steps_between_averages
-        return Traffic(
-            messages=ring.messages / step_count, bytes=ring.bytes / step_count, period=step_count
-        )
+        return periodic_all_reduce(gang, gradient_bytes)
 
     def prepare(self, job: JobSpec, cpu_count: int) -> str:
         from farm.trainers.tensorflow.setup import import_tensorflow

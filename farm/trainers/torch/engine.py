@@ -125,9 +125,8 @@ class TorchEngine:
         }
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
-        # Of full steps alone: partial ones are not among the timed steps.
-        self._update_count += not self._is_forward and examples_count == self._global_batch_size
-        with torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
+        self._count_update(examples_count)
+        with self._marked_step():
             if len(indices) == 0:
                 # The peers wait for this rank's part of the sum: one example with weight zero. Not
                 # as in training, where it would count in the moving statistics.
@@ -202,6 +201,14 @@ class TorchEngine:
     def leave(self) -> None:
         self._gang.leave()
 
+    def _count_update(self, examples_count: int) -> None:
+        # Of full steps alone: partial ones are not among the timed steps.
+        self._update_count += not self._is_forward and examples_count == self._global_batch_size
+
+    def _marked_step(self) -> AbstractContextManager[object]:
+        """Return what a step runs in, so that a profiler tells steps apart."""
+        return torch.profiler.record_function(STEP) if self._is_traced else _NOTHING
+
     def _distribute(self) -> Any:
         """Return what a training step calls. In a gang it sends rank 0's weights to the others."""
         if self._world_size == 1:
@@ -244,8 +251,9 @@ class TorchEngine:
         # The last batch of an epoch may have fewer examples than parts.
         *parts, last = np.array_split(indices, min(self._part_count, len(indices)))
         loss_sum = 0.0
+        does_exchange = isinstance(self._replica, DistributedDataParallel)
         for part in parts:
-            with self._replica.no_sync() if self._world_size > 1 else _NOTHING:
+            with self._replica.no_sync() if does_exchange else _NOTHING:
                 loss_sum += self._add_gradients(part, scale)
         loss_sum += self._add_gradients(last, scale)
         self._optimizer.step()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from farm.configuration.catalogue import GangShape
+from farm.trainers.contracts import Strategy
 from farm.trainers.strategies.central_storage import CentralStorage
 from farm.trainers.strategies.gossip import Gossip
 from farm.trainers.strategies.local_sgd import LocalSgd
 from farm.trainers.strategies.mirrored import Mirrored
 from farm.trainers.strategies.mwms_auto import MwmsAuto
 from farm.trainers.strategies.mwms_ring import MwmsRing
+from farm.trainers.strategies.torch_local_sgd import TorchLocalSgd
 
 GRADIENT_BYTES = 1000.0
 
@@ -21,15 +23,16 @@ def test_automatic_collectives_send_what_a_ring_does(world_size: int) -> None:
     assert MwmsAuto().traffic(gang, GRADIENT_BYTES) == MwmsRing().traffic(gang, GRADIENT_BYTES)
 
 
+@pytest.mark.parametrize("strategy", [LocalSgd(), TorchLocalSgd()], ids=lambda s: s.facts.name)
 @pytest.mark.parametrize(
     ("world_size", "every", "messages", "sent_bytes"),
     [(2, 1, 2.0, 1000.0), (4, 1, 6.0, 1500.0), (4, 8, 0.75, 187.5)],
 )
 def test_local_sgd_sends_a_ring_all_reduce_every_so_many_steps(
-    world_size: int, every: int, messages: float, sent_bytes: float
+    strategy: Strategy, world_size: int, every: int, messages: float, sent_bytes: float
 ) -> None:
     gang = GangShape(world_size=world_size, steps_between_averages=every)
-    traffic = LocalSgd().traffic(gang, GRADIENT_BYTES)
+    traffic = strategy.traffic(gang, GRADIENT_BYTES)
     assert traffic.messages == pytest.approx(messages)
     assert traffic.bytes == pytest.approx(sent_bytes)
 
