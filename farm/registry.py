@@ -12,10 +12,12 @@ from typing import TypeVar
 from farm.configuration.catalogue import Catalogue, DatasetFacts
 from farm.configuration.model_files import file_of
 from farm.configuration.model_size import ModelSize
+from farm.configuration.own_data import find_dataset, own_data
 from farm.configuration.scripts import LAUNCHERS
 from farm.errors import InvalidSpec
 from farm.trainers.contracts import Dataset, Described, Model, Strategy
 from farm.trainers.datasets import DATASETS
+from farm.trainers.datasets.own.own_dataset import OwnDataset
 from farm.trainers.model_files.model_file import read_model_file
 from farm.trainers.models import MODELS
 from farm.trainers.script.launchers import SCRIPT_LAUNCHERS, ScriptLauncher
@@ -63,12 +65,17 @@ def model_size(name: str, dataset_name: str) -> ModelSize | None:
 
 def dataset_facts(name: str) -> DatasetFacts | None:
     """Return what is known of a data set; None of a script's own, and of imported names."""
-    return next((entry.facts for entry in DATASETS if entry.facts.name == name), None)
+    return find_dataset(name, {entry.facts.name: entry.facts for entry in DATASETS})
 
 
 def dataset(name: str) -> Dataset:
-    """Return the data set of that name. Raises InvalidSpec, which names the known ones."""
-    return _find("dataset", name, DATASETS)
+    """Return the data set of that name; it may be a user's own.
+
+    Raises:
+        InvalidSpec: there is none of that name; it says which there are.
+    """
+    own = own_data(name)
+    return _find("dataset", name, DATASETS) if own is None else OwnDataset(own)
 
 
 def described(name: str) -> Described:

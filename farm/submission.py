@@ -12,8 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.expansion import Expansion, expand, without_jobs
 from farm.configuration.model_size import ModelSize
+from farm.configuration.own_data import find_dataset
 from farm.configuration.sweep import SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
@@ -101,7 +103,7 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
     if smallest is None:
         return planned
     # None: it fits all of them. So do most, and only of the others it matters who may serve them.
-    sizes: dict[tuple[object, ...], ModelSize | None] = {}
+    sizes: dict[tuple[object, ...], tuple[ModelSize, DatasetFacts] | None] = {}
     reasons: dict[int, InvalidSpec] = {}
     for place, job in enumerate(planned.expansion.jobs):
         what = (job.model, job.dataset, job.training_pass.value)
@@ -109,16 +111,14 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
         key = (*what, job.strategy, *shape, frozenset(job.axes.items()))
         if key not in sizes:
             size = model_size(job.model, job.dataset)
+            dataset = find_dataset(job.dataset, datasets)
+            sizes[key] = None
             # A script's size and data set are its own affair.
-            sizes[key] = (
-                None
-                if size is None
-                or least_agent_memory_bytes(job, size, datasets[job.dataset]) <= smallest
-                else size
-            )
-        size = sizes[key]
-        if size is not None:
-            problem = memory_problem(job, size, datasets[job.dataset], agents)
+            if size is not None and dataset is not None:
+                is_large = least_agent_memory_bytes(job, size, dataset) > smallest
+                sizes[key] = (size, dataset) if is_large else None
+        if (too_large := sizes[key]) is not None:
+            problem = memory_problem(job, *too_large, agents)
             if problem is not None:
                 reasons[place] = problem
     expansion = without_jobs(planned.expansion, planned.sweep, reasons)

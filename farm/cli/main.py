@@ -45,6 +45,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Sweeps and jobs": {
         "submit": ("farm.cli.sweeps.submit:submit", "Enqueue the jobs of a sweep file."),
+        "data": ("farm.cli.sweeps.data:data", "Name a data set of your own for sweep files."),
         "status": (
             "farm.cli.sweeps.status:status",
             "Show sweeps, or the results of one, and why jobs wait.",

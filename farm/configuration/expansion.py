@@ -13,6 +13,7 @@ from typing import Any
 
 from farm.configuration.axes import AXES, JOB_AXES, PROFILE_AXES, job_fields, sends, spec_values
 from farm.configuration.catalogue import Catalogue
+from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
 from farm.configuration.sweep_cell import Cell, problem_of, shown
@@ -201,7 +202,7 @@ def _jobs(
 
 def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) -> JobSpec:
     case = sweep.cases[cell.case]
-    data = catalogue.datasets.get(cell["dataset"])
+    data = find_dataset(cell["dataset"], catalogue.datasets)
     return JobSpec(
         **job_fields(cell.values),
         network=cell.network,

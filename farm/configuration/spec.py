@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
+from farm.configuration.own_data import READS_OWN_DATA, own_data
 from farm.configuration.scripts import (
     LAUNCHERS,
     check_command,
@@ -269,6 +270,7 @@ class JobSpec:
             expected = f"a multiple of ranks_per_agent, {self.ranks_per_agent}"
             raise InvalidSpec("world_size", self.world_size, expected)
         check_command(self.model)
+        own_data(self.dataset)
         is_script = script_of(self.model) is not None
         is_told = (self.steps is not None, self.epochs is not None)
         if all(is_told) or not (any(is_told) or is_script):
@@ -354,6 +356,8 @@ class JobSpec:
             found.add(f"{RANKS_CAPABILITY}{self.ranks_per_agent}")
         if (file := file_of(self.model)) is not None:
             found.add(f"{MODEL_CAPABILITY}{file}")
+        if own_data(self.dataset) is not None:
+            found.add(READS_OWN_DATA)
         return frozenset(found) | needed_capabilities(self.model)
 
     @property

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.configuration.axes import AXES, BY_FIELD, BY_NAME, Value, job_fields, values_of
-from farm.configuration.catalogue import Catalogue, ModelFacts, StrategyFacts
+from farm.configuration.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
 from farm.configuration.learning_rate import MAX_LEARNING_RATE, scaled_learning_rate
 from farm.configuration.model_files import file_of
+from farm.configuration.own_data import find_dataset, own_data
 from farm.configuration.scripts import PER_RANK, names_per_rank_batch, script_of
 from farm.configuration.spec import (
     LEAST_BANDWIDTH_BYTES_PER_S,
@@ -82,14 +83,12 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
             or _problem_of_network(cell, launcher)
             or _problem_of_script(cell)
         )
-    known: tuple[tuple[str, str, Mapping[str, object]], ...] = (
-        ("dataset", cell["dataset"], catalogue.datasets),
-        ("strategy", cell["strategy"], catalogue.strategies),
-    )
-    for field, name, entries in known:
-        if name not in entries:
-            return _unknown(field, name, entries)
-    problem = _problem_of_examples(cell, catalogue)
+    problem = _problem_of_name(cell, catalogue)
+    if problem is not None:
+        return problem
+    dataset = find_dataset(cell["dataset"], catalogue.datasets)
+    assert dataset is not None
+    problem = _problem_of_examples(cell, catalogue, dataset)
     if problem is not None:
         return problem
     facts = catalogue.strategies[cell["strategy"]]
@@ -108,7 +107,7 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     problem = _problem_of_rate(cell)
     if problem is not None:
         return problem
-    examples_count = catalogue.datasets[cell["dataset"]].train_examples_count
+    examples_count = dataset.train_examples_count
     if cell["global_batch_size"] > examples_count and not repeat:
         return InvalidSpec(
             "global_batch_size",
@@ -129,6 +128,20 @@ def _problem_of_rate(cell: Cell) -> InvalidSpec | None:
         f" {batch_size}, which makes it {factor:.9g} times as high"
     )
     return InvalidSpec("learning_rate", cell["learning_rate"], expected)
+
+
+def _problem_of_name(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+    """Say that there is no such data set or strategy."""
+    dataset, strategy = cell["dataset"], cell["strategy"]
+    try:
+        is_own = own_data(dataset) is not None
+    except InvalidSpec as error:
+        return error
+    if not is_own and dataset not in catalogue.datasets:
+        return _unknown("dataset", dataset, catalogue.datasets)
+    if strategy not in catalogue.strategies:
+        return _unknown("strategy", strategy, catalogue.strategies)
+    return None
 
 
 def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpec:
@@ -161,10 +174,12 @@ def _problem_of_model(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
     )
 
 
-def _problem_of_examples(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
+def _problem_of_examples(
+    cell: Cell, catalogue: Catalogue, dataset: DatasetFacts
+) -> InvalidSpec | None:
     """Say that a model cannot take a data set's examples; a user's own takes images of any size."""
     own = ModelFacts(name=cell["model"], summary="")
-    needed = catalogue.models.get(cell["model"], own).needed_of(catalogue.datasets[cell["dataset"]])
+    needed = catalogue.models.get(cell["model"], own).needed_of(dataset)
     return None if needed is None else InvalidSpec("dataset", cell["dataset"], needed)
 
 

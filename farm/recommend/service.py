@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy.orm import Session
 
+from farm.configuration.own_data import find_dataset
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
 from farm.recommend.answering.options import options_for
@@ -53,7 +54,7 @@ def recommend(
         return nothing(question, nothing_at_all(question), outlying)
     models = Models(knowledge, memory if is_predicting else None, may_wait=may_wait)
     known = catalogue()
-    dataset = known.datasets.get(question.dataset or "")
+    dataset = find_dataset(question.dataset, known.datasets)
     found = options_for(
         evidence,
         question,

@@ -13,6 +13,7 @@ import psutil
 
 from farm import __version__
 from farm.configuration.model_files import MODEL_CAPABILITY
+from farm.configuration.own_data import READS_OWN_DATA
 from farm.configuration.scripts import PYTHON_CAPABILITY, RUNS_BUNDLES, capability_of
 from farm.configuration.spec import (
     MAX_RANKS_PER_AGENT,
@@ -64,6 +65,7 @@ def read_facts(
             *(f"{NETWORK_CAPABILITY}{name}" for name in config.settings.networks),
             *((TENSORFLOW,) if offers_tensorflow(config) else ()),
             *_torch_capabilities(),
+            READS_OWN_DATA,
             *(f"{MODEL_CAPABILITY}{name}" for name in config.models.names()),
             *(capability_of(name) for name in config.scripts.names()),
             *((RUNS_BUNDLES,) if config.runs_bundles else ()),

@@ -10,6 +10,7 @@ import numpy as np
 
 from farm.configuration.axes import ABSENT, JOB_AXES, PROFILE_AXES, AxisKind
 from farm.configuration.catalogue import Catalogue
+from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import NetworkProfile
 from farm.configuration.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
@@ -239,9 +240,11 @@ def _with_one_machine(known: Sequence[Configuration], catalogue: Catalogue) -> l
 
 def _can_run(c: Configuration, catalogue: Catalogue) -> bool:
     """Whether the farm would take it; of names that are not registered here nothing is known."""
-    names = (c.model, c.dataset, c.strategy)
-    registered = (catalogue.models, catalogue.datasets, catalogue.strategies)
-    if any(name not in known for name, known in zip(names, registered, strict=True)):
+    if (
+        c.model not in catalogue.models
+        or find_dataset(c.dataset, catalogue.datasets) is None
+        or c.strategy not in catalogue.strategies
+    ):
         return True
     assert c.model is not None
     assert c.dataset is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.configuration.axes import SETUP_AXES, profile_numbers
 from farm.configuration.catalogue import Catalogue, StrategyFacts
+from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
@@ -123,22 +124,22 @@ def unregistered(
     configurations: Sequence[Configuration], catalogue: Catalogue
 ) -> dict[str, list[str]]:
     """Return the names that `farm submit` would refuse, by the field they stand in."""
-    known: Mapping[str, Mapping[str, object]] = {
-        "model": catalogue.models,
-        "dataset": catalogue.datasets,
-        "strategy": catalogue.strategies,
+    known: Mapping[str, Callable[[str], object]] = {
+        "model": catalogue.models.get,
+        "dataset": lambda name: find_dataset(name, catalogue.datasets),
+        "strategy": catalogue.strategies.get,
     }
     found: dict[str, list[str]] = {}
-    for field, registered in known.items():
+    for field, find in known.items():
         names = dict.fromkeys(getattr(c, field) or _UNNAMED for c in configurations)
-        missing = [name for name in names if name not in registered]
+        missing = [name for name in names if find(name) is None]
         if missing:
             found[field] = missing
     return found
 
 
 def _needs_repeat(c: Configuration, catalogue: Catalogue) -> bool:
-    dataset = catalogue.datasets.get(c.dataset or "")
+    dataset = find_dataset(c.dataset, catalogue.datasets)
     return dataset is not None and c.global_batch_size > dataset.train_examples_count
 
 

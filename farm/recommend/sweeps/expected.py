@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
 from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import network_of
@@ -104,7 +105,7 @@ def _expected_job(spec: JobSpec, answer: Answered) -> ExpectedJob:
 
 
 def _examples_count(spec: JobSpec) -> int | None:
-    dataset = catalogue().datasets.get(spec.dataset)
+    dataset = find_dataset(spec.dataset, catalogue().datasets)
     return dataset.train_examples_count if dataset else None
 
 

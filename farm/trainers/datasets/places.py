@@ -35,6 +35,11 @@ def first_readable(places: Sequence[Path], read: Callable[[Path], T | None]) -> 
     for place in places:
         try:
             found = read(place)
+        except PermissionError as error:
+            raise DatasetMissing(
+                f"{error.filename or place}: the trainer's user may not read it; let others read "
+                f"the files and enter the folders (chmod -R o+rX {place})"
+            ) from error
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise DatasetMissing(
                 f"{place}: the files of a data set cannot be read ({error}); replace or remove them"

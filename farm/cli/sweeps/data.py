@@ -1,0 +1,44 @@
+"""`farm data`: the name that sweeps have for a data set of a user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from farm.cli.output import json_option, print_json
+from farm.errors import InvalidSpec
+from farm.text.toml_text import string_text
+from farm.trainers.datasets.own.own_dataset import examine
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@json_option
+def data(path: Path, *, as_json: bool) -> None:
+    """Read the data set in PATH and print its name for sweep files.
+
+    PATH: a .npz file of x_train, y_train, x_test and y_test. Put it into FARM_DATA_DIR of every
+    agent. An agent reads only there, and checks that the content is the same.
+    """
+    try:
+        facts, sha256 = examine(path.absolute())
+    except ModuleNotFoundError as error:
+        expected = f"{error.name}: pip install 'benchfarm[agent]'"
+        raise InvalidSpec("data", str(path), expected) from None
+    if as_json:
+        print_json(
+            {
+                "dataset": facts.name,
+                "kind": facts.kind,
+                "example_shape": facts.example_shape,
+                "class_count": facts.class_count,
+                "train_examples_count": facts.train_examples_count,
+                "test_examples_count": facts.test_examples_count,
+                "sha256": sha256,
+            }
+        )
+        return
+    click.echo(f"dataset = {string_text(facts.name)}")
+    # Beside standard output, so that the line can be appended to a sweep file.
+    click.echo(f"put {path.name} into FARM_DATA_DIR of every agent", err=True)

@@ -1,0 +1,1 @@
+"""Data sets of a user's own: readers of their files, which may hold anything."""

@@ -1,0 +1,94 @@
+"""A data set of a user's own, by its name, and its name by its files.
+
+What is hashed are the examples as they are trained on, and not the files: the order of files, how
+they are split, and how an image is decoded belong to what all agents must have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from farm.configuration.catalogue import DatasetFacts
+from farm.configuration.own_data import CONTENT_DIGITS, OwnData, own_data, own_name
+from farm.trainers.contracts import LoadedDataset
+from farm.trainers.datasets.found import Found
+from farm.trainers.datasets.places import first_readable
+from farm.trainers.failures import DatasetMissing
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDataset:
+    """The file or folder that a name asks for, among this machine's data."""
+
+    own: OwnData
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """What the name says of it."""
+        return self.own.facts
+
+    def load(self, places: Sequence[Path]) -> LoadedDataset:
+        """Read it from the first of `places` that has it, and check that it is what the name says.
+
+        Raises:
+            DatasetMissing: no place has it, it cannot be read, or it is another.
+        """
+        from farm.trainers.datasets.arrays import sha256_of_splits
+        from farm.trainers.datasets.own.files import read_files
+
+        file_name = self.own.file_name
+        found = first_readable(places, lambda place: read_files(place / file_name))
+        if found is None:
+            searched = ", ".join(map(str, places))
+            raise DatasetMissing(
+                f"data set {file_name} is in none of {searched}; put it into the first of them"
+            )
+        sha256 = sha256_of_splits(found.train, found.test)
+        return _checked(self.own, found, sha256=sha256)
+
+
+def examine(path: Path) -> tuple[DatasetFacts, str]:
+    """Return the facts of the data set in a file, with the name that sweeps have, and its sha256.
+
+    Raises:
+        InvalidSpec: no data set may have the file's name, or numbers like these.
+        DatasetMissing: it is not there, cannot be read, or is no data set.
+    """
+    from farm.trainers.datasets.arrays import sha256_of_splits
+    from farm.trainers.datasets.own.files import read_files
+
+    found = first_readable([path], read_files)
+    if found is None:
+        raise DatasetMissing(f"{path}: there is no such file")
+    sha256 = sha256_of_splits(found.train, found.test)
+    highest = max(int(split.labels.max()) for split in (found.train, found.test))
+    if highest == 0:
+        raise DatasetMissing(f"{path}: expected at least two classes, got the label 0 alone")
+    name = own_name(
+        path.name,
+        sha256=sha256,
+        example_shape=found.train.inputs.shape[1:],
+        class_count=highest + 1,
+        train_examples_count=len(found.train.labels),
+        test_examples_count=len(found.test.labels),
+    )
+    own = own_data(name)
+    assert own is not None
+    _checked(own, found, sha256=sha256)
+    return own.facts, sha256
+
+
+def _checked(own: OwnData, found: Found, *, sha256: str) -> LoadedDataset:
+    """Return what was found. Raises DatasetMissing: it is not what the name says."""
+    from farm.trainers.datasets.arrays import loaded
+
+    [path] = found.paths
+    data = loaded(own.facts, found.train, found.test, origin=str(path), sha256=sha256)
+    if not sha256.startswith(own.content):
+        raise DatasetMissing(
+            f"{path}: expected content {own.content}, got {sha256[:CONTENT_DIGITS]}; copy the same "
+            "files to every agent, or submit the name that `farm data` prints of these"
+        )
+    return data

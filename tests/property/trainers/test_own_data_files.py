@@ -1,0 +1,106 @@
+"""Whatever a file of a data set holds, it is read, or refused in one line; nothing hangs."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from farm.registry import dataset
+from farm.trainers.datasets.own.own_dataset import examine
+from farm.trainers.failures import DatasetMissing
+
+# What it takes is the disk's affair; pytest ends what hangs.
+FRUGAL = settings(max_examples=150, deadline=None)
+
+
+def npy(values: list[object], dtype: str) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(values, dtype))
+    return file.getvalue()
+
+
+IMAGES = npy([[[1, 2], [3, 4]], [[5, 6], [7, 8]]], "u1")
+LABELS = npy([0, 1], "i8")
+NAMES = ("x_train.npy", "y_train.npy", "x_test.npy", "y_test.npy")
+
+
+def changed(content: bytes) -> st.SearchStrategy[bytes]:
+    """The content with some bytes in the place of others, and cut off somewhere."""
+    places = st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=4)
+
+    def change(found: tuple[list[tuple[int, int]], int]) -> bytes:
+        array = bytearray(content)
+        for place, byte in found[0]:
+            array[place] = byte
+        return bytes(array[: found[1]])
+
+    return st.tuples(places, st.integers(0, len(content)) | st.just(len(content))).map(change)
+
+
+def header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("latin1")
+
+
+def npz(*members: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in zip(NAMES, members, strict=True):
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+GOOD = npz(IMAGES, LABELS, IMAGES, LABELS)
+
+
+def check(path: Path) -> None:
+    """What is read has the facts of its name; what is refused has a reason of one line."""
+    try:
+        facts, _ = examine(path)
+    except DatasetMissing as refused:
+        message = str(refused)
+    else:
+        message = ""
+        data = dataset(facts.name).load((path.parent,))
+        assert data.train.inputs.shape == (facts.train_examples_count, *facts.example_shape)
+    assert "\n" not in message
+
+
+@FRUGAL
+@given(
+    changed(GOOD)
+    | changed(npz(IMAGES, LABELS, IMAGES, LABELS, compression=zipfile.ZIP_DEFLATED))
+    | st.builds(npz, changed(IMAGES), changed(LABELS), st.just(IMAGES), st.just(LABELS))
+    | st.binary(max_size=60)
+)
+@example(GOOD)
+@example(
+    npz(
+        header("{'descr': '|u1', 'fortran_order': False, 'shape': (-1, -1, 1)}") + b"0",
+        LABELS,
+        IMAGES,
+        LABELS,
+    )
+)
+@example(npz(header("(" * 5000), LABELS, IMAGES, LABELS))
+@example(npz(header("[" * 200 + "\\"), LABELS, IMAGES, LABELS))
+@example(npz(header("{'descr': 'O', 'fortran_order': False, 'shape': ()}"), LABELS, IMAGES, LABELS))
+@example(
+    npz(
+        header("{'descr': '|u1', 'fortran_order': False, 'shape': (9" + "9" * 4000 + ",)}"),
+        LABELS,
+        IMAGES,
+        LABELS,
+    )
+)
+@example(npz(b"\x93NUMPY\x03\x00" + IMAGES[8:], LABELS, IMAGES, LABELS))
+def test_any_npz_file_is_a_data_set_or_is_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "mine.npz")
+        path.write_bytes(content)
+        check(path)
