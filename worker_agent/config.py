@@ -20,6 +20,7 @@ from farm.messages.agent_keys import AgentKey, read_key
 from farm.messages.trainer_lines import TrainerLimits
 from farm.settings.declaration import read_settings
 from worker_agent.machine.cloud import cloud_of, read_firmware
+from worker_agent.machine.gpus import open_nvml, own_gpus
 from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.nft import NoAnswer, find_obstacle
@@ -42,6 +43,7 @@ class AgentConfig:
     address: str
     interface: str
     cpus: tuple[int, ...]
+    gpus: tuple[str, ...] | None = None  # their UUIDs; None: not known, so the trainers find out
     cloud: str | None = None  # whose metadata service is asked for other labels; None: none's
     trainer: tuple[str, ...]
     trainer_user: TrainerUser | None = None  # None: the agent's own
@@ -118,6 +120,7 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         interface=interface,
         open_ports_reason=_open_ports_reason(settings.closes_ports),
         cpus=cpus,
+        gpus=own_gpus(open_nvml(), settings.gpus, visible=environ.get("CUDA_VISIBLE_DEVICES")),
         cloud=_cloud(settings.cloud),
         trainer=settings.trainer or OWN_TRAINER,
         trainer_user=user,

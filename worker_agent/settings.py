@@ -53,6 +53,16 @@ def parse_cpus(text: str) -> tuple[int, ...]:
     return tuple(sorted(cpus))
 
 
+def parse_gpus(text: str) -> tuple[str, ...]:
+    """Read "0,2" or "GPU-1bd1c6a5,GPU-7d3e90a4", or "none"."""
+    if text.strip().lower() == "none":
+        return ()
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(re.fullmatch(r"\d{1,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", name) for name in names):
+        raise ValueError("numbers or UUIDs of GPUs such as 0,2 or GPU-1bd1c6a5, or none")
+    return names
+
+
 def parse_labels(text: str) -> dict[str, str]:
     """Read "instance_type=Standard_D2s_v3,zone=1"."""
     labels: dict[str, str] = {}
@@ -202,6 +212,13 @@ class AgentSettings:
         meaning="`true`: ranks of one gang may share these cores, as [hosts of a lab](lab.md) do, "
         "if all of their agents say so. Attempts never share any.",
         parse=parse_switch,
+    )
+    gpus: tuple[str, ...] | None = setting(
+        "AGENT_GPUS",
+        meaning="[GPUs](gpu.md) for the trainers, by `nvidia-smi`'s numbers or UUIDs, such as "
+        "`0,2` or `GPU-1bd1c6a5`; `none`. Default: those of `CUDA_VISIBLE_DEVICES`, or all. "
+        "Agents of one machine must not share any.",
+        parse=parse_gpus,
     )
     networks: dict[str, str] = setting(
         "AGENT_NETWORKS",

@@ -94,6 +94,8 @@ class Assignment:
     local_rank: int = 0  # among those of its agent
     role: str = WORKER
     cpus: tuple[int, ...]  # the trainer pins itself to these before importing anything heavy
+    # UUIDs of the GPUs that it may see; None: those that its environment says.
+    gpus: tuple[str, ...] | None = None
     data_dir: str | None = None  # FARM_DATA_DIR; None searches the usual places
     model_file: str | None = None  # where this agent has the file that the job's model names
     script: str | None = None  # likewise, of a script

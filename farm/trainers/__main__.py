@@ -28,6 +28,7 @@ from farm.trainers.processes.process import (
     log_to_stderr,
     offer_memory,
     pin,
+    show_gpus,
     take_stdin,
     take_stdout,
 )
@@ -47,6 +48,8 @@ def main() -> NoReturn:
         assignment = from_text(Assignment, orders.read_line() or "", where="assignment")
         limit(assignment.limits)
         pin(assignment.cpus)
+        if assignment.gpus is not None:
+            show_gpus(assignment.gpus)
     except InvalidSpec as error:
         print(f"farm.trainers: {error}", file=sys.stderr)
         leave(EXIT_USAGE)

@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import psutil
@@ -28,7 +28,7 @@ from farm.placement.agent_index import SHARES_CORES
 from worker_agent.config import OWN_TRAINER, AgentConfig
 from worker_agent.machine.cloud import cloud_labels
 from worker_agent.machine.control_group import PROC, cpu_quota_cores, memory_limit_bytes
-from worker_agent.metrics.gpu import devices, open_nvml
+from worker_agent.machine.gpus import names_of, open_nvml
 from worker_agent.network.emulators import capabilities
 
 _MACHINE_ID = Path("/etc/machine-id")
@@ -45,7 +45,7 @@ def read_facts(
 ) -> AgentFacts:
     """Ask the machine and its cloud once; none of this changes while the agent lives."""
     told = ask_cloud(config.cloud) if config.cloud else {}
-    accelerators = read_accelerators()
+    accelerators = read_accelerators(config.gpus)
     first_port, last_port = config.settings.port_range
     return AgentFacts(
         machine_id=read_machine_id(),
@@ -134,17 +134,10 @@ def parse_cpu_model(cpuinfo: str) -> str | None:
     return None
 
 
-def read_accelerators() -> tuple[str, ...]:
-    """Return the name of each GPU, in the order of their numbers."""
-    nvml = open_nvml()
-    if nvml is None:
-        return ()
-    names = []
-    for _, device in devices(nvml):
-        name = nvml.nvmlDeviceGetName(device)
-        # Older bindings return bytes.
-        names.append(name.decode() if isinstance(name, bytes) else str(name))
-    return tuple(names)
+def read_accelerators(gpus: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of the agent's GPUs, in order."""
+    nvml = open_nvml() if gpus else None
+    return names_of(nvml, gpus or ()) if nvml is not None else ()
 
 
 def offers_tensorflow(config: AgentConfig) -> bool:

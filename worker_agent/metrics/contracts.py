@@ -14,6 +14,7 @@ class Watched:
     cpus: tuple[int, ...]
     interface: str
     pids: tuple[int, ...]  # the trainers, and a proxy; their descendants belong to them
+    gpus: tuple[str, ...] = ()  # UUIDs of the agent's
     roles: tuple[str, ...] = ()  # of the trainers, in the order of their pids
 
 

@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from worker_agent.machine.gpus import handles, open_nvml
 from worker_agent.metrics.contracts import Watched
 
 logger = logging.getLogger(__name__)
 
 
-def open_nvml() -> Any | None:
-    """Return the initialised binding of NVML, or None: no binding, no driver or no GPU."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        return pynvml if pynvml.nvmlDeviceGetCount() > 0 else None
-    except pynvml.NVMLError:
-        return None
-
-
-def devices(nvml: Any) -> list[tuple[int, Any]]:
-    """Return number and handle of each GPU, without those that are there and broken."""
-    found = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            found.append((index, nvml.nvmlDeviceGetHandleByIndex(index)))
-        except nvml.NVMLError as error:
-            logger.warning("GPU %d is there and cannot be used: %s", index, error)
-    return found
-
-
 def create(watched: Watched) -> GpuMetric | None:
-    nvml = open_nvml()
-    return GpuMetric(nvml) if nvml is not None else None
+    nvml = open_nvml() if watched.gpus else None
+    return GpuMetric(nvml, watched.gpus) if nvml is not None else None
 
 
 class GpuMetric:
-    def __init__(self, nvml: Any) -> None:
+    """Values are called by the place of their GPU among the agent's, such as gpu0_ratio."""
+
+    def __init__(self, nvml: Any, gpus: Sequence[str]) -> None:
         self._nvml = nvml
-        self._devices = devices(nvml)
+        self._devices = handles(nvml, gpus)
 
     def read(self, tick: int) -> dict[str, float | int | None]:
         """Read every GPU; what one refuses, as a GPU in parts does its load, has no value."""

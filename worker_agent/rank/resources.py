@@ -149,6 +149,7 @@ class RankResources:
             interface=self._config.interface,
             # What a proxy takes of the rank's cores is no foreign load.
             pids=(*pids, *self._network.pids),
+            gpus=self._config.gpus or (),
             roles=self._command.roles,
         )
         self._sampler = Sampler(create_metrics(METRICS, watched), go_s=go_s, emit=self._emit)
@@ -346,6 +347,15 @@ def cpus_of(cpus: tuple[int, ...], process: int, roles: tuple[str, ...]) -> tupl
     return cpus[process * len(cpus) // count : (process + 1) * len(cpus) // count]
 
 
+def gpus_of(gpus: tuple[str, ...], process: int, roles: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the GPUs of a process: ranks have equally many, of their own; a server has none."""
+    if roles[process] != WORKER:
+        return ()
+    each = len(gpus) // roles.count(WORKER)
+    place = roles[:process].count(WORKER)
+    return gpus[place * each : (place + 1) * each]
+
+
 # Importing, loading data and compiling are not within the job's time limit.
 _CPU_GRACE_S = 600.0
 
@@ -368,6 +378,7 @@ def assignment_of(
         local_rank=process if role == WORKER else 0,
         role=role,
         cpus=cpus_of(config.cpus, process, command.roles),
+        gpus=None if config.gpus is None else gpus_of(config.gpus, process, command.roles),
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         script=None if script is None else str(script),

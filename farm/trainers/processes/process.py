@@ -102,6 +102,11 @@ def pin(cpus: Sequence[int]) -> None:
         raise InvalidSpec("cpus", list(cpus), f"CPUs of this machine, of which {sorted(granted)}")
 
 
+def show_gpus(uuids: Sequence[str]) -> None:
+    """Let this process and its children see these GPUs alone. CUDA reads it when it starts."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
+
+
 def leave(code: int) -> NoReturn:
     """End at once, without the interpreter's clean-up, in which TensorFlow can stall for long."""
     sys.stderr.flush()

@@ -133,7 +133,7 @@ def gpu_problem(gpus: Sequence[str]) -> str | None:
     on_cpu = [rank for rank, gpu in enumerate(gpus) if not gpu]
     on_gpu = [rank for rank, gpu in enumerate(gpus) if gpu]
     advice = (
-        "give each agent a GPU of its own by CUDA_VISIBLE_DEVICES in its environment, "
+        "give each agent a GPU of its own by AGENT_GPUS, "
         'or train on processors with placement = "hard"'
     )
     if on_cpu and on_gpu:

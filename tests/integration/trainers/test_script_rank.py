@@ -79,7 +79,7 @@ def job_of(script: str = "train.py", **case: Any) -> JobSpec:
 
 @contextlib.contextmanager
 def ranks(
-    job: JobSpec, source: str, folder: Path, *, python: Path | None = None
+    job: JobSpec, source: str, folder: Path, *, python: Path | None = None, **given: Any
 ) -> Iterator[list[TrainerProcess]]:
     """Start every rank of a script, which may begin."""
     script = folder / "train.py"
@@ -91,7 +91,8 @@ def ranks(
             trainer = stack.enter_context(TrainerProcess(folder / f"rank{rank}.log"))
             cpu = (cpus[rank % len(cpus)],)
             own = None if python is None else str(python)
-            trainer.write(Assignment(job=job, rank=rank, cpus=cpu, script=str(script), python=own))
+            of_rank = {"rank": rank, "cpus": cpu, "script": str(script), "python": own, **given}
+            trainer.write(Assignment(job=job, **of_rank))
             trainers.append(trainer)
         for trainer in trainers:
             trainer.wait_for(Ready)
@@ -120,6 +121,20 @@ def test_a_script_without_a_framework_is_timed_between_its_marks(tmp_path: Path)
         assert trainer.seen(Started)[0].gradient_bytes is None
         assert trainer.exit_code() == 0
         assert "words ['--batch', '8', '0', '{\"a\": 1}']" in trainer.log.read_text()
+
+
+@pytest.mark.parametrize("gpus", [("GPU-1", "GPU-2"), (), None])
+def test_a_rank_sees_the_gpus_that_its_agent_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: tuple[str, ...] | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    source = PLAIN.replace(
+        "print(", "import os\nprint('<' + os.environ['CUDA_VISIBLE_DEVICES'] + '>', "
+    )
+    with ranks(job_of(), source, tmp_path, gpus=gpus) as trainers:
+        results(trainers)
+        seen = "7" if gpus is None else ",".join(gpus)
+        assert f"<{seen}> words" in trainers[0].log.read_text()
 
 
 def test_a_script_may_train_to_its_end_and_tell_how_accurate_each_epoch_got(

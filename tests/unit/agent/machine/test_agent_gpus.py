@@ -1,0 +1,88 @@
+"""Which GPUs are an agent's. A library built for the test stands in for NVIDIA's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from farm.errors import InvalidSpec
+from tests.fakes.nvml import FakeNvml, uuid_of
+from worker_agent.config import AgentConfig, load_config
+from worker_agent.machine.gpus import names_of, open_nvml
+from worker_agent.machine.hardware import read_facts
+
+
+def config_of(folder: Path, **given: str) -> AgentConfig:
+    return load_config({"AGENT_STATE_DIR": str(folder), "AGENT_CLOUD": "never", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus"),
+    [
+        ({}, [0, 1, 2]),
+        ({"AGENT_GPUS": "2,0"}, [2, 0]),
+        ({"AGENT_GPUS": "GPU-00000001"}, [1]),
+        ({"AGENT_GPUS": uuid_of(2)}, [2]),
+        ({"AGENT_GPUS": "none"}, []),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": "1,GPU-00000002"}, [1, 2]),
+        ({"CUDA_VISIBLE_DEVICES": "1,7,2"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, []),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"CUDA_VISIBLE_DEVICES": "1", "AGENT_GPUS": "0"}, [0]),
+    ],
+)
+def test_an_agent_has_the_gpus_that_it_is_given_or_that_cuda_may_see(
+    tmp_path: Path, fake_nvml: FakeNvml, given: dict[str, str], gpus: list[int]
+) -> None:
+    fake_nvml.set("gpu_count", 3)
+    config = config_of(tmp_path, **given)
+    assert config.gpus == tuple(uuid_of(gpu) for gpu in gpus)
+    facts = read_facts(config)
+    assert facts.hardware.accelerators == tuple(f"NVIDIA Stand-in {gpu}" for gpu in gpus)
+    assert ("gpu" in facts.capabilities) is bool(gpus)
+
+
+@pytest.mark.parametrize("asked", ["2", "GPU-9", "GPU-0", "0,0", "0,GPU-00000000", "MIG-1"])
+def test_a_gpu_that_is_not_there_or_named_twice_is_refused(
+    tmp_path: Path, fake_nvml: FakeNvml, asked: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=f"AGENT_GPUS: .*each once: 0 \\({uuid_of(0)}\\), 1"):
+        config_of(tmp_path, AGENT_GPUS=asked)
+
+
+@pytest.mark.parametrize("text", ["first", "0;1", "", "0,,1", "GPU-"])
+def test_what_names_no_gpu_is_refused(tmp_path: Path, fake_nvml: FakeNvml, text: str) -> None:
+    if text:
+        with pytest.raises(InvalidSpec, match="AGENT_GPUS: expected numbers or UUIDs of GPUs"):
+            config_of(tmp_path, AGENT_GPUS=text)
+    else:
+        assert config_of(tmp_path, AGENT_GPUS=text).gpus == (uuid_of(0), uuid_of(1))
+
+
+def test_a_broken_gpu_is_nobodys_and_keeps_no_agent_from_starting(
+    tmp_path: Path, fake_nvml: FakeNvml
+) -> None:
+    fake_nvml.set("gpu_count", 3)
+    fake_nvml.set("is_lost", 1, place=1)
+    config = config_of(tmp_path)
+    assert config.gpus == (uuid_of(0), uuid_of(2))
+    assert len(read_facts(config).hardware.accelerators) == 2
+
+
+@pytest.mark.parametrize("state", [("gpu_count", 0), ("driver_code", 9), ("driver_code", 12)])
+def test_without_gpus_their_driver_or_its_library_trainers_find_out_themselves(
+    tmp_path: Path, fake_nvml: FakeNvml, state: tuple[str, int]
+) -> None:
+    fake_nvml.set(*state)
+    config = config_of(tmp_path)
+    assert (config.gpus, read_facts(config).hardware.accelerators) == (None, ())
+    assert config_of(tmp_path, AGENT_GPUS="none").gpus == ()
+    with pytest.raises(InvalidSpec, match=r"AGENT_GPUS: .*is NVIDIA's driver loaded"):
+        config_of(tmp_path, AGENT_GPUS="0")
+
+
+def test_a_gpu_that_broke_has_no_name(fake_nvml: FakeNvml) -> None:
+    fake_nvml.set("is_lost", 1)
+    assert names_of(open_nvml(), [uuid_of(0), uuid_of(1)]) == ("NVIDIA Stand-in 1",)
