@@ -68,7 +68,8 @@ def main() -> None:
     try:
         # First, since libraries ask for the number of cores when they are loaded.
         pin([int(cpu) for cpu in sys.argv[1].split(",")])
-        load()
+        with without_pandas():
+            load()
         settle()
     except (FarmError, ImportError) as error:
         print(f"farm.trainers.processes.template: {error}", file=sys.stderr)
@@ -87,6 +88,20 @@ def load() -> None:
     from farm.trainers.tensorflow.setup import load_tensorflow
 
     load_tensorflow()
+
+
+@contextlib.contextmanager
+def without_pandas() -> Iterator[None]:
+    """Keep Keras and scikit-learn from loading pandas, which they do wherever they find it.
+
+    With it comes PyArrow, whose threads a fork would lose. A user's model may import it in the
+    trainer.
+    """
+    sys.modules["pandas"] = None  # type: ignore[assignment] # what an import finds absent
+    try:
+        yield
+    finally:
+        del sys.modules["pandas"]
 
 
 def settle() -> None:
