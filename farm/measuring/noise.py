@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from farm.configuration.spec import JobSpec
 from farm.measuring.control_run import PAST_COUNT, ControlRun
 from farm.measuring.measurement import RankOutcome, window_samples
 from farm.messages.reports import Sample
@@ -208,9 +209,21 @@ def _weight(limit: NoiseLimit, value: float | None) -> float:
     return 1 - (1 - WEIGHT_AT_VOID) * beyond
 
 
+def ranks_on_a_core(spec: JobSpec, agent: int, core_count: float | None) -> float | None:
+    """Return how many ranks train on each core of an agent, by its place in the gang.
+
+    None where nobody knows its cores, and where no ranks could share them: an agent with one rank,
+    which may have less than a core, or with a server alone.
+    """
+    trains = agent < spec.training_agent_count
+    if not core_count or not trains or spec.ranks_per_agent == 1:
+        return None
+    return spec.ranks_per_agent / core_count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEvidence:
-    """What is known of one rank. `ranks_per_core`: of its agent, None where nobody knows it."""
+    """What is known of one rank. `ranks_per_core`: see `ranks_on_a_core`."""
 
     agent_id: str
     outcome: RankOutcome

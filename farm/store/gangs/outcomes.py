@@ -27,7 +27,7 @@ from farm.measuring.measurement import (
     averaged,
     servers,
 )
-from farm.measuring.noise import NoiseLimits, NoiseVerdict, RankEvidence, judge
+from farm.measuring.noise import NoiseLimits, NoiseVerdict, RankEvidence, judge, ranks_on_a_core
 from farm.measuring.quantities import measure
 from farm.messages.agents import Hardware
 from farm.messages.reports import Prepared, RankEnded, RankStarted, Shaped
@@ -94,7 +94,9 @@ def evidence_of(
             agent_id=view.agent_id,
             outcome=outcome,
             control=findings.control_runs.get(view.rank),
-            ranks_per_core=_ranks_per_core(attempt, member),
+            ranks_per_core=ranks_on_a_core(
+                attempt.spec, view.rank, member.rank.hardware.get("core_count")
+            ),
         )
         for view, outcome, member in zip(attempt.ranks, outcomes, findings.members, strict=True)
     ]
@@ -106,11 +108,6 @@ def evidence_of(
         timed_steps_s=timed_steps_s,
         verdict=judge(ranks, timed_steps_s=judged, limits=limits),
     )
-
-
-def _ranks_per_core(attempt: AttemptView, member: Member) -> float | None:
-    core_count = member.rank.hardware.get("core_count")
-    return attempt.spec.ranks_per_agent / core_count if core_count else None
 
 
 def measurement_of(

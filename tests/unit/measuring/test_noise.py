@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from farm.configuration.spec import ServerPlacement
 from farm.measuring.control_run import ControlRun
 from farm.measuring.measurement import RankOutcome
 from farm.measuring.noise import (
@@ -18,9 +19,11 @@ from farm.measuring.noise import (
     control_voids,
     foreign_load_ratio,
     judge,
+    ranks_on_a_core,
 )
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import TrainerResult
+from tests.factories import job_spec
 from tests.facts import lacking
 
 LIMITS = NoiseLimits()
@@ -281,6 +284,18 @@ def test_two_durations_all_over_a_run_are_how_it_behaves_and_no_disturbance() ->
     times_s = [0.2 if (i * 7) % 10 < 4 else 0.1 for i in range(100)]
     found = judge([evidence()], timed_steps_s={0: times_s}, limits=LIMITS)
     assert (found.outlier_step_count, found.flags) == (40, ())
+
+
+def test_only_several_ranks_of_an_agent_share_its_cores() -> None:
+    single = job_spec(world_size=2)
+    assert ranks_on_a_core(single, 0, 0.5) is None  # a CPU quota of half a core
+    several = job_spec(
+        **{"strategy": "ps_sync", "world_size": 4, "axes": {"ranks_per_agent": 2}},
+        **{"server_count": 1, "server_placement": ServerPlacement.APART},
+    )
+    assert ranks_on_a_core(several, 1, 1) == 2.0
+    assert ranks_on_a_core(several, 1, None) is None
+    assert ranks_on_a_core(several, 2, 1) is None  # it only serves
 
 
 @pytest.mark.parametrize(
