@@ -47,6 +47,7 @@ def read_facts(
     told = ask_cloud(config.cloud) if config.cloud else {}
     accelerators = read_accelerators(config.gpus)
     first_port, last_port = config.settings.port_range
+    core_count = own_core_count(config.cpus, proc=proc)
     return AgentFacts(
         machine_id=read_machine_id(),
         address=config.address,
@@ -61,7 +62,7 @@ def read_facts(
             *((CLOSES_PORTS,) if config.open_ports_reason is None else ()),
             *((TRAINER_USER,) if config.trainer_user is not None else ()),
             *((SHARES_CORES,) if config.settings.shares_cores else ()),
-            *_of_several_ranks(config, has_gpu=bool(accelerators)),
+            *_of_several_ranks(config, core_count, has_gpu=bool(accelerators)),
             *(f"{NETWORK_CAPABILITY}{name}" for name in config.settings.networks),
             *((TENSORFLOW,) if offers_tensorflow(config) else ()),
             *_torch_capabilities(),
@@ -73,7 +74,7 @@ def read_facts(
         ),
         hardware=Hardware(
             cpu_model=parse_cpu_model(_CPUINFO.read_text()) or platform.machine(),
-            core_count=own_core_count(config.cpus, proc=proc),
+            core_count=core_count,
             memory_bytes=own_memory_bytes(proc=proc),
             accelerators=accelerators,
             kernel=platform.release(),
@@ -84,14 +85,16 @@ def read_facts(
     )
 
 
-def _of_several_ranks(config: AgentConfig, *, has_gpu: bool) -> tuple[str, ...]:
+def _of_several_ranks(config: AgentConfig, core_count: float, *, has_gpu: bool) -> tuple[str, ...]:
     """Say how many ranks this agent takes at once: no more than it has cores, unless they share.
+
+    Of a CPU quota whole cores count, however many it may run on.
 
     None beside GPUs, which its ranks would not know how to share.
     """
     if has_gpu:
         return ()
-    most = MAX_RANKS_PER_AGENT if config.settings.shares_cores else len(config.cpus)
+    most = MAX_RANKS_PER_AGENT if config.settings.shares_cores else int(core_count)
     counts = range(2, min(most, MAX_RANKS_PER_AGENT) + 1)
     return tuple(f"{RANKS_CAPABILITY}{count}" for count in counts)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
+from worker_agent.config import load_config
 from worker_agent.machine.control_group import (
     cpu_quota_cores,
     machine_kill_count,
     memory_group,
     memory_limit_bytes,
 )
-from worker_agent.machine.hardware import own_core_count
+from worker_agent.machine.hardware import own_core_count, read_facts
 
 PID = 77
 V2 = "30 23 0:26 {root} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -190,6 +192,21 @@ def test_a_hybrid_machine_has_its_limits_where_the_controllers_are(machine: Mach
     machine.write("cpu/x/cpu.cfs_period_us", "100000\n")
     assert memory_limit_bytes(PID, proc=machine.proc) == 2**30
     assert cpu_quota_cores(PID, proc=machine.proc) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("quota", "ranks"), [("max", ["ranks:2"]), ("150000", []), ("200000", ["ranks:2"])]
+)
+def test_an_agent_takes_no_more_ranks_than_its_quota_has_cores(
+    machine: Machine, tmp_path: Path, quota: str, ranks: list[str]
+) -> None:
+    machine.mount(V2, "cg")
+    machine.write(f"proc/{os.getpid()}/cgroup", "0::/\n")
+    machine.write("cg/cpu.max", f"{quota} 100000\n")
+    environ = {"AGENT_STATE_DIR": str(tmp_path / "state"), "AGENT_CLOUD": "never"}
+    config = dataclasses.replace(load_config(environ), cpus=(0, 1))
+    found = read_facts(config, proc=machine.proc).capabilities
+    assert [name for name in found if name.startswith("ranks:")] == ranks
 
 
 def test_the_smallest_quota_above_a_group_is_its_own(machine: Machine) -> None:
