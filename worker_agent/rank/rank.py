@@ -39,7 +39,7 @@ from farm.messages.trainer_lines import (
     UserCode,
 )
 from worker_agent.rank.cluster import go_lines
-from worker_agent.rank.resources import RankResources
+from worker_agent.rank.resources import RankResources, title_of
 from worker_agent.rank.result import result_of_ranks
 from worker_agent.rank.verdict import explain_exit
 from worker_agent.spool.delivery import GATHER_S
@@ -342,21 +342,18 @@ class RunningRank:
         if event.weights_checksum is None:
             return
         self._checksums[process] = event.weights_checksum
-        spec = self._command.spec
         named = [
-            (f"rank {spec.rank_of(self._command.rank, one)}", checksum)
-            for one, checksum in self._checksums.items()
+            (title_of(self._command, one), checksum) for one, checksum in self._checksums.items()
         ]
-        failure = unlike_weights(spec.model, named)
+        failure = unlike_weights(self._command.spec.model, named)
         if failure is not None:
             self.fail(failure.kind, failure.message)
 
     def _of_rank(self, process: int, message: str) -> str:
-        """Say of which of several ranks of this agent a message is."""
-        spec = self._command.spec
-        if spec.ranks_per_agent == 1:
+        """Say of which of an agent's several ranks, or of its server, a message is."""
+        if self._command.spec.ranks_per_agent == 1:
             return message
-        return f"process of rank {spec.rank_of(self._command.rank, process)}: {message}"
+        return f"process of {title_of(self._command, process)}: {message}"
 
     def _on_cleared(self, event: RankCleared) -> None:
         self._phase = Phase.CLEARED

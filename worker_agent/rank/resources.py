@@ -113,7 +113,7 @@ class RankResources:
         for index, role in enumerate(roles):
             trainer = self._start_trainer(index, role, environment)
             self._trainers.append(trainer)
-            self._log.follow(role, trainer.log)
+            self._log.follow(title_of(self._command, index), trainer.log)
         return address
 
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
@@ -160,10 +160,12 @@ class RankResources:
         return self._memory.evidence(self._trainers[process].pid)
 
     def log_tail(self) -> str:
-        """Return the last words of all trainers, by role."""
+        """Return the last words of all trainers, each under its title."""
         tails = [
-            f"[{role}]\n{trainer.log_tail}" if len(self._trainers) > 1 else trainer.log_tail
-            for role, trainer in zip(self._command.roles, self._trainers, strict=False)
+            f"[{title_of(self._command, index)}]\n{trainer.log_tail}"
+            if len(self._trainers) > 1
+            else trainer.log_tail
+            for index, trainer in enumerate(self._trainers)
         ]
         return "\n".join(tails)
 
@@ -337,6 +339,14 @@ class RankResources:
     def _in_thread(name: str, work: Callable[..., None], *arguments: object) -> None:
         # Nothing that it does may raise: it would end unheard.
         threading.Thread(target=work, args=arguments, name=f"rank-{name}", daemon=True).start()
+
+
+def title_of(command: StartRank, process: int) -> str:
+    """Return what a process is called in the log: by its role, or which of several ranks it is."""
+    role = command.roles[process]
+    if role != WORKER or command.spec.ranks_per_agent == 1:
+        return role
+    return f"rank {command.spec.rank_of(command.rank, process)}"
 
 
 def cpus_of(cpus: tuple[int, ...], process: int, roles: tuple[str, ...]) -> tuple[int, ...]:

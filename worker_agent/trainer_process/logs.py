@@ -78,9 +78,9 @@ class RankLog:
         self._speaker: _Source | None = None  # whose text came last
         self._character_count = 0
 
-    def follow(self, role: str, log: TrainerLog) -> None:
-        """Make what a trainer writes a part of the log. Where there are several, each is named."""
-        self._sources.append(_Source(role, log))
+    def follow(self, title: str, log: TrainerLog) -> None:
+        """Make what a trainer writes a part of the log, under its title where there are several."""
+        self._sources.append(_Source(title, log))
 
     def parts(self, *, is_last: bool = False) -> Iterator[LogPart]:
         """Yield what is new: at most one part of each trainer, or all that is left."""
@@ -108,7 +108,7 @@ class RankLog:
         if not text:
             return  # less than a character
         if len(self._sources) > 1 and self._speaker is not source:
-            heading = f"[{source.role}]\n"
+            heading = f"[{source.title}]\n"
             text = heading + text if self._speaker is None else f"\n{heading}{text}"
         self._speaker = source
         first_character = self._character_count
@@ -119,8 +119,8 @@ class RankLog:
 class _Source:
     """One trainer of the rank. A character may be torn between two parts."""
 
-    def __init__(self, role: str, log: TrainerLog) -> None:
-        self.role = role
+    def __init__(self, title: str, log: TrainerLog) -> None:
+        self.title = title
         self.log = log
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 

@@ -10,9 +10,10 @@ import pytest
 
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
-from farm.messages.commands import Go, RankAddress
+from farm.messages.commands import Go, RankAddress, StartRank
 from farm.messages.reports import StepTimes
 from farm.messages.trainer_lines import Failure, FailureKind, Progress, StepKind, Steps
+from tests.factories import job_spec
 from worker_agent.machine.hardware import parse_cpu_model
 from worker_agent.network.emulators import capabilities, create_emulators, find_emulator
 from worker_agent.network.emulators.contracts import NetworkEmulator
@@ -20,7 +21,7 @@ from worker_agent.network.emulators.site import Site
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.ports import PortRange, port_of
 from worker_agent.rank.rank import Deadlines, end_of, report_of
-from worker_agent.rank.resources import cpus_of
+from worker_agent.rank.resources import cpus_of, title_of
 from worker_agent.trainer_process.environment import MARK, parse_names, trainer_environment
 
 # Ports of its own for each process of a parallel test run.
@@ -210,3 +211,25 @@ def test_each_rank_of_an_agent_has_its_share_of_the_cores(
     cpus: tuple[int, ...], roles: tuple[str, ...], shares: list[tuple[int, ...]]
 ) -> None:
     assert [cpus_of(cpus, process, roles) for process in range(len(roles))] == shares
+
+
+@pytest.mark.parametrize(
+    ("ranks_per_agent", "titles"),
+    [(1, ["worker", "ps"]), (2, ["rank 2", "rank 3", "ps"])],
+)
+def test_each_process_of_an_agent_is_told_apart_in_its_log(
+    ranks_per_agent: int, titles: list[str]
+) -> None:
+    spec = job_spec(
+        **{"strategy": "ps_sync", "world_size": 2 * ranks_per_agent, "server_count": 2},
+        axes={"ranks_per_agent": ranks_per_agent},
+    )
+    command = StartRank(
+        token=7,
+        rank=1,
+        rank_count=2,
+        roles=spec.roles[1],
+        spec=spec,
+        prepare_timeout_s=30.0,
+    )
+    assert [title_of(command, process) for process in range(len(command.roles))] == titles
