@@ -261,7 +261,10 @@ def _less_accurate(best: Option, others: Sequence[Option], *, by: ToldApart) -> 
 
 
 def _too_fast(best: Option, others: Sequence[Option]) -> Iterable[str]:
-    """Say that a gang is faster than its machines can make it."""
+    """Say that a gang is faster than its machines can make it.
+
+    Several ranks on one machine may use cores that one rank alone leaves idle, so each counts.
+    """
     alone = [option for option in others if option.is_one_machine]
     ratios = [
         time_s / own_s
@@ -272,10 +275,12 @@ def _too_fast(best: Option, others: Sequence[Option]) -> Iterable[str]:
         )
         if time_s and own_s
     ]
-    if ratios and min(ratios) > _TOO_FAST_RATIO * best.machine_count:
+    size = best.world_size + best.serving_machine_count
+    if ratios and min(ratios) > _TOO_FAST_RATIO * size:
+        which = counted(size, "machine" if size == best.machine_count else "rank")
         yield (
-            f"{counted(best.machine_count, 'machine')} would be {min(ratios):,.1f} times as fast "
-            "as one: see whether all times have the same unit"
+            f"{which} would be {min(ratios):,.1f} times as fast as one: see whether all times "
+            "have the same unit"
         )
 
 

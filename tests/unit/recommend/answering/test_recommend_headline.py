@@ -83,6 +83,23 @@ def test_an_extrapolated_option_has_to_be_surely_better() -> None:
     assert not chosen.is_firm
 
 
+@pytest.mark.parametrize(
+    ("time_s", "placement", "caution"),
+    [
+        (0.3, None, None),
+        (0.05, None, "4 machines would be 20.0 times as fast as one"),
+        (0.3, "ranks_per_agent=4", None),
+        (0.05, "ranks_per_agent=4", "4 ranks would be 20.0 times as fast as one"),
+    ],
+)
+def test_a_gang_is_not_faster_than_all_of_its_ranks(
+    time_s: float, placement: str | None, caution: str | None
+) -> None:
+    answer = answered(known(1.0, world_size=1), known(time_s, world_size=4, placement=placement))
+    said = [text.partition(":")[0] for text in answer.cautions if "the same unit" in text]
+    assert said == ([] if caution is None else [caution])
+
+
 def test_of_two_that_are_as_fast_the_surer_one_is_recommended() -> None:
     answer = answered(known(1.0, 3.0, world_size=4), known(1.01, 1.02, world_size=2))
     assert answer.recommended is not None
