@@ -87,6 +87,11 @@ class Configuration(TrainingTask):
         """Examples that a replica consumes in one step, on average."""
         return self.global_batch_size / self.world_size
 
+    @property
+    def per_machine_batch_size(self) -> float:
+        """Examples that all replicas of a machine consume in one step, on average."""
+        return self.global_batch_size / (self.machine_count - self.serving_machine_count)
+
     def without_network(self) -> Configuration:
         """Return the same where no packet is sent: what one machine is, whatever its network."""
         return self.on_network(None, UNTOUCHED_NETWORK)

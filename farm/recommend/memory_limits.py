@@ -46,25 +46,25 @@ class MemoryLimits:
         return limit if limit is not None and asked.global_batch_size >= limit else None
 
     def doubt(self, asked: Configuration) -> str | None:
-        """Say which other gang, or one machine, ran out of memory with no more for each replica.
+        """Say which other gang, or one machine, ran out of memory with no more on a machine.
 
         None where as much was done on any number of machines.
         """
-        examples = asked.per_replica_batch_size
+        examples = asked.per_machine_batch_size
         if any(
-            _way(c) == _way(asked) and c.per_replica_batch_size >= examples for c in self.worked
+            _way(c) == _way(asked) and c.per_machine_batch_size >= examples for c in self.worked
         ):
             return None
         full = [
             c
             for c in self.full
-            if c.per_replica_batch_size <= examples
+            if c.per_machine_batch_size <= examples
             and c.instance_type == asked.instance_type
             and (c.is_one_machine or _way(c) == _way(asked))
         ]
         if not full:
             return None
-        nearest = max(full, key=lambda c: c.per_replica_batch_size)
+        nearest = max(full, key=lambda c: c.per_machine_batch_size)
         return (
             f"it may run out of memory, as world size {nearest.world_size} did with "
             f"{nearest.per_replica_batch_size:g} examples for each replica"
