@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from farm.trainers.datasets.own.own_dataset import examine
 
@@ -26,6 +27,28 @@ def write_npz(path: Path, **arrays: Any) -> Path:
     usual = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
     np.savez_compressed(path, allow_pickle=True, **{**usual, **arrays})
     return path
+
+
+def write_npy_pair(folder: Path, **arrays: Any) -> Path:
+    """Write 60 images, with other arrays in the place of some."""
+    folder.mkdir()
+    inputs, labels = images(60)
+    for name, array in {"inputs": inputs, "labels": labels, **arrays}.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=True)
+    return folder
+
+
+def write_image_folder(
+    folder: Path, *, splits: tuple[str, ...] = (".",), channels: int = 3, suffix: str = ".png"
+) -> Path:
+    """Write 60 images of four classes in each split."""
+    inputs, labels = images(60, channels=channels)
+    for split in splits:
+        for number, (image, label) in enumerate(zip(inputs, labels, strict=True)):
+            path = folder / split / "abcd"[label] / f"{number:02}{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image[..., 0] if channels == 1 else image).save(path)
+    return folder
 
 
 def name_of(path: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from farm.cli.output import json_option, print_json
+from farm.configuration.own_data import MOST_PIXELS_OF_A_SIDE
 from farm.errors import InvalidSpec
 from farm.text.toml_text import string_text
 from farm.trainers.datasets.own.own_dataset import examine
@@ -14,15 +15,27 @@ from farm.trainers.datasets.own.own_dataset import examine
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--image-side",
+    type=click.IntRange(1, MOST_PIXELS_OF_A_SIDE),
+    metavar="PIXELS",
+    help="Resize the images of a folder to squares of this side.",
+)
 @json_option
-def data(path: Path, *, as_json: bool) -> None:
+def data(path: Path, *, image_side: int | None, as_json: bool) -> None:
     """Read the data set in PATH and print its name for sweep files.
 
-    PATH: a .npz file of x_train, y_train, x_test and y_test. Put it into FARM_DATA_DIR of every
-    agent. An agent reads only there, and checks that the content is the same.
+    \b
+    PATH is one of
+      a folder of images with a folder for each class, perhaps below train and test
+      a .npz file of x_train, y_train, x_test and y_test
+      a folder of inputs.npy and labels.npy
+
+    Put it into FARM_DATA_DIR of every agent. An agent reads only there, and checks that the content
+    is the same.
     """
     try:
-        facts, sha256 = examine(path.absolute())
+        facts, sha256 = examine(path.absolute(), image_side=image_side)
     except ModuleNotFoundError as error:
         expected = f"{error.name}: pip install 'benchfarm[agent]'"
         raise InvalidSpec("data", str(path), expected) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.messages.trainer_lines import DatasetSource
+from farm.text.display import byte_count
 from farm.trainers.contracts import Examples, LoadedDataset
 from farm.trainers.failures import DatasetMissing
 
@@ -79,3 +81,15 @@ def sha256_of_splits(*splits: Examples) -> str:
         digest.update(examples.inputs.astype(little, copy=False).data)
         digest.update(examples.labels.astype("<i8").data)
     return digest.hexdigest()
+
+
+def check_memory(size_bytes: int, name: str) -> None:
+    """Refuse what is larger than the memory of this machine.
+
+    Raises:
+        ValueError: it is.
+    """
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size_bytes > machine_bytes:
+        expected = f"{name}: expected at most {byte_count(machine_bytes)}, this machine's memory"
+        raise ValueError(f"{expected}, got {byte_count(size_bytes)}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from farm.registry import dataset
 from farm.trainers.datasets.own.own_dataset import examine
@@ -104,3 +105,44 @@ def test_any_npz_file_is_a_data_set_or_is_refused(content: bytes) -> None:
         path = Path(folder, "mine.npz")
         path.write_bytes(content)
         check(path)
+
+
+def encoded(form: str, mode: str, **options: int) -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, (8, 8), 9).save(file, form, **options)
+    return file.getvalue()
+
+
+PNG = encoded("PNG", "L")
+
+
+@FRUGAL
+@given(
+    changed(PNG)
+    | changed(encoded("JPEG", "RGB"))
+    | changed(encoded("WEBP", "RGB"))
+    | changed(encoded("BMP", "P"))
+    | st.binary(max_size=60)
+)
+@example(encoded("GIF", "L"))
+@example(encoded("TIFF", "L"))
+def test_any_image_is_part_of_a_data_set_or_is_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        for split in ("train", "test"):
+            for label in ("a", "b"):
+                path = Path(place, "mine", split, label, "1.png")
+                path.parent.mkdir(parents=True)
+                path.write_bytes(PNG)
+        Path(place, "mine", "train", "a", "0.png").write_bytes(content)
+        check(Path(place, "mine"))
+
+
+@FRUGAL
+@given(changed(npy([[[1, 2]]] * 20, "u1")), changed(npy([0, 1] * 10, "i4")))
+def test_any_two_arrays_are_a_data_set_or_are_refused(inputs: bytes, labels: bytes) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "mine")
+        folder.mkdir()
+        (folder / "inputs.npy").write_bytes(inputs)
+        (folder / "labels.npy").write_bytes(labels)
+        check(folder)

@@ -73,6 +73,7 @@ RULES: dict[str, set[str]] = {
     "farm.script_folder": PURE,
     "farm.submission": PURE | {"farm.registry", "farm.store", *STORE},
     "farm.trainers": PURE | {"farm", "farm.registry", "farm.log", "benchfarm.torch_trace", *MATHS},
+    "farm.trainers.datasets.own": PURE | {"farm.trainers", "PIL", *MATHS},
     "farm.trainers.script": PURE | {"benchfarm", "farm.processes", "farm.trainers", "psutil"},
     "farm.trainers.torch.gang": PURE | {"farm.trainers", "psutil", "torch"},
     "farm.store": PURE | {"farm", "farm.keys.api_tokens", "farm.processes.private_files", *STORE},

@@ -1,4 +1,4 @@
-"""Reads images and labels from a `.npz` file, as Keras writes its data sets.
+"""Reads images and labels from a `.npz` file, as Keras writes its data sets, or two `.npy` files.
 
 A header may claim any size, and a kilobyte of a zip file may unfold to a megabyte: so sizes are
 checked before anything is read. A pickle, which is a program, is never read.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import lzma
 import math
-import os
 import struct
 import tokenize
 import zipfile
@@ -22,9 +21,11 @@ from numpy.typing import NDArray
 from farm.configuration.own_data import MOST_CLASSES
 from farm.text.display import byte_count
 from farm.trainers.contracts import Examples
-from farm.trainers.datasets.arrays import split
+from farm.trainers.datasets.arrays import check_memory, split
 from farm.trainers.datasets.found import Found
 
+# Of data that has no test split of its own.
+TEST_EVERY = 10
 _SPLITS = (("x_train", "y_train"), ("x_test", "y_test"))
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -66,6 +67,36 @@ def read_npz(path: Path) -> Found:
         ) from error
     train, test = (labelled(arrays, *keys) for keys in _SPLITS)
     return Found(train=train, test=test, paths=(path,))
+
+
+def read_npy_pair(folder: Path) -> Found:
+    """Read `inputs.npy` and `labels.npy`, of which every tenth example is for testing.
+
+    Raises:
+        OSError: one cannot be read.
+        ValueError: they are no such files, or have fewer than ten examples.
+    """
+    names = ("inputs.npy", "labels.npy")
+    paths = [folder / name for name in names]
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"{path.name}: expected an ordinary file beside {' and '.join(names)}")
+    check_memory(sum(path.stat().st_size for path in paths), folder.name)
+    arrays = {}
+    for path in paths:
+        with path.open("rb") as file:
+            size_bytes = path.stat().st_size
+            arrays[path.name] = read_array(file, size_bytes=size_bytes, name=path.name)
+    everything = labelled(arrays, *names)
+    is_test = np.arange(len(everything.labels)) % TEST_EVERY == TEST_EVERY - 1
+    if not is_test.any():
+        got = len(everything.labels)
+        raise ValueError(f"{names[0]}: expected at least {TEST_EVERY} examples, got {got}")
+    train, test = (
+        Examples(inputs=everything.inputs[chosen], labels=everything.labels[chosen])
+        for chosen in (~is_test, is_test)
+    )
+    return Found(train=train, test=test, paths=(folder,))
 
 
 def labelled(arrays: dict[str, NDArray[Any]], of_images: str, of_labels: str) -> Examples:
@@ -111,15 +142,3 @@ def read_array(file: IO[bytes], *, size_bytes: int, name: str) -> NDArray[Any]:
     file.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     return array
-
-
-def check_memory(size_bytes: int, name: str) -> None:
-    """Refuse what is larger than the memory of this machine.
-
-    Raises:
-        ValueError: it is.
-    """
-    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size_bytes > machine_bytes:
-        expected = f"{name}: expected at most {byte_count(machine_bytes)}, this machine's memory"
-        raise ValueError(f"{expected}, got {byte_count(size_bytes)}")

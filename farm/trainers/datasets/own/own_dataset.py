@@ -12,6 +12,7 @@ from pathlib import Path
 
 from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.own_data import CONTENT_DIGITS, OwnData, own_data, own_name
+from farm.errors import InvalidSpec
 from farm.trainers.contracts import LoadedDataset
 from farm.trainers.datasets.found import Found
 from farm.trainers.datasets.places import first_readable
@@ -36,10 +37,10 @@ class OwnDataset:
             DatasetMissing: no place has it, it cannot be read, or it is another.
         """
         from farm.trainers.datasets.arrays import sha256_of_splits
-        from farm.trainers.datasets.own.files import read_files
+        from farm.trainers.datasets.own.files import read_files, wanted_of
 
-        file_name = self.own.file_name
-        found = first_readable(places, lambda place: read_files(place / file_name))
+        file_name, wanted = self.own.file_name, wanted_of(self.facts)
+        found = first_readable(places, lambda place: read_files(place / file_name, wanted))
         if found is None:
             searched = ", ".join(map(str, places))
             raise DatasetMissing(
@@ -49,19 +50,24 @@ class OwnDataset:
         return _checked(self.own, found, sha256=sha256)
 
 
-def examine(path: Path) -> tuple[DatasetFacts, str]:
+def examine(path: Path, *, image_side: int | None = None) -> tuple[DatasetFacts, str]:
     """Return the facts of the data set in a file, with the name that sweeps have, and its sha256.
+
+    `image_side`: height and width that the images of a folder are resized to.
 
     Raises:
         InvalidSpec: no data set may have the file's name, or numbers like these.
         DatasetMissing: it is not there, cannot be read, or is no data set.
     """
     from farm.trainers.datasets.arrays import sha256_of_splits
-    from farm.trainers.datasets.own.files import read_files
+    from farm.trainers.datasets.own.files import Wanted, read_files
 
-    found = first_readable([path], read_files)
+    wanted = Wanted(image_size=None if image_side is None else (image_side, image_side))
+    found = first_readable([path], lambda place: read_files(place, wanted))
     if found is None:
         raise DatasetMissing(f"{path}: there is no such file")
+    if image_side is not None and found.train.inputs.shape[1:3] != wanted.image_size:
+        raise InvalidSpec("--image-side", image_side, "nothing for arrays, which stay as they are")
     sha256 = sha256_of_splits(found.train, found.test)
     highest = max(int(split.labels.max()) for split in (found.train, found.test))
     if highest == 0:
