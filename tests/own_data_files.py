@@ -51,7 +51,18 @@ def write_image_folder(
     return folder
 
 
-def name_of(path: Path) -> str:
+def tokens(count: int, *, token_count: int = 16) -> NDArray[np.int64]:
+    """Return a stream in which each token says what follows it."""
+    return np.arange(count) * 3 % token_count
+
+
+def write_token_file(path: Path) -> Path:
+    """Write a stream as nanoGPT does."""
+    tokens(1_601).astype("<u2").tofile(path)
+    return path
+
+
+def name_of(path: Path, *, sequence_length: int | None = None) -> str:
     """Return the name that sweeps have for the data set in a file."""
-    facts, _ = examine(path)
+    facts, _ = examine(path, sequence_length=sequence_length)
     return facts.name

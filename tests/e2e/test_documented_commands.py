@@ -23,7 +23,7 @@ from farm.store.schema import upgrade
 from tests.e2e.documents import DOCS, ROOT, typed, typed_of
 from tests.e2e.live_farm import LiveFarm, live_farm
 from tests.e2e.measured_sweep import add_measured_sweep
-from tests.own_data_files import write_image_folder, write_npz
+from tests.own_data_files import write_image_folder, write_npz, write_token_file
 
 # The beginning of a command, and why it is not typed here.
 LEFT_OUT = {
@@ -107,6 +107,7 @@ def write_files(folder: Path) -> None:
         rows.writerows([n, 256, 0.1 / n] for n in (1, 2, 4))
     write_npz(folder / "flowers.npz")
     write_image_folder(folder / "photos")
+    write_token_file(folder / "words.bin")
     (folder / "queries.csv").write_text("world_size,global_batch_size\n2,16000\n")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from farm.cli.output import json_option, print_json
-from farm.configuration.own_data import MOST_PIXELS_OF_A_SIDE
+from farm.configuration.own_data import MOST_PIXELS_OF_A_SIDE, MOST_TOKENS_OF_A_SEQUENCE
 from farm.errors import InvalidSpec
 from farm.text.toml_text import string_text
 from farm.trainers.datasets.own.own_dataset import examine
@@ -21,8 +21,14 @@ from farm.trainers.datasets.own.own_dataset import examine
     metavar="PIXELS",
     help="Resize the images of a folder to squares of this side.",
 )
+@click.option(
+    "--sequence-length",
+    type=click.IntRange(1, MOST_TOKENS_OF_A_SEQUENCE),
+    metavar="TOKENS",
+    help="Cut a stream of tokens into sequences of this length.",
+)
 @json_option
-def data(path: Path, *, image_side: int | None, as_json: bool) -> None:
+def data(path: Path, *, image_side: int | None, sequence_length: int | None, as_json: bool) -> None:
     """Read the data set in PATH and print its name for sweep files.
 
     \b
@@ -30,12 +36,16 @@ def data(path: Path, *, image_side: int | None, as_json: bool) -> None:
       a folder of images with a folder for each class, perhaps below train and test
       a .npz file of x_train, y_train, x_test and y_test
       a folder of inputs.npy and labels.npy
+      a file of tokens: .bin, 16 bits each as nanoGPT writes it, or .npy
+      a folder of such train.bin and val.bin
 
     Put it into FARM_DATA_DIR of every agent. An agent reads only there, and checks that the content
     is the same.
     """
     try:
-        facts, sha256 = examine(path.absolute(), image_side=image_side)
+        facts, sha256 = examine(
+            path.absolute(), image_side=image_side, sequence_length=sequence_length
+        )
     except ModuleNotFoundError as error:
         expected = f"{error.name}: pip install 'benchfarm[agent]'"
         raise InvalidSpec("data", str(path), expected) from None

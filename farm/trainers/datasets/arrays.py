@@ -47,11 +47,15 @@ def loaded(
                 f"{facts.name} in {origin}: expected {name} {facts.kind.value} of shape {expected},"
                 f" got {examples.inputs.shape} with {len(examples.labels)} labels"
             )
-        if examples.labels.min() < 0 or examples.labels.max() >= facts.class_count:
-            raise DatasetMissing(
-                f"{facts.name} in {origin}: expected labels from 0 to {facts.class_count - 1}, "
-                f"got {examples.labels.min()} to {examples.labels.max()}"
-            )
+        numbers: dict[str, NDArray[Any]] = {"labels": examples.labels}
+        if facts.kind is ExampleKind.TOKENS:
+            numbers["tokens"] = examples.inputs
+        for what, array in numbers.items():
+            if array.min() < 0 or array.max() >= facts.class_count:
+                raise DatasetMissing(
+                    f"{facts.name} in {origin}: expected {what} from 0 to {facts.class_count - 1}, "
+                    f"got {array.min()} to {array.max()}"
+                )
     source = DatasetSource(
         name=facts.name,
         origin=origin,

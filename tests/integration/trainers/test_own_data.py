@@ -10,7 +10,7 @@ import pytest
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import Failure, FailureKind, Ready
 from tests.integration.trainer_process import gang, results, started
-from tests.own_data_files import name_of, write_image_folder, write_npz
+from tests.own_data_files import name_of, write_image_folder, write_npz, write_token_file
 
 pytestmark = pytest.mark.alone
 
@@ -58,3 +58,20 @@ def test_an_agent_with_another_content_is_refused_before_anything_connects(tmp_p
             [failure] = [event for event in trainer.arrived() if isinstance(event, Failure)]
             assert failure.kind is FailureKind.DATASET_MISSING
             assert "other/mine.npz: expected content " in failure.message
+
+
+@pytest.mark.torch
+def test_a_stream_of_tokens_is_learned(tmp_path: Path) -> None:
+    path = write_token_file(tmp_path / "mine.bin")
+    asked = JobSpec(
+        model="gpt2_tiny",
+        dataset=name_of(path, sequence_length=16),
+        strategy="torch_ddp",
+        world_size=1,
+        global_batch_size=18,
+        epochs=20,
+    )
+    with gang(asked, tmp_path, data_dir=tmp_path) as trainers:
+        [result] = results(trainers)
+    assert result.val_accuracy_ratio is not None
+    assert result.val_accuracy_ratio > 0.9  # a sixteenth by guessing

@@ -59,10 +59,10 @@ def npz(*members: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
 GOOD = npz(IMAGES, LABELS, IMAGES, LABELS)
 
 
-def check(path: Path) -> None:
+def check(path: Path, **options: int) -> None:
     """What is read has the facts of its name; what is refused has a reason of one line."""
     try:
-        facts, _ = examine(path)
+        facts, _ = examine(path, **options)
     except DatasetMissing as refused:
         message = str(refused)
     else:
@@ -146,3 +146,16 @@ def test_any_two_arrays_are_a_data_set_or_are_refused(inputs: bytes, labels: byt
         (folder / "inputs.npy").write_bytes(inputs)
         (folder / "labels.npy").write_bytes(labels)
         check(folder)
+
+
+@FRUGAL
+@given(
+    st.sampled_from(["mine.npy", "mine.bin"]), changed(npy([0, 1] * 10, "i4")), st.integers(1, 9)
+)
+def test_any_stream_of_tokens_is_a_data_set_or_is_refused(
+    name: str, content: bytes, sequence_length: int
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, name)
+        path.write_bytes(content)
+        check(path, sequence_length=sequence_length)

@@ -50,28 +50,44 @@ class OwnDataset:
         return _checked(self.own, found, sha256=sha256)
 
 
-def examine(path: Path, *, image_side: int | None = None) -> tuple[DatasetFacts, str]:
+def examine(
+    path: Path, *, image_side: int | None = None, sequence_length: int | None = None
+) -> tuple[DatasetFacts, str]:
     """Return the facts of the data set in a file, with the name that sweeps have, and its sha256.
 
-    `image_side`: height and width that the images of a folder are resized to.
+    `image_side`: height and width that the images of a folder are resized to. `sequence_length`:
+    the tokens of an example, where it is a stream of tokens.
 
     Raises:
-        InvalidSpec: no data set may have the file's name, or numbers like these.
+        InvalidSpec: no data set may have the file's name, or numbers like these; or one of the two
+            is lacking or of no use.
         DatasetMissing: it is not there, cannot be read, or is no data set.
     """
     from farm.trainers.datasets.arrays import sha256_of_splits
     from farm.trainers.datasets.own.files import Wanted, read_files
+    from farm.trainers.datasets.own.token_file import has_tokens
 
-    wanted = Wanted(image_size=None if image_side is None else (image_side, image_side))
+    is_of_tokens = first_readable([path], has_tokens)
+    if is_of_tokens and sequence_length is None:
+        raise InvalidSpec("--sequence-length", None, "how many tokens a sequence has")
+    if not is_of_tokens and sequence_length is not None:
+        raise InvalidSpec("--sequence-length", sequence_length, "nothing for what has no tokens")
+    wanted = Wanted(
+        image_size=None if image_side is None else (image_side, image_side),
+        sequence_length=sequence_length,
+    )
     found = first_readable([path], lambda place: read_files(place, wanted))
     if found is None:
         raise DatasetMissing(f"{path}: there is no such file")
     if image_side is not None and found.train.inputs.shape[1:3] != wanted.image_size:
-        raise InvalidSpec("--image-side", image_side, "nothing for arrays, which stay as they are")
+        raise InvalidSpec("--image-side", image_side, "nothing for what is no folder of images")
     sha256 = sha256_of_splits(found.train, found.test)
-    highest = max(int(split.labels.max()) for split in (found.train, found.test))
+    splits = (found.train, found.test)
+    highest = max(int(split.labels.max()) for split in splits)
+    if is_of_tokens:  # the first one is no label
+        highest = max(highest, *(int(split.inputs.max()) for split in splits))
     if highest == 0:
-        raise DatasetMissing(f"{path}: expected at least two classes, got the label 0 alone")
+        raise DatasetMissing(f"{path}: expected at least two different labels, got 0 alone")
     name = own_name(
         path.name,
         sha256=sha256,
