@@ -26,6 +26,8 @@ class MeasurementQuery(TypedDict, total=False):
       share of its cores
     - `steps_between_averages`: with this value: steps between two averages of the weights, for
       strategies that average them
+    - `outer_learning_rate`: with this value: of the outer optimizer, for `torch_diloco`
+    - `outer_momentum`: with this value: Nesterov's, of the outer optimizer, for `torch_diloco`
     - `ranks_per_agent`: with this value: ranks that train on one agent, each on its share of the
       cores; `world_size` is a multiple of it; for strategies whose ranks step together
     - `placement`: with this value: where operators run
@@ -66,6 +68,8 @@ class MeasurementQuery(TypedDict, total=False):
     server_placement: str | None
     replicas_per_rank: int | None
     steps_between_averages: int | None
+    outer_learning_rate: float | None
+    outer_momentum: float | None
     ranks_per_agent: int | None
     placement: str | None
     batch_split: str | None

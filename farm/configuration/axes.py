@@ -50,6 +50,8 @@ MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S = 1e-3, 1_000_000
 DEFAULT_LEARNING_RATE = 0.02
 MIB = 2**20
 DEFAULT_BUCKET_BYTES, MAX_BUCKET_MIB = 25.0 * MIB, 100_000  # PyTorch's default
+# Douillard et al. 2023, "DiLoCo: Distributed low-communication training of language models".
+DEFAULT_OUTER_LEARNING_RATE, DEFAULT_OUTER_MOMENTUM = 0.7, 0.9
 _NO_VALUE = object()
 _FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
 
@@ -292,6 +294,10 @@ def _has_training_options(strategy: StrategyFacts, _: int) -> bool:
     return strategy.has_training_options
 
 
+def _has_outer_optimizer(strategy: StrategyFacts, _: int) -> bool:
+    return strategy.has_outer_optimizer
+
+
 def _time(value: Value) -> str:
     return duration(cast(float, value))
 
@@ -402,6 +408,28 @@ AXES: tuple[Axis, ...] = (
         unused=1,
         usual=1,
         phrase=lambda value: f"averaged every {count(value)} steps",
+    ),
+    Axis(
+        name="outer_learning_rate",
+        kind=AxisKind.SETUP,
+        type=Amount(unit="", noun="number", low=0, is_above_low=True, high=1000),
+        title="Outer learning rate",
+        meaning="of the outer optimizer, for `torch_diloco`",
+        default=DEFAULT_OUTER_LEARNING_RATE,
+        applies=_has_outer_optimizer,
+        usual=DEFAULT_OUTER_LEARNING_RATE,
+        phrase=lambda value: f"outer learning rate {value:.9g}",
+    ),
+    Axis(
+        name="outer_momentum",
+        kind=AxisKind.SETUP,
+        type=Amount(unit="", noun="number", low=0, high=1, is_below_high=True),
+        title="Outer momentum",
+        meaning="Nesterov's, of the outer optimizer, for `torch_diloco`",
+        default=DEFAULT_OUTER_MOMENTUM,
+        applies=_has_outer_optimizer,
+        usual=DEFAULT_OUTER_MOMENTUM,
+        phrase=lambda value: f"outer momentum {value:.9g}",
     ),
     Axis(
         name="ranks_per_agent",

@@ -120,6 +120,7 @@ class StrategyFacts:
     uses_servers: bool = False  # parameter servers beside the ranks that train
     uses_replicas: bool = False  # several replicas within a rank
     averages_weights: bool = False  # every so many steps
+    has_outer_optimizer: bool = False  # which makes a step of each average
     has_training_options: bool = False  # optimizer, learning rate, precision, accumulation
     sums_in_buckets: bool = False  # gradients, while the backward pass goes on
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for

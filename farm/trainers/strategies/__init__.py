@@ -13,6 +13,7 @@ from farm.trainers.strategies.ps_sync import PsSync
 from farm.trainers.strategies.replicated import Replicated
 from farm.trainers.strategies.single import Single
 from farm.trainers.strategies.torch_ddp import TorchDdp
+from farm.trainers.strategies.torch_diloco import TorchDiloco
 from farm.trainers.strategies.torch_local_sgd import TorchLocalSgd
 
 STRATEGIES: tuple[Strategy, ...] = (
@@ -29,4 +30,5 @@ STRATEGIES: tuple[Strategy, ...] = (
     Gossip(),
     TorchDdp(),
     TorchLocalSgd(),
+    TorchDiloco(),
 )

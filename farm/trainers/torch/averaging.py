@@ -1,4 +1,4 @@
-"""A PyTorch rank that trains its own weights and averages them with its peers now and then.
+"""PyTorch ranks that train weights of their own and average them now and then.
 
 Without DistributedDataParallel gradients stay on the rank. The mean of the weights is one
 all-reduce of all of them end to end, by gloo between CPUs and NCCL between GPUs.
@@ -6,6 +6,7 @@ all-reduce of all of them end to end, by gloo between CPUs and NCCL between GPUs
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ class TorchAveragingEngine(TorchEngine):
                 loss_sum = self._run(indices, 1.0 / len(indices))
                 self._count_update(examples_count)
             if self._averaging.group_after(self._step_count) is not None and not self._is_forward:
-                self._set_weights(self._mean_weights())
+                self._average()
         self._step_count += 1
         return loss_sum
 
@@ -76,6 +77,9 @@ class TorchAveragingEngine(TorchEngine):
             return super().weight_sums()
         return WeightSums.of(w.double() for w in self._evaluated[: len(self._parameters)])
 
+    def _average(self) -> None:
+        self._set_weights(self._mean_weights())
+
     def _distribute(self) -> Any:
         """Return what a training step calls, with rank 0's weights."""
         for tensor in self._averaged_tensors():
@@ -99,3 +103,76 @@ class TorchAveragingEngine(TorchEngine):
     def _set_weights(self, values: Sequence[torch.Tensor]) -> None:
         for tensor, value in zip(self._averaged_tensors(), values, strict=True):
             tensor.copy_(value)
+
+
+class DilocoEngine(TorchAveragingEngine):
+    """Makes an outer step of each average, from the weights after the one before.
+
+    Moving statistics are averaged without one, since no gradient changes them.
+    """
+
+    def __init__(
+        self, seat: Seat, schedule: AveragingSchedule, *, device: torch.device, gang: Gang
+    ) -> None:
+        super().__init__(seat, schedule, device=device, gang=gang)
+        self._outer = OuterOptimizer(
+            self._parameters,
+            learning_rate=self._chosen["outer_learning_rate"],
+            momentum=self._chosen["outer_momentum"],
+        )
+
+    @property
+    def settings(self) -> dict[str, object]:
+        names = ("outer_learning_rate", "outer_momentum")
+        return {**super().settings, **{name: self._chosen[name] for name in names}}
+
+    def save(self) -> object:
+        return self._outer.save(), super().save()
+
+    def restore(self, state: object) -> None:
+        assert isinstance(state, tuple)
+        outer, rest = state
+        self._outer.restore(outer)
+        super().restore(rest)
+
+    def _average(self) -> None:
+        super()._average()
+        self._outer.step()
+
+
+class OuterOptimizer:
+    """Moves weights from where they were after the last outer step, by Nesterov's momentum.
+
+    With the weights w, the mean m over ranks and g = w - m, the outer gradient: v <- mu v + g;
+    w <- w - rate (g + mu v), which is PyTorch's Nesterov momentum (Douillard et al. 2023, "DiLoCo:
+    Distributed low-communication training of language models", algorithm 1). With a rate of 1 and
+    no momentum the weights become the mean.
+    """
+
+    def __init__(
+        self, parameters: Sequence[torch.Tensor], *, learning_rate: float, momentum: float
+    ) -> None:
+        """Begin from what the parameters are now."""
+        self._parameters = [parameter.detach() for parameter in parameters]
+        self._weights = [parameter.clone() for parameter in self._parameters]
+        self._sgd = torch.optim.SGD(
+            self._weights, lr=learning_rate, momentum=momentum, nesterov=momentum > 0
+        )
+
+    def step(self) -> None:
+        """Replace the mean over ranks, which the parameters have, by the weights of this step."""
+        for weight, mean in zip(self._weights, self._parameters, strict=True):
+            weight.grad = weight - mean
+        self._sgd.step()
+        for weight, parameter in zip(self._weights, self._parameters, strict=True):
+            parameter.copy_(weight)
+
+    def save(self) -> object:
+        return copy.deepcopy(([w.detach() for w in self._weights], self._sgd.state_dict()))
+
+    def restore(self, state: object) -> None:
+        assert isinstance(state, tuple)
+        weights, optimizer = copy.deepcopy(state)
+        for weight, value in zip(self._weights, weights, strict=True):
+            weight.copy_(value)
+        self._sgd.load_state_dict(optimizer)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from farm import registry
+from farm.configuration.axes import spec_values
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import GoLine, TrainerResult
 from farm.trainers.contracts import Seat
@@ -19,6 +20,7 @@ from tests.integration.trainer_process import gang, results
 pytestmark = [pytest.mark.torch, pytest.mark.alone]
 
 WEIGHTS_TOLERANCE = 1e-5
+ADAMW = {"optimizer": "adamw", "learning_rate": 0.001}
 # 1437 = 4 * 359 + 1: in the last step of each epoch rank 1 has no examples. Averages are due after
 # steps 2, 5 and 8 of ten: the warm-up must leave no trace in when they are, both epochs end between
 # two of them, and what is evaluated then is a mean that nobody trains on from.
@@ -74,10 +76,31 @@ def mean_of(states: list[Any]) -> dict[str, Any]:
     return {name: sum(weights[name] for weights in every) / len(every) for name in every[0]}
 
 
+class Outer:
+    """DiLoCo's outer step, as its paper writes it, of weights by name."""
+
+    def __init__(self, job: JobSpec, weights: dict[str, Any]) -> None:
+        chosen = spec_values(job)
+        self._rate = cast(float, chosen["outer_learning_rate"])
+        self._momentum = cast(float, chosen["outer_momentum"])
+        self._weights = weights
+        self._velocities: dict[str, Any] = dict.fromkeys(weights, 0.0)
+
+    def step(self, mean: dict[str, Any]) -> dict[str, Any]:
+        for name, weight in self._weights.items():
+            gradient = weight - mean[name]
+            velocity = self._momentum * self._velocities[name] + gradient
+            self._velocities[name] = velocity
+            update = self._rate * (gradient + self._momentum * velocity)
+            self._weights = {**self._weights, name: weight - update}
+        return self._weights
+
+
 def reference(job: JobSpec, *, step_count: int) -> tuple[list[float], float]:
     """Let one engine be every rank in turn; return the sums of the weights and the loss."""
     engine = alone(job)
     states = [engine.save()] * job.world_size
+    outer = Outer(job, states[0][0])
     ranks = [endless_steps(job, rank=rank, examples_count=1437) for rank in range(job.world_size)]
     for number, steps in enumerate(itertools.islice(zip(*ranks, strict=True), step_count), 1):
         for rank, step in enumerate(steps):
@@ -87,6 +110,8 @@ def reference(job: JobSpec, *, step_count: int) -> tuple[list[float], float]:
                 states[rank] = engine.save()
         if number % job.steps_between_averages == 0:
             mean = mean_of(states)
+            if job.strategy == "torch_diloco":
+                mean = outer.step(mean)
             states = [(mean, optimizer) for _, optimizer in states]
     engine.restore((mean_of(states), states[0][1]))
     sums = engine.weight_sums()
@@ -103,7 +128,7 @@ def test_two_ranks_that_average_every_step_are_synchronous_training(tmp_path: Pa
     )
 
 
-@pytest.mark.parametrize("axes", [{}, {"optimizer": "adamw", "learning_rate": 0.001}])
+@pytest.mark.parametrize("axes", [{}, ADAMW])
 def test_local_sgd_is_what_its_definition_says(axes: dict[str, Any], tmp_path: Path) -> None:
     job = replace(JOB, axes=axes)
     found = train(job, tmp_path / "ranks")
@@ -112,6 +137,18 @@ def test_local_sgd_is_what_its_definition_says(axes: dict[str, Any], tmp_path: P
     assert found[0].details["val_loss"] == pytest.approx(loss, rel=1e-4)
     # The full steps, in which both have examples.
     assert [r.exchange.update_count for r in found if r.exchange] == [8, 8]
+
+
+@pytest.mark.parametrize("axes", [ADAMW, {"outer_learning_rate": 0.5, "outer_momentum": 0.0}])
+def test_diloco_is_what_its_paper_says(axes: dict[str, Any], tmp_path: Path) -> None:
+    job = replace(JOB, strategy="torch_diloco", steps_between_averages=2, axes=axes)
+    found = train(job, tmp_path / "ranks")
+    sums, loss = reference(job, step_count=10)
+    assert_weights(found, sums)
+    assert found[0].details["val_loss"] == pytest.approx(loss, rel=1e-4)
+    chosen = spec_values(job)
+    for name in ("optimizer", "outer_learning_rate", "outer_momentum"):
+        assert found[0].details[name] == chosen[name]
 
 
 def test_moving_statistics_are_averaged_with_the_weights(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from farm.trainers.strategies.local_sgd import LocalSgd
 from farm.trainers.strategies.mirrored import Mirrored
 from farm.trainers.strategies.mwms_auto import MwmsAuto
 from farm.trainers.strategies.mwms_ring import MwmsRing
+from farm.trainers.strategies.torch_diloco import TorchDiloco
 from farm.trainers.strategies.torch_local_sgd import TorchLocalSgd
 
 GRADIENT_BYTES = 1000.0
@@ -23,7 +24,9 @@ def test_automatic_collectives_send_what_a_ring_does(world_size: int) -> None:
     assert MwmsAuto().traffic(gang, GRADIENT_BYTES) == MwmsRing().traffic(gang, GRADIENT_BYTES)
 
 
-@pytest.mark.parametrize("strategy", [LocalSgd(), TorchLocalSgd()], ids=lambda s: s.facts.name)
+@pytest.mark.parametrize(
+    "strategy", [LocalSgd(), TorchLocalSgd(), TorchDiloco()], ids=lambda s: s.facts.name
+)
 @pytest.mark.parametrize(
     ("world_size", "every", "messages", "sent_bytes"),
     [(2, 1, 2.0, 1000.0), (4, 1, 6.0, 1500.0), (4, 8, 0.75, 187.5)],
