@@ -30,8 +30,8 @@ class Quota:
 # little more than half of a page make SQLite take twice as much, and a small row takes 66 bytes
 # there and 120 in PostgreSQL. The worst of ten minutes, heartbeats included, were 41 MB in SQLite
 # and 38 MB in PostgreSQL. An honest agent sends some 0.1 MB and 200 rows a minute, and one that
-# returns with the backlog of an hour 5 MB at once. A job of 500 steps a second sends 0.8 MB a
-# minute, and its log has 4 MiB in all.
+# returns with the backlog of an hour 5 MB at once. A job of 500 steps a second sends 0.75 MB a
+# minute, samples of eight GPUs are 0.3 MB more, and a log has 4 MiB in all.
 REPORTS = {
     "messages": Quota(600, 300),
     "bytes": Quota(8 * 2**20, 2**20),

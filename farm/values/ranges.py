@@ -92,7 +92,7 @@ EXTRAS = RangesByName(
         ("_s", Range(LEAST_TIME_S, MOST_TIME_S, "s", or_zero=True)),
     ),
     other=Range(-float(MOST_BYTES), float(MOST_BYTES)),
-    most=100,
+    most=400,  # 17 of each of 16 GPUs, and the machine's
     most_characters=64,
 )
 

@@ -98,7 +98,7 @@ def test_what_a_result_says_beside_its_fields_is_held_to_ranges_too(
 def test_texts_lists_and_tables_are_bounded() -> None:
     shaped, samples = example(REPORTS["shaped"]), example(REPORTS["samples"])
     ended = example(REPORTS["ended"])
-    many = {f"extra{number}": 1.0 for number in range(201)}
+    many = {f"extra{number}": 1.0 for number in range(401)}
     too_long = [
         (REPORTS["shaped"], replaced(shaped, ("loaded_rtt_unknown",), "x" * 8001)),
         (REPORTS["shaped"], replaced(shaped, ("rtts",), shaped["rtts"] * 4097)),

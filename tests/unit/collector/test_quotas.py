@@ -125,11 +125,11 @@ def test_what_was_charged_ahead_and_never_came_does_not_pile_up(clock: Clock) ->
 LINE = "x" * 70 + "\n"
 
 
-def minute_of_the_largest_job(*, steps_per_s: int) -> list[Report]:
-    """Return what a rank reports: samples with all metrics and eight GPUs', epochs, steps."""
+def minute_of_a_job(*, steps_per_s: int, gpu_count: int) -> list[Report]:
+    """Return what a rank reports: samples with all metrics and its GPUs', epochs, steps."""
     metrics = [field.name for field in dataclasses.fields(Sample) if field.name != "extra"]
-    names = ("ratio", "memory_bytes", "power_w", "hz")
-    extra = {f"gpu{gpu}_{name}": 1 / 3 for gpu in range(8) for name in names}
+    names = [f"eighteen_letters{number:02}" for number in range(17)]
+    extra = {f"gpu{gpu}_{name}": 12345.75 for gpu in range(gpu_count) for name in names}
     numbers = dict.fromkeys(metrics, 2 / 3)
     reports = []
     for second in range(60):
@@ -147,11 +147,11 @@ def minute_of_the_largest_job(*, steps_per_s: int) -> list[Report]:
     return reports
 
 
-def test_the_largest_honest_job_is_within_every_quota() -> None:
-    """Of 500 steps and an epoch a second, for ten minutes, with as long a log as there may be."""
-    minute = ReportBatch(
-        agent_id="a", generation="g", reports=tuple(minute_of_the_largest_job(steps_per_s=500))
-    )
+@pytest.mark.parametrize(("steps_per_s", "gpu_count"), [(500, 4), (400, 8)])
+def test_the_largest_honest_job_is_within_every_quota(steps_per_s: int, gpu_count: int) -> None:
+    """Of an epoch a second, too, for ten minutes, with as long a log as there may be."""
+    reports = minute_of_a_job(steps_per_s=steps_per_s, gpu_count=gpu_count)
+    minute = ReportBatch(agent_id="a", generation="g", reports=tuple(reports))
     byte_count = len(json.dumps(to_json(minute)))
     log_bytes = len(json.dumps(LINE)) / len(LINE) * LONGEST_CHARACTERS
     rows = row_count(minute, byte_count)
