@@ -42,20 +42,6 @@ class NoiseKind(enum.StrEnum):
     SHARED_CORES = "shared_cores"
 
 
-# What disturbed, as a sentence says it after "disturbed by".
-_NAMED: Mapping[NoiseKind, str] = {
-    NoiseKind.STEAL: "the hypervisor",
-    NoiseKind.FOREIGN_LOAD: "other programs",
-    NoiseKind.THROTTLED: "a CPU quota",
-    NoiseKind.THERMAL: "heat",
-    NoiseKind.SWAP: "swapping",
-    NoiseKind.CONTROL_RUN: "a slow control run",
-    NoiseKind.HOLES: "seconds without samples",
-    NoiseKind.OUTLIERS: "steps far from the median",
-    NoiseKind.SHARED_CORES: "ranks on the same cores",
-}
-
-
 class NoisePolicy(enum.StrEnum):
     """What becomes of a measurement beyond the limits."""
 
@@ -136,10 +122,10 @@ def disturbance_of(
     kinds: dict[NoiseKind, None] = {}
     weight = 1.0
     for flag in flags:
-        if flag["kind"] in _KINDS:
+        if flag["kind"] in _BY_KIND:
             kind = NoiseKind(flag["kind"])
             kinds[kind] = None
-            weight = min(weight, _weight(_limit_of(kind, used), flag.get("value")))
+            weight = min(weight, _weight(_BY_KIND[kind].limit(used), flag.get("value")))
     return Disturbance(weight, tuple(kinds))
 
 
@@ -180,24 +166,7 @@ def undisturbed_first(
 def disturbed_by(disturbances: Iterable[Disturbance]) -> str:
     """List what disturbed measurements and how many of them each, the most frequent first."""
     counts = Counter(kind for one in disturbances for kind in one.kinds)
-    return ", ".join(f"{_NAMED[kind]} ({count})" for kind, count in counts.most_common())
-
-
-_KINDS = frozenset(kind.value for kind in NoiseKind)
-
-
-def _limit_of(kind: NoiseKind, limits: NoiseLimits) -> NoiseLimit:
-    return {
-        NoiseKind.STEAL: limits.steal_ratio,
-        NoiseKind.FOREIGN_LOAD: limits.foreign_load_ratio,
-        NoiseKind.THROTTLED: limits.throttled_ratio,
-        NoiseKind.THERMAL: limits.thermal_throttles_per_s,
-        NoiseKind.SWAP: limits.swap_bytes_per_s,
-        NoiseKind.CONTROL_RUN: limits.control_excess_ratio,
-        NoiseKind.HOLES: limits.hole_ratio,
-        NoiseKind.OUTLIERS: limits.outlier_ratio,
-        NoiseKind.SHARED_CORES: limits.ranks_per_core,
-    }[kind]
+    return ", ".join(f"{_BY_KIND[kind].named} ({count})" for kind, count in counts.most_common())
 
 
 def _weight(limit: NoiseLimit, value: float | None) -> float:
@@ -248,15 +217,17 @@ class NoiseVerdict:
     step_time_high_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Measure:
-    """One quantity that may exceed its limit. `phrase` has a place for the written value."""
+    """What was measured of a kind of noise; None: it is not known.
+
+    `limit`: instead of that of the kind; `detail`: what its phrase goes on with.
+    """
 
     kind: NoiseKind
     value: float | None
-    limit: NoiseLimit
-    phrase: str
-    write: Callable[[float], str]
+    limit: NoiseLimit | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,22 +251,16 @@ def judge(
     for evidence in ranks:
         rank, agent_id = evidence.outcome.rank, evidence.agent_id
         measures = [
-            *_of_samples(window_samples(evidence.outcome), limits),
+            *_of_samples(window_samples(evidence.outcome)),
             _of_control(evidence.control, limits),
-            _of_holes(evidence.outcome, limits),
-            _Measure(
-                kind=NoiseKind.SHARED_CORES,
-                value=evidence.ranks_per_core,
-                limit=limits.ranks_per_core,
-                phrase="it had {} ranks for each of its cores",
-                write="{:.3g}".format,
-            ),
+            _of_holes(evidence.outcome),
+            _Measure(NoiseKind.SHARED_CORES, evidence.ranks_per_core),
         ]
-        findings += _findings(measures, rank=rank, where=_place(rank, agent_id))
+        findings += _findings(measures, limits, rank=rank, where=_place(rank, agent_id))
     outliers = {rank: find_outliers(times_s) for rank, times_s in timed_steps_s.items()}
     for rank, found in outliers.items():
-        of_steps = _of_outliers(found, step_count=len(timed_steps_s[rank]), limits=limits)
-        findings += _findings([of_steps], rank=None, where=f"rank {rank}")
+        of_steps = _of_outliers(found, step_count=len(timed_steps_s[rank]))
+        findings += _findings([of_steps], limits, rank=None, where=f"rank {rank}")
     pooled = [time_s for times_s in timed_steps_s.values() for time_s in times_s]
     low_s, high_s = median_interval(pooled) or (None, None)
     largest_s = [found.largest_s for found in outliers.values() if found.largest_s is not None]
@@ -318,7 +283,7 @@ def control_voids(
     findings = []
     for rank, agent_id, run in runs:
         where = _place(rank, agent_id)
-        findings += _findings([_of_control(run, limits)], rank=rank, where=where)
+        findings += _findings([_of_control(run, limits)], limits, rank=rank, where=where)
     return _voids(findings, limits)
 
 
@@ -333,43 +298,11 @@ def foreign_load_ratio(sample: Sample) -> float | None:
     return max(0.0, sample.machine_cpu_ratio - interrupts - sample.cpu_ratio)
 
 
-def _of_samples(samples: Sequence[Sample], limits: NoiseLimits) -> list[_Measure]:
+def _of_samples(samples: Sequence[Sample]) -> list[_Measure]:
     return [
-        _Measure(
-            kind=NoiseKind.STEAL,
-            value=mean(s.machine_steal_ratio for s in samples),
-            limit=limits.steal_ratio,
-            phrase="{} of its cores was stolen by the hypervisor",
-            write=_percent,
-        ),
-        _Measure(
-            kind=NoiseKind.FOREIGN_LOAD,
-            value=mean(foreign_load_ratio(s) for s in samples),
-            limit=limits.foreign_load_ratio,
-            phrase="{} of its cores was used by other programs",
-            write=_percent,
-        ),
-        _Measure(
-            kind=NoiseKind.THROTTLED,
-            value=mean(s.throttled_ratio for s in samples),
-            limit=limits.throttled_ratio,
-            phrase="{} of its cores was held back by a CPU quota",
-            write=_percent,
-        ),
-        _Measure(
-            kind=NoiseKind.THERMAL,
-            value=mean(s.extra.get(THERMAL_EXTRA) for s in samples),
-            limit=limits.thermal_throttles_per_s,
-            phrase="its cores were slowed down for their heat {}",
-            write=lambda value: f"{value:.2g} times a second",
-        ),
-        _Measure(
-            kind=NoiseKind.SWAP,
-            value=mean(s.swap_bytes_per_s for s in samples),
-            limit=limits.swap_bytes_per_s,
-            phrase="{} went to and from swap",
-            write=byte_rate,
-        ),
+        _Measure(noise.kind, mean(noise.of_sample(sample) for sample in samples))
+        for noise in _NOISE
+        if noise.of_sample is not None
     ]
 
 
@@ -385,15 +318,14 @@ def _of_control(run: ControlRun | None, limits: NoiseLimits) -> _Measure:
         limit = NoiseLimit(limit.flag, None)
     count = min(len(run.past_s), PAST_COUNT) if run is not None else 0
     return _Measure(
-        kind=NoiseKind.CONTROL_RUN,
-        value=None if ratio is None else ratio - 1,
+        NoiseKind.CONTROL_RUN,
+        None if ratio is None else ratio - 1,
         limit=limit,
-        phrase=f"its control run took {{}} longer than the median of its last {count}",
-        write=_percent,
+        detail=f" {count}",
     )
 
 
-def _of_holes(outcome: RankOutcome, limits: NoiseLimits) -> _Measure:
+def _of_holes(outcome: RankOutcome) -> _Measure:
     """Compare the ticks that lie wholly within the timed window with those that were read.
 
     One lost tick of a short window says nothing, so it takes two.
@@ -405,16 +337,10 @@ def _of_holes(outcome: RankOutcome, limits: NoiseLimits) -> _Measure:
         expected = max(0, last - first + 1)
         missing = expected - sum(first <= s.tick <= last for s in outcome.samples)
         value = missing / expected if missing >= 2 else None
-    return _Measure(
-        kind=NoiseKind.HOLES,
-        value=value,
-        limit=limits.hole_ratio,
-        phrase="{} of the timed seconds were not sampled",
-        write=_percent,
-    )
+    return _Measure(NoiseKind.HOLES, value)
 
 
-def _of_outliers(outliers: Outliers, *, step_count: int, limits: NoiseLimits) -> _Measure:
+def _of_outliers(outliers: Outliers, *, step_count: int) -> _Measure:
     """Judge far steps that follow each other.
 
     Far steps all over a run are how the training itself behaves, such as one of two durations.
@@ -423,23 +349,24 @@ def _of_outliers(outliers: Outliers, *, step_count: int, limits: NoiseLimits) ->
         "" if outliers.largest_s is None else f", the longest of {duration(outliers.largest_s)}"
     )
     return _Measure(
-        kind=NoiseKind.OUTLIERS,
-        value=outliers.count / step_count if step_count and outliers.is_in_stretches else None,
-        limit=limits.outlier_ratio,
-        phrase=f"{{}} of its timed steps are far from the median{longest}",
-        write=_percent,
+        NoiseKind.OUTLIERS,
+        outliers.count / step_count if step_count and outliers.is_in_stretches else None,
+        detail=longest,
     )
 
 
-def _findings(measures: Iterable[_Measure], *, rank: int | None, where: str) -> list[_Finding]:
+def _findings(
+    measures: Iterable[_Measure], limits: NoiseLimits, *, rank: int | None, where: str
+) -> list[_Finding]:
     findings = []
     for measure in measures:
-        value, limit = measure.value, measure.limit
+        noise = _BY_KIND[measure.kind]
+        value, limit = measure.value, measure.limit or noise.limit(limits)
         if value is None or value <= limit.flag:
             continue
         over = limit.void if limit.void is not None and value > limit.void else None
-        shown = measure.write(limit.flag if over is None else over)
-        told = measure.phrase.format(measure.write(value))
+        shown = noise.write(limit.flag if over is None else over)
+        told = noise.phrase.format(noise.write(value)) + measure.detail
         flag = NoiseFlag(
             kind=measure.kind,
             message=f"{where}: {told} (limit {shown})",
@@ -463,3 +390,90 @@ def _place(rank: int, agent_id: str) -> str:
 
 def _percent(ratio: float) -> str:
     return percent(ratio) if ratio >= 0.0995 else percent_in_digits(ratio, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noise:
+    """A kind of noise.
+
+    - `named`: what disturbed, as a sentence says it after "disturbed by"
+    - `limit`: of its value
+    - `phrase`: what was measured, with a place for the value that `write` has written
+    - `of_sample`: what a second says of it, whose mean over the window is the value; None: it is
+      found in another way
+    """
+
+    kind: NoiseKind
+    named: str
+    limit: Callable[[NoiseLimits], NoiseLimit]
+    phrase: str
+    write: Callable[[float], str] = _percent
+    of_sample: Callable[[Sample], float | None] | None = None
+
+
+# In the order of docs/measuring.md.
+_NOISE = (
+    _Noise(
+        kind=NoiseKind.STEAL,
+        named="the hypervisor",
+        limit=lambda limits: limits.steal_ratio,
+        phrase="{} of its cores was stolen by the hypervisor",
+        of_sample=lambda sample: sample.machine_steal_ratio,
+    ),
+    _Noise(
+        kind=NoiseKind.FOREIGN_LOAD,
+        named="other programs",
+        limit=lambda limits: limits.foreign_load_ratio,
+        phrase="{} of its cores was used by other programs",
+        of_sample=foreign_load_ratio,
+    ),
+    _Noise(
+        kind=NoiseKind.THROTTLED,
+        named="a CPU quota",
+        limit=lambda limits: limits.throttled_ratio,
+        phrase="{} of its cores was held back by a CPU quota",
+        of_sample=lambda sample: sample.throttled_ratio,
+    ),
+    _Noise(
+        kind=NoiseKind.THERMAL,
+        named="heat",
+        limit=lambda limits: limits.thermal_throttles_per_s,
+        phrase="its cores were slowed down for their heat {}",
+        write=lambda value: f"{value:.2g} times a second",
+        of_sample=lambda sample: sample.extra.get(THERMAL_EXTRA),
+    ),
+    _Noise(
+        kind=NoiseKind.SWAP,
+        named="swapping",
+        limit=lambda limits: limits.swap_bytes_per_s,
+        phrase="{} went to and from swap",
+        write=byte_rate,
+        of_sample=lambda sample: sample.swap_bytes_per_s,
+    ),
+    _Noise(
+        kind=NoiseKind.CONTROL_RUN,
+        named="a slow control run",
+        limit=lambda limits: limits.control_excess_ratio,
+        phrase="its control run took {} longer than the median of its last",
+    ),
+    _Noise(
+        kind=NoiseKind.HOLES,
+        named="seconds without samples",
+        limit=lambda limits: limits.hole_ratio,
+        phrase="{} of the timed seconds were not sampled",
+    ),
+    _Noise(
+        kind=NoiseKind.OUTLIERS,
+        named="steps far from the median",
+        limit=lambda limits: limits.outlier_ratio,
+        phrase="{} of its timed steps are far from the median",
+    ),
+    _Noise(
+        kind=NoiseKind.SHARED_CORES,
+        named="ranks on the same cores",
+        limit=lambda limits: limits.ranks_per_core,
+        phrase="it had {} ranks for each of its cores",
+        write="{:.3g}".format,
+    ),
+)
+_BY_KIND: Mapping[str, _Noise] = {noise.kind: noise for noise in _NOISE}
