@@ -19,6 +19,14 @@ from farm.configuration.spec import JobSpec
 from farm.measuring.control_run import PAST_COUNT, ControlRun
 from farm.measuring.measurement import RankOutcome, window_samples
 from farm.messages.reports import Sample
+from farm.sampling.gpu_samples import (
+    ECC_CORRECTED,
+    ECC_UNCORRECTED,
+    FOREIGN_PROCESSES,
+    HARDWARE_SLOWDOWN,
+    HEAT_SLOWDOWN,
+    highest_of_gpus,
+)
 from farm.statistics.intervals import median_interval
 from farm.statistics.means import mean
 from farm.statistics.outliers import Outliers, find_outliers
@@ -40,6 +48,9 @@ class NoiseKind(enum.StrEnum):
     HOLES = "holes"
     OUTLIERS = "outliers"
     SHARED_CORES = "shared_cores"
+    GPU_PROCESSES = "gpu_processes"
+    GPU_SLOWDOWN = "gpu_slowdown"
+    GPU_ECC = "gpu_ecc"
 
 
 class NoisePolicy(enum.StrEnum):
@@ -71,6 +82,12 @@ class NoiseLimits:
     hole_ratio: NoiseLimit = NoiseLimit(0.10, None)  # of the window's ticks
     outlier_ratio: NoiseLimit = NoiseLimit(0.10, None)  # of the timed steps
     ranks_per_core: NoiseLimit = NoiseLimit(1.0, None)  # of an agent
+    # Of the agent's GPU that has most. NVML says that a process could compute, not how much it
+    # does; and not how long an error held a step up. So neither makes a measurement void.
+    gpu_foreign_process_count: NoiseLimit = NoiseLimit(0.0, None)
+    gpu_ecc_errors_per_s: NoiseLimit = NoiseLimit(0.0, None)
+    # Like a CPU quota: of these seconds the hardware's slowdowns at least halve the clocks.
+    gpu_slowdown_ratio: NoiseLimit = NoiseLimit(0.01, 0.10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -474,6 +491,29 @@ _NOISE = (
         limit=lambda limits: limits.ranks_per_core,
         phrase="it had {} ranks for each of its cores",
         write="{:.3g}".format,
+    ),
+    _Noise(
+        kind=NoiseKind.GPU_PROCESSES,
+        named="other programs on the GPU",
+        limit=lambda limits: limits.gpu_foreign_process_count,
+        phrase="other programs had {} processes on one of its GPUs",
+        write="{:.2g}".format,
+        of_sample=lambda sample: highest_of_gpus(sample.extra, FOREIGN_PROCESSES),
+    ),
+    _Noise(
+        kind=NoiseKind.GPU_SLOWDOWN,
+        named="slowed GPU clocks",
+        limit=lambda limits: limits.gpu_slowdown_ratio,
+        phrase="heat or its power supply slowed one of its GPUs in {} of the seconds",
+        of_sample=lambda sample: highest_of_gpus(sample.extra, HEAT_SLOWDOWN, HARDWARE_SLOWDOWN),
+    ),
+    _Noise(
+        kind=NoiseKind.GPU_ECC,
+        named="memory errors of the GPU",
+        limit=lambda limits: limits.gpu_ecc_errors_per_s,
+        phrase="the memory of one of its GPUs had {} errors a second",
+        write="{:.2g}".format,
+        of_sample=lambda sample: highest_of_gpus(sample.extra, ECC_CORRECTED, ECC_UNCORRECTED),
     ),
 )
 _BY_KIND: Mapping[str, _Noise] = {noise.kind: noise for noise in _NOISE}

@@ -92,6 +92,21 @@ def test_a_quiet_measurement_has_neither_flags_nor_a_reason_to_be_void() -> None
             NoiseKind.THERMAL,
             "slowed down for their heat 0.5 times a second",
         ),
+        (
+            {"extra": {"gpu0_foreign_process_count": 0.0, "gpu3_foreign_process_count": 2.0}},
+            NoiseKind.GPU_PROCESSES,
+            "other programs had 2 processes on one of its GPUs",
+        ),
+        (
+            {"extra": {"gpu0_heat_slowdown_ratio": 0.05, "gpu0_hardware_slowdown_ratio": 0.0}},
+            NoiseKind.GPU_SLOWDOWN,
+            "slowed one of its GPUs in 5 % of the seconds (limit 1 %)",
+        ),
+        (
+            {"extra": {"gpu1_ecc_corrected_errors_per_s": 0.5}},
+            NoiseKind.GPU_ECC,
+            "the memory of one of its GPUs had 0.5 errors a second",
+        ),
     ],
 )
 def test_beyond_the_lower_limit_a_measurement_is_flagged_and_kept(
@@ -111,11 +126,20 @@ def test_beyond_the_lower_limit_a_measurement_is_flagged_and_kept(
         ({"cpu_ratio": 0.5}, NoiseKind.FOREIGN_LOAD),
         ({"throttled_ratio": 0.2}, NoiseKind.THROTTLED),
         ({"swap_bytes_per_s": 30e6}, NoiseKind.SWAP),
+        ({"extra": {"gpu0_hardware_slowdown_ratio": 0.2}}, NoiseKind.GPU_SLOWDOWN),
     ],
 )
 def test_beyond_the_upper_limit_it_is_void(changes: dict[str, Any], kind: NoiseKind) -> None:
     [void] = verdict(evidence(0, **changes)).voids
     assert (void.kind, void.rank) == (kind, 0)
+
+
+def test_a_gpu_that_trains_at_its_power_cap_is_undisturbed() -> None:
+    at_work = {
+        **{"gpu0_power_capped_ratio": 1.0, "gpu0_heat_slowdown_ratio": 0.0},
+        **{"gpu0_foreign_process_count": 0.0, "gpu0_ecc_uncorrected_errors_per_s": 0.0},
+    }
+    assert verdict(evidence(0, extra=at_work)).flags == ()
 
 
 def test_the_reason_names_agent_rank_value_and_limit() -> None:
