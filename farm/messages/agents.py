@@ -32,6 +32,7 @@ TRAINER_USER = "trainer_user"
 _GIB = 2**30
 _MOST_CORES = 4096  # of one machine
 _MOST_ACCELERATORS = 64
+_MOST_PROGRAMS = 20
 _MOST_LABELS = 100
 _MOST_CAPABILITIES = 1000
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -75,6 +76,10 @@ class Hardware:
     core_count: CoreCount
     memory_bytes: ByteSize  # of the machine, or the limit of the agent's control groups
     accelerators: Annotated[tuple[Name, ...], Length(_MOST_ACCELERATORS)] = ()
+    # Beside them, such as {"driver": "550.54.15", "CUDA": "12.4"}.
+    accelerator_software: Annotated[dict[str, Name], Length(_MOST_PROGRAMS)] = field(
+        default_factory=dict
+    )
     kernel: Name
     tensorflow_version: Name | None
     python_version: Name
@@ -89,7 +94,8 @@ class Hardware:
         """The kind of machine: measurements of one kind may be compared, of two not.
 
         Machines of one kind differ by some pages of memory, and neither our version nor Python's
-        patch level changes what a TensorFlow step costs; the kernel and TensorFlow may.
+        patch level changes what a TensorFlow step costs; the kernel, TensorFlow and the software
+        of accelerators may.
         """
         kind = dataclasses.replace(
             self,
@@ -97,7 +103,9 @@ class Hardware:
             python_version="",
             benchfarm_version="",
         )
-        return content_hash(kind)
+        # A machine without accelerators is of the kind that it was before their software was known.
+        told = ("accelerator_software",) if not self.accelerator_software else ()
+        return content_hash({n: v for n, v in dataclasses.asdict(kind).items() if n not in told})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

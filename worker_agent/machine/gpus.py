@@ -6,6 +6,7 @@ process, and after the next boot.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -65,6 +66,17 @@ def own_gpus(
 def names_of(nvml: Any, uuids: Sequence[str]) -> tuple[str, ...]:
     """Return the name of each of these GPUs, such as "NVIDIA H100 80GB HBM3"."""
     return tuple(_text(nvml.nvmlDeviceGetName(handle)) for _, handle in handles(nvml, uuids))
+
+
+def software_of(nvml: Any) -> dict[str, str]:
+    """Return the versions of the driver, and of the newest CUDA that it knows."""
+    found = {}
+    with contextlib.suppress(nvml.NVMLError):
+        found["driver"] = _text(nvml.nvmlSystemGetDriverVersion())
+    with contextlib.suppress(nvml.NVMLError):
+        version = nvml.nvmlSystemGetCudaDriverVersion()
+        found["CUDA"] = f"{version // 1000}.{version % 1000 // 10}"
+    return found
 
 
 def handles(nvml: Any, uuids: Sequence[str]) -> list[tuple[int, Any]]:

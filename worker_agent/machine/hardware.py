@@ -28,13 +28,19 @@ from farm.placement.agent_index import SHARES_CORES
 from worker_agent.config import OWN_TRAINER, AgentConfig
 from worker_agent.machine.cloud import cloud_labels
 from worker_agent.machine.control_group import PROC, cpu_quota_cores, memory_limit_bytes
-from worker_agent.machine.gpus import names_of, open_nvml
+from worker_agent.machine.gpus import names_of, open_nvml, software_of
 from worker_agent.network.emulators import capabilities
 
 _MACHINE_ID = Path("/etc/machine-id")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CPUINFO = Path("/proc/cpuinfo")
 _TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
+
+# The packages that PyTorch and TensorFlow bring for GPUs, of CUDA 13 and 12.
+_GPU_LIBRARIES = {
+    "cuDNN": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
+    "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+}
 
 
 def read_facts(
@@ -77,6 +83,7 @@ def read_facts(
             core_count=core_count,
             memory_bytes=own_memory_bytes(proc=proc),
             accelerators=accelerators,
+            accelerator_software=read_accelerator_software() if accelerators else {},
             kernel=platform.release(),
             tensorflow_version=read_tensorflow_version(),
             python_version=platform.python_version(),
@@ -141,6 +148,20 @@ def read_accelerators(gpus: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of the agent's GPUs, in order."""
     nvml = open_nvml() if gpus else None
     return names_of(nvml, gpus or ()) if nvml is not None else ()
+
+
+def read_accelerator_software() -> dict[str, str]:
+    """Return the versions of the GPUs' driver and CUDA, and of the libraries of pip's frameworks.
+
+    Libraries that came in another way, as in a container, are not known.
+    """
+    nvml = open_nvml()
+    libraries = {
+        name: next(filter(None, map(_installed_version, packages)), None)
+        for name, packages in _GPU_LIBRARIES.items()
+    }
+    found = {name: version for name, version in libraries.items() if version is not None}
+    return found if nvml is None else {**software_of(nvml), **found}
 
 
 def offers_tensorflow(config: AgentConfig) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 
@@ -32,8 +33,16 @@ def seeded(engine: sa.Engine) -> Seeded:
 def test_an_agent_has_a_page_with_all_that_is_known_of_it(
     client: FlaskClient, engine: sa.Engine, seeded: Seeded
 ) -> None:
+    hardware = dataclasses.replace(
+        factories.agent_facts().hardware,
+        accelerators=("A GPU",),
+        accelerator_software={"driver": "550.54.15", "CUDA": "12.4"},
+    )
     facts = factories.agent_facts(
-        capabilities=("network", "tcp_proxy"), labels={"zone": "a"}, trouble="its disk is full"
+        hardware=hardware,
+        capabilities=("network", "tcp_proxy"),
+        labels={"zone": "a"},
+        trouble="its disk is full",
     )
     with writing(engine) as session:
         factories.add_agent(
@@ -52,6 +61,8 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
         "clock against the server's +4.00 ms",
         "warm trainers hold 357 MB",
         "1 core of A CPU",
+        "accelerators A GPU",
+        "their software driver 550.54.15, CUDA 12.4",
         "TensorFlow 2.21.0",
         "can do network , tcp_proxy",
         "labels zone=a",

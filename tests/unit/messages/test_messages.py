@@ -303,13 +303,30 @@ def test_machines_of_one_kind_share_a_fingerprint_although_no_two_are_equal() ->
 
 
 @pytest.mark.parametrize(
-    "change", [{"cpu_model": "another"}, {"core_count": 99}, {"tensorflow_version": "9.9"}]
+    "change",
+    [
+        *({"cpu_model": "another"}, {"core_count": 99}, {"tensorflow_version": "9.9"}),
+        *({"accelerators": ("GPU",)}, {"accelerator_software": {"driver": "550"}}),
+    ],
 )
 def test_another_kind_of_machine_has_another_fingerprint(change: dict[str, Any]) -> None:
     assert (
         dataclasses.replace(BEAT.facts.hardware, **change).fingerprint
         != BEAT.facts.hardware.fingerprint
     )
+
+
+def test_a_machine_without_accelerators_keeps_the_fingerprint_of_its_earlier_measurements() -> None:
+    hardware = Hardware(
+        cpu_model="Big CPU",
+        core_count=4,
+        memory_bytes=16_000_000_000,
+        kernel="6.1.0",
+        tensorflow_version="2.21.0",
+        python_version="3.11.7",
+        benchfarm_version="0.1.0",
+    )
+    assert hardware.fingerprint.startswith("e6210ccafc00ce13")
 
 
 def test_cores_of_a_quota_are_told_and_whole_ones_stay_whole_numbers() -> None:

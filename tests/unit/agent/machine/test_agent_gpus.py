@@ -86,3 +86,18 @@ def test_without_gpus_their_driver_or_its_library_trainers_find_out_themselves(
 def test_a_gpu_that_broke_has_no_name(fake_nvml: FakeNvml) -> None:
     fake_nvml.set("is_lost", 1)
     assert names_of(open_nvml(), [uuid_of(0), uuid_of(1)]) == ("NVIDIA Stand-in 1",)
+
+
+def test_the_fingerprint_has_the_software_of_gpus_and_of_no_others(
+    tmp_path: Path, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "nvidia_nccl_cu12-2.27.3.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: nvidia-nccl-cu12\nVersion: 2.27.3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = read_facts(config_of(tmp_path)).hardware
+    of_gpus = {"driver": "550.54.15", "CUDA": "12.4", "NCCL": "2.27.3"}
+    assert of_gpus.items() <= found.accelerator_software.items()
+    without = read_facts(config_of(tmp_path, AGENT_GPUS="none")).hardware
+    assert without.accelerator_software == {}
+    assert without.fingerprint != found.fingerprint
