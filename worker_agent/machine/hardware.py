@@ -68,7 +68,7 @@ def read_facts(
             *((CLOSES_PORTS,) if config.open_ports_reason is None else ()),
             *((TRAINER_USER,) if config.trainer_user is not None else ()),
             *((SHARES_CORES,) if config.settings.shares_cores else ()),
-            *_of_several_ranks(config, core_count, has_gpu=bool(accelerators)),
+            *_of_several_ranks(config, core_count),
             *(f"{NETWORK_CAPABILITY}{name}" for name in config.settings.networks),
             *((TENSORFLOW,) if offers_tensorflow(config) else ()),
             *_torch_capabilities(),
@@ -92,15 +92,11 @@ def read_facts(
     )
 
 
-def _of_several_ranks(config: AgentConfig, core_count: float, *, has_gpu: bool) -> tuple[str, ...]:
+def _of_several_ranks(config: AgentConfig, core_count: float) -> tuple[str, ...]:
     """Say how many ranks this agent takes at once: no more than it has cores, unless they share.
 
     Of a CPU quota whole cores count, however many it may run on.
-
-    None beside GPUs, which its ranks would not know how to share.
     """
-    if has_gpu:
-        return ()
     most = MAX_RANKS_PER_AGENT if config.settings.shares_cores else int(core_count)
     counts = range(2, min(most, MAX_RANKS_PER_AGENT) + 1)
     return tuple(f"{RANKS_CAPABILITY}{count}" for count in counts)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from farm.configuration.model_files import file_of
-from farm.configuration.scripts import bundle_of, python_of, script_of, variables_of
+from farm.configuration.scripts import LAUNCHERS, bundle_of, python_of, script_of, variables_of
 from farm.configuration.spec import WORKER, NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
@@ -357,11 +357,19 @@ def cpus_of(cpus: tuple[int, ...], process: int, roles: tuple[str, ...]) -> tupl
     return cpus[process * len(cpus) // count : (process + 1) * len(cpus) // count]
 
 
-def gpus_of(gpus: tuple[str, ...], process: int, roles: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the GPUs of a process: ranks have equally many, of their own; a server has none."""
+def gpus_of(gpus: tuple[str, ...], process: int, command: StartRank) -> tuple[str, ...]:
+    """Return the GPUs that a process may see: ranks have equally many of their own, a server none.
+
+    A script that is started as `torchrun` would sees those of all its agent's ranks, as there, and
+    takes its own by LOCAL_RANK.
+    """
+    roles = command.roles
     if roles[process] != WORKER:
         return ()
-    each = len(gpus) // roles.count(WORKER)
+    count = roles.count(WORKER)
+    each = len(gpus) // count
+    if command.spec.strategy == LAUNCHERS["torch"].name:
+        return gpus[: each * count]
     place = roles[:process].count(WORKER)
     return gpus[place * each : (place + 1) * each]
 
@@ -388,7 +396,7 @@ def assignment_of(
         local_rank=process if role == WORKER else 0,
         role=role,
         cpus=cpus_of(config.cpus, process, command.roles),
-        gpus=None if config.gpus is None else gpus_of(config.gpus, process, command.roles),
+        gpus=None if config.gpus is None else gpus_of(config.gpus, process, command),
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         script=None if script is None else str(script),

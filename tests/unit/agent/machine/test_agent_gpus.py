@@ -88,6 +88,16 @@ def test_a_gpu_that_broke_has_no_name(fake_nvml: FakeNvml) -> None:
     assert names_of(open_nvml(), [uuid_of(0), uuid_of(1)]) == ("NVIDIA Stand-in 1",)
 
 
+def test_an_agent_with_gpus_takes_as_many_ranks_as_one_without(
+    tmp_path: Path, fake_nvml: FakeNvml
+) -> None:
+    given = {"AGENT_CPUS": "0", "AGENT_SHARES_CORES": "true"}
+    with_gpus = read_facts(config_of(tmp_path, **given)).capabilities
+    without = read_facts(config_of(tmp_path, AGENT_GPUS="none", **given)).capabilities
+    assert set(with_gpus) - set(without) == {"gpu"}
+    assert set(without) <= set(with_gpus)
+
+
 def test_the_fingerprint_has_the_software_of_gpus_and_of_no_others(
     tmp_path: Path, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
