@@ -68,8 +68,7 @@ def main() -> None:
     try:
         # First, since libraries ask for the number of cores when they are loaded.
         pin([int(cpu) for cpu in sys.argv[1].split(",")])
-        with without_pandas():
-            load()
+        load()
         settle()
     except (FarmError, ImportError) as error:
         print(f"farm.trainers.processes.template: {error}", file=sys.stderr)
@@ -80,6 +79,11 @@ def main() -> None:
 
 def load() -> None:
     """Import the framework, the loop and the data sets' readers, and do nothing with them."""
+    with _without_pandas():
+        _load()
+
+
+def _load() -> None:
     for module in ("arrays", "cifar10_files", "mnist_files"):
         importlib.import_module(f"farm.trainers.datasets.{module}")
     importlib.import_module("farm.trainers.rank")
@@ -91,7 +95,7 @@ def load() -> None:
 
 
 @contextlib.contextmanager
-def without_pandas() -> Iterator[None]:
+def _without_pandas() -> Iterator[None]:
     """Keep Keras and scikit-learn from loading pandas, which they do wherever they find it.
 
     With it comes PyArrow, whose threads a fork would lose. A user's model may import it in the
