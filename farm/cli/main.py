@@ -57,6 +57,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "retry": ("farm.cli.sweeps.steer:retry", "Run failed and cancelled jobs again."),
         "pause": ("farm.cli.sweeps.steer:pause", "Start no further jobs of a sweep."),
         "resume": ("farm.cli.sweeps.steer:resume", "Start the jobs of a paused sweep again."),
+        "baseline": (
+            "farm.cli.sweeps.check:baseline",
+            "Say which sweep later ones are checked against.",
+        ),
+        "check": ("farm.cli.sweeps.check:check", "Exit with 1 if a sweep became slower."),
     },
     "Advice": {
         "recommend": (

@@ -214,6 +214,16 @@ class LateReport(Table):
     reason: Mapped[str] = mapped_column(sa.Text)
 
 
+class BaselineRow(Table):
+    """A sweep by the name that later ones are checked against."""
+
+    __tablename__ = "baselines"
+
+    name: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    sweep_id: Mapped[int] = mapped_column(sa.ForeignKey("sweeps.id"))
+    set_at: Mapped[dt.datetime] = mapped_column(Utc)
+
+
 class ApiToken(Table):
     """A token of the web server: everything but itself, of which only the hash is known.
 

@@ -7,6 +7,7 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
+from farm.cells.comparison import CHANCE_RATIO, by_difference
 from farm.cells.table import SweepTable
 from farm.errors import InvalidSpec
 from farm.store.sweeps.sweeps import SweepSummary, list_sweeps, sweep_summary
@@ -14,7 +15,6 @@ from web import received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
 from web.sweep.cached_sweeps import cached_comparison
-from web.sweep.comparison import CHANCE_RATIO, by_difference
 
 bp = Blueprint("compare", __name__)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from farm.cells.comparison import SweepComparison, compare
 from farm.cells.reading import SweepReading, read_sweep
 from farm.cells.table import SweepTable
 from farm.processes.cache import Cache
 from farm.recommend.prices import Prices
 from farm.store.measurements.cell_rows import cells_stamp
-from web.sweep.comparison import SweepComparison, compare
 
 MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
 

@@ -24,6 +24,7 @@ from farm.store.maintenance.partitions import partition_days
 from farm.store.reports.logs import insert_log_part
 from farm.store.schema import check_schema
 from farm.store.series.series import insert_epoch, insert_samples, insert_steps
+from farm.store.sweeps.baselines import set_baseline
 from farm.store.sweeps.bundles import add_bundle
 from farm.store.tables import (
     AgentKeyRow,
@@ -99,6 +100,8 @@ def fill(engine: sa.Engine) -> None:
             part = LogPart(first_character=n, text="\N{SNOWMAN}" if n else "\t\\N\n")
             insert_log_part(session, token=token, rank=0, part=part)
         session.add(AgentKeyRow(agent_id="B", number=2, made_at=NOW, previous_until=NOW))
+        sweep_id = session.get_one(JobRow, job_id).sweep_id
+        set_baseline(session, "main \N{SNOWMAN}", sweep_id, now=NOW)
         session.add(
             ApiToken(
                 name="ci",

@@ -6,6 +6,7 @@ machines by their labels, are compared too; the page says where hardware differs
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,23 @@ from farm.measuring.precision import TimeRatio, time_ratio
 CHANCE_RATIO = 0.05  # of equal cells, found to differ by chance
 
 
+class Verdict(enum.Enum):
+    """How the second of two sweeps does in a cell; the values are for people."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    WITHIN_NOISE = "within noise"
+    FEW_REPETITIONS = "too few repetitions"
+    NOT_MEASURED = "not measured in both"
+    OTHER_HARDWARE = "other hardware"
+    DISTURBED = "disturbed"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be said."""
+        return self in (Verdict.SLOWER, Verdict.FASTER, Verdict.WITHIN_NOISE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPair:
     """A configuration in both sweeps. `ratio`: times of the second over those of the first."""
@@ -23,6 +41,34 @@ class CellPair:
     a: CellLine
     b: CellLine
     ratio: TimeRatio | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the times say, whatever they were measured on."""
+        if self.ratio is None:
+            return Verdict.NOT_MEASURED
+        if self.ratio.is_beyond_noise is None:
+            return Verdict.FEW_REPETITIONS
+        if not self.ratio.is_beyond_noise:
+            return Verdict.WITHIN_NOISE
+        return Verdict.SLOWER if self.ratio.ratio > 1 else Verdict.FASTER
+
+    def change(self, *, tolerance_ratio: float = 0.0) -> Verdict:
+        """What changed from the first sweep to the second, as far as the evidence goes.
+
+        Slower by no more than `tolerance_ratio` is within noise. Of other hardware, and where only
+        disturbed repetitions are left, nothing is said.
+        """
+        if self.is_other_hardware:
+            return Verdict.OTHER_HARDWARE
+        verdict = self.verdict
+        if not verdict.is_known or self.ratio is None or self.ratio.low is None:
+            return verdict
+        # The others were set aside.
+        if any(line.disturbed_count > line.set_aside_count for line in (self.a, self.b)):
+            return Verdict.DISTURBED
+        is_small = verdict is Verdict.SLOWER and self.ratio.low <= 1 + tolerance_ratio
+        return Verdict.WITHIN_NOISE if is_small else verdict
 
     @property
     def is_other_hardware(self) -> bool:
@@ -46,16 +92,12 @@ class SweepComparison:
     @property
     def judged_count(self) -> int:
         """Pairs of which it can be said whether they differ."""
-        return sum(self._verdict(pair) is not None for pair in self.pairs)
+        return sum(pair.verdict.is_known for pair in self.pairs)
 
     @property
     def differing_count(self) -> int:
         """Pairs that differ beyond noise."""
-        return sum(self._verdict(pair) is True for pair in self.pairs)
-
-    @staticmethod
-    def _verdict(pair: CellPair) -> bool | None:
-        return None if pair.ratio is None else pair.ratio.is_beyond_noise
+        return sum(pair.verdict in (Verdict.SLOWER, Verdict.FASTER) for pair in self.pairs)
 
 
 def compare(

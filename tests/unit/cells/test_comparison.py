@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from farm.cells.comparison import by_difference, compare
 from farm.configuration.sweep import Precision
 from tests.sweep_cells import cell, table
-from web.sweep.comparison import by_difference, compare
 
 
 def test_equal_configurations_are_paired_whatever_their_length() -> None:

@@ -1,0 +1,188 @@
+"""`farm check` and `farm baseline`: is a sweep slower than one that went before?"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+
+from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare
+from farm.cells.reading import read_sweep
+from farm.cli.advice.price_options import prices_or_none
+from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.ranges import Real
+from farm.cli.session import settings, store
+from farm.cli.sweeps.results import distinctions
+from farm.configuration.axes import BY_NAME
+from farm.store.engine import reading, writing
+from farm.store.sweeps.baselines import (
+    find_baseline,
+    list_baselines,
+    remove_baseline,
+    set_baseline,
+)
+from farm.store.sweeps.sweeps import find_sweep
+from farm.text import display
+from farm.text.nouns import counted
+
+DEFAULT_NAME = "default"
+_name_option = click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Which baseline."
+)
+# Of a cell whatever tells it from others, then these, whether they differ or not.
+_IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
+
+
+@click.group()
+def baseline() -> None:
+    """Say which sweep later ones are checked against."""
+
+
+@baseline.command("set")
+@click.argument("sweep")
+@_name_option
+def set_(sweep: str, *, name: str) -> None:
+    """Let the baseline be a SWEEP (its id or name)."""
+    if not 0 < len(name) <= 64 or not name.isprintable():
+        raise click.UsageError(f"--name: expected 1 to 64 printable characters, got {name!r:.80}")
+    now = dt.datetime.now(dt.UTC)
+    with store(settings()) as engine, writing(engine) as session:
+        found = find_sweep(session, sweep)
+        set_baseline(session, name, found.id, now=now)
+        click.echo(f"baseline {name}: sweep {found.id}, {found.name}")
+
+
+@baseline.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """List the baselines."""
+    with store(settings()) as engine, reading(engine) as session:
+        found = [(one.name, one.sweep_id, one.set_at) for one in list_baselines(session)]
+    if as_json:
+        names = ("name", "sweep_id", "set_at")
+        print_json([dict(zip(names, one, strict=True)) for one in found])
+    elif not found:
+        click.echo("there is none; `farm baseline set SWEEP` makes one")
+    else:
+        columns = (Column("baseline"), Column("sweep", is_right=True), Column("set"))
+        print_table(columns, [(name, str(id_), display.clock(at)) for name, id_, at in found])
+
+
+@baseline.command("remove")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget the baseline NAME. Its sweep stays."""
+    with store(settings()) as engine, writing(engine) as session:
+        remove_baseline(session, name)
+    click.echo(f"baseline {name} is removed")
+
+
+@click.command()
+@click.argument("sweep")
+@click.option(
+    "--baseline",
+    "name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    metavar="NAME",
+    help="Which baseline it is held against.",
+)
+@click.option(
+    "--tolerance",
+    type=Real(0, 1000),
+    default=0.0,
+    metavar="PERCENT",
+    help="So much slower is not slower.",
+)
+@json_option
+@click.pass_context
+def check(ctx: click.Context, sweep: str, *, name: str, tolerance: float, as_json: bool) -> None:
+    """Exit with 1 if a SWEEP (its id or name) is slower than its baseline, or nothing can be said.
+
+    A cell is slower where the whole 95 % interval of the ratio of step times is above 1 and the
+    tolerance. It takes 3 repetitions on the same kind of hardware in both sweeps, and cells that
+    were disturbed are not judged.
+
+    --json prints sweep_id, baseline_sweep_id, is_slower (null: nothing can be said) and cells:
+    values, verdict, ratio, low, high and the step_time_s of both.
+    """
+    loaded = settings()
+    prices = prices_or_none(loaded, prices_file=None, region=None)
+    with store(loaded) as engine, reading(engine) as session:
+        sweep_id = find_sweep(session, sweep).id
+        base_id = find_baseline(session, name).sweep_id
+        found = compare(
+            read_sweep(session, base_id, prices=prices).table,
+            read_sweep(session, sweep_id, prices=prices).table,
+        )
+    verdicts = [pair.change(tolerance_ratio=tolerance / 100) for pair in found.pairs]
+    is_slower = (
+        Verdict.SLOWER in verdicts if any(verdict.is_known for verdict in verdicts) else None
+    )
+    if as_json:
+        print_json(
+            {
+                "sweep_id": sweep_id,
+                "baseline_sweep_id": base_id,
+                "is_slower": is_slower,
+                "cells": [_json(*one) for one in zip(found.pairs, verdicts, strict=True)],
+            }
+        )
+    else:
+        _print(found, verdicts, is_slower=is_slower, against=f"sweep {base_id}")
+    ctx.exit(0 if is_slower is False else 1)
+
+
+def _json(pair: CellPair, verdict: Verdict) -> dict[str, object]:
+    ratio = pair.ratio
+    return {
+        "values": pair.b.configuration.values,
+        "verdict": verdict.value,
+        "ratio": ratio and ratio.ratio,
+        "low": ratio and ratio.low,
+        "high": ratio and ratio.high,
+        "baseline_step_time_s": pair.a.median_s,
+        "step_time_s": pair.b.median_s,
+    }
+
+
+def _print(
+    found: SweepComparison, verdicts: list[Verdict], *, is_slower: bool | None, against: str
+) -> None:
+    if found.pairs:
+        lines = [pair.b for pair in found.pairs]
+        cells = [
+            *distinctions(lines),
+            *(
+                (Column(axis.title), [axis.text(axis.value_of(one.configuration)) for one in lines])
+                for axis in _IN_COLUMNS
+            ),
+            (Column("baseline", is_right=True), [_time(pair.a.median_s) for pair in found.pairs]),
+            (Column("now", is_right=True), [_time(pair.b.median_s) for pair in found.pairs]),
+            (Column("ratio", is_right=True), [_ratio(pair) for pair in found.pairs]),
+            (Column("verdict"), [verdict.value for verdict in verdicts]),
+        ]
+        rows = zip(*(texts for _, texts in cells), strict=True)
+        print_table([column for column, _ in cells], [list(row) for row in rows])
+    alone = len(found.only_a) + len(found.only_b)
+    if alone:
+        click.echo(f"{counted(alone, 'cell is', 'cells are')} in one of the two sweeps alone")
+    count = verdicts.count(Verdict.SLOWER)
+    if is_slower is None:
+        click.echo(f"nothing can be said: no cell was measured well enough in both, see {against}")
+    elif is_slower:
+        click.echo(f"{counted(count, 'cell is', 'cells are')} slower than in {against}")
+    else:
+        click.echo(f"no cell is slower than in {against}")
+
+
+def _time(time_s: float | None) -> str:
+    return display.MISSING if time_s is None else display.duration(time_s)
+
+
+def _ratio(pair: CellPair) -> str:
+    if pair.ratio is None:
+        return display.MISSING
+    if pair.ratio.low is None or pair.ratio.high is None:
+        return f"{pair.ratio.ratio:.3f}"
+    return f"{pair.ratio.ratio:.3f} ({pair.ratio.low:.3f} to {pair.ratio.high:.3f})"

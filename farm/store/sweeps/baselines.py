@@ -1,0 +1,41 @@
+"""Baselines: sweeps by the name that later ones are checked against."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.errors import NotFound
+from farm.store.tables import BaselineRow
+
+
+def set_baseline(session: Session, name: str, sweep_id: int, *, now: dt.datetime) -> None:
+    """Let a name stand for a sweep, whatever it stood for before."""
+    session.merge(BaselineRow(name=name, sweep_id=sweep_id, set_at=now))
+
+
+def list_baselines(session: Session) -> Sequence[BaselineRow]:
+    """Return all, by name."""
+    return session.scalars(select(BaselineRow).order_by(BaselineRow.name)).all()
+
+
+def find_baseline(session: Session, name: str) -> BaselineRow:
+    """Return what a name stands for.
+
+    Raises:
+        NotFound: nothing.
+    """
+    found = session.get(BaselineRow, name)
+    if found is None:
+        raise NotFound(
+            f"baseline {name!r}: there is none; `farm baseline set SWEEP --name {name}` makes one"
+        )
+    return found
+
+
+def remove_baseline(session: Session, name: str) -> None:
+    """Forget a name; its sweep stays. Raises NotFound: it stands for nothing."""
+    session.delete(find_baseline(session, name))
