@@ -242,22 +242,34 @@ def services_are_fenced(services: Iterable[Service]) -> list[str]:
 
 
 def nothing_is_lost(
-    written: Iterable[Spooled], *, waiting: Iterable[Spooled], stored: Iterable[Spooled]
+    written: Iterable[Spooled],
+    *,
+    waiting: Iterable[Spooled],
+    stored: Iterable[Spooled],
+    lost: Iterable[Spooled] = (),
 ) -> list[str]:
     """What a spool ever had is in it still, or in the store, and there just once.
 
     `written`: every report that a spool took. `waiting`: what is in the spools now. `stored`: what
-    the store has, counted or kept aside as late. A rank's end may be told twice, by the life that
-    served it and, where that died just then, by the next one: the first to come is its end.
+    the store has, counted or kept aside as late. `lost`: what disks were lost with, which may have
+    been sent before; the agent may then serve the same rank again, and say the same. A rank's end
+    may be told twice, by the life that served it and, where that died just then, by the next one:
+    the first to come is its end.
     """
     found = []
     count = Counter(stored)
+    written = list(written)
+    taken = Counter([*written, *lost])
     here = set(waiting)
     ends = {_rank_of(report) for report in count if report.kind == REPORT_NAMES[RankEnded]}
     for report in written:
         if count[report] == 0 and report not in here and _rank_of(report) not in ends:
             found.append(f"lost: {report}")
-    found += [f"stored {times} times: {report}" for report, times in count.items() if times > 1]
+    found += [
+        f"stored {times} times: {report}"
+        for report, times in count.items()
+        if times > max(1, taken[report])
+    ]
     return found
 
 

@@ -57,6 +57,7 @@ class SimulatedAgent:
         self.services: list[Service] = []
         self.written: list[Report] = []  # by its present spool
         self.brought: list[Report] = []  # to the server, by those before
+        self.lost: list[Report] = []  # with a disk, though they may be under way
         self._instant = self._disk = 0
         self._left: set[int] = set()  # numbers of reports that its last life had not brought away
         self._lost: dict[int, float] = {}  # token to when a life ended that served it
@@ -124,7 +125,8 @@ class SimulatedAgent:
         """
         self.die()
         self._disk += 1
-        self.brought += [r for r in self.written if r.number not in self._left]
+        for report in self.written:
+            (self.lost if report.number in self._left else self.brought).append(report)
         self.written = []
         shutil.rmtree(self._folder, ignore_errors=True)
 

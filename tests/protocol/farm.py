@@ -194,6 +194,10 @@ class ProtocolFarm:
             for said in spooled(agent.agent_id, report)
         ]
 
+    def lost(self) -> list[Spooled]:
+        """Return what disks were lost with."""
+        return [s for a in self.agents for r in a.lost for s in spooled(a.agent_id, r)]
+
     def waiting(self) -> list[Spooled]:
         """Return what is not known to be stored."""
         return [s for a in self.agents for r in a.waiting() for s in spooled(a.agent_id, r)]

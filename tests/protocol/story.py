@@ -245,7 +245,10 @@ class ProtocolStory(RuleBasedStateMachine):
         tried = [a for a in self._before.attempts if a.job_id == farm.job_ids[-1]]
         assert [a.state for a in tried] == [AttemptState.SUCCEEDED], tried
         lost = invariants.nothing_is_lost(
-            farm.written(), waiting=farm.waiting(), stored=farm.server.stored()
+            farm.written(),
+            waiting=farm.waiting(),
+            stored=farm.server.stored(),
+            lost=farm.lost(),
         )
         assert not lost, "\n".join(lost)
 

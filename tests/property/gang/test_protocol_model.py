@@ -18,6 +18,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
+from tests.invariants import nothing_is_lost
+from tests.protocol.farm import ProtocolFarm
 from tests.protocol.ledger_server import LedgerServer
 from tests.protocol.paired_server import PairedServer
 from tests.protocol.planted import (
@@ -74,6 +76,40 @@ def run(story: type[ProtocolStory], *, examples: int, **others: Any) -> None:
 
 def test_every_interleaving_keeps_the_promises() -> None:
     run(ProtocolStory, examples=EXAMPLES)
+
+
+def test_a_rank_served_again_on_a_new_disk_may_say_the_same_again() -> None:
+    """The first life's report is under way while the next one is given the same command again."""
+    with temporary_folder() as home:
+        farm = ProtocolFarm(LedgerServer(), home, agent_count=1)
+        [agent] = farm.agents
+        with farm.running():
+            for _ in range(8):
+                farm.go_on()
+            farm.submit(rank_count=1)
+            farm.round()
+            given_out = [name for name, _ in farm.broker.given_out[agent.agent_id]]
+            for life in range(2):
+                if life == 1:
+                    agent.wipe()
+                    agent.start()
+                    farm.clock.now_s += 1.0
+                    agent.turn()
+                    farm.broker.repeat_command(agent.agent_id, given_out.index("start_rank"))
+                while agent.deliver(0):
+                    pass
+                agent.work()
+                farm.clock.now_s += 1.0
+                agent.turn()
+            assert farm.collect_reports(0)
+            farm.server.cancel(farm.job_ids[0], now=farm.now)
+            farm.round()
+            assert farm.collect_reports(0)
+            stored = farm.server.stored()
+            assert len(stored) == 2
+            assert stored[0] == stored[1]
+            known = {"waiting": farm.waiting(), "stored": stored}
+            assert nothing_is_lost(farm.written(), **known, lost=farm.lost()) == []
 
 
 def test_the_real_server_says_what_the_ledger_says(engine: sa.Engine) -> None:
