@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from farm.configuration.catalogue import ExampleKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import AttemptFigures, Unknown
@@ -38,3 +40,37 @@ def achieved_flop_per_s(figures: AttemptFigures) -> float | Unknown | None:
         return None
     forward = figures.size.forward_flop_per_example
     return examples_per_s * forward * _PASSES[figures.spec.training_pass]
+
+
+def peak_flop_per_s(figures: AttemptFigures) -> float | Unknown:
+    """Return what the ranks that train could compute in a second, all together.
+
+    Each measured the rate of a matrix product before its steps, at the same time as the others. Of
+    several on one agent the first reports, and the others are taken to be as fast.
+    """
+    if figures.dataset is None:
+        return Unknown("no matrix product is measured beside a script")
+    rates = []
+    for rank in figures.training:
+        if rank.result.peak_flop_per_s is None:
+            return Unknown(f"rank {rank.rank} did not measure a matrix product")
+        rates.append(rank.result.peak_flop_per_s)
+    return math.fsum(rates) * figures.spec.ranks_per_agent
+
+
+def utilisation_ratio(figures: AttemptFigures) -> float | Unknown | None:
+    """Return `achieved_flop_per_s` over `peak_flop_per_s`: the MFU of Chowdhery et al. 2022.
+
+    Theirs is of the peak in a data sheet.
+    """
+    achieved, peak = achieved_flop_per_s(figures), peak_flop_per_s(figures)
+    if achieved is None or isinstance(achieved, Unknown):
+        return achieved
+    if isinstance(peak, Unknown):
+        return peak
+    if achieved > peak:
+        return Unknown(
+            f"the steps came to {achieved / peak:.2f} times the FLOP/s of the matrix product: the"
+            " model's layers run in another precision, or something slowed the product down"
+        )
+    return achieved / peak

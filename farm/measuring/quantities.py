@@ -14,7 +14,12 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from farm.configuration.spec import MAX_STEPS, TrainingPass
-from farm.measuring.efficiency import achieved_flop_per_s, tokens_per_s
+from farm.measuring.efficiency import (
+    achieved_flop_per_s,
+    peak_flop_per_s,
+    tokens_per_s,
+    utilisation_ratio,
+)
 from farm.measuring.measurement import OK, AttemptFigures, Unknown
 from farm.statistics.means import weighted_median
 from farm.text.display import byte_count, byte_rate, count, decimal, duration, flop_rate, percent
@@ -160,6 +165,22 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=flop_rate,
         of=achieved_flop_per_s,
         time_power=-1,
+    ),
+    Quantity(
+        name="peak_flop_per_s",
+        meaning="of a matrix product on all ranks that train, measured before the steps",
+        unit="FLOP/s",
+        write=flop_rate,
+        of=peak_flop_per_s,
+    ),
+    Quantity(
+        name="utilisation_ratio",
+        title="Utilisation",
+        meaning="`achieved_flop_per_s` over `peak_flop_per_s`",
+        write=_tenths_of_a_percent,
+        of=utilisation_ratio,
+        time_power=-1,
+        most=1,
     ),
     Quantity(
         name="examples_per_step",

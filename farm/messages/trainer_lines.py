@@ -32,6 +32,7 @@ from farm.values.ranges import (
     Name,
     Share,
     Span,
+    Throughput,
 )
 
 
@@ -304,6 +305,7 @@ class TrainerResult:
     seed: Count
     profile: StepProfile | None = None
     exchange: Exchange | None = None
+    peak_flop_per_s: Throughput | None = None  # of a matrix product, before the steps
     details: dict[str, object] = field(default_factory=dict)
 
     def check_details(self) -> None:

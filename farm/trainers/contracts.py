@@ -119,6 +119,14 @@ class WeightSums:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixProduct:
+    """`run` computes it that many times and waits for the device; `flop`: of one."""
+
+    run: Callable[[int], None]
+    flop: float
+
+
 class Engine(Protocol):
     """One connected rank: the model, its data on the device, and the way to its peers."""
 
@@ -133,6 +141,13 @@ class Engine(Protocol):
     @property
     def settings(self) -> dict[str, object]:
         """What was fixed and belongs into the record, such as the learning rate."""
+        ...
+
+    def matrix_product(self, side: int) -> MatrixProduct:
+        """Return a product of two matrices (side, side), in the precision of steps.
+
+        On all threads or devices of this rank. It leaves generators of random numbers alone.
+        """
         ...
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:

@@ -32,6 +32,7 @@ from farm.messages.trainer_lines import (
 from farm.trainers.contracts import Engine, Evaluation
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.batches import StepBatch, endless_steps, epoch_steps
+from farm.trainers.loop.peak import peak_flop_per_s
 from farm.trainers.loop.recorder import SEND_INTERVAL_S, StepRecorder
 from farm.trainers.loop.runner import Passed, StepRunner
 from farm.trainers.loop.step_profile import step_profile
@@ -84,6 +85,10 @@ class Training:
         Raises:
             RankFailed: NOT_A_NUMBER, DIVERGED. Whatever else the framework raises passes through.
         """
+        # Before the warm-up, which fills the caches again; at the same time on every rank, so that
+        # those of one machine share what they share in training.
+        self._wait_for_peers()
+        peak = peak_flop_per_s(self._engine.matrix_product)
         trained = self._by_steps() if self._job.steps is not None else self._by_epochs()
         evaluation = trained.evaluation
         exchange = self._engine.take_exchange()
@@ -104,6 +109,7 @@ class Training:
             seed=self._job.seed,
             profile=profile,
             exchange=exchange,
+            peak_flop_per_s=peak,
             details={
                 **self._engine.settings,
                 "batch_weights": self._batch_weights,

@@ -16,13 +16,14 @@ import tensorflow as tf
 
 from farm.configuration.spec import OperatorPlacement, TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Examples, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, Examples, MatrixProduct, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.evaluation import Evaluator
 from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loss import loss_sum
+from farm.trainers.tensorflow.matrix_product import matrix_product
 from farm.trainers.tensorflow.profile import collective_times
 from farm.trainers.tensorflow.setup import tensorflow_settings
 
@@ -70,6 +71,9 @@ class TensorFlowEngine:
     def settings(self) -> dict[str, object]:
         """What was fixed: optimizer, learning rate, thread pools, placement, device."""
         return tensorflow_settings(self._placement)
+
+    def matrix_product(self, side: int) -> MatrixProduct:
+        return matrix_product(side)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         summed = self._run(indices, 1.0 / examples_count)

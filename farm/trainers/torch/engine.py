@@ -36,7 +36,7 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import (
     MOMENTUM,
@@ -123,6 +123,27 @@ class TorchEngine:
             "learning_rate": self._rate,
             "momentum": MOMENTUM if is_sgd else None,
         }
+
+    def matrix_product(self, side: int) -> MatrixProduct:
+        is_half = self._chosen["precision"] == ComputePrecision.BFLOAT16.value
+        generator = torch.Generator(self._device).manual_seed(0)
+        left, right, product = (
+            torch.rand(
+                (side, side),
+                generator=generator,
+                dtype=torch.bfloat16 if is_half else torch.float32,
+                device=self._device,
+            )
+            for _ in range(3)
+        )
+
+        def run(count: int) -> None:
+            for _ in range(count):
+                torch.mm(left, right, out=product)
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+
+        return MatrixProduct(run=run, flop=2.0 * side**3)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         self._count_update(examples_count)

@@ -127,6 +127,29 @@ def test_a_batch_in_parts_trains_as_the_whole_one() -> None:
         assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize(("precision", "width"), [("float32", 4), ("bfloat16", 2)])
+def test_a_matrix_product_is_in_the_jobs_precision_and_draws_no_number_of_the_jobs(
+    precision: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    multiplied: list[torch.Tensor] = []
+    multiply = torch.mm
+
+    def noted(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        multiplied.extend((left, right, out))
+        return multiply(left, right, out=out)
+
+    engine = build(replace(JOB, axes={"precision": precision}))
+    before = torch.get_rng_state()
+    monkeypatch.setattr(torch, "mm", noted)
+    product = engine.matrix_product(256)
+    product.run(2)
+    assert product.flop == 2 * 256**3
+    assert [(m.element_size(), tuple(m.shape)) for m in multiplied] == [(width, (256, 256))] * 6
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_adamw_is_that_of_its_paper() -> None:
     # Loshchilov and Hutter 2019, algorithm 2: the first update divides the gradient by its size.
     engine = build(replace(JOB, axes={"optimizer": "adamw", "learning_rate": 0.001}))

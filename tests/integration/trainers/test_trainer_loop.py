@@ -106,6 +106,7 @@ def test_the_profiled_steps_do_not_count_and_come_after_the_result_is_known(
     engine = build(JOB)
     result, events = train(JOB, engine, tmp_path)
     assert result.timed_step_count == 6
+    assert result.peak_flop_per_s is not None
     assert engine.weight_sums().total != result.details["weights_sum"]
     kinds = [e.kind for e in events if isinstance(e, Steps)]
     assert kinds[-1] is StepKind.PROFILED

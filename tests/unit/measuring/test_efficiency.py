@@ -9,7 +9,7 @@ import pytest
 
 from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.configuration.model_size import ModelSize
-from farm.configuration.spec import JobSpec, TrainingPass
+from farm.configuration.spec import JobSpec, ServerPlacement, TrainingPass
 from farm.measuring.measurement import AttemptFigures, RankOutcome
 from farm.measuring.quantities import measure
 from farm.messages.trainer_lines import TrainerResult
@@ -89,5 +89,42 @@ def test_a_backward_pass_takes_twice_the_flop_of_a_forward_pass(
 @pytest.mark.parametrize(("dataset", "reason"), [(IMAGES, "shipped"), (None, "script")])
 def test_flop_that_nobody_knows_are_no_figure(dataset: DatasetFacts | None, reason: str) -> None:
     value, why = measured("achieved_flop_per_s", dataset=dataset)
+    assert value is None
+    assert reason in (why or "")
+
+
+def with_peak(flop_per_s: float | None) -> TrainerResult:
+    return dataclasses.replace(RESULT, peak_flop_per_s=flop_per_s)
+
+
+def test_utilisation_is_of_the_measured_peak_of_all_ranks_that_train() -> None:
+    ranks = with_peak(1e5), with_peak(3e5)
+    shipped = {"dataset": IMAGES, "size": SIZE}
+    assert measured("peak_flop_per_s", *ranks, **shipped) == (4e5, None)
+    achieved = 3 * 200 * THROUGHPUT
+    assert measured("utilisation_ratio", *ranks, **shipped) == (achieved / 4e5, None)
+    apart = dataclasses.replace(
+        SPEC, strategy="ps_sync", server_count=1, server_placement=ServerPlacement.APART
+    )
+    of_three = measured("peak_flop_per_s", *ranks, RESULT, spec=apart, **shipped)
+    assert of_three == (4e5, None)  # the third only serves
+    two_each = dataclasses.replace(SPEC, world_size=4, axes={"ranks_per_agent": 2})
+    assert measured("peak_flop_per_s", *ranks, spec=two_each, **shipped) == (8e5, None)
+
+
+@pytest.mark.parametrize(
+    ("second", "given", "reason"),
+    [
+        (None, {"dataset": IMAGES, "size": SIZE}, "rank 1"),
+        (3e5, {"dataset": IMAGES}, "shipped"),
+        (3e5, {}, "script"),
+        (1e-9, {"dataset": IMAGES, "size": SIZE}, "times the FLOP/s"),
+    ],
+)
+def test_no_utilisation_is_told_where_it_would_mislead(
+    second: float | None, given: dict[str, Any], reason: str
+) -> None:
+    """As for reports of older agents, and where the peak is below what was achieved."""
+    value, why = measured("utilisation_ratio", with_peak(1e4), with_peak(second), **given)
     assert value is None
     assert reason in (why or "")

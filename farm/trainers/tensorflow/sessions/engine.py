@@ -18,9 +18,10 @@ import tensorflow as tf
 
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.evaluation import Evaluator
+from farm.trainers.tensorflow.matrix_product import matrix_product
 from farm.trainers.tensorflow.sessions.gang import SessionGang
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme, spread
 from farm.trainers.tensorflow.sessions.training_graph import StepOutputs, TrainingGraph
@@ -96,6 +97,9 @@ class SessionEngine:
             **tensorflow_settings(self._seat.job.placement),
             **({"bytes_by_server": kept_bytes} if self._scheme.has_servers else {}),
         }
+
+    def matrix_product(self, side: int) -> MatrixProduct:
+        return matrix_product(side)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         # Partial steps are not among the timed ones, whose exchange is counted.
