@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from farm.configuration.catalogue import ExampleKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import AttemptFigures, Unknown
+from farm.statistics.means import mean
 
 # Of a forward pass: the gradients by the inputs and by the weights of a layer take as much each
 # (Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1).
@@ -22,6 +24,26 @@ def tokens_per_s(figures: AttemptFigures) -> float | Unknown | None:
         return Unknown(f"its examples are {dataset.kind.value}")
     examples_per_s = figures.throughput_examples_per_s
     return None if examples_per_s is None else examples_per_s * dataset.example_shape[0]
+
+
+def data_wait_ratio(figures: AttemptFigures) -> float | Unknown | None:
+    """Return the share of a script's mean step in which it waited for PyTorch's DataLoader."""
+    if figures.chief.script_times is None:
+        return Unknown("examples are in memory, so that steps do not wait for them")
+    wait_s = figures.data_wait_s
+    if wait_s is None:
+        return Unknown("no wait for a DataLoader of PyTorch's was seen on every rank")
+    step_s = mean(itertools.chain.from_iterable(figures.pace.values()))
+    return min(1.0, wait_s / step_s) if step_s else None
+
+
+def peak_device_memory_bytes(figures: AttemptFigures) -> int | Unknown:
+    """Return the most memory that a GPU of the ranks that train had in use."""
+    if figures.dataset is None:
+        return Unknown("a script does not tell how much memory of a GPU it has in use")
+    found = [rank.result.peak_device_memory_bytes for rank in figures.training]
+    known = [one for one in found if one is not None]
+    return max(known) if known else Unknown("no rank trained on a GPU")
 
 
 def achieved_flop_per_s(figures: AttemptFigures) -> float | Unknown | None:

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 from farm.configuration.spec import MAX_STEPS, TrainingPass
 from farm.measuring.efficiency import (
     achieved_flop_per_s,
+    data_wait_ratio,
+    peak_device_memory_bytes,
     peak_flop_per_s,
     tokens_per_s,
     utilisation_ratio,
@@ -237,6 +239,15 @@ QUANTITIES: tuple[Quantity, ...] = (
         of=lambda figures: figures.resident_bytes,
     ),
     Quantity(
+        name="peak_device_memory_bytes",
+        title="GPU memory",
+        meaning="most in use since the warm-up began, of the GPU with most",
+        unit="bytes",
+        write=byte_count,
+        is_whole=True,
+        of=peak_device_memory_bytes,
+    ),
+    Quantity(
         name="net_rx_bytes_per_s",
         title="rx",
         meaning="received, mean over ranks and seconds",
@@ -293,6 +304,14 @@ QUANTITIES: tuple[Quantity, ...] = (
         unit="s",
         write=duration,
         of=lambda figures: figures.data_wait_s,
+    ),
+    Quantity(
+        name="data_wait_ratio",
+        title="Data wait share",
+        meaning="`data_wait_s` over the mean step",
+        write=_tenths_of_a_percent,
+        of=data_wait_ratio,
+        most=1,
     ),
     Quantity(
         name="pause_s",

@@ -306,6 +306,7 @@ class TrainerResult:
     profile: StepProfile | None = None
     exchange: Exchange | None = None
     peak_flop_per_s: Throughput | None = None  # of a matrix product, before the steps
+    peak_device_memory_bytes: ByteSize | None = None  # of the GPU with most
     details: dict[str, object] = field(default_factory=dict)
 
     def check_details(self) -> None:

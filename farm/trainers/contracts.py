@@ -150,6 +150,10 @@ class Engine(Protocol):
         """
         ...
 
+    def take_device_memory_bytes(self) -> int | None:
+        """Return the most memory that a GPU had in use since the last call; None on CPUs."""
+        ...
+
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         """Run one step on this rank's `indices` of a global batch of `examples_count`.
 

@@ -89,9 +89,11 @@ class Training:
         # those of one machine share what they share in training.
         self._wait_for_peers()
         peak = peak_flop_per_s(self._engine.matrix_product)
+        self._engine.take_device_memory_bytes()  # which the matrices have taken
         trained = self._by_steps() if self._job.steps is not None else self._by_epochs()
         evaluation = trained.evaluation
         exchange = self._engine.take_exchange()
+        device_memory_bytes = self._engine.take_device_memory_bytes()
         weights = self._engine.weight_sums()
         peak_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         profile = self._profile(min(PROFILED_STEP_COUNT, trained.full_step_count))
@@ -110,6 +112,7 @@ class Training:
             profile=profile,
             exchange=exchange,
             peak_flop_per_s=peak,
+            peak_device_memory_bytes=device_memory_bytes,
             details={
                 **self._engine.settings,
                 "batch_weights": self._batch_weights,

@@ -20,10 +20,10 @@ from farm.trainers.contracts import Evaluation, Examples, MatrixProduct, Seat, W
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
+from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
 from farm.trainers.tensorflow.evaluation import Evaluator
 from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loss import loss_sum
-from farm.trainers.tensorflow.matrix_product import matrix_product
 from farm.trainers.tensorflow.profile import collective_times
 from farm.trainers.tensorflow.setup import tensorflow_settings
 
@@ -74,6 +74,9 @@ class TensorFlowEngine:
 
     def matrix_product(self, side: int) -> MatrixProduct:
         return matrix_product(side)
+
+    def take_device_memory_bytes(self) -> int | None:
+        return take_device_memory_bytes()
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         summed = self._run(indices, 1.0 / examples_count)

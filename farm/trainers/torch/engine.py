@@ -145,6 +145,14 @@ class TorchEngine:
 
         return MatrixProduct(run=run, flop=2.0 * side**3)
 
+    def take_device_memory_bytes(self) -> int | None:
+        if self._device.type != "cuda":
+            return None
+        largest = torch.cuda.max_memory_allocated(self._device)
+        torch.cuda.empty_cache()  # of what is not in use any more
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return largest
+
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         self._count_update(examples_count)
         with self._marked_step():

@@ -101,6 +101,8 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAge
         "loaded_rtt_s",
         "tokens_per_s",
         "peak_flop_per_s",
+        "peak_device_memory_bytes",
+        "data_wait_ratio",
         "utilisation_ratio",
     }
     assert row.steps_per_epoch == 45

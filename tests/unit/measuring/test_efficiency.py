@@ -128,3 +128,25 @@ def test_no_utilisation_is_told_where_it_would_mislead(
     value, why = measured("utilisation_ratio", with_peak(1e4), with_peak(second), **given)
     assert value is None
     assert reason in (why or "")
+
+
+def with_memory(used_bytes: int | None) -> TrainerResult:
+    return dataclasses.replace(RESULT, peak_device_memory_bytes=used_bytes)
+
+
+def test_device_memory_is_that_of_the_rank_with_most() -> None:
+    ranks = with_memory(5), with_memory(7)
+    assert measured("peak_device_memory_bytes", *ranks, dataset=IMAGES) == (7, None)
+
+
+@pytest.mark.parametrize(("dataset", "reason"), [(IMAGES, "on a GPU"), (None, "script")])
+def test_without_a_gpu_there_is_no_device_memory(dataset: DatasetFacts | None, reason: str) -> None:
+    value, why = measured("peak_device_memory_bytes", dataset=dataset)
+    assert value is None
+    assert reason in (why or "")
+
+
+def test_steps_on_examples_in_memory_wait_for_none() -> None:
+    value, why = measured("data_wait_ratio", dataset=IMAGES)
+    assert value is None
+    assert "in memory" in (why or "")

@@ -368,11 +368,13 @@ def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() ->
     assert found["throughput_examples_per_s"] == pytest.approx(4 * 21 / 6.0)
     assert values(told(), told(examples_count=None))["examples_per_step"] is None
     assert found["data_wait_s"] == pytest.approx((0.1 + 0.2) / 2)
+    assert found["data_wait_ratio"] == pytest.approx(0.15 / (6.0 / 4))
     # The third step holds a pause of 4 s.
     assert found["pause_s"] == pytest.approx(0.2 / 4 + 4.0 / 4)
     assert (found["epochs"], found["steps_per_epoch"]) == (2, 3)
     assert found["time_per_epoch_s"] == pytest.approx(3 * 0.5)
     assert values(told(), told(data_wait_s=None))["data_wait_s"] is None
+    assert values(told(), told(data_wait_s=None))["data_wait_ratio"] is None
     assert values(RESULT, RESULT)["pause_s"] is None
 
 

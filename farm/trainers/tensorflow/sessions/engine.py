@@ -20,8 +20,8 @@ from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
 from farm.trainers.models.checksum import checksum_of
+from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
 from farm.trainers.tensorflow.evaluation import Evaluator
-from farm.trainers.tensorflow.matrix_product import matrix_product
 from farm.trainers.tensorflow.sessions.gang import SessionGang
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme, spread
 from farm.trainers.tensorflow.sessions.training_graph import StepOutputs, TrainingGraph
@@ -100,6 +100,9 @@ class SessionEngine:
 
     def matrix_product(self, side: int) -> MatrixProduct:
         return matrix_product(side)
+
+    def take_device_memory_bytes(self) -> int | None:
+        return take_device_memory_bytes()
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         # Partial steps are not among the timed ones, whose exchange is counted.
