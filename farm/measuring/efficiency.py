@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
 from farm.configuration.catalogue import ExampleKind
 from farm.configuration.spec import TrainingPass
-from farm.measuring.measurement import AttemptFigures, Unknown
+from farm.measuring.measurement import AttemptFigures, Unknown, timed_mean, timed_values
+from farm.sampling.role_samples import CPU_POWER_EXTRA, GPU_POWER_EXTRA
 from farm.statistics.means import mean
 
 # Of a forward pass: the gradients by the inputs and by the weights of a layer take as much each
@@ -96,3 +98,52 @@ def utilisation_ratio(figures: AttemptFigures) -> float | Unknown | None:
             " model's layers run in another precision, or something slowed the product down"
         )
     return achieved / peak
+
+
+def cpu_energy_per_step_j(figures: AttemptFigures) -> float | Unknown | None:
+    """Return the energy of the machines' processors and memory in one step of the gang."""
+    return _energy_per_step_j(figures, CPU_POWER_EXTRA, "processors")
+
+
+def gpu_energy_per_step_j(figures: AttemptFigures) -> float | Unknown | None:
+    """Return the energy of the machines' GPUs in one step of the gang."""
+    return _energy_per_step_j(figures, GPU_POWER_EXTRA, "GPUs")
+
+
+def energy_per_step_j(figures: AttemptFigures) -> float | Unknown | None:
+    """Return the energy of processors, their memory and GPUs in one step of the gang."""
+    cpus_j = cpu_energy_per_step_j(figures)
+    if cpus_j is None or isinstance(cpus_j, Unknown) or not _have_gpus(figures):
+        return cpus_j
+    gpus_j = gpu_energy_per_step_j(figures)
+    return gpus_j if gpus_j is None or isinstance(gpus_j, Unknown) else cpus_j + gpus_j
+
+
+def _energy_per_step_j(figures: AttemptFigures, name: str, of_what: str) -> float | Unknown | None:
+    """Return P x B / R: mean power of all machines, examples of a step, examples a second.
+
+    Power is the mean over the seconds with timed steps, of the whole machine, idle or not. Ranks
+    that only serve are taken to work while rank 0's steps are timed.
+    """
+    examples_per_s = figures.throughput_examples_per_s
+    if examples_per_s is None:
+        return None
+    chief = next(rank for rank in figures.ranks if rank.rank == 0)
+    power_w = 0.0
+    for rank in figures.ranks:
+        if not any(name in sample.extra for sample in rank.samples):
+            return Unknown(f"the agent of rank {rank.rank} reads no energy of its {of_what} alone")
+        trains = rank in figures.training
+        of_steps = rank if trains else dataclasses.replace(chief, samples=rank.samples)
+        mean_w = timed_mean([timed_values(of_steps, lambda sample: sample.extra.get(name))])
+        if mean_w is None:
+            return Unknown("fewer than two whole seconds with timed steps have a power: time more")
+        power_w += mean_w
+    examples_count = figures.examples_per_step or figures.spec.global_batch_size
+    return power_w * examples_count / examples_per_s
+
+
+def _have_gpus(figures: AttemptFigures) -> bool:
+    """Whether an agent has sampled anything of a GPU."""
+    extras = (sample.extra for rank in figures.ranks for sample in rank.samples)
+    return any(name.startswith("gpu") for extra in extras for name in extra)

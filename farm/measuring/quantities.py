@@ -16,7 +16,10 @@ from typing import Any, TypeAlias
 from farm.configuration.spec import MAX_STEPS, TrainingPass
 from farm.measuring.efficiency import (
     achieved_flop_per_s,
+    cpu_energy_per_step_j,
     data_wait_ratio,
+    energy_per_step_j,
+    gpu_energy_per_step_j,
     peak_device_memory_bytes,
     peak_flop_per_s,
     tokens_per_s,
@@ -24,7 +27,16 @@ from farm.measuring.efficiency import (
 )
 from farm.measuring.measurement import OK, AttemptFigures, Unknown
 from farm.statistics.means import weighted_median
-from farm.text.display import byte_count, byte_rate, count, decimal, duration, flop_rate, percent
+from farm.text.display import (
+    byte_count,
+    byte_rate,
+    count,
+    decimal,
+    duration,
+    flop_rate,
+    joules,
+    percent,
+)
 
 Value: TypeAlias = int | float | None
 
@@ -246,6 +258,31 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=byte_count,
         is_whole=True,
         of=peak_device_memory_bytes,
+    ),
+    Quantity(
+        name="energy_per_step_j",
+        title="Energy per step",
+        meaning="of a step of the gang: all machines' processors, their memory and GPUs",
+        unit="J",
+        write=joules,
+        of=energy_per_step_j,
+        time_power=1,
+    ),
+    Quantity(
+        name="cpu_energy_per_step_j",
+        meaning="of that, the processors' and their memory's",
+        unit="J",
+        write=joules,
+        of=cpu_energy_per_step_j,
+        time_power=1,
+    ),
+    Quantity(
+        name="gpu_energy_per_step_j",
+        meaning="of that, the GPUs'",
+        unit="J",
+        write=joules,
+        of=gpu_energy_per_step_j,
+        time_power=1,
     ),
     Quantity(
         name="net_rx_bytes_per_s",

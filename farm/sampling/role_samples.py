@@ -1,4 +1,4 @@
-"""Names of the samples that are taken of each role."""
+"""Names of samples: of each role, of a trainer's calls, of a machine's power."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ LOOPBACK = "lo"
 # Calls that read or write, of the trainers' process tree, in a second.
 TRAINER_READS_EXTRA = "trainer_read_operations_per_s"
 TRAINER_WRITES_EXTRA = "trainer_write_operations_per_s"
+
+
+# Mean power over a second, of all processors with their memory, and of all GPUs. Agents that share
+# a machine with others have neither.
+CPU_POWER_EXTRA = "cpu_power_w"
+GPU_POWER_EXTRA = "gpu_power_w"
 
 
 def cpu_extra(role: str) -> str:

@@ -130,6 +130,14 @@ def flop_rate(flop_per_s: float | None) -> str:
     return f"{value} {unit}FLOP/s"
 
 
+def joules(energy_j: float | None) -> str:
+    """Write an energy in decimal units."""
+    if not _is_known(energy_j):
+        return MISSING
+    value, unit = _scaled(energy_j)
+    return f"{value} {unit}J"
+
+
 def bit_rate(bytes_per_s: float | None) -> str:
     """Write a bandwidth as it is asked for, in megabits per second."""
     return f"{_three_digits(bytes_per_s * 8 / 1e6)} Mbit/s" if _is_known(bytes_per_s) else MISSING

@@ -59,6 +59,7 @@ class RangesByName:
 LEAST_TIME_S, MOST_TIME_S = 1e-9, 1e9  # what no clock resolves, and 32 years
 MOST_BYTES = 2**60
 MOST_COUNT = 2**31 - 1  # what the store's columns hold
+_MOST_POWER_W = 1e6  # of one machine
 _MOST_UNIX_S = 1e11  # a clock may be wrong, by 3,000 years
 _MOST_FIGURE = 1e100  # the sum and the square of such numbers are finite
 # Counters of used CPU time are read up to a quarter of a second late, and count whole clock ticks.
@@ -88,6 +89,7 @@ EXTRAS = RangesByName(
         ("_ratio", Range(0.0, MOST_COUNTED_SHARE)),
         ("_bytes", Range(0.0, float(MOST_BYTES), "bytes")),
         ("_per_s", Range(0.0, float(MOST_BYTES), "per second")),
+        ("_w", Range(0.0, _MOST_POWER_W, "W")),
         ("_hz", Range(0.0, float(MOST_BYTES), "Hz")),
         ("_s", Range(LEAST_TIME_S, MOST_TIME_S, "s", or_zero=True)),
     ),

@@ -14,6 +14,7 @@ from worker_agent.metrics import (
     gpu,
     memory,
     network,
+    power,
     pressure,
     processes,
     swap,
@@ -33,5 +34,6 @@ METRICS: tuple[Callable[[Watched], Metric | None], ...] = (
     thermal.create,
     frequency.create,
     pressure.create,
+    power.create,
     gpu.create,
 )

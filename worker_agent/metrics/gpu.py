@@ -22,8 +22,10 @@ from farm.sampling.gpu_samples import (
     POWER_CAPPED,
     gpu_extra,
 )
+from farm.sampling.role_samples import GPU_POWER_EXTRA
 from worker_agent.machine.gpus import handles, open_nvml
 from worker_agent.metrics.contracts import Watched
+from worker_agent.metrics.power import has_machine
 from worker_agent.metrics.rates import Rates
 
 logger = logging.getLogger(__name__)
@@ -33,9 +35,10 @@ PID_NAMESPACE = Path("/proc/self/ns/pid")
 _FIRST_PIDS = "pid:[4026531836]"
 # A field's scope: of all NVLinks together.
 _ALL_LINKS = 2**32 - 1
+_ENERGY = "energy_j_per_s"
 # Counters, by name: the field of nvml.h, its scope, and the value of one of its units.
 _COUNTERS: Mapping[str, tuple[str, int, float]] = {
-    "energy_j_per_s": ("NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 0, 1e-3),
+    _ENERGY: ("NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 0, 1e-3),
     ECC_CORRECTED: ("NVML_FI_DEV_ECC_SBE_VOL_TOTAL", 0, 1),
     ECC_UNCORRECTED: ("NVML_FI_DEV_ECC_DBE_VOL_TOTAL", 0, 1),
     # Not nvmlDeviceGetPcieThroughput, each call of which takes 20 ms.
@@ -58,7 +61,12 @@ def create(watched: Watched) -> GpuMetric | None:
     nvml = open_nvml() if watched.gpus else None
     if nvml is None:
         return None
-    return GpuMetric(nvml, watched.gpus, own_pids=watched.pids if _sees_all_processes() else None)
+    return GpuMetric(
+        nvml,
+        watched.gpus,
+        own_pids=watched.pids if _sees_all_processes() else None,
+        has_machine=has_machine(watched),
+    )
 
 
 class GpuMetric:
@@ -69,13 +77,23 @@ class GpuMetric:
     """
 
     def __init__(
-        self, nvml: Any, gpus: Sequence[str], *, own_pids: tuple[int, ...] | None = None
+        self,
+        nvml: Any,
+        gpus: Sequence[str],
+        *,
+        own_pids: tuple[int, ...] | None = None,
+        has_machine: bool = False,
     ) -> None:
-        """`own_pids`: the trainers'; None: NVML's processes cannot be told from them."""
+        """`own_pids`: the trainers'; None: NVML's processes cannot be told from them.
+
+        `has_machine`: no other agent shares the GPUs, so that their power is its gang's.
+        """
         self._nvml = nvml
         found = handles(nvml, gpus[:MOST_GPUS])
+        self._gpu_count = len(gpus)
         self._devices = [(place, device, Rates()) for place, device in found]
         self._own_pids = own_pids
+        self._has_machine = has_machine
         self._fields = {
             name: (getattr(nvml, field), scope, unit)
             for name, (field, scope, unit) in _COUNTERS.items()
@@ -83,12 +101,17 @@ class GpuMetric:
         }
 
     def read(self, tick: int) -> dict[str, float | int | None]:
-        return {
+        found = {place: self._read(tick, device, rates) for place, device, rates in self._devices}
+        values: dict[str, float | int | None] = {
             gpu_extra(place, name): value
-            for place, device, rates in self._devices
-            for name, value in self._read(tick, device, rates).items()
+            for place, of_gpu in found.items()
+            for name, value in of_gpu.items()
             if value is not None
         }
+        powers_w = [of_gpu.get(_ENERGY) for of_gpu in found.values()]
+        if self._has_machine and len(powers_w) == self._gpu_count and None not in powers_w:
+            values[GPU_POWER_EXTRA] = sum(power_w or 0.0 for power_w in powers_w)
+        return values
 
     def _read(self, tick: int, device: Any, rates: Rates) -> dict[str, float | int | None]:
         nvml = self._nvml

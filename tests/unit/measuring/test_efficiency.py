@@ -12,6 +12,7 @@ from farm.configuration.model_size import ModelSize
 from farm.configuration.spec import JobSpec, ServerPlacement, TrainingPass
 from farm.measuring.measurement import AttemptFigures, RankOutcome
 from farm.measuring.quantities import measure
+from farm.messages.reports import Sample
 from farm.messages.trainer_lines import TrainerResult
 
 SPEC = JobSpec(
@@ -150,3 +151,60 @@ def test_steps_on_examples_in_memory_wait_for_none() -> None:
     value, why = measured("data_wait_ratio", dataset=IMAGES)
     assert value is None
     assert "in memory" in (why or "")
+
+
+def powered(*samples_by_rank: dict[str, float], **given: Any) -> dict[str, Any]:
+    """Return the quantities of ranks whose agents sample that every second, for 4 timed seconds."""
+    result = dataclasses.replace(RESULT, timed_window_s=4.0)
+    ranks = [
+        RankOutcome(
+            rank=rank,
+            result=result,
+            timed_begun_s=0.0,
+            samples=tuple(Sample(tick=tick, extra=extra) for tick in range(1, 5)),
+        )
+        for rank, extra in enumerate(samples_by_rank)
+    ]
+    facts: dict[str, Any] = {"spec": SPEC, "timed_steps_s": {0: [0.5] * 8}, **given}
+    found = measure(AttemptFigures(ranks=ranks, train_examples_count=1000, **facts))
+    names = ("cpu_energy_per_step_j", "gpu_energy_per_step_j", "energy_per_step_j")
+    return {name: found.unknown_because.get(name, found.values[name]) for name in names}
+
+
+def test_energy_is_the_power_of_all_machines_for_a_step() -> None:
+    found = powered({"cpu_power_w": 100.0}, {"cpu_power_w": 60.0})
+    assert found["energy_per_step_j"] == found["cpu_energy_per_step_j"] == 160 * 0.5
+    assert "GPUs" in found["gpu_energy_per_step_j"]
+
+
+def test_the_energy_of_gpus_is_added_to_that_of_processors() -> None:
+    both = {"cpu_power_w": 100.0, "gpu_power_w": 700.0, "gpu0_ratio": 1.0}
+    assert powered(both, both)["energy_per_step_j"] == 1600 * 0.5
+    # Half of an energy is none.
+    of_gpus, of_cpus = (
+        powered(*[{"gpu_power_w": 700.0}] * 2),
+        powered(*[{"cpu_power_w": 100.0, "gpu0_ratio": 1.0}] * 2),
+    )
+    assert of_gpus["gpu_energy_per_step_j"] == 1400 * 0.5
+    assert "processors" in of_gpus["energy_per_step_j"]
+    assert "GPUs" in of_cpus["energy_per_step_j"]
+
+
+def test_a_machine_without_a_sensor_leaves_the_energy_unknown() -> None:
+    found = powered({"cpu_power_w": 100.0}, {})
+    assert "rank 1 reads no energy" in found["energy_per_step_j"]
+
+
+def test_machines_that_only_serve_take_energy_too() -> None:
+    apart = dataclasses.replace(
+        SPEC, strategy="ps_sync", server_count=1, server_placement=ServerPlacement.APART
+    )
+    found = powered(*[{"cpu_power_w": 100.0}] * 3, spec=apart)
+    assert found["energy_per_step_j"] == 300 * 0.5
+
+
+def test_ranks_at_their_own_pace_take_the_energy_of_a_whole_batch() -> None:
+    paces = {"timed_steps_s": {0: [0.5] * 8, 1: [0.25] * 16}, "is_synchronous": False}
+    found = powered(*[{"cpu_power_w": 100.0}] * 2, **paces)
+    # 24 halves of a batch in 4 s
+    assert found["energy_per_step_j"] == pytest.approx(200 * 4 / 12)

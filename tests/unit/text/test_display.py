@@ -27,6 +27,7 @@ from farm.text.display import (
     dollars,
     duration,
     flop_rate,
+    joules,
     percent,
     percent_in_digits,
     plus_minus,
@@ -102,10 +103,11 @@ def test_half_of_an_interval_is_in_percent() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_zero_is_zero() -> None:
-    for write in (byte_count, byte_rate, bit_rate, flop_rate, percent, count, decimal):
+    for write in (byte_count, byte_rate, bit_rate, flop_rate, joules, percent, count, decimal):
         assert write(None) == MISSING
     assert (byte_count(0), byte_rate(0), percent(0), count(0)) == ("0 B", "0 B/s", "0 %", "0")
     assert (flop_rate(0), flop_rate(1.5e12)) == ("0 FLOP/s", "1.50 TFLOP/s")
+    assert (joules(0), joules(12_345.6)) == ("0 J", "12.3 kJ")
 
 
 def test_bytes_are_counted_in_powers_of_a_thousand() -> None:

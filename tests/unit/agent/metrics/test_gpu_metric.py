@@ -10,6 +10,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from farm.sampling.role_samples import GPU_POWER_EXTRA
 from tests.fakes.nvml import FakeNvml, uuid_of
 from worker_agent.metrics import gpu
 from worker_agent.metrics.contracts import Metric, Watched
@@ -84,6 +85,24 @@ def test_everything_that_a_gpu_tells_is_read_in_base_units(fake_nvml: FakeNvml) 
             "gpu0_nvlink_tx_bytes_per_s": 506 * 1024,
         }
     )
+
+
+@pytest.mark.parametrize("counting", [(0, 1), (0,)])
+@pytest.mark.parametrize("has_machine", [True, False])
+def test_the_power_of_all_gpus_is_told_where_they_are_the_agents_and_all_count(
+    fake_nvml: FakeNvml, counting: tuple[int, ...], has_machine: bool
+) -> None:
+    gpus = tuple(uuid_of(place) for place in (0, 1))
+    cpus = tuple(range(os.cpu_count() or 1)) if has_machine else ()
+    metric = gpu.create(Watched(cpus=cpus, interface="lo", pids=(), gpus=gpus))
+    assert metric is not None
+    energy = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+    for tick in (0, 1):
+        for place in counting:
+            fake_nvml.set_field(place, energy, 100_000 * tick * (place + 1))
+        found = read(metric, tick)
+        is_known = tick == 1 and has_machine and len(counting) == 2
+        assert found.get(GPU_POWER_EXTRA) == (300.0 if is_known else None)
 
 
 @pytest.mark.usefixtures("first_pids")
