@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from farm.trainers.failures import DatasetMissing
 from tests.own_data_files import images, name_of, write_npz
 
 MINE = "mine.npz"
+NOBODY = 65534
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
@@ -87,6 +89,25 @@ def test_an_agent_without_it_says_where_to_put_it(tmp_path: Path) -> None:
     with pytest.raises(DatasetMissing, match=f"mine.npz is in none of {tmp_path}; put it") as one:
         dataset("data:mine.npz@b005a2175131:8x8x3:4:60:12").load((tmp_path,))
     assert one.value.kind is FailureKind.DATASET_MISSING
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("closed", ["mine.npz", "."])
+def test_files_that_the_trainers_user_may_not_read_are_named_with_the_remedy(closed: str) -> None:
+    # pytest's own folders are root's alone.
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        entry = dataset(name_of(write_npz(place / MINE)))
+        entry.load((place,))  # what it imports, that user may not read either
+        (place / closed).chmod(0o700)
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(DatasetMissing, match=r"chmod -R o\+rX") as refused:
+                entry.load((place,))
+        finally:
+            os.seteuid(0)
+        assert folder in str(refused.value)
 
 
 def write_bomb(path: Path) -> None:
