@@ -106,8 +106,8 @@ def cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def write_postscript(path: Path) -> None:
-    path.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
+def write_tiff(path: Path) -> None:
+    Image.fromarray(images(1)[0][0]).save(path, "TIFF")
 
 
 def with_few_images(path: Path) -> None:
@@ -139,7 +139,7 @@ IMAGES, LABELS = images(60)
         (with_another_class, "test/'e': expected a class that train has"),
         (with_image(lambda path: path.write_text("none")), r"'a/00\.png': expected an image that"),
         (with_image(cut_off), r"'a/00\.png': expected an image that"),
-        (with_image(write_postscript), r"'a/00\.png': expected an image that"),
+        (with_image(write_tiff), r"'a/00\.png': expected an image that"),
         (with_image(lambda path: path.mkdir()), r"'a/00\.png': expected an ordinary file"),
         (with_image(os.mkfifo), r"'a/00\.png': expected an ordinary file"),
         (with_image(lambda path: path.symlink_to("gone")), r"'a/00\.png': expected an ordinary"),
