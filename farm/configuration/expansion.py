@@ -16,7 +16,7 @@ from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
-from farm.configuration.sweep_cell import Cell, problem_of, shown
+from farm.configuration.sweep_cell import Cell, problem_of, problem_of_steps, shown
 from farm.errors import InvalidSpec
 
 MAX_JOBS = 100_000
@@ -62,7 +62,10 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
     possible: list[Cell] = []
     impossible: dict[str, Impossible] = {}
     for cell in _cells(sweep, catalogue):
-        problem = problem_of(cell, catalogue, repeat=sweep.repeat)
+        case = sweep.cases[cell.case]
+        problem = problem_of(cell, catalogue, repeat=sweep.repeat) or problem_of_steps(
+            cell, catalogue, steps=case.steps, epochs=case.epochs
+        )
         if problem is None:
             possible.append(cell)
             continue

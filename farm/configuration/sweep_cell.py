@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -142,6 +143,23 @@ def _problem_of_name(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
     if strategy not in catalogue.strategies:
         return _unknown("strategy", strategy, catalogue.strategies)
     return None
+
+
+def problem_of_steps(
+    cell: Cell, catalogue: Catalogue, *, steps: int | None, epochs: int | None
+) -> InvalidSpec | None:
+    """Say that a cell which can run would end before its ranks average their weights.
+
+    `steps`, `epochs`: timed ones of its job, one of them; neither where a script runs to its end.
+    """
+    every = cell["steps_between_averages"]
+    dataset = find_dataset(cell["dataset"], catalogue.datasets)
+    if epochs is not None and dataset is not None:
+        steps = epochs * math.ceil(dataset.train_examples_count / cell["global_batch_size"])
+    if steps is None or every <= steps:
+        return None
+    expected = f"at most {steps}, the timed steps of the job, or ranks would not average"
+    return InvalidSpec("steps_between_averages", every, expected)
 
 
 def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpec:

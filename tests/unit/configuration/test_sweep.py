@@ -609,6 +609,19 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             {"strategy": "torch", "gradient_bucket_mib": 0},
             "case[0].gradient_bucket_mib: expected a number of MiB from 0.001 to 100000, got 0",
         ),
+        (
+            {"strategy": "averaging", "world_size": 2, "steps": 7},
+            "case[0].steps_between_averages: expected at most 7, the timed steps of the job, or "
+            "ranks would not average, got 8",
+        ),
+        (
+            # Of 1000 examples: four steps an epoch, the last of them partial.
+            {
+                **{"strategy": "averaging", "world_size": 2, "global_batch_size": 300},
+                **{"epochs": 2, "steps_between_averages": 9},
+            },
+            "case[0].steps_between_averages: expected at most 8, the timed steps",
+        ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
     ],
