@@ -30,6 +30,9 @@ class MeasurementQuery(TypedDict, total=False):
     - `outer_momentum`: with this value: Nesterov's, of the outer optimizer, for `torch_diloco`
     - `ranks_per_agent`: with this value: ranks that train on one agent, each on its share of the
       cores; `world_size` is a multiple of it; for strategies whose ranks step together
+    - `device`: with this value: what ranks train on
+    - `gpus_per_rank`: with this value: GPUs of each rank of a script, with `device = "gpu"`; a
+      strategy takes one for each replica
     - `placement`: with this value: where operators run
     - `batch_split`: with this value: how the ranks of a synchronous strategy share a batch
     - `optimizer`: with this value: how gradients become updates of the weights, for strategies of
@@ -71,6 +74,8 @@ class MeasurementQuery(TypedDict, total=False):
     outer_learning_rate: float | None
     outer_momentum: float | None
     ranks_per_agent: int | None
+    device: str | None
+    gpus_per_rank: int | None
     placement: str | None
     batch_split: str | None
     optimizer: str | None

@@ -16,13 +16,14 @@ from typing import Any, TypeAlias, cast
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.learning_rate import MAX_LEARNING_RATE, REFERENCE_BATCH_SIZE
-from farm.configuration.scripts import MOST_MODEL_CHARACTERS
+from farm.configuration.scripts import LAUNCHED, MOST_MODEL_CHARACTERS
 from farm.configuration.spec import (
     CONDITIONS,
     DELAY_RESOLUTION_S,
     EMULATORS,
     LOSS_RESOLUTION_RATIO,
     MAX_GLOBAL_BATCH_SIZE,
+    MAX_GPUS_PER_RANK,
     MAX_ONE_WAY_DELAY_S,
     MAX_RANKS_PER_AGENT,
     MAX_REPLICAS_PER_RANK,
@@ -32,6 +33,7 @@ from farm.configuration.spec import (
     UNTOUCHED,
     BatchSplit,
     ComputePrecision,
+    Device,
     JobSpec,
     LearningRateScaling,
     OperatorPlacement,
@@ -445,6 +447,39 @@ AXES: tuple[Axis, ...] = (
         unused=1,
         usual=1,
         phrase=lambda value: f"{count(value)} ranks an agent",
+        is_of_speed=True,
+        is_of_gang=True,
+    ),
+    Axis(
+        name="device",
+        kind=AxisKind.SETUP,
+        type=OneOf(Device),
+        title="Device",
+        meaning="what ranks train on",
+        default=Device.AUTO,
+        usual=Device.AUTO.value,
+        phrase=lambda value: f"device {value}",
+        choices={
+            "auto": "GPUs where their agent has one for each, else processors",
+            "cpu": "processors",
+            "gpu": "GPUs of agents that have enough",
+        },
+        is_of_every_strategy=True,
+        is_of_speed=True,
+        is_of_gang=True,
+    ),
+    Axis(
+        name="gpus_per_rank",
+        kind=AxisKind.SETUP,
+        type=Whole(1, MAX_GPUS_PER_RANK),
+        title="GPUs per rank",
+        meaning='GPUs of each rank of a script, with `device = "gpu"`; a strategy takes one for '
+        "each replica",
+        default=1,
+        applies=lambda strategy, _: strategy.name in LAUNCHED,
+        unused=1,
+        usual=1,
+        phrase=lambda value: f"{count(value)} GPUs a rank",
         is_of_speed=True,
         is_of_gang=True,
     ),

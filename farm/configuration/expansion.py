@@ -11,10 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import AXES, JOB_AXES, PROFILE_AXES, job_fields, sends, spec_values
+from farm.configuration.axes import (
+    AXES,
+    BY_FIELD,
+    JOB_AXES,
+    PROFILE_AXES,
+    job_fields,
+    sends,
+    spec_values,
+)
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
-from farm.configuration.spec import JobSpec, NetworkProfile
+from farm.configuration.spec import Device, JobSpec, NetworkProfile
 from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
 from farm.configuration.sweep_cell import Cell, problem_of, problem_of_steps, shown
 from farm.errors import InvalidSpec
@@ -183,6 +191,8 @@ def _cell(
         count = world_size // values["ranks_per_agent"] if axis.is_of_network else world_size
         if axis.applies is not None and (facts is None or not axis.applies(facts, count)):
             values[axis.field] = axis.absent
+    if values["device"] is not Device.GPU:
+        values["gpus_per_rank"] = BY_FIELD["gpus_per_rank"].absent
     if facts is not None and not sends(facts, world_size // values["ranks_per_agent"]):
         network = None
     return Cell(

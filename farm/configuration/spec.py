@@ -37,10 +37,12 @@ LARGEST = 1e12
 LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
 
 MAX_REPLICAS_PER_RANK = 64
+MAX_GPUS_PER_RANK = 16
 MAX_RANKS_PER_AGENT = 16
 WORKER = "worker"  # the role of a process that trains
 # What an agent says that can serve so many ranks at once, such as "ranks:4".
 RANKS_CAPABILITY = "ranks:"
+GPUS_CAPABILITY = "gpus:"
 
 # Before the name of a network that an agent is in, such as "network:infiniband".
 NETWORK_CAPABILITY = "network:"
@@ -79,6 +81,14 @@ class OperatorPlacement(enum.Enum):
 
     SOFT = "soft"  # the framework chooses, and moves what a device cannot do
     HARD = "hard"  # the CPU, and an error where an operator cannot run there
+
+
+class Device(enum.Enum):
+    """What a rank trains on."""
+
+    AUTO = "auto"  # its share of its agent's GPUs, or the CPU where that is none
+    CPU = "cpu"
+    GPU = "gpu"  # GPUs of its own, or not at all
 
 
 class Optimizer(enum.Enum):
@@ -301,6 +311,23 @@ class JobSpec:
         return cast(int, self.axes.get("ranks_per_agent", 1))
 
     @property
+    def device(self) -> Device:
+        """What its ranks train on."""
+        return Device(self.axes.get("device", Device.AUTO.value))
+
+    @property
+    def gpus_per_rank(self) -> int | None:
+        """GPUs of each rank that trains: one for each replica, or as many as a script asks for.
+
+        None: its share of those of its agent.
+        """
+        if self.device is Device.AUTO:
+            return None
+        if self.device is Device.CPU:
+            return 0
+        return max(self.replicas_per_rank, cast(int, self.axes.get("gpus_per_rank", 1)))
+
+    @property
     def training_agent_count(self) -> int:
         """Agents of ranks that train; those of servers apart come after them."""
         return self.world_size // self.ranks_per_agent
@@ -354,6 +381,8 @@ class JobSpec:
                 found.add(TENSORFLOW)
         if self.ranks_per_agent > 1:
             found.add(f"{RANKS_CAPABILITY}{self.ranks_per_agent}")
+        if self.gpus_per_rank:
+            found.add(f"{GPUS_CAPABILITY}{self.ranks_per_agent * self.gpus_per_rank}")
         if (file := file_of(self.model)) is not None:
             found.add(f"{MODEL_CAPABILITY}{file}")
         if own_data(self.dataset) is not None:

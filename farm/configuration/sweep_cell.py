@@ -19,7 +19,9 @@ from farm.configuration.spec import (
     MAX_LAB_BANDWIDTH_BYTES_PER_S,
     TCP_PROXY,
     VDE_LINK,
+    Device,
     NetworkProfile,
+    OperatorPlacement,
 )
 from farm.errors import InvalidSpec
 from farm.text.display import exact_milliseconds
@@ -75,6 +77,9 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     problem = _problem_of_model(cell, catalogue)
     if problem is not None:
         return problem
+    if cell["device"] is Device.GPU and cell["placement"] is OperatorPlacement.HARD:
+        expected = "auto or cpu with placement 'hard', which is all on the CPU"
+        return InvalidSpec("device", Device.GPU.value, expected)
     launcher = catalogue.launchers.get(cell["strategy"])
     if (launcher is None) is not (script_of(cell["model"]) is None):
         return InvalidSpec("strategy", cell["strategy"], "a launcher for a script, and no other")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from farm.configuration.spec import RANKS_CAPABILITY, TORCH, TORCH_VERSION
+from farm.configuration.spec import GPUS_CAPABILITY, RANKS_CAPABILITY, TORCH, TORCH_VERSION
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import (
     AgentIndex,
@@ -271,6 +271,8 @@ def _nobody_suits(job: WaitingJob, index: AgentIndex) -> str:
         if capability.startswith(RANKS_CAPABILITY):
             count = capability.removeprefix(RANKS_CAPABILITY)
             return f"no agent has {count} cores for {count} ranks, or AGENT_SHARES_CORES=true"
+        if capability.startswith(GPUS_CAPABILITY):
+            return f"no agent has {counted(int(capability.removeprefix(GPUS_CAPABILITY)), 'GPU')}"
         return f"no agent has capability '{capability}'"
     if needs_tensorflow(job.requires) and not any(agent.has_tensorflow for agent in agents):
         return "no agent has TensorFlow"

@@ -64,9 +64,9 @@ def _value(axis: Axis, text: str) -> int | float | str:
 
 
 def operators_part(name: str | None) -> str | None:
-    """Return of a gang's layout what holds for one machine: where operators run, and no more."""
+    """Return of a gang's layout what holds for one machine: what operators run on, and no more."""
     parts = (name or "").split(_BETWEEN)
-    names = {axis.name for axis in SETUP_AXES}
+    names = {axis.name for axis in SETUP_AXES} - {"device"}
     kept = [part for part in parts if part.partition("=")[0] not in names]
     return _BETWEEN.join(kept) or None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from farm import registry
-from farm.configuration.spec import WORKER
+from farm.configuration.spec import WORKER, Device
 from farm.messages.trainer_lines import (
     Assignment,
     Failure,
@@ -26,6 +26,7 @@ from farm.messages.trainer_lines import (
 from farm.trainers.contracts import Seat, ServedStrategy
 from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
 from farm.trainers.datasets.places import data_places
+from farm.trainers.failures import RankFailed
 from farm.trainers.loop.training import Training
 from farm.trainers.loop.window import TimedWindow
 from farm.trainers.model_files.model_file import ModelFile
@@ -91,6 +92,12 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     begun_s = time.monotonic()
     engine = strategy.build(seat)
     connect_s = time.monotonic() - begun_s
+    if job.device is Device.GPU and engine.settings.get("device") != Device.GPU.value:
+        raise RankFailed(
+            FailureKind.TRAINER_RAISED,
+            f"device: expected a GPU, and {framework} finds none that it can use: install its build"
+            " for this GPU's CUDA",
+        )
     is_compared = isinstance(model, ModelFile) and job.world_size > 1
     training = Training(
         assignment,

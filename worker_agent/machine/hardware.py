@@ -16,6 +16,7 @@ from farm.configuration.model_files import MODEL_CAPABILITY
 from farm.configuration.own_data import READS_OWN_DATA
 from farm.configuration.scripts import PYTHON_CAPABILITY, RUNS_BUNDLES, capability_of
 from farm.configuration.spec import (
+    GPUS_CAPABILITY,
     MAX_RANKS_PER_AGENT,
     NETWORK_CAPABILITY,
     RANKS_CAPABILITY,
@@ -64,7 +65,7 @@ def read_facts(
         labels={**told, **config.settings.labels},
         capabilities=(
             *capabilities(config.site),
-            *(("gpu",) if accelerators else ()),
+            *(f"{GPUS_CAPABILITY}{count + 1}" for count in range(len(accelerators))),
             *((CLOSES_PORTS,) if config.open_ports_reason is None else ()),
             *((TRAINER_USER,) if config.trainer_user is not None else ()),
             *((SHARES_CORES,) if config.settings.shares_cores else ()),

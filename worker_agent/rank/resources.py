@@ -357,17 +357,24 @@ def cpus_of(cpus: tuple[int, ...], process: int, roles: tuple[str, ...]) -> tupl
     return cpus[process * len(cpus) // count : (process + 1) * len(cpus) // count]
 
 
-def gpus_of(gpus: tuple[str, ...], process: int, command: StartRank) -> tuple[str, ...]:
-    """Return the GPUs that a process may see: ranks have equally many of their own, a server none.
+def gpus_of(
+    gpus: tuple[str, ...] | None, process: int, command: StartRank
+) -> tuple[str, ...] | None:
+    """Return the GPUs that a process may see, None: not known; those of ranks are disjoint.
 
-    A script that is started as `torchrun` would sees those of all its agent's ranks, as there, and
-    takes its own by LOCAL_RANK.
+    A rank has as many as its job asks for, or else an equal share, and a server none. A script
+    that is started as `torchrun` would sees those of all its agent's ranks, as there, and takes
+    its own by LOCAL_RANK.
     """
-    roles = command.roles
+    roles, each = command.roles, command.spec.gpus_per_rank
+    if each == 0:
+        return ()
+    if gpus is None:
+        return None
     if roles[process] != WORKER:
         return ()
     count = roles.count(WORKER)
-    each = len(gpus) // count
+    each = len(gpus) // count if each is None else each
     if command.spec.strategy == LAUNCHERS["torch"].name:
         return gpus[: each * count]
     place = roles[:process].count(WORKER)
@@ -396,7 +403,7 @@ def assignment_of(
         local_rank=process if role == WORKER else 0,
         role=role,
         cpus=cpus_of(config.cpus, process, command.roles),
-        gpus=None if config.gpus is None else gpus_of(config.gpus, process, command),
+        gpus=gpus_of(config.gpus, process, command),
         data_dir=config.settings.data_dir,
         model_file=None if path is None else str(path),
         script=None if script is None else str(script),

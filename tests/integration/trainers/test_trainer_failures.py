@@ -61,6 +61,24 @@ def test_a_batch_that_tensorflow_cannot_allocate_is_out_of_memory(tmp_path: Path
     assert "OOM when allocating tensor with shape[60000," in failure.message
 
 
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("single", marks=pytest.mark.tensorflow), "torch_ddp"]
+)
+def test_a_rank_that_was_to_train_on_a_gpu_and_sees_none_says_so(
+    tmp_path: Path, strategy: str
+) -> None:
+    job = replace(JOB, strategy=strategy, axes={"device": "gpu"})
+    cpus = (min(os.sched_getaffinity(0)),)
+    with TrainerProcess(tmp_path / "log") as trainer:
+        trainer.write(Assignment(job=job, rank=0, cpus=cpus, gpus=()))
+        trainer.wait_for(Ready)
+        go([trainer])
+        failure = trainer.wait_for(Failure)
+        assert trainer.exit_code() == EXIT_FAILED
+    assert failure.kind is FailureKind.TRAINER_RAISED
+    assert "device: expected a GPU, and t" in failure.message
+
+
 def test_a_data_set_that_python_cannot_hold_is_out_of_memory(tmp_path: Path) -> None:
     job = replace(JOB, dataset="synthetic_cifar10")  # of 147 MiB
     cpus = (min(os.sched_getaffinity(0)),)

@@ -15,18 +15,20 @@ GPUS = st.lists(st.uuids().map(lambda uuid: f"GPU-{uuid}"), unique=True, max_siz
 ROLES = st.permutations([WORKER] * 3 + ["ps"] * 2).flatmap(
     lambda roles: st.integers(0, len(roles)).map(lambda most: (WORKER, *roles[:most]))
 )
+TORCH, PLAIN = LAUNCHERS["torch"].name, LAUNCHERS["none"].name
+Share = tuple[str, ...] | None
 
 
 def shares_of(
-    gpus: tuple[str, ...], roles: tuple[str, ...], *, strategy: str = "mwms_ring"
-) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    gpus: Share, roles: tuple[str, ...], *, strategy: str = PLAIN, **axes: object
+) -> tuple[list[Share], list[Share]]:
     """Return the GPUs of each rank, and of each server."""
     command = StartRank(
         token=1,
         rank=0,
         rank_count=1,
         roles=roles,
-        spec=job_spec(world_size=roles.count(WORKER), strategy=strategy),
+        spec=job_spec(world_size=roles.count(WORKER), strategy=strategy, axes=axes),
         prepare_timeout_s=1.0,
     )
     shares = [gpus_of(gpus, process, command) for process in range(len(roles))]
@@ -34,21 +36,31 @@ def shares_of(
     return [s for s, role in by_role if role == WORKER], [s for s, role in by_role if role == "ps"]
 
 
-@given(GPUS, ROLES)
-def test_no_gpu_is_given_to_two_processes(gpus: tuple[str, ...], roles: tuple[str, ...]) -> None:
-    of_ranks, of_servers = shares_of(gpus, roles)
-    taken = [gpu for share in of_ranks for gpu in share]
+@given(GPUS, ROLES, st.sampled_from(["auto", "gpu", "cpu"]), st.integers(1, 4))
+def test_no_gpu_is_given_to_two_processes(
+    gpus: tuple[str, ...], roles: tuple[str, ...], device: str, each: int
+) -> None:
+    of_ranks, of_servers = shares_of(gpus, roles, device=device, gpus_per_rank=each)
+    taken = [gpu for share in of_ranks for gpu in share or ()]
     assert len(set(taken)) == len(taken)
     assert set(taken) <= set(gpus)
-    assert [len(share) for share in of_ranks] == [len(gpus) // len(of_ranks)] * len(of_ranks)
     assert not any(of_servers)
+    asked = {"auto": len(gpus) // len(of_ranks), "gpu": each, "cpu": 0}[device]
+    if asked * len(of_ranks) <= len(gpus):
+        assert [len(share or ()) for share in of_ranks] == [asked] * len(of_ranks)
 
 
 @given(GPUS, ROLES)
 def test_a_script_started_as_torchrun_would_sees_all_and_has_one_by_its_local_rank(
     gpus: tuple[str, ...], roles: tuple[str, ...]
 ) -> None:
-    shown, _ = shares_of(gpus, roles, strategy=LAUNCHERS["torch"].name)
+    shown, _ = shares_of(gpus, roles, strategy=TORCH)
     own, _ = shares_of(gpus, roles)
-    assert shown == [tuple(gpu for share in own for gpu in share)] * len(own)
-    assert all(len(shown[rank]) > rank for rank in range(len(own)) if any(own))
+    assert shown == [tuple(gpu for share in own for gpu in share or ())] * len(own)
+    assert all(len(shown[rank] or ()) > rank for rank in range(len(own)) if any(own))
+
+
+@given(ROLES)
+def test_where_nobody_knows_the_gpus_only_the_cpu_can_be_asked_for(roles: tuple[str, ...]) -> None:
+    assert set(shares_of(None, roles)[0]) == {None}
+    assert set(shares_of(None, roles, device="cpu")[0]) == {()}

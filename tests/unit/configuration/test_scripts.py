@@ -76,6 +76,12 @@ def test_a_script_learns_of_no_axis_of_the_farms_own_training(axis: Axis) -> Non
     assert f"case[0].{axis.name}: expected " in refusal(**{axis.name: axis.default or "x"})
 
 
+def test_the_ranks_of_a_script_have_as_many_gpus_as_it_asks_for() -> None:
+    found = jobs(device=["cpu", "gpu"], gpus_per_rank=[1, 2])
+    assert {job.gpus_per_rank for job in found} == {0, 1, 2}
+    assert len(found) == 3
+
+
 def test_a_parameter_may_be_called_as_such_an_axis() -> None:
     [job] = jobs(args="--lr {learning_rate}", parameters={"learning_rate": [0.5]})
     assert words_of(job.model, {"learning_rate": "0.02"}) == ["--lr", "0.5"]

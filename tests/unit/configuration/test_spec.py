@@ -184,6 +184,26 @@ def test_ranks_of_one_agent_are_processes_of_it_and_servers_come_after() -> None
     assert beside.roles == (("worker", "worker", "ps", "ps"), ("worker", "worker", "ps"))
 
 
+@pytest.mark.parametrize(
+    ("fields", "needed"),
+    [
+        ({}, set()),
+        ({"axes": {"device": "cpu"}}, set()),
+        ({"axes": {"device": "gpu"}}, {"gpus:1"}),
+        ({"axes": {"device": "gpu"}, "replicas_per_rank": 4}, {"gpus:4"}),
+        ({"axes": {"device": "gpu", "gpus_per_rank": 2}}, {"gpus:2"}),
+        (
+            {"axes": {"device": "gpu", "gpus_per_rank": 2, "ranks_per_agent": 2}},
+            {"gpus:4", "ranks:2"},
+        ),
+    ],
+)
+def test_a_job_on_gpus_needs_agents_with_enough_of_them(
+    fields: dict[str, Any], needed: set[str]
+) -> None:
+    assert spec(world_size=2, **fields).required_capabilities == needed
+
+
 def test_ranks_that_do_not_fill_their_agents_are_refused() -> None:
     with pytest.raises(InvalidSpec, match="world_size: expected a multiple of ranks_per_agent, 2"):
         spec(world_size=3, axes={"ranks_per_agent": 2})

@@ -380,6 +380,19 @@ def test_ranks_per_agent_are_for_ranks_that_step_together() -> None:
     assert [job.ranks_per_agent for job in expanded(case).jobs] == [1]
 
 
+def test_gpus_are_asked_for_by_device_and_of_those_of_a_rank_only_scripts_choose_how_many() -> None:
+    jobs = expanded({**RING, "device": ["auto", "cpu", "gpu"], "gpus_per_rank": [1, 2]}).jobs
+    asked = {job.device.value: job.gpus_per_rank for job in jobs}
+    assert asked == {"auto": None, "cpu": 0, "gpu": 1}
+    assert len(jobs) == 3
+
+
+def test_on_gpus_hard_placement_is_refused_which_is_all_on_the_cpu() -> None:
+    with pytest.raises(InvalidSpec, match="device: expected auto or cpu with placement 'hard'"):
+        expanded({"device": "gpu", "placement": "hard"})
+    assert len(expanded({"device": "cpu", "placement": "hard"}).jobs) == 1
+
+
 def test_a_world_size_that_agents_cannot_share_evenly_is_refused() -> None:
     with pytest.raises(InvalidSpec, match=r"world_size: expected a multiple of ranks_per_agent, 2"):
         expanded({**RING, "world_size": 3, "ranks_per_agent": 2})

@@ -280,6 +280,11 @@ WAITS = {
         [agent("a")],
         "no agent has capability 'netem'",
     ),
+    "there are too few GPUs": (
+        [job(1, requires=["gpus:4"])],
+        [agent("a", can=["gpus:1", "gpus:2"])],
+        "no agent has 4 GPUs",
+    ),
     "a label is missing": (
         [job(1, labels=[("instance_type", "X")])],
         [agent("a", labels=[("instance_type", "Y")])],

@@ -18,6 +18,7 @@ from farm.recommend.layout import (
     layout_name,
     layout_of,
     machines,
+    operators_part,
     serving_machines,
 )
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
@@ -69,6 +70,11 @@ def test_what_is_not_as_usual_has_a_name_that_a_sweep_file_can_say(
 def test_settings_that_nobody_told_are_as_usual_except_where_servers_are() -> None:
     assert layout_name(None, {"replicas_per_rank": None, "batch_split": "even"}) is None
     assert layout_name("soft", {}) == "soft"
+
+
+def test_one_machine_is_asked_for_on_the_device_of_its_gang() -> None:
+    assert operators_part("hard, device=cpu, batch_split=by_speed") == "hard, device=cpu"
+    assert layout_axes("device=gpu") == {"device": "gpu"}
 
 
 def test_a_placement_of_another_study_is_no_axis_here() -> None:

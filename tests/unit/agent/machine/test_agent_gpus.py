@@ -41,7 +41,8 @@ def test_an_agent_has_the_gpus_that_it_is_given_or_that_cuda_may_see(
     assert config.gpus == tuple(uuid_of(gpu) for gpu in gpus)
     facts = read_facts(config)
     assert facts.hardware.accelerators == tuple(f"NVIDIA Stand-in {gpu}" for gpu in gpus)
-    assert ("gpu" in facts.capabilities) is bool(gpus)
+    able = [name for name in facts.capabilities if name.startswith("gpus:")]
+    assert able == [f"gpus:{count}" for count in range(1, len(gpus) + 1)]
 
 
 @pytest.mark.parametrize("asked", ["2", "GPU-9", "GPU-0", "0,0", "0,GPU-00000000", "MIG-1"])
@@ -94,7 +95,7 @@ def test_an_agent_with_gpus_takes_as_many_ranks_as_one_without(
     given = {"AGENT_CPUS": "0", "AGENT_SHARES_CORES": "true"}
     with_gpus = read_facts(config_of(tmp_path, **given)).capabilities
     without = read_facts(config_of(tmp_path, AGENT_GPUS="none", **given)).capabilities
-    assert set(with_gpus) - set(without) == {"gpu"}
+    assert set(with_gpus) - set(without) == {"gpus:1", "gpus:2"}
     assert set(without) <= set(with_gpus)
 
 
