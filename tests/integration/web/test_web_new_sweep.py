@@ -79,6 +79,21 @@ def test_what_the_form_shows_first_can_be_enqueued_as_it_is(
     assert "12 jobs are in the queue" in text_of(client.get("/sweeps/1"))
 
 
+def test_a_data_set_of_ones_own_can_be_typed_and_stays_chosen(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    add_two_agents(engine)
+    mine = "data:flowers.npz@b005a2175131:16x16x3:5:2000:200"
+    form = client.get("/sweeps/new").get_data(as_text=True)
+    assert '<input type="text" id="own-dataset" name="dataset"' in form
+    preview = followed(client, look(client, dataset=["digits", mine]))
+    [case] = tomllib.loads(file_of(preview.get_data(as_text=True)))["case"]
+    assert case["dataset"] == ["digits", mine]
+    refused = look(client, dataset=[f"{mine}:1"])
+    assert "dataset: expected a name that `farm data` prints" in text_of(refused)
+    assert ticked(refused.get_data(as_text=True), "dataset") == [f"{mine}:1"]
+
+
 def test_a_preview_names_what_cannot_run_and_what_waits_for_other_agents(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
