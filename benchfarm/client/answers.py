@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_OPTIONS = 15  # in a notebook and in a figure
-# What of an option a notebook shows; of the rest see `Advice.options()`.
+# What of an option a notebook shows; of the rest see `FarmAdvice.options()`.
 _SHOWN = ("strategy", "world_size", "instance_type", "fingerprint", "time_s", "cost_usd", "basis")
 _SURE, _UNSURE = "#1f6feb", "#9aa4b2"
 
 
-class Answer(Mapping[str, Any]):
+class FarmAnswer(Mapping[str, Any]):
     """The JSON of an answer, as the farm's API describes it."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class Answer(Mapping[str, Any]):
         return _table(("", ""), rows)
 
 
-class Advice(Answer):
+class FarmAdvice(FarmAnswer):
     """Which configuration to train on; see "Which configuration to train on" in the guide."""
 
     @property

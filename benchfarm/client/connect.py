@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from benchfarm.client.connection import Connection
+from benchfarm.client.connection import FarmConnection
 from benchfarm.client.errors import NotConnected, WrongServer
 from benchfarm.client.farm import Farm
 
@@ -44,7 +44,7 @@ def connect(
         written = _settings_in(config_file(os.environ))
         url, token = written.get("url", DEFAULT_URL), token or written.get("token")
     first_s = min(_FIRST_PATIENCE_S, patience_s)
-    connection = Connection(url, token, patience_s=first_s, transport=transport)
+    connection = FarmConnection(url, token, patience_s=first_s, transport=transport)
     try:
         version = _version_of(connection)
     except BaseException:
@@ -54,7 +54,7 @@ def connect(
     return Farm(connection, version=version)
 
 
-def _version_of(connection: Connection) -> str:
+def _version_of(connection: FarmConnection) -> str:
     match connection.get("/openapi.json"):
         case {"info": {"title": "Benchfarm", "version": str(version)}}:
             return version

@@ -34,7 +34,7 @@ _EXAMPLE = "such as http://127.0.0.1:8080"
 Value = Any
 
 
-class Connection:
+class FarmConnection:
     """Sends requests to one farm, again where that is safe, until `patience_s` are over.
 
     Reading is always safe; a POST carries an `Idempotency-Key`, so that the farm does once what was

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from benchfarm.client.answers import Advice, Answer
-from benchfarm.client.connection import JSON, TOML, ZIP, Connection, Value
+from benchfarm.client.answers import FarmAdvice, FarmAnswer
+from benchfarm.client.connection import JSON, TOML, ZIP, FarmConnection, Value
 from benchfarm.client.errors import ClientError, RequestRefused
 from benchfarm.client.frames import Library, frame_of
 from benchfarm.client.handles import JobHandle, SweepHandle
@@ -26,7 +26,7 @@ class Farm:
     Every method raises a `ClientError` that says what to do. `version`: the server's.
     """
 
-    def __init__(self, connection: Connection, *, version: str) -> None:
+    def __init__(self, connection: FarmConnection, *, version: str) -> None:
         self._connection = connection
         self.version = version
 
@@ -64,9 +64,9 @@ class Farm:
         submitted = self._post_sweep("/sweeps", sweep)
         return SweepHandle(self._connection, submitted["id"], skipped=submitted["skipped"])
 
-    def preview(self, sweep: SweepSource) -> Answer:
+    def preview(self, sweep: SweepSource) -> FarmAnswer:
         """Return the jobs that a sweep would become, and their expected time and cost."""
-        return Answer(self._post_sweep("/sweeps/preview", sweep))
+        return FarmAnswer(self._post_sweep("/sweeps/preview", sweep))
 
     def sweep(self, sweep_id: int) -> SweepHandle:
         """Return a sweep by its id."""
@@ -106,13 +106,13 @@ class Farm:
         found = self._connection.items("/measurements", **named(query))
         return frame_of(list(found), library)
 
-    def recommend(self, **query: Unpack[RecommendationQuery]) -> Advice:
+    def recommend(self, **query: Unpack[RecommendationQuery]) -> FarmAdvice:
         """Return which configuration to train on, and how sure that is."""
-        return Advice(self._connection.get("/recommendation", **named(query)))
+        return FarmAdvice(self._connection.get("/recommendation", **named(query)))
 
-    def plan(self, **query: Unpack[PlanQuery]) -> Answer:
+    def plan(self, **query: Unpack[PlanQuery]) -> FarmAnswer:
         """Return what to measure next; `answer["sweep"]` is a sweep file that can be submitted."""
-        return Answer(self._connection.get("/plan", **named(query)))
+        return FarmAnswer(self._connection.get("/plan", **named(query)))
 
     def origins(self, *, library: Library = "pandas") -> Any:
         """Return a frame of where measurements came from: the farm itself, and imported studies."""
@@ -129,13 +129,13 @@ class Farm:
         """Return a frame of the agents and what they are doing."""
         return frame_of(list(self._connection.items("/agents")), library)
 
-    def drain(self, agent_id: str) -> Answer:
+    def drain(self, agent_id: str) -> FarmAnswer:
         """Give an agent no further job; the one that it runs goes on."""
-        return Answer(self._connection.post(f"/agents/{_quoted(agent_id)}/drain"))
+        return FarmAnswer(self._connection.post(f"/agents/{_quoted(agent_id)}/drain"))
 
-    def resume(self, agent_id: str) -> Answer:
+    def resume(self, agent_id: str) -> FarmAnswer:
         """Give a drained agent jobs again."""
-        return Answer(self._connection.post(f"/agents/{_quoted(agent_id)}/resume"))
+        return FarmAnswer(self._connection.post(f"/agents/{_quoted(agent_id)}/resume"))
 
     def _post_sweep(self, path: str, sweep: SweepSource) -> Any:
         body = read_sweep(sweep)

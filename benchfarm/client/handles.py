@@ -9,8 +9,8 @@ from typing import Any, Self, TextIO
 
 import pyarrow
 
-from benchfarm.client.answers import Answer
-from benchfarm.client.connection import Connection
+from benchfarm.client.answers import FarmAnswer
+from benchfarm.client.connection import FarmConnection
 from benchfarm.client.errors import ClientError
 from benchfarm.client.frames import Library, as_frame, frame_of, with_extras
 
@@ -27,7 +27,7 @@ class _Handle:
     _watched: str  # as the events have it
 
     def __init__(
-        self, connection: Connection, row_id: int, *, summary: dict[str, Any] | None = None
+        self, connection: FarmConnection, row_id: int, *, summary: dict[str, Any] | None = None
     ) -> None:
         self._connection = connection
         self.id = row_id
@@ -38,9 +38,9 @@ class _Handle:
         return f"/{self._kind}/{self.id}"
 
     @property
-    def detail(self) -> Answer:
+    def detail(self) -> FarmAnswer:
         """All that the API says, as it was when it was last read."""
-        return Answer(self._found or self.refresh())
+        return FarmAnswer(self._found or self.refresh())
 
     @property
     def state(self) -> str:
@@ -88,13 +88,13 @@ class JobHandle(_Handle):
                 return self
         raise ClientError(f"job {self.id} is still {self.state} after {timeout_s:g} s")
 
-    def cancel(self) -> Answer:
+    def cancel(self) -> FarmAnswer:
         """Cancel it; one that runs ends when its agents hear of it."""
-        return Answer(self._connection.post(f"{self._path}/cancel"))
+        return FarmAnswer(self._connection.post(f"{self._path}/cancel"))
 
-    def retry(self) -> Answer:
+    def retry(self) -> FarmAnswer:
         """Run it again, if it failed or was cancelled."""
-        return Answer(self._connection.post(f"{self._path}/retry"))
+        return FarmAnswer(self._connection.post(f"{self._path}/retry"))
 
     def series(
         self,
@@ -166,7 +166,7 @@ class SweepHandle(_Handle):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: FarmConnection,
         row_id: int,
         *,
         summary: dict[str, Any] | None = None,
@@ -227,21 +227,21 @@ class SweepHandle(_Handle):
             rows.append({**cell["values"], **quantities, **results})
         return frame_of(rows, library)
 
-    def cancel(self) -> Answer:
+    def cancel(self) -> FarmAnswer:
         """Cancel its unfinished jobs."""
-        return Answer(self._connection.post(f"{self._path}/cancel"))
+        return FarmAnswer(self._connection.post(f"{self._path}/cancel"))
 
-    def retry(self) -> Answer:
+    def retry(self) -> FarmAnswer:
         """Run its failed and cancelled jobs again."""
-        return Answer(self._connection.post(f"{self._path}/retry"))
+        return FarmAnswer(self._connection.post(f"{self._path}/retry"))
 
-    def pause(self) -> Answer:
+    def pause(self) -> FarmAnswer:
         """Start no further jobs of it."""
-        return Answer(self._connection.post(f"{self._path}/pause"))
+        return FarmAnswer(self._connection.post(f"{self._path}/pause"))
 
-    def resume(self) -> Answer:
+    def resume(self) -> FarmAnswer:
         """Start the jobs of a paused sweep again."""
-        return Answer(self._connection.post(f"{self._path}/resume"))
+        return FarmAnswer(self._connection.post(f"{self._path}/resume"))
 
 
 class _Progress:

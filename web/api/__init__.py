@@ -22,7 +22,6 @@ from web.api import (
     origins,
     plans,
     recommendation,
-    samples,
     series,
     sweeps,
 )
@@ -33,7 +32,6 @@ RESOURCES: tuple[Blueprint, ...] = (
     bundles.bp,
     jobs.bp,
     series.bp,
-    samples.bp,
     logs.bp,
     agents.bp,
     measurements.bp,
