@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+from farm.configuration.spec import RANKS_CAPABILITY, JobSpec
 from farm.messages.agents import AgentFacts, AgentState, Heartbeat, WantedPiece
 from worker_agent.config import AgentConfig
 from worker_agent.machine.cloud import LateLabels
@@ -83,6 +84,16 @@ class Condition:
         if self._journal.is_full:
             return AgentState.SPOOL_FULL
         return AgentState.IDLE
+
+    def inability(self, spec: JobSpec) -> str | None:
+        """Say that this agent has too few cores for a job's ranks; None: it has enough.
+
+        The server looks before, but perhaps at what this agent said with other settings.
+        """
+        count = spec.ranks_per_agent
+        if count == 1 or f"{RANKS_CAPABILITY}{count}" in self._facts.capabilities:
+            return None
+        return f"agent has not {count} cores for {count} ranks, and AGENT_SHARES_CORES is not set"
 
     def refusal(self, *, is_serving: bool) -> str:
         """Say why a rank is not taken, where the state is not to take any."""

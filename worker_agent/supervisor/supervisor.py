@@ -331,6 +331,10 @@ class Supervisor:
         reason = self._condition.refusal(is_serving=self.rank is not None)
         if admission is Admission.TOO_LOW:
             reason = f"token {command.token} is lower than {self._tokens.highest}, seen before"
+        elif admission is Admission.START:
+            inability = self._condition.inability(command.spec)
+            if inability is not None:
+                admission, reason = Admission.UNAVAILABLE, inability
         try:
             self._tokens.raise_to(command.token)
             if admission is Admission.START:
@@ -338,7 +342,6 @@ class Supervisor:
                 return
         except OSError as error:
             reason = f"agent cannot write to its state directory: {error}"
-        assert reason is not None
         self._refuse(command, reason)
 
     def _refuse(self, command: StartRank, reason: str) -> None:

@@ -23,6 +23,7 @@ from farm.messages.reports import (
 )
 from farm.messages.trainer_lines import Epoch, FailureKind, StepKind
 from tests.agents import AgentFarm, AgentProcess
+from tests.facts import lacking
 from tests.fakes.server import wait_until
 
 
@@ -125,6 +126,16 @@ def test_a_lower_token_is_refused_even_after_a_restart(farm: AgentFarm) -> None:
     assert refused.failure.kind is FailureKind.REFUSED
     assert "lower than 9" in refused.failure.message
     assert farm.server.bodies(agent.agent_id, Prepared, 8) == []
+
+
+def test_more_ranks_than_an_agent_has_cores_are_refused(farm: AgentFarm) -> None:
+    agent = farm.agent()  # a former one of its name had more cores
+    gang = farm.gang(1, agent, world_size=17, axes={"ranks_per_agent": 17}, global_batch_size=17)
+    gang.start()
+    [refused] = gang.wait_for(RankEnded)
+    assert refused.failure is not None
+    assert refused.failure.kind is FailureKind.REFUSED
+    assert lacking(refused.failure.message, "not 17 cores for 17 ranks", "AGENT_SHARES_CORES") == []
 
 
 def test_a_busy_agent_refuses_a_second_rank_and_keeps_the_first(farm: AgentFarm) -> None:
