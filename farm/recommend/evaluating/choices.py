@@ -16,14 +16,14 @@ def choices(configurations: Sequence[Configuration]) -> tuple[Choice, ...]:
     """Group the positions of configurations between which somebody has to choose, two at least.
 
     A question names the workload, the global batch size and the network; world size, strategy,
-    servers and instance type are the answer. One machine is an option of every question about its
-    workload and batch size, since no network matters to it.
+    servers and instance type are the answer. One machine, with however many ranks, is an option of
+    every question about its workload and batch size, since no network matters to it.
     """
     gangs: dict[_Workload, dict[tuple[object, ...], list[int]]] = {}
     alone: dict[_Workload, list[int]] = {}
     for i, c in enumerate(configurations):
         workload = (c.model, c.dataset, c.training_pass, c.global_batch_size)
-        if c.is_one_machine:
+        if not c.has_network:
             alone.setdefault(workload, []).append(i)
             continue
         gangs.setdefault(workload, {}).setdefault((c.network, *c.conditions), []).append(i)
@@ -38,7 +38,7 @@ def choices(configurations: Sequence[Configuration]) -> tuple[Choice, ...]:
 
 
 def _distinct(configurations: Sequence[Configuration], positions: Sequence[int]) -> list[int]:
-    """Keep the first of the positions that are one and the same single machine."""
+    """Keep the first of the positions that are one and the same machine."""
     first: dict[Configuration, int] = {}
     for i in positions:
         first.setdefault(plain(configurations[i]), i)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from farm.configuration.spec import NetworkConditions
@@ -39,7 +39,8 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
 
     `known`: what was measured, or failed. Where it keeps the per-replica batch size while the
     world size varies, so does the grid. One machine comes once for each batch size, without a
-    network, in the ways it was measured in; if it never was, then in those of the gangs.
+    network, in the ways it was measured in; if it never was, then in those of the gangs. So do
+    several ranks on one machine, which on more machines are crossed with every network.
     """
     known = [plain(c) for c in known if _is_meant(c, axes)]
     gangs = [c for c in known if not c.is_one_machine]
@@ -50,7 +51,7 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
         for batch in _batches(known, axes, world_size=1):
             found.setdefault(_one_machine(way, batch))
     networks = _networks(gangs, axes)
-    for way in _ways(gangs):
+    for way in _ways(_on_networks(gangs, networks)):
         for network in (n for n in networks if n[0] == way.network):
             for world_size in world_sizes:
                 is_alone = world_size == 1 and not way.server_count
@@ -58,7 +59,7 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
                     continue
                 for batch in _batches(known, axes, world_size=world_size):
                     if batch >= world_size:
-                        found.setdefault(_gang(way, network, world_size, batch))
+                        found.setdefault(plain(_gang(way, network, world_size, batch)))
     return list(found)
 
 
@@ -90,10 +91,10 @@ def thinned(configurations: Sequence[Configuration], *, seed: int = 0) -> list[C
     """
     if len(configurations) <= MAX_CONFIGURATIONS:
         return list(configurations)
-    singles = [c for c in configurations if c.is_one_machine]
+    singles = [c for c in configurations if not c.has_network]
     questions: dict[Configuration, list[Configuration]] = {}
     for c in configurations:
-        if not c.is_one_machine:
+        if c.has_network:
             questions.setdefault(_question(c), []).append(c)
     kept: set[Configuration] = set()
     for question in random.Random(seed).sample(list(questions), len(questions)):
@@ -135,10 +136,26 @@ def _ways(configurations: Iterable[Configuration]) -> list[Configuration]:
     return list(dict.fromkeys(ways))
 
 
-def _networks(gangs: Iterable[Configuration], axes: Axes) -> list[_Network]:
-    """Return the conditions that were measured, with the delays that are asked for."""
-    found: dict[_Network, None] = {}
+def _on_networks(
+    gangs: Iterable[Configuration], networks: Iterable[_Network]
+) -> Iterator[Configuration]:
+    """Yield the gangs, and those that have no network once for each of the networks' names."""
+    names = dict.fromkeys(name for name, _ in networks)
     for c in gangs:
+        if c.has_network:
+            yield c
+        else:
+            yield from (c.on_network(name, UNTOUCHED_NETWORK) for name in names)
+
+
+def _networks(gangs: Iterable[Configuration], axes: Axes) -> list[_Network]:
+    """Return the conditions that were measured, with the delays that are asked for.
+
+    Those of ranks on one machine are of no network, and count where there are no others.
+    """
+    found: dict[_Network, None] = {}
+    known = list(gangs)
+    for c in [c for c in known if c.has_network] or known:
         for delay_s in axes.one_way_delays_s or (c.one_way_delay_s,):
             measured = NetworkConditions(**c.by_field)
             conditions = dataclasses.replace(

@@ -29,6 +29,17 @@ def test_one_machine_is_an_option_at_every_delay() -> None:
     assert choices([*cells, configuration(2, delay_s=0.08)]) == ((0, 1, 2), (0, 3))
 
 
+def test_several_ranks_on_one_machine_are_an_option_at_every_delay_once() -> None:
+    gangs = [configuration(2, delay_s=delay_s) for delay_s in (0.02, 0.08)]
+    several = [
+        dataclasses.replace(
+            configuration(4), placement="ranks_per_agent=4", one_way_delay_s=delay_s
+        )
+        for delay_s in (0.0, 0.02)
+    ]
+    assert choices([*gangs, *several]) == ((2, 0), (2, 1))
+
+
 def test_a_question_with_one_option_is_no_choice() -> None:
     assert choices([configuration(2), configuration(2, 64), configuration(1, 4096)]) == ()
 

@@ -162,6 +162,23 @@ def test_a_grid_has_several_ranks_a_machine_at_multiples_of_these_alone() -> Non
     assert {(c.world_size, c.machine_count) for c in found} == {(4, 1)}
 
 
+def test_a_grid_has_several_ranks_on_one_machine_once_whatever_the_networks() -> None:
+    several = cell(4, placement="ranks_per_agent=4")
+    delays_s = (0.0, 0.02)
+    gangs = [cell(8, delay_s=delay_s, network="tc_netem") for delay_s in delays_s]
+    found = [c for c in grid([cell(1), *gangs, several], Axes()) if c.placement is not None]
+    assert {(c.world_size, c.network, c.one_way_delay_s) for c in found} == {
+        (4, None, 0.0),
+        *((8, "tc_netem", delay_s) for delay_s in delays_s),
+    }
+    assert len(found) == 3
+
+
+def test_a_grid_of_several_ranks_on_one_machine_alone_is_of_no_network() -> None:
+    found = grid([cell(1), cell(4, placement="ranks_per_agent=4")], Axes(world_sizes=(4, 8)))
+    assert [(c.world_size, c.one_way_delay_s) for c in found] == [(1, 0.0), (4, 0.0), (8, 0.0)]
+
+
 def test_one_machine_of_gangs_alone_has_none_of_their_servers_and_averages() -> None:
     layouts = ("hard", "hard, steps_between_averages=8", "server_placement=apart")
     found = grid([cell(2, placement=layout) for layout in layouts], Axes())
