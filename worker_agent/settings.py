@@ -17,6 +17,7 @@ from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id
 from farm.messages.trainer_lines import TrainerLimits
 from farm.settings.declaration import one_of, seconds, setting, whole_number
+from worker_agent.machine.gpus import GpuShare
 from worker_agent.trainer_process.environment import ANY_NAME, parse_names
 
 _MIB = 2**20
@@ -53,10 +54,15 @@ def parse_cpus(text: str) -> tuple[int, ...]:
     return tuple(sorted(cpus))
 
 
-def parse_gpus(text: str) -> tuple[str, ...]:
-    """Read "0,2" or "GPU-1bd1c6a5,GPU-7d3e90a4", or "none"."""
+def parse_gpus(text: str) -> tuple[str, ...] | GpuShare:
+    """Read "0,2" or "GPU-1bd1c6a5,GPU-7d3e90a4", a share such as "2/4", or "none"."""
     if text.strip().lower() == "none":
         return ()
+    if match := re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", text.strip()):
+        number, count = int(match[1]), int(match[2])
+        if number > count:
+            raise ValueError("a share such as 2/4, the second of four")
+        return GpuShare(number, count)
     names = tuple(name.strip() for name in text.split(","))
     if not all(re.fullmatch(r"\d{1,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", name) for name in names):
         raise ValueError("numbers or UUIDs of GPUs such as 0,2 or GPU-1bd1c6a5, or none")
@@ -213,11 +219,11 @@ class AgentSettings:
         "if all of their agents say so. Attempts never share any.",
         parse=parse_switch,
     )
-    gpus: tuple[str, ...] | None = setting(
+    gpus: tuple[str, ...] | GpuShare | None = setting(
         "AGENT_GPUS",
         meaning="[GPUs](gpu.md) for the trainers, by `nvidia-smi`'s numbers or UUIDs, such as "
-        "`0,2` or `GPU-1bd1c6a5`; `none`. Default: those of `CUDA_VISIBLE_DEVICES`, or all. "
-        "Agents of one machine must not share any.",
+        "`0,2` or `GPU-1bd1c6a5`; or `2/4`, the second of four equal shares; or `none`. Default: "
+        "those of `CUDA_VISIBLE_DEVICES`, or all.",
         parse=parse_gpus,
     )
     networks: dict[str, str] = setting(

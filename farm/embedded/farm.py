@@ -83,7 +83,7 @@ class EmbeddedFarm:
             noise_policy=settings.noise_policy or NoisePolicy.FLAG,
         )
         self._sites = tuple(sites) or tuple(
-            local_site(number, cpus=cpus, home=self.settings.home)
+            local_site(number, count=agents, cpus=cpus, home=self.settings.home)
             for number, cpus in enumerate(
                 share_cores(sorted(os.sched_getaffinity(0)), agents=agents)
             )

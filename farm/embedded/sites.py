@@ -23,8 +23,8 @@ class AgentSite:
     prefix: tuple[str, ...] = ()
 
 
-def local_site(number: int, *, cpus: tuple[int, ...], home: Path) -> AgentSite:
-    """Return the place of the agent with that number, from 0, among those of this machine."""
+def local_site(number: int, *, count: int, cpus: tuple[int, ...], home: Path) -> AgentSite:
+    """Return the place of the agent with that number, from 0, of `count` on this machine."""
     agent_id = f"local-{number + 1}"
     first_port = _FIRST_PORT + number * _PORTS_PER_AGENT
     settings = {
@@ -32,10 +32,16 @@ def local_site(number: int, *, cpus: tuple[int, ...], home: Path) -> AgentSite:
         "AGENT_INTERFACE": "lo",
         "AGENT_PORT_RANGE": f"{first_port}-{first_port + _PORTS_PER_AGENT - 1}",
         "AGENT_CPUS": ",".join(map(str, cpus)),
+        "AGENT_GPUS": gpu_share(number, count=count),
         "AGENT_STATE_DIR": str(home / "agents" / agent_id),
         **ANY_SCRIPT,
     }
     return AgentSite(agent_id=agent_id, settings=settings)
+
+
+def gpu_share(number: int, *, count: int) -> str:
+    """Write as a setting which of `count` equal shares of the GPUs is an agent's, from 0."""
+    return f"{number + 1}/{count}"
 
 
 def share_cores(cores: Sequence[int], *, agents: int) -> list[tuple[int, ...]]:

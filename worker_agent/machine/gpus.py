@@ -9,11 +9,25 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farm.errors import InvalidSpec
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """One of `count` equal shares, by its number from 1; nothing where there are fewer GPUs."""
+
+    number: int
+    count: int
+
+    def of(self, gpus: Sequence[str]) -> tuple[str, ...]:
+        each = len(gpus) // self.count
+        return tuple(gpus[(self.number - 1) * each : self.number * each])
+
 
 # A part of a GPU (MIG). NVML lists it under its GPU alone, and knows it by its UUID.
 _PART = "MIG-"
@@ -33,7 +47,7 @@ def open_nvml() -> Any | None:
 
 
 def own_gpus(
-    nvml: Any | None, asked: Sequence[str] | None, *, visible: str | None
+    nvml: Any | None, asked: Sequence[str] | GpuShare | None, *, visible: str | None
 ) -> tuple[str, ...] | None:
     """Return the UUIDs of the agent's GPUs, in order; None: nobody knows which there are.
 
@@ -48,13 +62,15 @@ def own_gpus(
     if asked == ():
         return ()
     if nvml is None:
-        if asked is not None:
+        if asked is not None and not isinstance(asked, GpuShare):
             expected = "GPUs of this machine: NVML finds none; is NVIDIA's driver loaded?"
             raise InvalidSpec("AGENT_GPUS", ",".join(asked), expected)
         return None
     known = _uuids(nvml)
     if asked is None:
         return _as_cuda_reads(nvml, known, visible)
+    if isinstance(asked, GpuShare):
+        return asked.of(_as_cuda_reads(nvml, known, visible))
     found = [_find(nvml, known, name) for name in asked]
     for name, uuid in zip(asked, found, strict=True):
         if uuid is None or found.count(uuid) > 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 from farm.cli.start.up import to_stderr
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import ANY_SCRIPT, AgentSite, share_cores
+from farm.embedded.sites import ANY_SCRIPT, AgentSite, gpu_share, share_cores
 from farm.lab.lab import Lab
 from farm.settings.server import Settings
 
@@ -56,11 +56,12 @@ def lab_sites(lab: Lab, *, home: Path) -> list[AgentSite]:
                 "AGENT_ADVERTISE_ADDRESS": host.address,
                 "AGENT_INTERFACE": host.interface,
                 "AGENT_CPUS": ",".join(map(str, cpus)),
+                "AGENT_GPUS": gpu_share(number, count=count),
                 "AGENT_SHARES_CORES": "true" if is_shared else "false",
                 "AGENT_STATE_DIR": str(home / "agents" / host.name),
                 **ANY_SCRIPT,
             },
             prefix=host.command(()),
         )
-        for host, cpus in zip(lab.hosts, shares, strict=True)
+        for number, (host, cpus) in enumerate(zip(lab.hosts, shares, strict=True))
     ]

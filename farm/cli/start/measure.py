@@ -214,7 +214,7 @@ def _farm(
     signals: StopSignals,
 ) -> EmbeddedFarm:
     sites = [
-        local_site(number, cpus=cpus, home=loaded.home.absolute())
+        local_site(number, count=len(cores), cpus=cpus, home=loaded.home.absolute())
         for number, cpus in enumerate(cores)
     ]
     if python is not None:

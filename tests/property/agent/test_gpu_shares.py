@@ -1,15 +1,20 @@
-"""No GPU of an agent is given to two processes, whatever its roles."""
+"""No GPU is given to two processes of an agent, or to two agents that a farm starts."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.configuration.scripts import LAUNCHERS
 from farm.configuration.spec import WORKER
+from farm.embedded.sites import local_site
 from farm.messages.commands import StartRank
 from tests.factories import job_spec
+from worker_agent.machine.gpus import GpuShare
 from worker_agent.rank.resources import gpus_of
+from worker_agent.settings import parse_gpus
 
 GPUS = st.lists(st.uuids().map(lambda uuid: f"GPU-{uuid}"), unique=True, max_size=16).map(tuple)
 ROLES = st.permutations([WORKER] * 3 + ["ps"] * 2).flatmap(
@@ -64,3 +69,15 @@ def test_a_script_started_as_torchrun_would_sees_all_and_has_one_by_its_local_ra
 def test_where_nobody_knows_the_gpus_only_the_cpu_can_be_asked_for(roles: tuple[str, ...]) -> None:
     assert set(shares_of(None, roles)[0]) == {None}
     assert set(shares_of(None, roles, device="cpu")[0]) == {()}
+
+
+@given(GPUS, st.integers(1, 20))
+def test_agents_of_a_farm_on_one_machine_have_equally_many_gpus_of_their_own(
+    gpus: tuple[str, ...], count: int
+) -> None:
+    sites = [local_site(i, count=count, cpus=(0,), home=Path("/")) for i in range(count)]
+    asked = [parse_gpus(site.settings["AGENT_GPUS"]) for site in sites]
+    shares = [share.of(gpus) for share in asked if isinstance(share, GpuShare)]
+    assert [len(share) for share in shares] == [len(gpus) // count] * count
+    taken = [gpu for share in shares for gpu in share]
+    assert len(set(taken)) == len(taken)

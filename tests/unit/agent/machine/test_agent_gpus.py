@@ -25,6 +25,11 @@ def config_of(folder: Path, **given: str) -> AgentConfig:
         ({"AGENT_GPUS": "GPU-00000001"}, [1]),
         ({"AGENT_GPUS": uuid_of(2)}, [2]),
         ({"AGENT_GPUS": "none"}, []),
+        ({"AGENT_GPUS": "1/1"}, [0, 1, 2]),
+        ({"AGENT_GPUS": "3/3"}, [2]),
+        ({"AGENT_GPUS": "2/2"}, [1]),
+        ({"AGENT_GPUS": "1/4"}, []),
+        ({"AGENT_GPUS": "2/2", "CUDA_VISIBLE_DEVICES": "2,0"}, [0]),
         ({"CUDA_VISIBLE_DEVICES": "1"}, [1]),
         ({"CUDA_VISIBLE_DEVICES": "1,GPU-00000002"}, [1, 2]),
         ({"CUDA_VISIBLE_DEVICES": "1,7,2"}, [1]),
@@ -53,13 +58,18 @@ def test_a_gpu_that_is_not_there_or_named_twice_is_refused(
         config_of(tmp_path, AGENT_GPUS=asked)
 
 
-@pytest.mark.parametrize("text", ["first", "0;1", "", "0,,1", "GPU-"])
+@pytest.mark.parametrize("text", ["first", "0;1", "", "0,,1", "GPU-", "0/2"])
 def test_what_names_no_gpu_is_refused(tmp_path: Path, fake_nvml: FakeNvml, text: str) -> None:
     if text:
         with pytest.raises(InvalidSpec, match="AGENT_GPUS: expected numbers or UUIDs of GPUs"):
             config_of(tmp_path, AGENT_GPUS=text)
     else:
         assert config_of(tmp_path, AGENT_GPUS=text).gpus == (uuid_of(0), uuid_of(1))
+
+
+def test_a_share_beyond_the_last_is_refused(tmp_path: Path, fake_nvml: FakeNvml) -> None:
+    with pytest.raises(InvalidSpec, match="AGENT_GPUS: expected a share such as 2/4"):
+        config_of(tmp_path, AGENT_GPUS="3/2")
 
 
 def test_a_broken_gpu_is_nobodys_and_keeps_no_agent_from_starting(
@@ -80,6 +90,7 @@ def test_without_gpus_their_driver_or_its_library_trainers_find_out_themselves(
     config = config_of(tmp_path)
     assert (config.gpus, read_facts(config).hardware.accelerators) == (None, ())
     assert config_of(tmp_path, AGENT_GPUS="none").gpus == ()
+    assert config_of(tmp_path, AGENT_GPUS="1/2").gpus is None
     with pytest.raises(InvalidSpec, match=r"AGENT_GPUS: .*is NVIDIA's driver loaded"):
         config_of(tmp_path, AGENT_GPUS="0")
 
