@@ -66,6 +66,7 @@ class LiveAgent:
     agent_id: str
     machine_id: str
     cpus: frozenset[int]
+    gpus: frozenset[str] = frozenset()
     capabilities: frozenset[str] = frozenset()
     labels: frozenset[tuple[str, str]] = frozenset()
     fingerprint: str = ""  # of its hardware

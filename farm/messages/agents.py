@@ -118,6 +118,7 @@ class AgentFacts:
     first_port: Port
     last_port: Port
     cpus: Annotated[tuple[Count, ...], Length(_MOST_CORES)]
+    gpus: Annotated[tuple[Name, ...], Length(_MOST_ACCELERATORS)] = ()  # UUIDs, as far as known
     labels: Annotated[dict[str, Name], Length(_MOST_LABELS)] = field(default_factory=dict)
     capabilities: Annotated[tuple[Name, ...], Length(_MOST_CAPABILITIES)] = ()
     hardware: Hardware

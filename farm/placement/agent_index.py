@@ -1,4 +1,4 @@
-"""Indexes the agents of a farm by their capabilities and cores, for one decision.
+"""Indexes the agents of a farm by their capabilities, cores and GPUs, for one decision.
 
 Agents are indexed by class, that is by equal capabilities, labels and framework version, and
 looked up by wish, that is by what a job asks of an agent; what suits a wish is worked out once for
@@ -100,11 +100,11 @@ class AgentIndex:
 
     @property
     def is_disjoint(self) -> bool:
-        """Whether no two of the agents that serve share a core."""
+        """Whether no two of the agents that serve share a core or a GPU."""
         return not self._overlaps
 
     def overlaps(self, agent: LiveAgent) -> Collection[LiveAgent]:
-        """Return the agents that share a core with this one."""
+        """Return the agents that share a core or a GPU with this one."""
         return self._overlaps.get(agent.agent_id, {}).values()
 
     def wishes(self, job: WaitingJob) -> tuple[Wish, ...]:
@@ -151,7 +151,7 @@ class AgentIndex:
     def disjoint(
         self, agents: Iterable[LiveAgent], ranks_on_a_core: int | None = None
     ) -> Iterator[LiveAgent]:
-        """Pass over every agent that shares a core with one before it, unless both may.
+        """Pass over every agent that shares a core with one before it, unless both may, or a GPU.
 
         `ranks_on_a_core`: how many of those that may share one, if not any number.
         """
@@ -160,12 +160,9 @@ class AgentIndex:
         for agent in agents:
             if agent.agent_id not in blocked:
                 yield agent
-                may_share = SHARES_CORES in agent.capabilities
                 for other in self.overlaps(agent):
                     sharing[other.agent_id] += 1
-                    if not (may_share and SHARES_CORES in other.capabilities) or (
-                        sharing[other.agent_id] == ranks_on_a_core
-                    ):
+                    if not _may_share(agent, other) or (sharing[other.agent_id] == ranks_on_a_core):
                         blocked.add(other.agent_id)
 
     def likeness(self, agent: LiveAgent) -> tuple[int, int]:
@@ -192,6 +189,12 @@ class AgentIndex:
         return [agent for agent in self.able(wish) if agent.is_idle or agent.is_occupying]
 
 
+def _may_share(one: LiveAgent, other: LiveAgent) -> bool:
+    """Whether ranks of one gang may be on both agents, which share cores or GPUs."""
+    both = one.capabilities & other.capabilities
+    return SHARES_CORES in both and one.gpus.isdisjoint(other.gpus)
+
+
 def _abilities(capabilities: Iterable[str], labels: Iterable[tuple[str, str]]) -> Iterator[Ability]:
     yield from capabilities
     yield from labels
@@ -202,7 +205,7 @@ def _is_torch_version(capability: str) -> bool:
 
 
 def overlapping(agents: Iterable[LiveAgent]) -> dict[str, dict[str, LiveAgent]]:
-    """Map each agent that shares a core with others to those others."""
+    """Map each agent that shares a core or a GPU with others to those others."""
     machines: dict[str, list[LiveAgent]] = {}
     for agent in agents:
         machines.setdefault(agent.machine_id, []).append(agent)
@@ -210,10 +213,10 @@ def overlapping(agents: Iterable[LiveAgent]) -> dict[str, dict[str, LiveAgent]]:
     for neighbours in machines.values():
         if len(neighbours) == 1:
             continue
-        users: dict[int, list[LiveAgent]] = {}
+        users: dict[object, list[LiveAgent]] = {}
         for agent in neighbours:
-            for cpu in agent.cpus:
-                users.setdefault(cpu, []).append(agent)
+            for part in (*agent.cpus, *agent.gpus):
+                users.setdefault(part, []).append(agent)
         for sharing in users.values():
             for one, other in itertools.permutations(sharing, 2):
                 overlaps.setdefault(one.agent_id, {})[other.agent_id] = other

@@ -218,7 +218,7 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
         return _kept_for(held[0], pool)
     if len(idle) >= needed:
         return (
-            "the cores of its idle agents are taken by other agents of the same machine "
+            "cores or GPUs of its idle agents are taken by other agents of the same machine "
             f"({usable_count} of {needed} can be used)"
         )
     of_version = _of_version(wishes[at_hand.index(idle)])
@@ -301,7 +301,7 @@ def _lacking(job: WaitingJob, pool: AgentPool) -> str:
 def _shortage(able: Collection[LiveAgent], capacity: int) -> str:
     serving_count = sum(1 for agent in able if agent.is_idle or agent.is_occupying)
     if serving_count > capacity:
-        return f"{capacity} that share no core ({serving_count} in all)"
+        return f"{capacity} that share no core and no GPU ({serving_count} in all)"
     if len(able) > serving_count:
         return f"{capacity}, and {len(able) - serving_count} more that take no jobs now"
     return f"{capacity}"

@@ -62,6 +62,7 @@ def read_facts(
         first_port=first_port,
         last_port=last_port,
         cpus=config.cpus,
+        gpus=config.gpus or (),
         labels={**told, **config.settings.labels},
         capabilities=(
             *capabilities(config.site),

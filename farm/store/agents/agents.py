@@ -38,6 +38,7 @@ class _Abilities:
     """What of its facts decides which jobs an agent can do, see `LiveAgent`."""
 
     cpus: frozenset[int]
+    gpus: frozenset[str]
     capabilities: frozenset[str]
     labels: frozenset[tuple[str, str]]
     memory_bytes: int | None
@@ -135,6 +136,7 @@ def _live(agent: AgentRow | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgen
         agent_id=agent.id,
         machine_id=agent.machine_id,
         cpus=able.cpus,
+        gpus=able.gpus,
         capabilities=able.capabilities,
         labels=able.labels,
         fingerprint=agent.fingerprint,
@@ -150,6 +152,7 @@ def _abilities(facts: Mapping[str, Any]) -> _Abilities:
     hardware = facts["hardware"]
     return _Abilities(
         cpus=frozenset(facts["cpus"]),
+        gpus=frozenset(facts.get("gpus", ())),
         capabilities=frozenset(facts["capabilities"]),
         labels=frozenset(facts["labels"].items()),
         memory_bytes=None if hardware.get("accelerators") else hardware.get("memory_bytes"),

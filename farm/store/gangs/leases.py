@@ -6,6 +6,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -154,12 +155,16 @@ def _waiting_jobs(session: Session, job_ids: Collection[int]) -> dict[int, JobRo
     return {job.id: job for job in session.scalars(waiting)}
 
 
+# A machine, and a core of it by its number or a GPU by its UUID.
+_Part: TypeAlias = tuple[str, int | str]
+
+
 class _Nearby:
     """Agents, and all that share a machine with one of them, locked.
 
-    The neighbours are locked too, because who is leased beside whom is decided by cores: two
-    schedulers could otherwise each lease one of two agents that share some. Those that fell silent
-    before they said that they were clean take no cores: the machine may be another agent's now.
+    The neighbours are locked too, because who is leased beside whom is decided by cores and GPUs:
+    two schedulers could otherwise each lease one of two agents that share some. Those that fell
+    silent before they said that they were clean take none: the machine may be another agent's now.
     """
 
     def __init__(
@@ -177,11 +182,11 @@ class _Nearby:
         )
         self._given: set[str] = set()
         self._taken = {
-            core
+            part
             for agent in self._agents.values()
             if agent.attempt_id is not None
             or (agent.unclean_token is not None and _is_live(agent, live_since))
-            for core in _cores(agent)
+            for part in _cores(agent) | _gpus(agent)
         }
 
     def take(self, agent_ids: Sequence[str]) -> list[AgentRow]:
@@ -198,22 +203,28 @@ class _Nearby:
         free = [agent for agent in gang if _is_free(agent) and agent.id not in self._given]
         if len(free) < len(agent_ids):
             raise LeaseConflict(f"agents {agent_ids}: only {len(free)} of them are free")
-        shared: set[tuple[str, int]] = set()
-        own: set[tuple[str, int]] = set()
+        shared: set[_Part] = set()
+        own: set[_Part] = set()
         for agent in gang:
-            cores = _cores(agent)
-            # Those that may share do so within a gang; another attempt's cores stay its own.
+            cores, gpus = _cores(agent), _gpus(agent)
+            # Those that may share do so within a gang; another attempt's cores stay its own, and
+            # GPUs are nobody else's.
             may_share = SHARES_CORES in agent.facts["capabilities"]
-            if cores & (self._taken | own) or (cores & shared and not may_share):
-                raise LeaseConflict(f"agent {agent.id}: its cores are taken by another one")
+            if (cores | gpus) & (self._taken | own) or (cores & shared and not may_share):
+                raise LeaseConflict(f"agent {agent.id}: its cores or GPUs are taken by another one")
             (shared if may_share else own).update(cores)
+            own |= gpus
         self._taken |= shared | own
         self._given.update(agent_ids)
         return gang
 
 
-def _cores(agent: AgentRow) -> set[tuple[str, int]]:
+def _cores(agent: AgentRow) -> set[_Part]:
     return {(agent.machine_id, cpu) for cpu in agent.facts["cpus"]}
+
+
+def _gpus(agent: AgentRow) -> set[_Part]:
+    return {(agent.machine_id, gpu) for gpu in agent.facts.get("gpus", ())}
 
 
 def _is_live(agent: AgentRow, since: dt.datetime) -> bool:

@@ -74,7 +74,8 @@ def usable(job: WaitingJob, agents: list[LiveAgent]) -> list[LiveAgent]:
 
 
 def overlap(a: LiveAgent, b: LiveAgent) -> bool:
-    return a is not b and a.machine_id == b.machine_id and bool(a.cpus & b.cpus)
+    is_beside = a is not b and a.machine_id == b.machine_id
+    return is_beside and not (a.cpus.isdisjoint(b.cpus) and a.gpus.isdisjoint(b.gpus))
 
 
 def precedence(job: WaitingJob) -> tuple[float, float, int]:
@@ -99,6 +100,33 @@ def test_gangs_are_whole_idle_capable_and_disjoint(
     assert all(agent.is_idle for agent in used)
     working = used + [agent for agent in agents if agent.is_occupying]
     assert not any(overlap(a, b) for a in used for b in working)
+
+
+@given(
+    st.lists(st.integers(1, 3), max_size=6),
+    st.lists(st.frozensets(st.sampled_from(["GPU-1", "GPU-2", "GPU-3"]), max_size=2), max_size=8),
+)
+def test_no_gpu_of_a_machine_is_given_to_two_agents(
+    widths: list[int], gpus: list[frozenset[str]]
+) -> None:
+    agents = [
+        LiveAgent(
+            agent_id=f"agent-{i}",
+            machine_id="m",
+            cpus=frozenset({i}),
+            gpus=own,
+            is_idle=i % 4 != 3,
+            is_occupying=i % 4 == 3,
+        )
+        for i, own in enumerate(gpus)
+    ]
+    jobs = [WaitingJob(job_id=i, rank_count=width) for i, width in enumerate(widths, start=1)]
+    by_agent = {agent.agent_id: agent for agent in agents}
+    used = [by_agent[agent_id] for p in decide(jobs, agents) for agent_id in p.agent_ids]
+    working = used + [agent for agent in agents if agent.is_occupying]
+    assert not any(overlap(a, b) for a in used for b in working)
+    if widths.count(1) >= len(agents) and not any(gpus):
+        assert len(working) == len(agents), "cores and GPUs of their own hinder nobody"
 
 
 @given(QUEUES, farms(), st.sampled_from([-500.0, 10.0, 60.0]))

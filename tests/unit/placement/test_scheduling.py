@@ -15,6 +15,7 @@ def agent(
     *,
     machine: str | None = None,
     cpus: Iterable[int] = (0,),
+    gpus: Iterable[str] = (),
     can: Iterable[str] = (),
     labels: Iterable[tuple[str, str]] = (),
     kind: str = "",
@@ -27,6 +28,7 @@ def agent(
         agent_id=agent_id,
         machine_id=machine or f"machine of {agent_id}",
         cpus=frozenset(cpus),
+        gpus=frozenset(gpus),
         capabilities=frozenset(can),
         labels=frozenset(labels),
         fingerprint=kind,
@@ -222,6 +224,17 @@ def test_only_ranks_of_one_gang_share_cores_and_only_if_all_of_them_may() -> Non
     assert placed_ids([job(1, 4)], [*hosts, alone]) == []
 
 
+def test_no_two_agents_with_a_gpu_in_common_work_at_once_though_they_may_share_cores() -> None:
+    hosts = [
+        agent(name, machine="m", cpus=[0], gpus=[gpu], can=[SHARES_CORES])
+        for name, gpu in (("a", "GPU-1"), ("b", "GPU-1"), ("c", "GPU-2"))
+    ]
+    assert placed([job(1, 2)], hosts) == [Placement(1, ("a", "c"))]
+    assert placed_ids([job(1, 3)], hosts) == []
+    apart = [agent("a", machine="m", cpus=[0], gpus=["GPU-1"]), agent("b", machine="n", cpus=[0])]
+    assert placed_ids([job(1, 2)], apart) == [1]
+
+
 def test_no_more_ranks_share_a_core_than_must() -> None:
     """Three hosts on two cores: two ranks never share one, three need to."""
     hosts = [
@@ -308,7 +321,7 @@ WAITS = {
     "the farm has too few cores": (
         [job(1, 2)],
         [agent("a", machine="m", cpus=[0]), agent("b", machine="m", cpus=[0])],
-        "needs 2 agents; the farm has 1 that share no core (2 in all)",
+        "needs 2 agents; the farm has 1 that share no core and no GPU (2 in all)",
     ),
     "too few are idle": (
         [job(1, 3)],
@@ -350,7 +363,7 @@ WAITS = {
             agent("a", machine="m", cpus=[0, 1], busy=True),
             agent("b", machine="m", cpus=[1], labels=[("kind", "x")]),
         ],
-        "the cores of its idle agents are taken by other agents of the same machine "
+        "cores or GPUs of its idle agents are taken by other agents of the same machine "
         "(0 of 1 can be used)",
     ),
 }

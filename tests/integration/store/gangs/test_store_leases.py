@@ -155,6 +155,26 @@ def test_an_agent_cannot_be_leased_while_another_one_uses_its_cores(engine: sa.E
     lease(engine, third, "second core")
 
 
+def test_a_gpu_is_leased_to_one_agent_at_a_time_even_of_those_that_share_cores(
+    engine: sa.Engine,
+) -> None:
+    with writing(engine) as session:
+        pair, first, second = add_sweep(
+            session, job_spec(world_size=2), job_spec(), job_spec(seed=1)
+        )
+        for agent_id, gpu in (("a", "GPU-1"), ("b", "GPU-1"), ("c", "GPU-2")):
+            facts = agent_facts(cpus=(0,), gpus=(gpu,), capabilities=(SHARES_CORES, TENSORFLOW))
+            add_agent(session, agent_id, facts=facts)
+        add_agent(session, "d", facts=agent_facts(cpus=(1,), gpus=("GPU-1",)))
+        add_agent(session, "e", facts=agent_facts(cpus=(2,), gpus=("GPU-3",)))
+    with pytest.raises(LeaseConflict, match="agent b: its cores or GPUs are taken"):
+        lease(engine, pair, "a", "b")
+    lease(engine, pair, "a", "c")
+    with pytest.raises(LeaseConflict, match="agent d: its cores or GPUs are taken"):
+        lease(engine, first, "d")
+    lease(engine, second, "e")
+
+
 def test_an_agent_that_fell_silent_before_it_was_clean_takes_no_cores(engine: sa.Engine) -> None:
     """It may never come back, and another one works in its place: the scheduler offers that one."""
     with writing(engine) as session:

@@ -45,6 +45,7 @@ def test_an_agent_has_the_gpus_that_it_is_given_or_that_cuda_may_see(
     config = config_of(tmp_path, **given)
     assert config.gpus == tuple(uuid_of(gpu) for gpu in gpus)
     facts = read_facts(config)
+    assert facts.gpus == config.gpus
     assert facts.hardware.accelerators == tuple(f"NVIDIA Stand-in {gpu}" for gpu in gpus)
     able = [name for name in facts.capabilities if name.startswith("gpus:")]
     assert able == [f"gpus:{count}" for count in range(1, len(gpus) + 1)]
