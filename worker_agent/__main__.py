@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,11 +48,11 @@ def _run(arguments: Sequence[str] | None) -> int:
             return 0
         config = load_config(os.environ, file=options.config)
         # Imported late, so that --help and a wrong setting answer at once.
-        from worker_agent.machine.hardware import read_facts
+        from worker_agent.machine.hardware import builds_without_gpus, read_facts
 
         configure(config.settings.log_level, json=config.settings.log_format == "JSON")
         facts = read_facts(config)
-        _warn_of_frameworks(facts)
+        _warn_of_frameworks(facts, builds_without_gpus())
         if options.check:
             print(json.dumps(to_json(facts), indent=2))
             return 0
@@ -77,8 +77,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     return 0
 
 
-def _warn_of_frameworks(facts: AgentFacts) -> None:
-    """Say which jobs this agent does not get, since it could not run them."""
+def _warn_of_frameworks(facts: AgentFacts, without_gpus: Mapping[str, str]) -> None:
+    """Say which jobs this agent does not get, since it could not run them, or not on its GPUs.
+
+    `without_gpus`: frameworks that use none, and what would install those that do.
+    """
     if TENSORFLOW not in facts.capabilities:
         logger.warning(
             "TensorFlow is not installed for %s, so this agent is given %s: "
@@ -86,6 +89,9 @@ def _warn_of_frameworks(facts: AgentFacts) -> None:
             sys.executable,
             "jobs of PyTorch alone" if TORCH in facts.capabilities else "no jobs",
         )
+    if facts.hardware.accelerators:
+        for build, command in without_gpus.items():
+            logger.warning("%s cannot use this machine's GPUs: %s", build, command)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1, as far as the agent asks it: GPUs made of the arrays below.
  *
- * Signatures, numbers and layouts are those of NVIDIA's nvml.h. -DOLD_DRIVER leaves out what came
- * late to the real library.
+ * Signatures, numbers and layouts are those of NVIDIA's nvml.h. -DGPU_COUNT=2: so many, until a
+ * test sets it. -DOLD_DRIVER leaves out what came late to the real library.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSU
 typedef unsigned long long number;
 
 /* What tests set, by GPU. A GPU in parts does not tell its load. */
-number gpu_count, driver_code, is_lost[GPUS], is_in_parts[GPUS];
+number gpu_count = GPU_COUNT, driver_code, is_lost[GPUS], is_in_parts[GPUS];
 number gpu_percent[GPUS], used_bytes[GPUS], power_mw[GPUS], sm_mhz[GPUS], memory_mhz[GPUS];
 number celsius[GPUS], reasons[GPUS], process_count[GPUS], pids[GPUS * PROCESSES];
 /* By GPU and field; a field that is 0 is not supported. */

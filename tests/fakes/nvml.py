@@ -17,12 +17,14 @@ _FIELD_COUNT, _PROCESS_COUNT = 256, 4  # by GPU, as in the source
 class FakeNvml:
     """The library, built in `folder`; `use` makes the binding in this process load it."""
 
-    def __init__(self, folder: Path, *, is_old: bool = False) -> None:
+    def __init__(self, folder: Path, *, is_old: bool = False, gpu_count: int = 0) -> None:
+        """`gpu_count`: until it is set, and for other processes that load the library."""
         compiler = shutil.which("cc")
         assert compiler, "this test builds a library in C: install gcc, which has the command cc"
         self.path = folder / "libnvidia-ml.so.1"
         old = ["-DOLD_DRIVER"] if is_old else []
-        command = [compiler, "-Wall", "-Werror", "-shared", "-fPIC", *old]
+        options = [f"-DGPU_COUNT={gpu_count}", *old]
+        command = [compiler, "-Wall", "-Werror", "-shared", "-fPIC", *options]
         subprocess.run([*command, "-o", str(self.path), str(_SOURCE)], check=True)
         self.library = ctypes.CDLL(str(self.path))
 

@@ -174,6 +174,20 @@ def read_tensorflow_version() -> str | None:
     return next(filter(None, map(_installed_version, _TENSORFLOW_PACKAGES)), None)
 
 
+def builds_without_gpus() -> dict[str, str]:
+    """Return the installed frameworks that use no GPU, and what would install those that do."""
+    found = {}
+    cpu_version = _installed_version("tensorflow-cpu")
+    if cpu_version is not None and _installed_version("tensorflow") is None:
+        found[f"tensorflow-cpu {cpu_version}"] = (
+            "pip uninstall tensorflow-cpu && pip install 'tensorflow[and-cuda]>=2.21,<2.22'"
+        )
+    torch_version = _installed_version("torch")
+    if torch_version is not None and torch_version.endswith("+cpu"):
+        found[f"torch {torch_version}"] = "pip uninstall torch && pip install torch"
+    return found
+
+
 def _torch_capabilities() -> tuple[str, ...]:
     """Say that PyTorch is there, and which: the ranks of a gang must have the same."""
     version = _installed_version("torch") if _is_importable("torch") else None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.nvml import FakeNvml
 from worker_agent.config import load_config
 from worker_agent.machine.hardware import offers_tensorflow, read_facts
 
@@ -66,3 +67,33 @@ def test_an_agent_takes_no_more_ranks_than_it_has_cores_unless_they_may_share(
     config = load_config({"AGENT_STATE_DIR": str(tmp_path), "AGENT_CLOUD": "never", **also})
     able = [name for name in read_facts(config).capabilities if name.startswith("ranks:")]
     assert able == [f"ranks:{count}" for count in ranks]
+
+
+@pytest.mark.parametrize("gpu_count", [1, 0])
+def test_a_framework_that_cannot_use_the_gpus_that_are_there_is_named(
+    tmp_path: Path, gpu_count: int
+) -> None:
+    packages = tmp_path / "packages"
+    for name, version in (("torch", "2.13.0+cpu"), ("tensorflow_cpu", "2.21.0")):
+        folder = packages / f"{name}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    fake = FakeNvml(tmp_path, gpu_count=gpu_count)
+    done = subprocess.run(
+        [sys.executable, "-m", "worker_agent", "--check"],
+        env={
+            **{"PATH": os.environ["PATH"], "AGENT_STATE_DIR": str(tmp_path)},
+            **{"AGENT_CLOUD": "never", "PYTHONPATH": str(packages)},
+            "LD_LIBRARY_PATH": str(fake.path.parent),
+        },
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(json.loads(done.stdout)["gpus"]) == gpu_count
+    said = [
+        "tensorflow-cpu 2.21.0 cannot use this machine's GPUs: pip uninstall tensorflow-cpu",
+        "torch 2.13.0+cpu cannot use this machine's GPUs: pip uninstall torch && pip install",
+    ]
+    assert [text in done.stderr for text in said] == [gpu_count > 0] * 2
