@@ -166,6 +166,7 @@ def _add_filters(app: Flask) -> None:
         counted,
         display.decimal,
         display.dollars,
+        display.joules,
         display.clock,
         display.ago,
         shares,

@@ -59,8 +59,8 @@ class Quantity:
       which tells how uncertain it is
     - `is_of_servers`: tables have it only for cells with parameter servers
     - `least` and `most`: that an import takes; `if_empty`: what it takes an empty cell for
-    - `is_advised`: advice is computed from it; imported measurements have it as a field, checked
-      together with the others
+    - `is_advised`: times and accuracies of advice are computed from it; imported measurements have
+      it as a field, checked together with the others
     """
 
     name: str
@@ -425,6 +425,7 @@ _read = attrgetter(*(quantity.name for quantity in QUANTITIES))
 # Those of tables, pages and charts.
 SHOWN = tuple(quantity for quantity in QUANTITIES if quantity.title)
 ADVISED = tuple(quantity for quantity in QUANTITIES if quantity.is_advised)
+ENERGY = BY_NAME["energy_per_step_j"]  # advice has it beside times, where it was measured
 
 
 def known_beside_step_time(row: Any) -> dict[Quantity, float]:

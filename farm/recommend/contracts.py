@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from farm.configuration.axes import CONDITION_AXES
 from farm.configuration.spec import LARGEST
@@ -130,6 +130,7 @@ class Evidence:
     time_per_epoch_s: float | None
     accuracy: float | None
     epochs: int | None = None
+    energy_per_step_j: float | None = None
     attempt_id: int | None = None
     disturbance: Disturbance = UNDISTURBED
     agents: tuple[str, ...] = ()
@@ -148,9 +149,11 @@ class Option:
     `accuracy` was measured after `accuracy_epochs`, at most those asked for; None: nobody says.
     Where it was measured after more epochs only, it is None, and these are told.
 
-    `time_s` and `cost_usd` are those of the whole training asked for, `epoch_count` its length, and
-    `time_high_s` and `cost_high_usd` the upper ends of their 90 % intervals. Where the length of an
-    epoch is not known, all of these are None and `step_time_s` alone is told. `measurement_ids` are
+    `time_s`, `cost_usd` and `energy_j` are those of the whole training asked for, `epoch_count` its
+    length, and `time_high_s`, `cost_high_usd` and `energy_high_j` the upper ends of their 90 %
+    intervals. Energy is `power_w`, the median power of all its machines in the repetitions, times
+    the time; both are None where nobody measured it. Where the length of an epoch is not known, all
+    of these but the power are None and `step_time_s` alone is told. `measurement_ids` are
     the repetitions, or the measurements that the prediction rests on most. `disturbed_ids`: those
     of them that something disturbed, see `farm.measuring.noise`. `set_aside_ids`: disturbed
     measurements of the same configuration that do not count, since undisturbed ones do.
@@ -193,6 +196,9 @@ class Option:
     time_high_s: float | None = None
     cost_high_usd: float | None = None
     price_usd_per_hour: float | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    energy_high_j: float | None = None
     score: float | None = None  # alpha x time_s + beta x cost_usd; None: it cannot be told
     excluded_because: str | None = None
     unjudged_because: str | None = None
@@ -249,6 +255,10 @@ class Recommendation:
     one that may be better. `worth_measuring`:
     guesses that may be better.
 
+    `fastest`, `cheapest` and `least_energy`: what would be recommended if time, cost or energy
+    alone counted, of the options of which it is known; None goes with a reason in
+    `least_unknown_because`, by these names.
+
     `measurement_count`: how many measurements of the workload were looked at. `disturbed_count`:
     how many of the `rests_on_count` measurements behind the options something disturbed.
     `predictor`: what made the predictions among the options, and `predictor_measurement_count` how
@@ -270,6 +280,10 @@ class Recommendation:
     cautions: tuple[str, ...] = ()
     best_probability: float | None = None
     worth_measuring: tuple[Option, ...] = ()
+    fastest: Option | None = None
+    cheapest: Option | None = None
+    least_energy: Option | None = None
+    least_unknown_because: Mapping[str, str] = field(default_factory=dict)
     rests_on_count: int = 0
     disturbed_count: int = 0
 

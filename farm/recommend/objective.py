@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from farm.recommend.contracts import Objective, Option
 from farm.recommend.prediction import Basis
@@ -80,6 +80,40 @@ def choose(ranked: Sequence[Option], *, is_accuracy_compared: bool = False) -> O
         if best is not None and option not in known and _is_surely_better(option, best)
     ]
     return _least(beyond) or best
+
+
+# Why there is no such option, by the names that `Recommendation` has for them.
+UNKNOWN_LEAST: Mapping[str, str] = {
+    "fastest": "how long they take is not known",
+    "cheapest": "no price of their machines is known",
+    "least_energy": "the energy of none was measured",
+}
+
+
+def least_options(
+    options: Sequence[Option], *, is_accuracy_compared: bool = False
+) -> dict[str, Option | None]:
+    """Return what `choose` would if time, cost or energy alone counted, by the names above.
+
+    Of the options within the limits of which that is known: cost and energy are as uncertain as the
+    time that they are proportional to.
+    """
+    rates: Mapping[str, Callable[[Option], float | None]] = {
+        "fastest": lambda _: 1.0,
+        "cheapest": _usd_per_s,
+        "least_energy": lambda option: option.power_w,
+    }
+    by_step = is_compared_by_step(options)
+    found: dict[str, Option | None] = {}
+    for name, rate_of in rates.items():
+        known = []
+        for option in options:
+            rate, length_s = rate_of(option), _length_s(option, by_step=by_step)
+            if rate is not None and length_s is not None:
+                known.append((dataclasses.replace(option, score=rate * length_s), option))
+        best = choose([scored for scored, _ in known], is_accuracy_compared=is_accuracy_compared)
+        found[name] = next((option for scored, option in known if scored is best), None)
+    return found
 
 
 def may_be_better(option: Option, chosen: Option, objective: Objective, *, by_step: bool) -> bool:
@@ -197,6 +231,11 @@ def _length_s(option: Option, *, by_step: bool) -> float | None:
     return None if by_step else option.time_s
 
 
+def _usd_per_s(option: Option) -> float | None:
+    price = option.price_usd_per_hour
+    return None if price is None else option.machine_count * price / 3600
+
+
 def _score(option: Option, objective: Objective, *, by_step: bool) -> float | None:
     length_s = _length_s(option, by_step=by_step)
     if length_s is None:
@@ -205,9 +244,10 @@ def _score(option: Option, objective: Objective, *, by_step: bool) -> float | No
         return objective.alpha * length_s
     cost_usd = None if by_step else option.cost_usd
     if cost_usd is None:
-        if option.price_usd_per_hour is None:
+        usd_per_s = _usd_per_s(option)
+        if usd_per_s is None:
             return None
-        cost_usd = option.machine_count * length_s * option.price_usd_per_hour / 3600
+        cost_usd = length_s * usd_per_s
     return objective.alpha * length_s + objective.beta * cost_usd
 
 

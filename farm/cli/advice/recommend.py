@@ -245,12 +245,38 @@ def _print_answer(answer: Recommendation, prices: Prices) -> None:
         hidden_count = len(answer.options) - len(shown)
         if hidden_count:
             click.echo(f"and {hidden_count} more; --json has all")
+        for line in least_lines(answer):
+            click.echo(line)
         if len(answer.pareto) > 1:
             click.echo("* no other option beats it in time, cost and accuracy together")
     for line in _price_lines(answer, prices):
         click.echo(line)
     for warning in answer.warnings:
         click.echo(f"farm: {warning}", err=True)
+
+
+def least_lines(answer: Recommendation) -> list[str]:
+    """Return a line each for the option with the least time, cost and energy, or why there is none.
+
+    Without the length of an epoch, options are compared by a step, and no amount is told.
+    """
+    by, unknown = told_apart_by(answer.options), answer.least_unknown_because
+    lines = []
+    for name, title, of, write in (
+        ("fastest", "Least time", "time_s", display.duration),
+        ("cheapest", "Least cost", "cost_usd", display.dollars),
+        ("least_energy", "Least energy", "energy_j", display.joules),
+    ):
+        option: Option | None = getattr(answer, name)
+        if option is None:
+            lines.append(f"{title}: not known, since {unknown[name]}")
+            continue
+        head, _, unit = of.rpartition("_")
+        amount, high = getattr(option, of), getattr(option, f"{head}_high_{unit}")
+        most = "" if high is None else f", at most {write(high)} (90 %)"
+        told = "" if amount is None else f": {write(amount)}{most}"
+        lines.append(f"{title}: {_name(option, by)}{told}")
+    return lines
 
 
 def worth_measuring(answer: Recommendation) -> list[str]:

@@ -30,9 +30,11 @@ from farm.recommend.contracts import (
 )
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 from farm.recommend.objective import (
+    UNKNOWN_LEAST,
     best_probability,
     choose,
     is_compared_by_step,
+    least_options,
     may_be_better,
     pareto_front,
     rank,
@@ -67,6 +69,7 @@ def answer_from(
     best = choose(ranked, is_accuracy_compared=is_accuracy_compared)
     if best is not None:
         ranked = [best, *(option for option in ranked if option is not best)]
+    least = least_options(ranked, is_accuracy_compared=is_accuracy_compared)
     warnings = [*_disturbed(ranked, known), *found.warnings, *_doubts(ranked, objective)]
     if not is_accuracy_compared:
         warnings += _unequal(ranked)
@@ -100,6 +103,14 @@ def answer_from(
         else (),
         best_probability=best_probability(ranked, best) if best and not not_compared else None,
         worth_measuring=tuple(_worth_measuring(ranked)) if best else (),
+        fastest=least["fastest"],
+        cheapest=least["cheapest"],
+        least_energy=least["least_energy"],
+        least_unknown_because={
+            name: why if best else "no option is within the limits"
+            for name, why in UNKNOWN_LEAST.items()
+            if least[name] is None
+        },
         predictor=predictor,
         predictor_measurement_count=predictor_measurement_count,
     )

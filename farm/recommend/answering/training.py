@@ -82,8 +82,14 @@ def measured_option(
     if steps and prediction is not None and _is_of(prediction, repetitions):
         # What its interval was put around.
         step_time_s = prediction.step_time_s
+    powers_w = [
+        (e.energy_per_step_j / e.step_time_s, e.disturbance.weight)
+        for e in repetitions
+        if e.energy_per_step_j is not None and e.step_time_s
+    ]
     return _option(
         first.configuration,
+        power_w=weighted_median(powers_w) if powers_w else None,
         fingerprint=first.fingerprint,
         time_per_epoch_s=weighted_median(times) if times else None,
         step_time_s=step_time_s,
@@ -150,6 +156,7 @@ def _option(
     training: Learned,
     terms: TrainingTerms,
     speculative_because: str | None = None,
+    power_w: float | None = None,
 ) -> Option:
     time_s = _product(time_per_epoch_s, training.epoch_count)
     low, high, low80, high80 = ends or (None, None, None, None)
@@ -186,6 +193,9 @@ def _option(
         cost_usd=_product(time_s, usd_per_s),
         cost_high_usd=_product(_product(time_s, high), usd_per_s),
         price_usd_per_hour=price,
+        power_w=power_w,
+        energy_j=_product(time_s, power_w),
+        energy_high_j=_product(_product(time_s, high), power_w),
         accuracy=training.accuracy,
         repetition_count=repetition_count,
         basis=basis.value,

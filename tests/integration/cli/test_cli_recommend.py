@@ -141,6 +141,19 @@ def test_the_table_names_its_price_and_what_is_not_sure() -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_the_least_time_cost_and_energy_are_told_or_why_not() -> None:
+    shown = run("recommend", "--origin", "anwar2021", "--global-batch-size", "6400").stdout
+    least = [line for line in shown.splitlines() if line.startswith("Least ")]
+    assert [line.partition(":")[0] for line in least] == [
+        "Least time",
+        "Least cost",
+        "Least energy",
+    ]
+    assert all("at most" in line for line in least[:2])
+    assert least[2] == "Least energy: not known, since the energy of none was measured"
+
+
+@pytest.mark.usefixtures("home")
 def test_a_cost_of_less_than_a_cent_is_not_shown_as_nothing() -> None:
     [line] = run(
         *("recommend", "--origin", "anwar2021", "--global-batch-size", "192"),

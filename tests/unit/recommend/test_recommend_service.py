@@ -58,6 +58,18 @@ def test_the_fastest_measured_world_size_is_recommended_with_its_evidence(sessio
     assert answer.reason is None
 
 
+def test_the_energy_that_was_measured_is_part_of_the_answer(session: Session) -> None:
+    measured(session, "job 1", details={"quantities": {"energy_per_step_j": 5.0}})
+    measured(session, "job 2", world_size=2, step_time_s=0.06)
+    answer = json.loads(json.dumps(ask(session).to_json()))
+    assert answer["fastest"]["world_size"] == 2
+    # 50 W for as long as an epoch takes; of two machines nobody knows it.
+    assert answer["least_energy"]["world_size"] == 1
+    assert answer["least_energy"]["energy_j"] == pytest.approx(50 * 0.1 * EPOCH)
+    assert {o["energy_j"] is None for o in answer["options"] if o["world_size"] == 2} == {True}
+    assert answer["least_unknown_because"].keys() == {"cheapest"}
+
+
 def test_the_answer_is_json_in_the_documented_shape(session: Session) -> None:
     measured(session, "job 1")
     answer = json.loads(json.dumps(ask(session).to_json()))

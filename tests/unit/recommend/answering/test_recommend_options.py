@@ -187,6 +187,23 @@ def test_a_prediction_costs_what_its_machines_cost() -> None:
     assert option[4].cost_high_usd == pytest.approx(option[4].cost_usd * (1 + HALF_WIDTH))  # type: ignore[operator] # so is this
 
 
+def test_the_energy_of_a_training_is_its_power_for_its_time() -> None:
+    # 50, 50 and 80 W; an epoch takes 2 x 10 s
+    repetitions = [
+        evidence(n, step_time_s=0.5, time_per_epoch_s=10.0, energy_per_step_j=energy_j)
+        for n, energy_j in enumerate((25.0, 25.0, 40.0), start=1)
+    ]
+    option = by_width(predicted(*repetitions, epochs=2))[1]
+    assert (option.power_w, option.energy_j) == (50.0, 50.0 * 20)
+    assert option.time_high_s is not None
+    assert option.energy_high_j == pytest.approx(50 * option.time_high_s)
+
+
+def test_what_is_predicted_or_was_measured_without_energy_has_none() -> None:
+    options = by_width(predicted(ONE, TWO, FAR))
+    assert {(o.power_w, o.energy_j, o.energy_high_j) for o in options.values()} == {(None,) * 3}
+
+
 def test_without_the_length_of_an_epoch_the_time_of_a_step_is_still_told() -> None:
     known = evidence(
         1, world_size=2, one_way_delay_s=0.1, time_per_epoch_s=None, steps_per_epoch=None
