@@ -31,6 +31,7 @@ from farm.configuration.spec import (
     MAX_WORLD_SIZE,
     NETWORK_NAME,
     UNTOUCHED,
+    ActivationCheckpointing,
     BatchSplit,
     ComputePrecision,
     Device,
@@ -614,6 +615,23 @@ AXES: tuple[Axis, ...] = (
         applies=lambda strategy, world_size: strategy.sums_in_buckets and world_size > 1,
         usual=DEFAULT_BUCKET_BYTES,
         phrase=lambda value: f"buckets of {value / MIB:.9g} MiB",
+        is_of_speed=True,
+    ),
+    Axis(
+        name="activation_checkpointing",
+        kind=AxisKind.SETUP,
+        type=OneOf(ActivationCheckpointing),
+        title="Checkpointing",
+        meaning="what of the forward pass is kept in memory for the backward pass, for "
+        "strategies of PyTorch",
+        default=ActivationCheckpointing.OFF,
+        applies=_has_training_options,
+        usual=ActivationCheckpointing.OFF.value,
+        phrase=lambda value: f"activation checkpointing {value}",
+        choices={
+            "off": "all that it reads",
+            "on": "the inputs of blocks, from which it computes the rest again",
+        },
         is_of_speed=True,
     ),
     Axis(

@@ -105,6 +105,13 @@ class ComputePrecision(enum.Enum):
     BFLOAT16 = "bfloat16"
 
 
+class ActivationCheckpointing(enum.Enum):
+    """Whether the backward pass computes again what it reads of the forward pass."""
+
+    OFF = "off"
+    ON = "on"
+
+
 class LearningRateScaling(enum.Enum):
     """How the learning rate follows the global batch size."""
 

@@ -19,6 +19,7 @@ from farm.configuration.spec import (
     MAX_LAB_BANDWIDTH_BYTES_PER_S,
     TCP_PROXY,
     VDE_LINK,
+    ActivationCheckpointing,
     Device,
     NetworkProfile,
     OperatorPlacement,
@@ -110,7 +111,7 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
         expected = f"at most {fewest}, the examples of a rank in batch {cell['global_batch_size']}"
         asked = cell["gradient_accumulation_steps"]
         return InvalidSpec("gradient_accumulation_steps", asked, expected)
-    problem = _problem_of_rate(cell)
+    problem = _problem_of_rate(cell) or _problem_of_layers(cell)
     if problem is not None:
         return problem
     examples_count = dataset.train_examples_count
@@ -165,6 +166,15 @@ def problem_of_steps(
         return None
     expected = f"at most {steps}, the timed steps of the job, or ranks would not average"
     return InvalidSpec("steps_between_averages", every, expected)
+
+
+def _problem_of_layers(cell: Cell) -> InvalidSpec | None:
+    """Say what needs to know the layers of a model, which are a user's own."""
+    checkpointing = cell["activation_checkpointing"]
+    if checkpointing is ActivationCheckpointing.OFF or file_of(cell["model"]) is None:
+        return None
+    expected = "'off' for a model of your own, whose blocks are not known"
+    return InvalidSpec("activation_checkpointing", checkpointing.value, expected)
 
 
 def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpec:

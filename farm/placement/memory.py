@@ -8,7 +8,13 @@ from typing import cast
 from farm.configuration.axes import spec_values
 from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.model_size import FLOAT_BYTES, ModelSize
-from farm.configuration.spec import PYTORCH_NAMES, ComputePrecision, JobSpec, TrainingPass
+from farm.configuration.spec import (
+    PYTORCH_NAMES,
+    ActivationCheckpointing,
+    ComputePrecision,
+    JobSpec,
+    TrainingPass,
+)
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
 from farm.placement.agent_index import suits
@@ -73,6 +79,8 @@ def share_of(job: JobSpec) -> int:
 def _kept_bytes(job: JobSpec, size: ModelSize) -> int:
     """Return what is kept of a batch, or of a part of it, until its gradients are there."""
     options = spec_values(job)
+    if options["activation_checkpointing"] == ActivationCheckpointing.ON.value:
+        return 0  # how little depends on the layers; FRAMEWORK_BYTES and weights are certain
     parts = cast(int, options["gradient_accumulation_steps"])
     kept = -(-share_of(job) // parts) * size.activation_bytes_per_example
     # Some layers keep float32 all the same, so that half is the least.

@@ -30,6 +30,7 @@ from benchfarm.torch_trace import STEP, activities_of, communication_times
 from farm.configuration.axes import MIB, spec_values
 from farm.configuration.learning_rate import scaled_learning_rate
 from farm.configuration.spec import (
+    ActivationCheckpointing,
     ComputePrecision,
     LearningRateScaling,
     Optimizer,
@@ -350,7 +351,9 @@ class _KerasModule(torch.nn.Module):
 def _build(seat: Seat) -> torch.nn.Module:
     shape, class_count = seat.dataset.example_shape, seat.dataset.class_count
     if isinstance(seat.model, Architecture):
-        return build_module(seat.model.lay_out, shape, class_count)
+        chosen = spec_values(seat.job)["activation_checkpointing"]
+        is_checkpointed = chosen == ActivationCheckpointing.ON.value
+        return build_module(seat.model.lay_out, shape, class_count, is_checkpointed=is_checkpointed)
     import keras
 
     keras.utils.set_random_seed(seat.job.seed)

@@ -9,8 +9,10 @@ does, so that it is the same network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from farm.trainers.models.layers import EPSILON, MOVING_AVERAGE_MOMENTUM, Layout, Padding
+from farm.trainers.torch.checkpointing import recomputed, segment_ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,38 +37,71 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
+    """A layer, the numbers of its inputs, and of how many numbers its output is, of one example."""
+
     run: Callable[..., Any]
     inputs: tuple[int, ...]
-    last_uses: tuple[int, ...]  # outputs that nothing needs afterwards
+    size: int
 
 
 class LayeredModule(nn.Module):
     """Runs the recorded layers.
 
     Input: images in [0, 1], (n, height, width, channels), or tokens, (n, length).
+    `is_checkpointed`: the backward pass computes most of them again, which changes no number; see
+    `farm.trainers.torch.checkpointing`.
     """
 
-    def __init__(self, calls: Sequence[tuple[Callable[..., Any], tuple[int, ...]]]) -> None:
+    def __init__(self, calls: Sequence[_Call], *, is_checkpointed: bool) -> None:
         super().__init__()
-        self._layers = nn.ModuleList([run for run, _ in calls if isinstance(run, nn.Module)])
-        users = {number: i for i, (_, inputs) in enumerate(calls) for number in inputs}
-        self._calls = [
-            _Call(
-                run=run,
-                inputs=inputs,
-                last_uses=tuple(number for number in set(inputs) if users[number] == i),
-            )
-            for i, (run, inputs) in enumerate(calls)
+        self._layers = nn.ModuleList([c.run for c in calls if isinstance(c.run, nn.Module)])
+        self._calls = tuple(calls)
+        users = {number: user for user, c in enumerate(calls, start=1) for number in c.inputs}
+        # Of each layer the inputs that nothing needs afterwards.
+        self._last_uses = [
+            tuple(number for number in set(call.inputs) if users[number] == user)
+            for user, call in enumerate(calls, start=1)
         ]
+        # What has no input hands on a parameter, and may do so in every segment that needs it.
+        self._tables = {n: c.run for n, c in enumerate(calls, start=1) if not c.inputs}
+        self._ends = [len(calls)]
+        if is_checkpointed:
+            sizes = [call.size if call.inputs else 0 for call in calls]
+            self._ends = segment_ends(sizes, self._bottlenecks(users))
 
     def forward(self, inputs: Any) -> Any:
         # A view: what lies in memory is in the order that is called "channels last" here.
-        outputs = {0: inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs}
-        for number, call in enumerate(self._calls, start=1):
-            outputs[number] = call.run(*(outputs[i] for i in call.inputs))
-            for i in call.last_uses:
+        x = inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
+        start = 0
+        for end in self._ends[:-1] if self.training else ():
+            layers = [c.run for c in self._calls[start:end] if isinstance(c.run, nn.Module)]
+            x = recomputed(partial(self._run, start, end), layers, x)
+            start = end
+        return self._run(start, len(self._calls), x)
+
+    def _run(self, start: int, end: int, x: Any) -> Any:
+        """Return the output of layer number `end`, where `x` is that of layer `start`."""
+        outputs = {start: x, **{number: table() for number, table in self._tables.items()}}
+        for number in range(start + 1, end + 1):
+            call = self._calls[number - 1]
+            if call.inputs:
+                outputs[number] = call.run(*(outputs[i] for i in call.inputs))
+            for i in self._last_uses[number - 1]:
                 del outputs[i]
-        return outputs[len(self._calls)]
+        return outputs[end]
+
+    def _bottlenecks(self, users: Mapping[int, int]) -> list[int]:
+        """Return after which layers all that follows needs their output alone, but for tables.
+
+        `users`: the last layer that reads an output, by its number.
+        """
+        found, furthest = [], users[0]
+        for number, call in enumerate(self._calls[:-1], start=1):
+            if furthest <= number and call.inputs:
+                found.append(number)
+            if call.inputs:
+                furthest = max(furthest, users[number])
+        return found
 
 
 class TorchLayers:
@@ -75,11 +111,11 @@ class TorchLayers:
         # Images come with their channels last.
         *sides, channels = example_shape
         self.input = Output(number=0, shape=(channels, *sides))
-        self._calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
+        self._calls: list[_Call] = []
 
-    def module(self) -> LayeredModule:
+    def module(self, *, is_checkpointed: bool) -> LayeredModule:
         """Return a module of all layers so far; the last one's output is the module's."""
-        return LayeredModule(self._calls)
+        return LayeredModule(self._calls, is_checkpointed=is_checkpointed)
 
     def conv(
         self,
@@ -223,7 +259,8 @@ class TorchLayers:
     def _add(
         self, run: Callable[..., Any], inputs: tuple[Output, ...], shape: tuple[int, ...]
     ) -> Output:
-        self._calls.append((run, tuple(x.number for x in inputs)))
+        numbers = tuple(x.number for x in inputs)
+        self._calls.append(_Call(run=run, inputs=numbers, size=math.prod(shape)))
         return Output(number=len(self._calls), shape=shape)
 
 
@@ -281,12 +318,16 @@ class _Table(nn.Module):
 
 
 def build_module(
-    lay_out: Layout, example_shape: tuple[int, ...], class_count: int
+    lay_out: Layout,
+    example_shape: tuple[int, ...],
+    class_count: int,
+    *,
+    is_checkpointed: bool = False,
 ) -> LayeredModule:
     """Return the module of a layout. Draws its weights from PyTorch's generator."""
     layers = TorchLayers(example_shape)
     lay_out(layers, layers.input, class_count)
-    return layers.module()
+    return layers.module(is_checkpointed=is_checkpointed)
 
 
 def _size(sides: Sequence[int], kernel: int, stride: int, padding: Padding) -> list[int]:

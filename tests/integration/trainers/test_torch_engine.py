@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -239,6 +239,86 @@ def test_gradients_are_summed_in_buckets_of_the_size_asked_for(tmp_path: Path) -
         dist.destroy_process_group()
     assert fives == pytest.approx([1.38, 5.5, 5.5, 5.5, 5.5, 4.13], abs=0.01)
     assert each == pytest.approx([1.38] * 20, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "axes"),
+    [
+        ("resnet18", "digits", {}),
+        ("inception_v1", "digits", {"gradient_accumulation_steps": 2}),
+        ("gpt2_tiny", "synthetic_tokens", {"precision": "bfloat16"}),
+        ("lstm", "synthetic_tokens", {}),
+    ],
+)
+def test_activations_computed_again_change_nothing(
+    model: str, dataset: str, axes: dict[str, Any]
+) -> None:
+    job = replace(JOB, model=model, dataset=dataset, axes=axes)
+    kept, again = build(job), build(replace(job, axes=axes | {"activation_checkpointing": "on"}))
+    for count in (8, 8, 3):
+        losses = [e.step(BATCH[:count], examples_count=count) for e in (kept, again)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for mine, theirs in zip(parameters(again), parameters(kept), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    # PyTorch updates them in every forward pass, and there are two.
+    for mine, theirs in zip(moving_statistics(again), moving_statistics(kept), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    assert again.evaluate(lambda: None) == kept.evaluate(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ends", "expected"),
+    [
+        # Sixteen equal layers: four segments keep three inputs and four layers.
+        ([1] * 16, range(1, 16), [4, 8, 12, 16]),
+        ([1] * 16, [7, 9], [7, 9, 16]),
+        ([1] * 16, [], [16]),
+        ([1, 1, 1, 9], [3], [3, 4]),
+        # No smaller together with the segments' inputs: one segment, which keeps all it computes.
+        ([1, 9, 1], [1, 2], [3]),
+    ],
+)
+def test_segments_keep_least_together(
+    sizes: list[int], ends: Sequence[int], expected: list[int]
+) -> None:
+    from farm.trainers.torch.checkpointing import segment_ends
+
+    assert segment_ends(sizes, ends) == expected
+
+
+# Of 64 blocks each of three outputs of 2 MB.
+PEAK_MEMORY = """
+    import json, sys
+    import torch
+    from pathlib import Path
+    from farm.trainers.torch.layers import build_module
+
+    def peak_bytes():
+        # Unlike ru_maxrss it begins with the program, not with the process that started it.
+        [line] = [one for one in Path("/proc/self/status").open() if one.startswith("VmHWM:")]
+        return int(line.split()[1]) * 1024
+
+    def lay_out(layers, tokens, token_count):
+        x = layers.look_up(layers.table(16, 64), tokens)
+        for _ in range(64):
+            y = layers.gelu(layers.dense(layers.layer_norm(x, epsilon=1e-5), 64))
+            x = layers.add(x, y)
+        return layers.dense(x, 16)
+
+    torch.set_num_threads(1)
+    module = build_module(lay_out, (64,), 16, is_checkpointed=sys.argv[1] == "on")
+    tokens = torch.zeros(128, 64, dtype=torch.int32)
+    module(tokens[:1]).sum().backward()  # the first step imports and allocates once for all
+    before = peak_bytes()
+    module(tokens).sum().backward()
+    print(json.dumps(peak_bytes() - before))
+"""
+
+
+def test_a_deep_model_takes_less_memory_where_activations_are_computed_again() -> None:
+    kept, again = (run_alone(PEAK_MEMORY, way) for way in ("off", "on"))
+    assert kept > 64 * 3 * 2_000_000
+    assert again < 0.3 * kept
 
 
 def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:
@@ -530,13 +610,13 @@ SAME_OF_SEQUENCES = """
 
 
 def test_layers_of_sequences_compute_what_those_of_keras_do() -> None:
-    for difference, size in run_with_keras(SAME_OF_SEQUENCES):
+    for difference, size in run_alone(SAME_OF_SEQUENCES):
         assert size > 0.05
         assert difference < 1e-5
 
 
 def test_layers_of_torch_compute_what_layers_of_keras_do() -> None:
-    training, inference, size = run_with_keras(SAME_AS_KERAS)
+    training, inference, size = run_alone(SAME_AS_KERAS)
     assert size > 0.1
     assert training < 1e-5 * max(1.0, size)
     # The moving variance of one batch is unbiased in PyTorch and not in Keras.
@@ -578,7 +658,7 @@ OWN_MODEL = """
 
 
 def test_a_users_own_model_of_keras_layers_is_trained_on_torch() -> None:
-    parameter_count, losses, again, accuracy = run_with_keras(OWN_MODEL)
+    parameter_count, losses, again, accuracy = run_alone(OWN_MODEL)
     assert parameter_count == (9 + 1) * 8 + 2 * 8 + (6 * 6 * 8 + 1) * 10
     assert losses[-1] < losses[0] / 2
     assert again == losses[0]
@@ -658,7 +738,7 @@ OWN_FILE = """
 
 
 def test_a_users_own_file_is_checked_and_trained_on_torch_as_on_tensorflow() -> None:
-    told, losses, parameter_count = run_with_keras(OWN_FILE)
+    told, losses, parameter_count = run_alone(OWN_FILE)
     assert {name: message for name, message in told.items() if EXPECTED[name] not in message} == {}
     assert parameter_count == 16 * 10
     for first, last in losses:
@@ -674,10 +754,16 @@ EXPECTED = {
 }
 
 
-def run_with_keras(script: str) -> Any:
+def run_alone(script: str, *arguments: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "torch",
+            "OMP_NUM_THREADS": "1",
+            # What is freed goes back to the system at once, and does not count among peaks.
+            "MALLOC_MMAP_THRESHOLD_": "65536",
+        },
         capture_output=True,
         text=True,
         timeout=120,

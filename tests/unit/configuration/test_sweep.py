@@ -635,6 +635,15 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             },
             "case[0].steps_between_averages: expected at most 8, the timed steps",
         ),
+        (
+            {
+                "strategy": "torch",
+                "model": "file:own.py",
+                "activation_checkpointing": "on",
+            },
+            "case[0].activation_checkpointing: expected 'off' for a model of your own, whose "
+            "blocks are not known, got 'on'",
+        ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
     ],
