@@ -155,7 +155,7 @@ def follow(
     Between two looks `tend` is called; both it and `pause` may raise to end the waiting.
 
     Raises:
-        FarmError: nothing changed for `stalled_after_s`; None waits as long as jobs may take. Or
+        FarmError: nothing ran and nothing changed for `stalled_after_s`; None waits for ever. Or
             nothing is left for `hopeless_after_s` but jobs that the live agents cannot serve.
     """
     changed_at, last = time.monotonic(), None
@@ -167,7 +167,8 @@ def follow(
         if snapshot.is_finished:
             return snapshot.summary
         state = (dict(snapshot.summary.counts), snapshot.attempt_count)
-        if state != last:
+        if state != last or snapshot.active_count:
+            # How long a job may run is its agents' affair.
             changed_at, last = begun, state
         elif stalled_after_s is not None and begun - changed_at > stalled_after_s:
             reason = f" ({snapshot.reason})" if snapshot.reason else ""

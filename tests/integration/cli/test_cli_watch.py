@@ -37,6 +37,29 @@ def test_a_sweep_that_does_not_move_ends_the_waiting_with_the_reason(watch: Swee
         follow(watch, PlainDisplay(), pause=_pause, stalled_after_s=0.0)
 
 
+def test_a_job_that_runs_is_waited_for_however_long_it_takes(
+    watch: SweepWatch, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+        add_attempt(session, 1, ["a1"], state=AttemptState.RUNNING)
+    running: list[int] = []
+
+    class Display:
+        def show(self, snapshot: Snapshot) -> None:
+            running.append(snapshot.active_count)
+            if len(running) == 4:
+                with writing(engine) as session:
+                    job = session.get_one(JobRow, 1)
+                    job.state, job.attempt_id = JobState.SUCCEEDED, None
+
+    with pytest.raises(FarmError, match="no job changed"):
+        follow(watch, Display(), pause=_pause, stalled_after_s=0.0)
+    assert running[:4] == [1, 1, 1, 1]
+    assert running[4:]
+    assert not any(running[4:])
+
+
 def test_jobs_that_nobody_can_serve_end_the_waiting_once_nothing_else_is_left(
     watch: SweepWatch, engine: sa.Engine
 ) -> None:
