@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,8 @@ class TorchAveragingEngine(TorchEngine):
     def __init__(
         self, seat: Seat, schedule: AveragingSchedule, *, device: torch.device, gang: Gang
     ) -> None:
+        # A slower rank may be many steps behind. One that is stopped is its own agent's affair.
+        self._group = dist.new_group(timeout=timedelta(seconds=seat.job.time_limit_s))
         super().__init__(seat, device=device, gang=gang)
         self._averaging = schedule
         self._step_count = 0
@@ -83,7 +86,7 @@ class TorchAveragingEngine(TorchEngine):
     def _distribute(self) -> Any:
         """Return what a training step calls, with rank 0's weights."""
         for tensor in self._averaged_tensors():
-            dist.broadcast(tensor, 0)
+            dist.broadcast(tensor, 0, group=self._group)
         return self._model
 
     def _averaged_tensors(self) -> list[torch.Tensor]:
@@ -96,7 +99,7 @@ class TorchAveragingEngine(TorchEngine):
         """Return the means over ranks; every rank must call it."""
         tensors = self._averaged_tensors()
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        dist.all_reduce(flat)
+        dist.all_reduce(flat, group=self._group)
         parts = torch.split(flat.div_(self._world_size), [tensor.numel() for tensor in tensors])
         return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 

@@ -186,6 +186,18 @@ def test_a_peer_that_stops_ends_the_step_within_the_limit(tmp_path: Path) -> Non
         assert time.monotonic() - begun < 15.0
 
 
+def test_a_rank_that_is_many_steps_behind_is_waited_for(tmp_path: Path) -> None:
+    # One rank has nearly all examples, so that the other comes to the average long before it.
+    job = replace(PAIR, strategy="torch_local_sgd", steps_between_averages=60, steps=60)
+    job = replace(job, global_batch_size=1437, warmup_step_count=0)
+    with pair(job, tmp_path, peer_timeout_s=3.0) as trainers:
+        go(trainers, batch_weights=(0.99, 0.01))
+        slow, fast = results(trainers)
+        behind_s = sum(trainers[0].step_times_s(StepKind.TIMED)[:-1])
+    assert behind_s > 3.0
+    assert slow.details["weights_sum"] == fast.details["weights_sum"]
+
+
 def test_a_taken_port_and_a_leader_that_never_comes_are_no_fault_of_the_configuration(
     tmp_path: Path,
 ) -> None:
