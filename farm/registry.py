@@ -5,11 +5,13 @@ Pure descriptions: importing this loads no framework.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from farm.configuration.catalogue import Catalogue, DatasetFacts
+from farm.configuration.axes import Value
+from farm.configuration.catalogue import Catalogue, DatasetFacts, GangShape
 from farm.configuration.model_files import file_of
 from farm.configuration.model_size import ModelSize
 from farm.configuration.own_data import find_dataset, own_data
@@ -49,6 +51,7 @@ def model(name: str, *, file: Path | None = None) -> Model:
     return _find("model", name, MODELS)
 
 
+@functools.lru_cache(maxsize=1000)
 def model_size(name: str, dataset_name: str) -> ModelSize | None:
     """Return how large a model is for a data set's examples; None where that is not known here.
 
@@ -66,6 +69,19 @@ def model_size(name: str, dataset_name: str) -> ModelSize | None:
 def dataset_facts(name: str) -> DatasetFacts | None:
     """Return what is known of a data set; None of a script's own, and of imported names."""
     return find_dataset(name, {entry.facts.name: entry.facts for entry in DATASETS})
+
+
+def gang_shape(values: Mapping[str, Value]) -> GangShape:
+    """Return what decides how much a configuration's strategy sends.
+
+    values: of every axis, by its field. A model whose size is not known here counts as one unit.
+    """
+    size = model_size(str(values["model"]), str(values["dataset"]))
+    counts = ("world_size", "server_count", "steps_between_averages", "gradient_accumulation_steps")
+    return GangShape(
+        **{name: int(cast(int, values[name])) for name in counts},
+        unit_count=len(size.unit_bytes) if size else 1,
+    )
 
 
 def dataset(name: str) -> Dataset:

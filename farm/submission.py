@@ -98,7 +98,8 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
     Raises:
         InvalidSpec: the sweep does not say `skip_impossible`, or all of it is too large.
     """
-    datasets = catalogue().datasets
+    known = catalogue()
+    datasets = known.datasets
     smallest = min((a.memory_bytes for a in agents if a.memory_bytes is not None), default=None)
     if smallest is None:
         return planned
@@ -109,16 +110,18 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
         what = (job.model, job.dataset, job.training_pass.value)
         shape = (job.replicas_per_rank, job.global_batch_size, job.world_size, job.server_count)
         key = (*what, job.strategy, *shape, frozenset(job.axes.items()))
+        facts = known.strategy(job.strategy)
+        is_sharded = facts is not None and facts.shards_weights
         if key not in sizes:
             size = model_size(job.model, job.dataset)
             dataset = find_dataset(job.dataset, datasets)
             sizes[key] = None
             # A script's size and data set are its own affair.
             if size is not None and dataset is not None:
-                is_large = least_agent_memory_bytes(job, size, dataset) > smallest
-                sizes[key] = (size, dataset) if is_large else None
+                needed = least_agent_memory_bytes(job, size, dataset, is_sharded=is_sharded)
+                sizes[key] = (size, dataset) if needed > smallest else None
         if (too_large := sizes[key]) is not None:
-            problem = memory_problem(job, *too_large, agents)
+            problem = memory_problem(job, *too_large, agents, is_sharded=is_sharded)
             if problem is not None:
                 reasons[place] = problem
     expansion = without_jobs(planned.expansion, planned.sweep, reasons)

@@ -16,7 +16,6 @@ from typing import Any
 from farm.cells.axes import places_of
 from farm.cells.configuration import CellConfiguration
 from farm.configuration.axes import Axis, Value
-from farm.configuration.catalogue import GangShape
 from farm.configuration.spec import TrainingPass
 from farm.configuration.sweep import Precision
 from farm.errors import InvalidSpec
@@ -37,7 +36,7 @@ from farm.measuring.quantities import QUANTITIES, medians
 from farm.measuring.saving import CellCost, Saving, saving
 from farm.measuring.scaling import Baselines, workload
 from farm.recommend.prices import Prices
-from farm.registry import described
+from farm.registry import described, gang_shape
 from farm.store.measurements.cell_rows import CellTotals
 from farm.store.measurements.repetitions import repetition_of
 
@@ -340,12 +339,7 @@ def _expected_bytes_per_step(configuration: CellConfiguration, first: Any) -> fl
         way = described(configuration["strategy"])
     except InvalidSpec:
         return None
-    shape = GangShape(
-        world_size=configuration["world_size"],
-        server_count=configuration["server_count"],
-        steps_between_averages=configuration["steps_between_averages"],
-    )
-    return way.traffic(shape, first.gradient_bytes).bytes
+    return way.traffic(gang_shape(configuration.values), first.gradient_bytes).bytes
 
 
 def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:

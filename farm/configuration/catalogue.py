@@ -87,11 +87,16 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangShape:
-    """What of a configuration decides how much a strategy sends."""
+    """What of a configuration decides how much a strategy sends.
+
+    `unit_count`: see `unit_bytes` of `farm.configuration.model_size`.
+    """
 
     world_size: int
     server_count: int = 0
     steps_between_averages: int = 1
+    gradient_accumulation_steps: int = 1
+    unit_count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,7 @@ class StrategyFacts:
     uses_replicas: bool = False  # several replicas within a rank
     averages_weights: bool = False  # every so many steps
     has_outer_optimizer: bool = False  # which makes a step of each average
+    shards_weights: bool = False  # each rank holds its share; of the farm's own models alone
     has_training_options: bool = False  # optimizer, learning rate, precision, accumulation
     sums_in_buckets: bool = False  # gradients, while the backward pass goes on
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for

@@ -99,6 +99,9 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if problem is not None:
         return problem
     facts = catalogue.strategies[cell["strategy"]]
+    if facts.shards_weights and cell["model"] not in catalogue.models:
+        expected = f"a model of the farm's own for strategy '{facts.name}'"
+        return InvalidSpec("model", cell["model"], expected)
     problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
     if problem is not None:
         return problem

@@ -24,39 +24,53 @@ from farm.text.display import byte_count
 FRAMEWORK_BYTES = 400_000_000
 
 
-def least_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> int:
+def least_memory_bytes(
+    job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, is_sharded: bool = False
+) -> int:
     """Return what the largest rank of a job needs at the very least.
 
     The framework, the data set, weights and momentum and, unless only the forward pass is run,
     each replica's gradients and the activations of the rank's share of the batch. A trainer takes
     more, for what it computes and frees again; docs/models.md says how much.
+
+    `is_sharded`: the rank has its share of weights, momentum and gradients, and the largest unit of
+    weights as a whole.
     """
     is_forward = job.training_pass is TrainingPass.FORWARD
-    copies = _copies_of_weights(job, is_forward=is_forward)
-    of_model = copies * size.gradient_bytes + size.statistics_count * FLOAT_BYTES
+    weight_bytes = _copies_of_weights(job, is_forward=is_forward) * size.gradient_bytes
+    if is_sharded and job.world_size > 1:
+        weight_bytes = weight_bytes // job.world_size + max(size.unit_bytes, default=0)
+    of_model = weight_bytes + size.statistics_count * FLOAT_BYTES
     examples_count = dataset.train_examples_count + dataset.test_examples_count
     # In a forward pass an output is freed as soon as the next layer has read it.
     kept = 0 if is_forward else _kept_bytes(job, size)
     return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example + of_model + kept
 
 
-def least_agent_memory_bytes(job: JobSpec, size: ModelSize, dataset: DatasetFacts) -> int:
+def least_agent_memory_bytes(
+    job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, is_sharded: bool = False
+) -> int:
     """Return what the ranks of one agent need together at the very least."""
-    return job.ranks_per_agent * least_memory_bytes(job, size, dataset)
+    return job.ranks_per_agent * least_memory_bytes(job, size, dataset, is_sharded=is_sharded)
 
 
 def memory_problem(
-    job: JobSpec, size: ModelSize, dataset: DatasetFacts, agents: Iterable[LiveAgent]
+    job: JobSpec,
+    size: ModelSize,
+    dataset: DatasetFacts,
+    agents: Iterable[LiveAgent],
+    *,
+    is_sharded: bool = False,
 ) -> InvalidSpec | None:
     """Say that the job is too large for every one of these agents that may serve it, or None.
 
     None as well where nobody may serve it, which is another matter, or one does not say what it
-    has.
+    has. `is_sharded`: see `least_memory_bytes`.
     """
     wish = (job.required_capabilities, frozenset(job.labels.items()), frozenset[str | None]())
     memories = [agent.memory_bytes for agent in agents if suits(agent, wish)]
     known = [memory for memory in memories if memory is not None]
-    needed = least_agent_memory_bytes(job, size, dataset)
+    needed = least_agent_memory_bytes(job, size, dataset, is_sharded=is_sharded)
     if not known or len(known) < len(memories) or needed <= max(known):
         return None
     expected = (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from farm.configuration.axes import spec_values
 from farm.configuration.scripts import script_of
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState
@@ -28,7 +30,7 @@ from farm.gang.views import AttemptView
 from farm.messages.commands import StopAttempt
 from farm.messages.rank_limits import excess_of_attempt
 from farm.messages.trainer_lines import Failure, FailureKind
-from farm.registry import dataset_facts, described, model_size
+from farm.registry import dataset_facts, described, gang_shape, model_size
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import active_attempts, locked_attempts
@@ -273,7 +275,9 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
             evidence=evidence,
             failure=end.failure,
             now=now,
-            traffic=described(attempt.spec.strategy).traffic,
+            traffic=functools.partial(
+                described(attempt.spec.strategy).traffic, gang_shape(spec_values(attempt.spec))
+            ),
             dataset=dataset_facts(attempt.spec.dataset),
             size=model_size(attempt.spec.model, attempt.spec.dataset),
         )

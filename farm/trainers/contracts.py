@@ -165,7 +165,7 @@ class Engine(Protocol):
         """Make what rank 0 evaluates next the gang's; every rank that trains calls it.
 
         Where ranks have weights of their own, their mean is evaluated, and training goes on from
-        what each had.
+        what each had. Where no rank has all weights, all evaluate together here.
         """
         ...
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN, AxisKind, spec_values
-from farm.configuration.catalogue import DatasetFacts, GangShape, Traffic
+from farm.configuration.catalogue import DatasetFacts, Traffic
 from farm.configuration.model_size import ModelSize
 from farm.configuration.spec import TCP_PROXY, NetworkProfile, TrainingPass
 from farm.errors import InvalidSpec
@@ -117,15 +117,15 @@ def measurement_of(
     evidence: AttemptEvidence | None,
     failure: Failure | None,
     now: dt.datetime,
-    traffic: Callable[[GangShape, float], Traffic] | None = None,
+    traffic: Callable[[float], Traffic] | None = None,
     dataset: DatasetFacts | None = None,
     size: ModelSize | None = None,
 ) -> dict[str, Any]:
     """Return the measurement of an attempt that succeeded, or the failed cell of one that cannot.
 
     By the columns of `MeasurementRow`. Exactly one of `evidence` and `failure` is given.
-    `traffic`: what the attempt's strategy sends for a step. `dataset` and `size`: those of
-    the attempt's workload, None where nobody knows them.
+    `traffic`: what the attempt's strategy sends for a step, by the bytes of its gradients.
+    `dataset` and `size`: those of the attempt's workload, None where nobody knows them.
 
     Raises:
         InvalidSpec: what the ranks reported adds up to no finite number, or is not what this
@@ -247,7 +247,7 @@ def _figures(
     evidence: AttemptEvidence,
     findings: Findings,
     *,
-    traffic: Callable[[GangShape, float], Traffic] | None,
+    traffic: Callable[[float], Traffic] | None,
     dataset: DatasetFacts | None,
     size: ModelSize | None,
 ) -> AttemptFigures:
@@ -255,11 +255,6 @@ def _figures(
     ranks = [member.rank for member in findings.members]
     prepared = from_json(Prepared, ranks[0].prepared)
     started = from_json(RankStarted, ranks[0].started)
-    shape = GangShape(
-        world_size=spec.world_size,
-        server_count=spec.server_count,
-        steps_between_averages=spec.steps_between_averages,
-    )
     is_training = spec.training_pass is TrainingPass.FORWARD_BACKWARD
     gradient_bytes = started.gradient_bytes if is_training else None
     return AttemptFigures(
@@ -268,7 +263,7 @@ def _figures(
         timed_steps_s=evidence.timed_steps_s,
         train_examples_count=prepared.dataset.train_examples_count,
         is_synchronous=evidence.is_synchronous,
-        traffic=traffic(shape, gradient_bytes) if traffic and gradient_bytes is not None else None,
+        traffic=traffic(gradient_bytes) if traffic and gradient_bytes is not None else None,
         dataset=dataset,
         size=size,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.configuration.catalogue import ModelFacts
-from farm.configuration.model_size import FLOAT_BYTES, ModelSize
+from farm.configuration.model_size import FLOAT_BYTES, SHARDED_UNIT_BYTES, ModelSize
 from farm.trainers.models.layers import Layout, Padding
 
 
@@ -51,19 +51,22 @@ class LayerCounter:
     """
 
     def __init__(self) -> None:
-        self._parameter_count = 0
         self._statistics_count = 0
         self._flop = 0
         self._kept_count = 0  # numbers, of one example
+        self._unit_bytes: list[int] = [0]  # the last is still open
+        self._table_bytes = 0
 
     @property
     def size(self) -> ModelSize:
         """What all layers so far come to."""
+        units = tuple(size for size in (*self._unit_bytes, self._table_bytes) if size)
         return ModelSize(
-            parameter_count=self._parameter_count,
+            parameter_count=sum(units) // FLOAT_BYTES,
             statistics_count=self._statistics_count,
             forward_flop_per_example=self._flop,
             activation_bytes_per_example=self._kept_count * FLOAT_BYTES,
+            unit_bytes=units,
         )
 
     def input(self, example_shape: Shape) -> Shape:
@@ -87,7 +90,7 @@ class LayerCounter:
         return self._kept(made)
 
     def normalise(self, x: Shape) -> Shape:
-        self._parameter_count += 2 * x[-1]
+        self._add_weights(2 * x[-1])
         self._statistics_count += 2 * x[-1]
         return x
 
@@ -121,14 +124,14 @@ class LayerCounter:
         return (math.prod(x[:-1]), x[-1])
 
     def prepend_vector(self, x: Shape) -> Shape:
-        self._parameter_count += x[1]
+        self._add_weights(x[1])
         return (x[0] + 1, x[1])
 
     def first_vector(self, x: Shape) -> Shape:
         return self._kept(x[1:])
 
     def table(self, row_count: int, width: int) -> Shape:
-        self._parameter_count += row_count * width
+        self._table_bytes += row_count * width * FLOAT_BYTES
         return (row_count, width)
 
     def look_up(self, table: Shape, tokens: Shape) -> Shape:
@@ -136,22 +139,22 @@ class LayerCounter:
 
     def compare(self, x: Shape, table: Shape, *, has_bias: bool = False) -> Shape:
         made = (*x[:-1], table[0])
-        self._parameter_count += has_bias * table[0]
+        self._add_weights(has_bias * table[0])
         self._flop += (2 * x[-1] + has_bias) * math.prod(made)
         return self._kept(made)
 
     def add_positions(self, x: Shape, longest: int) -> Shape:
         assert x[0] <= longest, (x, longest)
-        self._parameter_count += longest * x[-1]
+        self.table(longest, x[-1])
         return x
 
     def add_segment(self, x: Shape, segment_count: int) -> Shape:
-        self._parameter_count += segment_count * x[-1]
+        self.table(segment_count, x[-1])
         return x
 
     def layer_norm(self, x: Shape, *, epsilon: float) -> Shape:
         del epsilon
-        self._parameter_count += 2 * x[-1]
+        self._add_weights(2 * x[-1])
         return self._kept(x)
 
     def gelu(self, x: Shape, *, is_approximate: bool = False) -> Shape:
@@ -187,8 +190,14 @@ class LayerCounter:
 
     def _weigh(self, input_count: int, made: Shape, *, has_bias: bool) -> None:
         """Count a layer each of whose outputs is a weighted sum of `input_count` numbers."""
-        self._parameter_count += (input_count + has_bias) * made[-1]
+        self._add_weights((input_count + has_bias) * made[-1])
         self._flop += (2 * input_count + has_bias) * math.prod(made)
+
+    def _add_weights(self, count: int) -> None:
+        """Count a layer's own weights; a unit that has become large enough is closed."""
+        self._unit_bytes[-1] += count * FLOAT_BYTES
+        if self._unit_bytes[-1] >= SHARDED_UNIT_BYTES:
+            self._unit_bytes.append(0)
 
     def _kept(self, made: Shape) -> Shape:
         assert all(length >= 1 for length in made), made

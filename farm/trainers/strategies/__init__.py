@@ -14,6 +14,7 @@ from farm.trainers.strategies.replicated import Replicated
 from farm.trainers.strategies.single import Single
 from farm.trainers.strategies.torch_ddp import TorchDdp
 from farm.trainers.strategies.torch_diloco import TorchDiloco
+from farm.trainers.strategies.torch_fsdp import TorchFsdp
 from farm.trainers.strategies.torch_local_sgd import TorchLocalSgd
 
 STRATEGIES: tuple[Strategy, ...] = (
@@ -29,6 +30,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     LocalSgd(),
     Gossip(),
     TorchDdp(),
+    TorchFsdp(),
     TorchLocalSgd(),
     TorchDiloco(),
 )

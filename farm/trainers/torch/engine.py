@@ -84,7 +84,7 @@ class TorchEngine:
         self._update_count = 0
         self._is_traced = False
         torch.manual_seed(seat.job.seed)
-        self._model = _build(seat).to(device)
+        self._model = self._built(seat)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._chosen: Mapping[str, Any] = spec_values(seat.job)
         self._rate = _learning_rate(self._chosen)
@@ -168,21 +168,12 @@ class TorchEngine:
         return  # The weights are the same on every rank.
 
     def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
-        every = self._test.labels
         loss_sum, correct_count = 0.0, 0
-        self._model.eval()
-        for part in evaluation_parts(every.shape):
-            inputs = torch.from_numpy(self._test.inputs[part]).to(self._device)
-            labels = torch.from_numpy(every[part]).to(self._device)
-            with torch.no_grad(), self._precision:
-                logits = self._model(_model_input(inputs))
-                loss_sum += float(_loss_sum(logits, labels))
-                correct_count += int((logits.argmax(-1) == labels).sum())
+        for part in evaluation_parts(self._test.labels.shape):
+            losses, correct = self._test_part(part)
+            loss_sum, correct_count = loss_sum + losses, correct_count + correct
             on_batch()
-        return Evaluation(
-            val_loss=loss_sum / len(every),
-            val_accuracy_ratio=correct_count / int((every >= 0).sum()),
-        )
+        return self._evaluation_of(loss_sum, correct_count)
 
     @property
     def _state(self) -> Sequence[torch.optim.Optimizer | LambdaLR]:
@@ -239,6 +230,26 @@ class TorchEngine:
         """Return what a step runs in, so that a profiler tells steps apart."""
         return torch.profiler.record_function(STEP) if self._is_traced else _NOTHING
 
+    def _test_part(self, part: slice) -> tuple[float, int]:
+        """Return of some test examples the sum of losses and how many were told right."""
+        inputs = torch.from_numpy(self._test.inputs[part]).to(self._device)
+        labels = torch.from_numpy(self._test.labels[part]).to(self._device)
+        self._model.eval()
+        with torch.no_grad(), self._precision:
+            logits = self._model(_model_input(inputs))
+            correct_count = int((logits.argmax(-1) == labels).sum())
+            return float(_loss_sum(logits, labels)), correct_count
+
+    def _evaluation_of(self, loss_sum: float, correct_count: float) -> Evaluation:
+        labels = self._test.labels
+        return Evaluation(
+            val_loss=loss_sum / len(labels),
+            val_accuracy_ratio=correct_count / int((labels >= 0).sum()),
+        )
+
+    def _built(self, seat: Seat) -> torch.nn.Module:
+        return _build(seat).to(self._device)
+
     def _distribute(self) -> Any:
         """Return what a training step calls. In a gang it sends rank 0's weights to the others."""
         if self._world_size == 1:
@@ -278,18 +289,26 @@ class TorchEngine:
         if self._model.training != is_training:
             self._model.train(is_training)
         self._optimizer.zero_grad()
-        # The last batch of an epoch may have fewer examples than parts.
-        *parts, last = np.array_split(indices, min(self._part_count, len(indices)))
+        *parts, last = self._parts(indices)
         loss_sum = 0.0
-        does_exchange = isinstance(self._replica, DistributedDataParallel)
         for part in parts:
-            with self._replica.no_sync() if does_exchange else _NOTHING:
+            with self._without_exchange():
                 loss_sum += self._add_gradients(part, scale)
         loss_sum += self._add_gradients(last, scale)
         self._optimizer.step()
         if self._schedule is not None:
             self._schedule.step()
         return loss_sum
+
+    def _parts(self, indices: IndexArray) -> Sequence[IndexArray]:
+        """Return the parts in which a step's gradients are computed."""
+        # The last batch of an epoch may have fewer examples than parts.
+        return np.array_split(indices, min(self._part_count, len(indices)))
+
+    def _without_exchange(self) -> AbstractContextManager[None]:
+        """Return what all parts of a step but the last run in."""
+        does_exchange = isinstance(self._replica, DistributedDataParallel)
+        return self._replica.no_sync() if does_exchange else _NOTHING
 
     def _add_gradients(self, indices: IndexArray, scale: float) -> float:
         """Add the gradients of some examples, times `scale`; return the sum of their losses."""

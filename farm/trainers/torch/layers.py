@@ -105,9 +105,18 @@ class LayeredModule(nn.Module):
 
 
 class TorchLayers:
-    """Records layers; see `Layers`."""
+    """Records layers; see `Layers`.
 
-    def __init__(self, example_shape: tuple[int, ...]) -> None:
+    `on_layer` is called with each layer that is a module, as soon as its weights are drawn. Tables
+    are no such layers, since others read their rows.
+    """
+
+    def __init__(
+        self,
+        example_shape: tuple[int, ...],
+        on_layer: Callable[[nn.Module], None] = lambda layer: None,
+    ) -> None:
+        self._on_layer = on_layer
         # Images come with their channels last.
         *sides, channels = example_shape
         self.input = Output(number=0, shape=(channels, *sides))
@@ -259,6 +268,8 @@ class TorchLayers:
     def _add(
         self, run: Callable[..., Any], inputs: tuple[Output, ...], shape: tuple[int, ...]
     ) -> Output:
+        if isinstance(run, nn.Module) and not isinstance(run, _Table):
+            self._on_layer(run)
         numbers = tuple(x.number for x in inputs)
         self._calls.append(_Call(run=run, inputs=numbers, size=math.prod(shape)))
         return Output(number=len(self._calls), shape=shape)
@@ -323,9 +334,13 @@ def build_module(
     class_count: int,
     *,
     is_checkpointed: bool = False,
+    on_layer: Callable[[nn.Module], None] = lambda layer: None,
 ) -> LayeredModule:
-    """Return the module of a layout. Draws its weights from PyTorch's generator."""
-    layers = TorchLayers(example_shape)
+    """Return the module of a layout. Draws its weights from PyTorch's generator.
+
+    `on_layer`: see `TorchLayers`.
+    """
+    layers = TorchLayers(example_shape, on_layer)
     lay_out(layers, layers.input, class_count)
     return layers.module(is_checkpointed=is_checkpointed)
 

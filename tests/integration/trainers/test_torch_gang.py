@@ -145,8 +145,11 @@ def test_a_forward_pass_sends_nothing(tmp_path: Path) -> None:
             assert result.payload_tx_bytes / 50 < 0.01 * PARAMETER_COUNT
 
 
-def test_the_death_of_a_peer_is_noticed_and_named(tmp_path: Path) -> None:
-    with gang(LONG, tmp_path) as (leader, follower):
+@pytest.mark.parametrize(
+    "strategy", ["torch_ddp", pytest.param("torch_fsdp", marks=pytest.mark.slow)]
+)
+def test_the_death_of_a_peer_is_noticed_and_named(strategy: str, tmp_path: Path) -> None:
+    with gang(replace(LONG, strategy=strategy), tmp_path) as (leader, follower):
         for trainer in (leader, follower):
             trainer.wait_for(Progress)  # well within the timed steps
         leader.process.send_signal(signal.SIGKILL)

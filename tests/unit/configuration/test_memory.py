@@ -88,6 +88,26 @@ def test_what_is_kept_of_a_batch_is_less_in_parts_and_in_fewer_bits(
     assert least_memory_bytes(job, SIZE, DIGITS) == whole - 51 * 100 + activation_bytes
 
 
+@pytest.mark.parametrize(("world_size", "weight_bytes"), [(1, 6_000_000), (3, 3_500_000)])
+def test_a_rank_of_a_sharded_model_needs_its_share_and_the_largest_unit(
+    world_size: int, weight_bytes: int
+) -> None:
+    job = dataclasses.replace(JOB, world_size=world_size, global_batch_size=world_size)
+    size = dataclasses.replace(
+        SIZE, parameter_count=500_000, unit_bytes=(500_000, 1_500_000), statistics_count=0
+    )
+    needed = least_memory_bytes(job, size, DIGITS, is_sharded=True)
+    assert needed == FRAMEWORK_BYTES + IMAGES_BYTES + weight_bytes + 100
+
+
+def test_a_model_too_large_for_each_machine_fits_onto_two() -> None:
+    case = {**CASE, "model": "vgg16", "global_batch_size": 2, "world_size": 2}
+    cases = [{**case, "strategy": name} for name in ("torch_ddp", "torch_fsdp")]
+    sweep = {**SWEEP, "repetitions": 1, "skip_impossible": True, "case": cases}
+    jobs = within_memory(plan(sweep), [agent(900_000_000, capabilities={"torch"})]).expansion.jobs
+    assert [job.strategy for job in jobs] == ["torch_fsdp"]
+
+
 def test_the_tokens_of_a_data_set_take_12_bytes_each_with_their_labels() -> None:
     tokens = registry.catalogue().datasets["synthetic_tokens"]
     alone = least_memory_bytes(JOB, SIZE, DIGITS) - IMAGES_BYTES

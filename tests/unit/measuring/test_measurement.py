@@ -234,6 +234,8 @@ def test_a_mean_over_ranks_lacks_none_of_them() -> None:
         ("mwms_ring", 2, 1, 999, False),
         ("mwms_auto", 4, 1, 1499, False),
         ("torch_ddp", 4, 1, 1500, True),
+        ("torch_fsdp", 4, 1, 2250, True),
+        ("torch_fsdp", 4, 1, 2249, False),
         ("ps_sync", 3, 1, 999, False),
         ("replicated", 3, 1, 1001, True),
         ("central_reduce", 4, 1, 1499, False),

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from farm import registry
-from farm.configuration.catalogue import ExampleKind
+from farm.configuration.axes import spec_values
+from farm.configuration.catalogue import ExampleKind, GangShape
+from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
 from farm.submission import plan
 from farm.trainers.datasets import DATASETS
@@ -122,6 +124,45 @@ def test_what_is_kept_for_the_backward_pass_is_the_layers_outputs() -> None:
     size = registry.model("mlp").describe((8, 8, 1), 10)
     assert size is not None
     assert size.activation_bytes_per_example == 4 * (64 + 128 + 10)
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "unit_count"),
+    # An embedding is a table, and so are positions; 28 MB of a block are more than a unit has.
+    [
+        *(("mlp", "digits", 1), ("resnet18", "digits", 2)),
+        *(("gpt2_tiny", "synthetic_tokens", 2), ("gpt2_small", "synthetic_tokens", 14)),
+    ],
+)
+def test_a_model_is_cut_into_units_of_layers_in_a_row(
+    model: str, dataset: str, unit_count: int
+) -> None:
+    size = registry.model_size(model, dataset)
+    assert size is not None
+    assert len(size.unit_bytes) == unit_count
+    assert sum(size.unit_bytes) == size.gradient_bytes
+    shape = registry.gang_shape(
+        spec_values(
+            JobSpec(
+                model=model,
+                dataset=dataset,
+                strategy="torch_fsdp",
+                world_size=3,
+                global_batch_size=12,
+                steps=1,
+                axes={"gradient_accumulation_steps": 2},
+            )
+        )
+    )
+    assert shape == GangShape(world_size=3, gradient_accumulation_steps=2, unit_count=unit_count)
+
+
+def test_a_model_of_a_users_own_is_not_sharded() -> None:
+    case = {"dataset": "digits", "strategy": "torch_fsdp", "world_size": 2, "global_batch_size": 8}
+    with pytest.raises(InvalidSpec) as found:
+        plan({"name": "n", "case": [{**case, "model": "file:mine.py"}]})
+    assert found.value.field == "case[0].model"
+    assert "a model of the farm's own for strategy 'torch_fsdp'" in str(found.value)
 
 
 @pytest.mark.parametrize(

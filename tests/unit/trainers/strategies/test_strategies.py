@@ -11,6 +11,7 @@ from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
 from farm.trainers.strategies.mwms_ring import MwmsRing
 from farm.trainers.strategies.single import Single
+from farm.trainers.strategies.torch_fsdp import TorchFsdp
 
 GRADIENT_BYTES = 1000.0
 
@@ -81,6 +82,21 @@ def test_a_ring_sends_what_patarasuk_and_yuan_say(
     world_size: int, messages: int, sent_bytes: float
 ) -> None:
     traffic = MwmsRing().traffic(GangShape(world_size=world_size), GRADIENT_BYTES)
+    assert traffic.messages == messages
+    assert traffic.bytes == pytest.approx(sent_bytes)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "parts", "unit_count", "messages", "sent_bytes"),
+    [(2, 1, 1, 3, 1500.0), (4, 1, 1, 9, 2250.0), (2, 1, 5, 15, 1500.0), (2, 3, 1, 7, 3500.0)],
+)
+def test_shards_are_gathered_in_each_pass_and_gradients_scattered_once_a_step(
+    world_size: int, parts: int, unit_count: int, messages: int, sent_bytes: float
+) -> None:
+    gang = GangShape(
+        world_size=world_size, gradient_accumulation_steps=parts, unit_count=unit_count
+    )
+    traffic = TorchFsdp().traffic(gang, GRADIENT_BYTES)
     assert traffic.messages == messages
     assert traffic.bytes == pytest.approx(sent_bytes)
 
