@@ -23,7 +23,7 @@ PRODUCERS = {
     },
     FailureKind.DIVERGED: {"farm.trainers.loop.runner"},
     FailureKind.TRAINER_RAISED: {
-        "farm.gang.rendezvous",
+        *("farm.gang.rendezvous", "farm.gang.weights"),
         *(
             "farm.trainers.failures",
             "worker_agent.rank.verdict",
