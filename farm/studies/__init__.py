@@ -5,6 +5,7 @@ from farm.studies.latency import LATENCY
 from farm.studies.machines import MACHINES
 from farm.studies.processes import PROCESSES
 from farm.studies.servers import SERVERS
+from farm.studies.slow_networks import SLOW_NETWORKS
 from farm.studies.strategies import STRATEGIES_STUDY
 from farm.studies.updates import UPDATES_STUDY
 
@@ -15,4 +16,5 @@ STUDIES: tuple[Study, ...] = (
     PROCESSES,
     LATENCY,
     STRATEGIES_STUDY,
+    SLOW_NETWORKS,
 )
