@@ -20,7 +20,8 @@ from farm.statistics.means import weighted_median
 
 # Of strategies that a table names and the farm does not have.
 _OTHER_UPDATES = re.compile(
-    r"async|(?<![a-z])(a-?sgd|local[ _-]?sgd|gossip|hogwild|stale|ssp|easgd|fedavg|federated)"
+    r"async|(?<![a-z])(a-?sgd|local[ _-]?sgd|gossip|hogwild|stale|ssp|easgd|diloco|fedavg"
+    r"|federated)"
 )
 
 

@@ -204,7 +204,7 @@ def test_intervals_that_are_apart_do_not_overlap() -> None:
     ("name", "expected"),
     [
         *((name, False) for name in ("async ps", "ASGD", "local-sgd", "LocalSGD", "Hogwild!")),
-        *((name, False) for name in ("stale synchronous", "ps_async", "gossip")),
+        *((name, False) for name in ("stale synchronous", "ps_async", "gossip", "DiLoCo")),
         *((name, True) for name in ("ddp", "horovod", "ring", "ps", None, "assp", "localhost")),
     ],
 )
