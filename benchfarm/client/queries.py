@@ -50,6 +50,8 @@ class MeasurementQuery(TypedDict, total=False):
       pass goes on, for `torch_ddp`; the first at most 1
     - `activation_checkpointing`: with this value: what of the forward pass is kept in memory for
       the backward pass, for strategies of PyTorch
+    - `compile`: with this value: what compiles the model before its first step, for strategies of
+      PyTorch
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run
@@ -88,6 +90,7 @@ class MeasurementQuery(TypedDict, total=False):
     gradient_accumulation_steps: int | None
     gradient_bucket_mib: float | None
     activation_checkpointing: str | None
+    compile: str | None
     network: str | None
     pass_: str | None
     one_way_delay_ms: float | None

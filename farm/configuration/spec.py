@@ -54,6 +54,8 @@ TENSORFLOW = "tensorflow"
 TORCH = "torch"
 TORCH_VERSION = "torch:"
 PYTORCH_NAMES = "torch_"
+# What an agent says whose PyTorch finds all that torch.compile needs.
+TORCH_COMPILE = "torch_compile"
 # The capability of agents that can delay, lose and limit packets as a real network would.
 EXACT_EMULATION = "network"
 TCP_PROXY = "tcp_proxy"  # approximates: it loses nothing, and TCP does not notice its delay
@@ -110,6 +112,13 @@ class ActivationCheckpointing(enum.Enum):
 
     OFF = "off"
     ON = "on"
+
+
+class Compilation(enum.Enum):
+    """What compiles the model before it is trained."""
+
+    NONE = "none"
+    TORCH_COMPILE = "torch_compile"
 
 
 class LearningRateScaling(enum.Enum):
@@ -386,6 +395,8 @@ class JobSpec:
                 found.add(TORCH)
             elif self.strategy == LAUNCHERS["tensorflow"].name:
                 found.add(TENSORFLOW)
+        if self.axes.get("compile") == Compilation.TORCH_COMPILE.value:
+            found.add(TORCH_COMPILE)
         if self.ranks_per_agent > 1:
             found.add(f"{RANKS_CAPABILITY}{self.ranks_per_agent}")
         if self.gpus_per_rank:

@@ -20,6 +20,7 @@ from farm.configuration.spec import (
     TCP_PROXY,
     VDE_LINK,
     ActivationCheckpointing,
+    Compilation,
     Device,
     NetworkProfile,
     OperatorPlacement,
@@ -172,12 +173,23 @@ def problem_of_steps(
 
 
 def _problem_of_layers(cell: Cell) -> InvalidSpec | None:
-    """Say what needs to know the layers of a model, which are a user's own."""
-    checkpointing = cell["activation_checkpointing"]
-    if checkpointing is ActivationCheckpointing.OFF or file_of(cell["model"]) is None:
+    """Say what needs the layers of a registered model, or does not go together."""
+    checkpointing, compiled = cell["activation_checkpointing"], cell["compile"]
+    is_checkpointed = checkpointing is ActivationCheckpointing.ON
+    is_compiled = compiled is Compilation.TORCH_COMPILE
+    if is_checkpointed and is_compiled:
+        # It decides by itself what to compute again.
+        expected = f"'off' with compile '{compiled.value}'"
+        return InvalidSpec("activation_checkpointing", checkpointing.value, expected)
+    if file_of(cell["model"]) is None:
         return None
-    expected = "'off' for a model of your own, whose blocks are not known"
-    return InvalidSpec("activation_checkpointing", checkpointing.value, expected)
+    if is_checkpointed:
+        expected = "'off' for a model of your own, whose blocks are not known"
+        return InvalidSpec("activation_checkpointing", checkpointing.value, expected)
+    if is_compiled:
+        expected = "'none' for a model of your own, whose layers are Keras's"
+        return InvalidSpec("compile", compiled.value, expected)
+    return None
 
 
 def _unknown(field: str, name: str, entries: Mapping[str, object]) -> InvalidSpec:

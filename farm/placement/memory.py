@@ -11,6 +11,7 @@ from farm.configuration.model_size import FLOAT_BYTES, ModelSize
 from farm.configuration.spec import (
     PYTORCH_NAMES,
     ActivationCheckpointing,
+    Compilation,
     ComputePrecision,
     JobSpec,
     TrainingPass,
@@ -93,8 +94,11 @@ def share_of(job: JobSpec) -> int:
 def _kept_bytes(job: JobSpec, size: ModelSize) -> int:
     """Return what is kept of a batch, or of a part of it, until its gradients are there."""
     options = spec_values(job)
-    if options["activation_checkpointing"] == ActivationCheckpointing.ON.value:
-        return 0  # how little depends on the layers; FRAMEWORK_BYTES and weights are certain
+    if (
+        options["activation_checkpointing"] == ActivationCheckpointing.ON.value
+        or options["compile"] == Compilation.TORCH_COMPILE.value
+    ):
+        return 0  # what is computed again depends on the layers, or on the compiler
     parts = cast(int, options["gradient_accumulation_steps"])
     kept = -(-share_of(job) // parts) * size.activation_bytes_per_example
     # Some layers keep float32 all the same, so that half is the least.

@@ -11,7 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from farm.configuration.spec import GPUS_CAPABILITY, RANKS_CAPABILITY, TORCH, TORCH_VERSION
+from farm.configuration.spec import (
+    GPUS_CAPABILITY,
+    RANKS_CAPABILITY,
+    TORCH,
+    TORCH_COMPILE,
+    TORCH_VERSION,
+)
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import (
     AgentIndex,
@@ -273,6 +279,8 @@ def _nobody_suits(job: WaitingJob, index: AgentIndex) -> str:
             return f"no agent has {count} cores for {count} ranks, or AGENT_SHARES_CORES=true"
         if capability.startswith(GPUS_CAPABILITY):
             return f"no agent has {counted(int(capability.removeprefix(GPUS_CAPABILITY)), 'GPU')}"
+        if capability == TORCH_COMPILE:
+            return "no agent with PyTorch has g++ and Python.h, which torch.compile needs"
         return f"no agent has capability '{capability}'"
     if needs_tensorflow(job.requires) and not any(agent.has_tensorflow for agent in agents):
         return "no agent has TensorFlow"

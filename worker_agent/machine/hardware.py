@@ -6,6 +6,8 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shutil
+import sysconfig
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from farm.configuration.spec import (
     RANKS_CAPABILITY,
     TENSORFLOW,
     TORCH,
+    TORCH_COMPILE,
     TORCH_VERSION,
 )
 from farm.messages.agents import CLOSES_PORTS, TRAINER_USER, AgentFacts, Hardware
@@ -191,7 +194,15 @@ def builds_without_gpus() -> dict[str, str]:
 def _torch_capabilities() -> tuple[str, ...]:
     """Say that PyTorch is there, and which: the ranks of a gang must have the same."""
     version = _installed_version("torch") if _is_importable("torch") else None
-    return (TORCH, f"{TORCH_VERSION}{version}") if version else ()
+    if not version:
+        return ()
+    return (TORCH, f"{TORCH_VERSION}{version}", *((TORCH_COMPILE,) if _can_compile() else ()))
+
+
+def _can_compile() -> bool:
+    """Whether torch.compile finds a C++ compiler and Python's own headers, which its code needs."""
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    return shutil.which("g++") is not None and headers.is_file()
 
 
 def _is_importable(module: str) -> bool:

@@ -45,7 +45,7 @@ class TorchAveragingEngine(TorchEngine):
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         self._evaluated = None
         loss_sum = 0.0
-        with self._marked_step():
+        with self._marked_step(indices, examples_count=examples_count):
             if len(indices) > 0:
                 loss_sum = self._run(indices, 1.0 / len(indices))
                 self._count_update(examples_count)

@@ -8,8 +8,7 @@ all that it computes, since the backward pass begins with it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,22 +55,19 @@ def recomputed(run: Callable[..., Any], layers: Sequence[nn.Module], *inputs: An
         *inputs,
         use_reentrant=False,
         preserve_rng_state=False,
-        context_fn=lambda: (contextlib.nullcontext(), _unchanged_statistics(layers)),
+        # PyTorch would update moving statistics in the second computation, too.
+        context_fn=lambda: (contextlib.nullcontext(), unchanged_statistics(layers)),
     )
 
 
-def _unchanged_statistics(layers: Sequence[nn.Module]) -> AbstractContextManager[None]:
-    """Keep moving statistics, which PyTorch would update in the second computation, too."""
-
-    @contextlib.contextmanager
-    def unchanged() -> Iterator[None]:
-        buffers = [buffer for layer in layers for buffer in layer.buffers()]
-        before = [buffer.clone() for buffer in buffers]
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, value in zip(buffers, before, strict=True):
-                    buffer.copy_(value)
-
-    return unchanged()
+@contextlib.contextmanager
+def unchanged_statistics(layers: Iterable[nn.Module]) -> Iterator[None]:
+    """Put the layers' moving statistics back after the block."""
+    buffers = [buffer for layer in layers for buffer in layer.buffers()]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +31,7 @@ from farm.configuration.axes import MIB, spec_values
 from farm.configuration.learning_rate import scaled_learning_rate
 from farm.configuration.spec import (
     ActivationCheckpointing,
+    Compilation,
     ComputePrecision,
     LearningRateScaling,
     Optimizer,
@@ -46,6 +47,7 @@ from farm.trainers.hyperparameters import (
 )
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.checksum import checksum_of
+from farm.trainers.torch.checkpointing import unchanged_statistics
 from farm.trainers.torch.layers import build_module
 
 if TYPE_CHECKING:
@@ -96,6 +98,12 @@ class TorchEngine:
             self._precision = torch.autocast(device.type, torch.bfloat16)
         self._replica = self._distribute()
         self._doubles_one = not self._is_forward and self._normalises_one_value(seat)
+        self._forward = self._model if self._is_forward else self._replica
+        self._is_to_compile = self._chosen["compile"] == Compilation.TORCH_COMPILE.value
+        if self._is_to_compile:
+            # For each size of a batch apart, as a step has few: its own code is the fastest.
+            self._forward = torch.compile(self._forward, dynamic=False)
+        self._time_limit_s = seat.job.time_limit_s
         self._inputs = torch.from_numpy(seat.data.train.inputs).to(device)
         self._labels = torch.from_numpy(seat.data.train.labels).to(device)
         self._test = seat.data.test
@@ -156,7 +164,7 @@ class TorchEngine:
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         self._count_update(examples_count)
-        with self._marked_step():
+        with self._marked_step(indices, examples_count=examples_count):
             if len(indices) == 0:
                 # The peers wait for this rank's part of the sum: one example with weight zero. Not
                 # as in training, where it would count in the moving statistics.
@@ -226,9 +234,36 @@ class TorchEngine:
         # Of full steps alone: partial ones are not among the timed steps.
         self._update_count += not self._is_forward and examples_count == self._global_batch_size
 
-    def _marked_step(self) -> AbstractContextManager[object]:
-        """Return what a step runs in, so that a profiler tells steps apart."""
-        return torch.profiler.record_function(STEP) if self._is_traced else _NOTHING
+    @contextlib.contextmanager
+    def _marked_step(self, indices: IndexArray, *, examples_count: int) -> Iterator[None]:
+        """Let a step run in this, so that a profiler tells steps apart and full ones are compiled.
+
+        `indices`: of this rank's examples.
+        """
+        is_partial = examples_count < self._global_batch_size
+        if self._is_to_compile and not is_partial and not self._is_forward:
+            self._compile(indices)
+            self._is_to_compile = False
+        # Each other size would be compiled in the middle of an epoch.
+        eager = torch.compiler.set_stance("force_eager") if is_partial else _NOTHING
+        with eager, torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
+            yield
+
+    def _compile(self, indices: IndexArray) -> None:
+        """Compile for the parts of a full step, without exchange or update, and await the peers.
+
+        Ranks compile at their own pace, for longer than a collective may wait for a peer.
+        """
+        self._model.train()
+        parts = np.array_split(indices, max(1, min(self._part_count, len(indices))))
+        with self._without_exchange(), unchanged_statistics([self._model]):
+            for part in {len(part): part for part in parts if len(part)}.values():
+                self._add_gradients(part, 0.0)
+        self._gang.wait("compiled", timeout_s=self._time_limit_s)
+
+    def _without_exchange(self) -> AbstractContextManager[object]:
+        is_parallel = isinstance(self._replica, DistributedDataParallel)
+        return self._replica.no_sync() if is_parallel else _NOTHING
 
     def _test_part(self, part: slice) -> tuple[float, int]:
         """Return of some test examples the sum of losses and how many were told right."""
@@ -285,7 +320,7 @@ class TorchEngine:
             inputs, labels = self._examples(indices)
             self._model.eval()
             with torch.no_grad(), self._precision:
-                return float(_loss_sum(self._model(inputs), labels))
+                return float(_loss_sum(self._forward(inputs), labels))
         if self._model.training != is_training:
             self._model.train(is_training)
         self._optimizer.zero_grad()
@@ -318,7 +353,7 @@ class TorchEngine:
             return self._add_gradients(np.repeat(indices, 2), scale / 2) / 2
         inputs, labels = self._examples(indices)
         with self._precision:
-            logits = self._replica(inputs)
+            logits = self._forward(inputs)
         loss_sum = _loss_sum(logits, labels, penalties=self._penalties())
         torch.autograd.backward(loss_sum * scale)
         return float(loss_sum.detach())

@@ -20,6 +20,8 @@ def import_torch(job: JobSpec, cpu_count: int) -> str:
     os.environ["KERAS_BACKEND"] = "torch"  # whatever the user's keras.json says
     if job.placement is OperatorPlacement.HARD:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # Else torch.compile starts processes, which would share the rank's cores from then on.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     import torch
 
     torch.set_num_threads(cpu_count)

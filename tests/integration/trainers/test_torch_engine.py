@@ -5,6 +5,7 @@ What needs Keras on PyTorch runs in a process of its own, since a process has on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 
 from farm import registry
-from farm.configuration.catalogue import DatasetFacts, ExampleKind
+from farm.configuration.catalogue import DatasetFacts, ExampleKind, ModelFacts
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.messages.trainer_lines import Exchange, GoLine
 from farm.trainers.contracts import Seat
@@ -54,21 +55,23 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def seat_of(job: JobSpec) -> Seat:
+    dataset = registry.dataset(job.dataset)
+    return Seat(
+        job=job,
+        rank=0,
+        role="worker",
+        go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
+        model=registry.model(job.model),
+        dataset=dataset.facts,
+        data=dataset.load(()),
+        peer_timeout_s=10.0,
+    )
+
+
 def build(job: JobSpec) -> Any:
     """Build the engine without preparing this process, which other tests want with TensorFlow."""
-    dataset = registry.dataset(job.dataset)
-    return registry.strategy(job.strategy).build(
-        Seat(
-            job=job,
-            rank=0,
-            role="worker",
-            go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=0),
-            model=registry.model(job.model),
-            dataset=dataset.facts,
-            data=dataset.load(()),
-            peer_timeout_s=10.0,
-        )
-    )
+    return registry.strategy(job.strategy).build(seat_of(job))
 
 
 def is_statistic(name: str) -> bool:
@@ -319,6 +322,46 @@ def test_a_deep_model_takes_less_memory_where_activations_are_computed_again() -
     kept, again = (run_alone(PEAK_MEMORY, way) for way in ("off", "on"))
     assert kept > 64 * 3 * 2_000_000
     assert again < 0.3 * kept
+
+
+def normalised(layers: Any, image: Any, class_count: int) -> Any:
+    x = layers.rectify(layers.normalise(layers.conv(image, 4, 3)))
+    return layers.dense(layers.average(x), class_count)
+
+
+def build_normalised(job: JobSpec) -> Any:
+    seat = seat_of(job)
+    facts = ModelFacts(name="normalised", summary="x")
+    seat = replace(seat, model=Architecture(facts=facts, lay_out=normalised))
+    return registry.strategy(job.strategy).build(seat)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own imports
+def test_a_compiled_model_trains_the_same_and_compiles_nothing_after_its_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    parts: dict[str, Any] = {"gradient_accumulation_steps": 3}  # 22, 21 and 21 of 64 examples
+    plain = build_normalised(replace(JOB, axes=parts))
+    compiled = build_normalised(replace(JOB, axes=parts | {"compile": "torch_compile"}))
+    refused = build_normalised(replace(JOB, axes=parts | {"compile": "torch_compile"}))
+    fails_on_compiling = torch.compiler.set_stance("fail_on_recompile")
+    with fails_on_compiling, pytest.raises(RuntimeError):
+        refused.step(BATCH, examples_count=64)
+
+    for number, share in enumerate((BATCH, BATCH, BATCH[:7], NOBODY, BATCH)):
+        count = max(1, len(share))
+        with contextlib.nullcontext() if number == 0 else fails_on_compiling:
+            mine = compiled.step(share, examples_count=count)
+        assert mine == pytest.approx(plain.step(share, examples_count=count), rel=1e-5)
+    with fails_on_compiling:
+        found = compiled.evaluate(lambda: None)
+    assert found.val_loss == pytest.approx(plain.evaluate(lambda: None).val_loss, rel=1e-5)
+    for read in (parameters, moving_statistics):
+        for mine, theirs in zip(read(compiled), read(plain), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:

@@ -125,6 +125,20 @@ def test_small_buckets_sum_and_send_the_same(tmp_path: Path) -> None:
         assert theirs.payload_tx_bytes < mine.payload_tx_bytes < 1.02 * theirs.payload_tx_bytes
 
 
+def test_two_ranks_whose_model_is_compiled_train_and_send_the_same(tmp_path: Path) -> None:
+    job = replace(PAIR, model="mlp")
+    (tmp_path / "plain").mkdir()
+    with gang(job, tmp_path / "plain") as trainers:
+        plain = results(trainers)
+    with gang(replace(job, axes={"compile": "torch_compile"}), tmp_path) as trainers:
+        compiled = results(trainers)
+    for mine, theirs in zip(compiled, plain, strict=True):
+        for key in ("weights_sum", "weights_square_sum"):
+            assert mine.details[key] == pytest.approx(theirs.details[key], rel=1e-5)
+        assert mine.payload_tx_bytes == pytest.approx(theirs.payload_tx_bytes, rel=0.02)
+        assert mine.train_loss == pytest.approx(theirs.train_loss, rel=1e-4)
+
+
 def test_epochs_have_a_last_step_smaller_than_the_gang(tmp_path: Path) -> None:
     # 1437 = 4 * 359 + 1: the last step of each epoch has one example, and rank 1 has none.
     job = replace(PAIR, steps=None, epochs=2, global_batch_size=359)

@@ -76,6 +76,7 @@ def test_weights_momentum_and_gradients_count_where_every_such_rank_has_them(
         ({"gradient_accumulation_steps": 4}, 13 * 100),  # of 51 examples a part has 13
         ({"precision": "bfloat16"}, 51 * 50),
         ({"activation_checkpointing": "on"}, 0),
+        ({"compile": "torch_compile"}, 0),
         ({"gradient_accumulation_steps": 51, "precision": "bfloat16"}, 50),
         ({"optimizer": "adamw"}, 51 * 100),
     ],

@@ -644,6 +644,18 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             "case[0].activation_checkpointing: expected 'off' for a model of your own, whose "
             "blocks are not known, got 'on'",
         ),
+        (
+            {"strategy": "torch", "model": "file:own.py", "compile": "torch_compile"},
+            "case[0].compile: expected 'none' for a model of your own, whose layers are Keras's",
+        ),
+        (
+            {
+                "strategy": "torch",
+                "activation_checkpointing": "on",
+                "compile": "torch_compile",
+            },
+            "case[0].activation_checkpointing: expected 'off' with compile 'torch_compile'",
+        ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from farm import registry
-from farm.configuration.spec import TORCH
+from farm.configuration.spec import TORCH, TORCH_COMPILE
 from farm.configuration.sweep_cell import problem_of
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.placement.scheduling import explain, place
@@ -70,6 +71,35 @@ def test_a_strategy_asks_for_pytorch_if_it_is_one_of_it(strategy: Strategy) -> N
 def test_an_agent_without_pytorch_gets_no_job_of_it() -> None:
     assert gang(job(1), [agent("a"), with_torch("b", "2.13.0")]) == {"b"}
     assert gang(job(2), [agent("a"), with_torch("b", "2.13.0")]) == set()
+
+
+def test_a_job_that_is_compiled_goes_where_a_compiler_is() -> None:
+    plain = replace(job_spec(), strategy="torch_ddp")
+    compiled = replace(plain, axes={"compile": "torch_compile"})
+    assert compiled.required_capabilities == {*plain.required_capabilities, TORCH_COMPILE}
+    waiting = job(1, requires=compiled.required_capabilities)
+    able = agent("b", TORCH, "torch:2.13.0", TORCH_COMPILE)
+    assert gang(waiting, [with_torch("a", "2.13.0"), able]) == {"b"}
+    said = explain([waiting], [with_torch("a", "2.13.0")], reserve_after_s=RESERVE_AFTER_S)[1]
+    assert said == "no agent with PyTorch has g++ and Python.h, which torch.compile needs"
+
+
+def test_an_agent_can_compile_with_a_compiler_and_headers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    programs, headers = tmp_path / "bin", tmp_path / "include"
+    programs.mkdir()
+    headers.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(headers))
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "2.13.0")
+    config = load_config({"AGENT_STATE_DIR": str(tmp_path), "AGENT_CLOUD": "never"})
+    found = []
+    for file, mode in ((programs / "g++", 0o755), (headers / "Python.h", 0o644)):
+        found.append(TORCH_COMPILE in read_facts(config).capabilities)
+        file.touch(mode)
+    assert found == [False, False]
+    assert TORCH_COMPILE in read_facts(config).capabilities
 
 
 def test_an_agent_without_tensorflow_gets_jobs_of_pytorch_alone() -> None:
