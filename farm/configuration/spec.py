@@ -292,7 +292,11 @@ class JobSpec:
                 self.global_batch_size,
                 f"at least one example for each of {self.replica_count} replicas",
             )
-        if self.world_size % self.ranks_per_agent:
+        each = self.axes.get("ranks_per_agent", 1)
+        if type(each) is not int or not 1 <= each <= MAX_RANKS_PER_AGENT:
+            expected = f"a whole number from 1 to {MAX_RANKS_PER_AGENT}"
+            raise InvalidSpec("ranks_per_agent", each, expected)
+        if self.world_size % each:
             expected = f"a multiple of ranks_per_agent, {self.ranks_per_agent}"
             raise InvalidSpec("world_size", self.world_size, expected)
         check_command(self.model)

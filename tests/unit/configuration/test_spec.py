@@ -1,6 +1,6 @@
 import dataclasses
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -207,6 +207,13 @@ def test_a_job_on_gpus_needs_agents_with_enough_of_them(
 def test_ranks_that_do_not_fill_their_agents_are_refused() -> None:
     with pytest.raises(InvalidSpec, match="world_size: expected a multiple of ranks_per_agent, 2"):
         spec(world_size=3, axes={"ranks_per_agent": 2})
+
+
+@pytest.mark.parametrize("each", [0, -2, 17, 1.5, "2", None, True])
+def test_odd_numbers_of_ranks_an_agent_are_refused_in_messages_too(each: object) -> None:
+    written = {**cast(dict[str, Any], to_json(spec())), "axes": {"ranks_per_agent": each}}
+    with pytest.raises(InvalidSpec, match="ranks_per_agent: expected a whole number from 1 to 16"):
+        from_json(JobSpec, written)
 
 
 def test_replicas_within_ranks_need_an_example_each() -> None:

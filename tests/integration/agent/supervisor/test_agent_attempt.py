@@ -129,13 +129,13 @@ def test_a_lower_token_is_refused_even_after_a_restart(farm: AgentFarm) -> None:
 
 
 def test_more_ranks_than_an_agent_has_cores_are_refused(farm: AgentFarm) -> None:
-    agent = farm.agent()  # a former one of its name had more cores
-    gang = farm.gang(1, agent, world_size=17, axes={"ranks_per_agent": 17}, global_batch_size=17)
+    agent = farm.agent(AGENT_CPUS="0")  # a former one of its name had more cores
+    gang = farm.gang(1, agent, world_size=2, axes={"ranks_per_agent": 2})
     gang.start()
     [refused] = gang.wait_for(RankEnded)
     assert refused.failure is not None
     assert refused.failure.kind is FailureKind.REFUSED
-    assert lacking(refused.failure.message, "not 17 cores for 17 ranks", "AGENT_SHARES_CORES") == []
+    assert lacking(refused.failure.message, "not 2 cores for 2 ranks", "AGENT_SHARES_CORES") == []
 
 
 def test_a_busy_agent_refuses_a_second_rank_and_keeps_the_first(farm: AgentFarm) -> None:
