@@ -49,9 +49,9 @@ class MeasurementQuery(TypedDict, total=False):
     - `gradient_bucket_mib`: with this value: gradients that are summed at once while the backward
       pass goes on, for `torch_ddp`; the first at most 1
     - `activation_checkpointing`: with this value: what of the forward pass is kept in memory for
-      the backward pass, for strategies of PyTorch
+      the backward pass, for strategies of PyTorch but `torch_fsdp`
     - `compile`: with this value: what compiles the model before its first step, for strategies of
-      PyTorch
+      PyTorch but `torch_fsdp`
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run

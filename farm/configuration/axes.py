@@ -298,6 +298,11 @@ def _has_training_options(strategy: StrategyFacts, _: int) -> bool:
     return strategy.has_training_options
 
 
+def _has_whole_model(strategy: StrategyFacts, _: int) -> bool:
+    """Whether a rank can run its model by itself, which shards it with no other."""
+    return strategy.has_training_options and not strategy.shards_weights
+
+
 def _has_outer_optimizer(strategy: StrategyFacts, _: int) -> bool:
     return strategy.has_outer_optimizer
 
@@ -624,9 +629,9 @@ AXES: tuple[Axis, ...] = (
         type=OneOf(ActivationCheckpointing),
         title="Checkpointing",
         meaning="what of the forward pass is kept in memory for the backward pass, for "
-        "strategies of PyTorch",
+        "strategies of PyTorch but `torch_fsdp`",
         default=ActivationCheckpointing.OFF,
-        applies=_has_training_options,
+        applies=_has_whole_model,
         usual=ActivationCheckpointing.OFF.value,
         phrase=lambda value: f"activation checkpointing {value}",
         choices={
@@ -640,9 +645,10 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=OneOf(Compilation),
         title="Compiled by",
-        meaning="what compiles the model before its first step, for strategies of PyTorch",
+        meaning="what compiles the model before its first step, for strategies of PyTorch but "
+        "`torch_fsdp`",
         default=Compilation.NONE,
-        applies=_has_training_options,
+        applies=_has_whole_model,
         usual=Compilation.NONE.value,
         phrase=lambda value: f"compiled by {_spoken(value)}",
         choices={

@@ -261,10 +261,6 @@ class TorchEngine:
                 self._add_gradients(part, 0.0)
         self._gang.wait("compiled", timeout_s=self._time_limit_s)
 
-    def _without_exchange(self) -> AbstractContextManager[object]:
-        is_parallel = isinstance(self._replica, DistributedDataParallel)
-        return self._replica.no_sync() if is_parallel else _NOTHING
-
     def _test_part(self, part: slice) -> tuple[float, int]:
         """Return of some test examples the sum of losses and how many were told right."""
         inputs = torch.from_numpy(self._test.inputs[part]).to(self._device)
