@@ -209,8 +209,9 @@ class AttemptFigures:
     @property
     def examples_per_step(self) -> float | None:
         """Return how many examples a step of the whole gang had, as every rank has told."""
-        mean_per_rank = _mean_of_all(self._told_per_step(lambda told: told.examples_count))
-        return None if mean_per_rank is None else mean_per_rank * self.spec.world_size
+        mean_per_agent = _mean_of_all(self._told_per_step(lambda told: told.examples_count))
+        count = self.spec.training_agent_count
+        return None if mean_per_agent is None else mean_per_agent * count
 
     @property
     def data_wait_s(self) -> float | None:

@@ -257,7 +257,8 @@ class ScriptTimes:
     """What a user's script told beside its timed steps. None: it is not known.
 
     `pause_s`: between these, such as Keras' validation after an epoch; `data_wait_s`: waiting for
-    PyTorch's DataLoader; both of all timed steps together, as is `examples_count`, of this rank.
+    PyTorch's DataLoader; both of all timed steps together, as is `examples_count`, of this rank,
+    or of all ranks of its agent.
     `epoch_count`: of one that trains to its end; `steps_per_epoch`: of the last of these.
     """
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
-from farm.messages.trainer_lines import TrainerResult
+from farm.errors import InvalidSpec
+from farm.messages.trainer_lines import SCRIPT_TIMES, TrainerResult
 from farm.statistics.means import mean
+from farm.values.codec import to_json
 
 
 def result_of_ranks(results: Sequence[TrainerResult]) -> TrainerResult:
     """Return the first rank's, with the mean payload of all ranks and their memory together.
 
     Where ranks exchange unequal amounts, such as by way of rank 0, the first is not as the others.
-    No payload is told unless all of them counted theirs.
+    So it is where a script's examples are shared unevenly: theirs are added up, and their times
+    are means. Nothing is told that one of them does not know.
     """
     first, *others = results
     if not others:
@@ -23,7 +27,29 @@ def result_of_ranks(results: Sequence[TrainerResult]) -> TrainerResult:
         payload_rx_bytes=_mean_bytes([one.payload_rx_bytes for one in results]),
         payload_tx_bytes=_mean_bytes([one.payload_tx_bytes for one in results]),
         peak_resident_bytes=sum(one.peak_resident_bytes for one in results),
+        details={**first.details, **_script_times(results)},
     )
+
+
+def _script_times(results: Sequence[TrainerResult]) -> dict[str, object]:
+    """Return what the scripts told, as a result's details have it; empty: they are none."""
+    try:
+        told = [one.script_times for one in results]
+    except InvalidSpec:
+        return {}  # the server says so of the first
+    first = told[0]
+    if first is None:
+        return {}
+    counts = [None if one is None else one.examples_count for one in told]
+    waits_s = [None if one is None else one.data_wait_s for one in told]
+    pauses_s = [one.pause_s for one in told if one is not None]
+    times = dataclasses.replace(
+        first,
+        pause_s=math.fsum(pauses_s) / len(pauses_s),
+        data_wait_s=None if None in waits_s else mean(waits_s),
+        examples_count=None if None in counts else sum(filter(None, counts)),
+    )
+    return {SCRIPT_TIMES: to_json(times)}
 
 
 def _mean_bytes(counts: Sequence[int | None]) -> int | None:

@@ -360,13 +360,15 @@ def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() ->
         times = ScriptTimes(**{**usual, **changes})
         return dataclasses.replace(RESULT, details={SCRIPT_TIMES: to_json(times)})
 
-    def values(*results: TrainerResult) -> Mapping[str, Any]:
+    def values(*results: TrainerResult, spec: JobSpec = SPEC) -> Mapping[str, Any]:
         ranks = [outcome(rank, result=result) for rank, result in enumerate(results)]
         steps_s = {0: [0.5, 0.5, 4.5, 0.5]}
-        return measure(SPEC, ranks, timed_steps_s=steps_s, train_examples_count=0).values
+        return measure(spec, ranks, timed_steps_s=steps_s, train_examples_count=0).values
 
     found = values(told(), told(data_wait_s=0.8, examples_count=44))
     assert found["examples_per_step"] == 10 + 11
+    several = dataclasses.replace(SPEC, world_size=4, axes={"ranks_per_agent": 2})
+    assert values(told(), told(examples_count=44), spec=several)["examples_per_step"] == 10 + 11
     assert found["throughput_examples_per_s"] == pytest.approx(4 * 21 / 6.0)
     assert values(told(), told(examples_count=None))["examples_per_step"] is None
     assert found["data_wait_s"] == pytest.approx((0.1 + 0.2) / 2)

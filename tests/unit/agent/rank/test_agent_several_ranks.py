@@ -7,6 +7,7 @@ import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,17 @@ from farm.gang.leading_commands import cluster_spec
 from farm.messages.commands import Go, Peers, StartRank
 from farm.messages.reports import Prepared, RankEnded, ReportBody
 from farm.messages.trainer_lines import (
+    SCRIPT_TIMES,
     Event,
     Failure,
     FailureKind,
     Ready,
+    ScriptTimes,
     Started,
+    TrainerResult,
     UserCode,
 )
+from farm.values.codec import to_json
 from tests.factories import job_spec
 from tests.two_agents import RESULT, SOURCE
 from worker_agent.config import load_config
@@ -212,6 +217,44 @@ def test_the_bytes_of_an_agent_are_the_mean_of_its_ranks_and_its_memory_all_of_t
     assert result is not None
     assert (result.payload_tx_bytes, result.payload_rx_bytes) == (2000, 1700)
     assert result.peak_resident_bytes == 900
+
+
+def script_times(result: TrainerResult) -> ScriptTimes:
+    times = result.script_times
+    assert times is not None
+    return times
+
+
+def told_by(process: int, **changes: Any) -> TrainerResult:
+    """Return a script's result: rank 0 has 3 of 5 examples in each of 10 steps."""
+    fields: dict[str, Any] = {"pause_s": 1.0 + process, "data_wait_s": 0.2 * process}
+    counts = {"examples_count": (30, 20)[process], "epoch_count": None, "steps_per_epoch": None}
+    times = ScriptTimes(**{**fields, **counts, **changes})
+    return dataclasses.replace(RESULT, details={SCRIPT_TIMES: to_json(times), "seed": process})
+
+
+def test_the_examples_of_an_agent_are_those_of_all_its_scripts(agent: Agent) -> None:
+    agent.say(0, started())
+    for process in range(2):
+        agent.say(process, told_by(process))
+        agent.exit(process)
+    result = agent.end().result
+    assert result is not None
+    times = script_times(result)
+    assert (times.examples_count, times.pause_s, times.data_wait_s) == (50, 1.5, 0.1)
+    assert result.details["seed"] == 0
+
+
+@pytest.mark.parametrize("odd", [told_by(1, examples_count=None), RESULT])
+def test_what_one_script_does_not_know_is_no_sum(agent: Agent, odd: TrainerResult) -> None:
+    agent.say(0, started())
+    agent.say(0, told_by(0))
+    agent.say(1, odd)
+    agent.exit(0)
+    agent.exit(1)
+    result = agent.end().result
+    assert result is not None
+    assert script_times(result).examples_count is None
 
 
 def test_bytes_that_one_rank_did_not_count_are_not_known_of_the_agent(agent: Agent) -> None:
