@@ -48,11 +48,11 @@ class FoundScript:
     bundle: ScriptBundle
 
 
-def find_script(given: Path, *, home: Path) -> FoundScript:
+def find_script(given: Path, *, home: Path | None) -> FoundScript:
     """Read the script and what belongs to it: the working folder, or its own if that is elsewhere.
 
     A script that lies below the working folder may open files as they are called from there.
-    `home`: the farm's own folder, which is left out.
+    `home`: the farm's own folder, which is left out; None: it is on another machine.
 
     Raises:
         InvalidSpec: there is no such script, its name is not allowed, it is too much, or a file
@@ -110,7 +110,7 @@ def _bundle(files: Mapping[str, bytes]) -> ScriptBundle:
     return bundle
 
 
-def _contents(script: Path, folder: Path, home: Path) -> dict[str, bytes]:
+def _contents(script: Path, folder: Path, home: Path | None) -> dict[str, bytes]:
     files = {}
     for file in files_of(script, folder, home=home):
         path = file.relative_to(folder).as_posix()
@@ -124,7 +124,9 @@ def _contents(script: Path, folder: Path, home: Path) -> dict[str, bytes]:
     return files
 
 
-def with_bundles(sweep: object, *, home: Callable[[], Path]) -> tuple[object, list[FoundScript]]:
+def with_bundles(
+    sweep: object, *, home: Callable[[], Path | None]
+) -> tuple[object, list[FoundScript]]:
     """Return a sweep as it was read with the bundles of its scripts that are in this folder.
 
     A script that is not, or that the sweep names by its sha256, is one that the agents have.
@@ -153,7 +155,7 @@ def with_bundles(sweep: object, *, home: Callable[[], Path]) -> tuple[object, li
     return {**sweep, "case": completed}, list(found.values())
 
 
-def files_of(script: Path, folder: Path, *, home: Path) -> list[Path]:
+def files_of(script: Path, folder: Path, *, home: Path | None) -> list[Path]:
     """Return the files of the script's bundle, which are below the folder, by name.
 
     None of the farm's own folder, where each measurement changes something.
@@ -162,16 +164,19 @@ def files_of(script: Path, folder: Path, *, home: Path) -> list[Path]:
         InvalidSpec: they are too many or too large; the largest are named.
     """
     ignored = _ignored(folder)
-    home = home.resolve()
-    if home == folder:
+    if home is not None and home.resolve() == folder:
         raise InvalidSpec("FARM_HOME", str(home), "another folder than the script's")
+
+    def is_the_farms(file: Path) -> bool:
+        return home is not None and file.is_relative_to(home.resolve())
+
     found = {script}
     for file in _tracked(folder) or _walk(folder):
         name = file.relative_to(folder).as_posix()
-        if file.is_relative_to(home) or matches(name, ignored) or not file.is_file():
+        if is_the_farms(file) or matches(name, ignored) or not file.is_file():
             continue
         target = file.resolve()  # of a link, which is followed within the folder
-        if target.is_relative_to(folder) and not target.is_relative_to(home):
+        if target.is_relative_to(folder) and not is_the_farms(target):
             found.add(file)
         if len(found) > MOST_FILES:
             expected = f"at most {MOST_FILES} files beside it; name others in {IGNORE_FILE}"

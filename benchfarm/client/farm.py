@@ -146,7 +146,7 @@ class Farm:
         from farm.script_folder import with_bundles
 
         try:
-            whole, scripts = with_bundles(body, home=Path.home)
+            whole, scripts = with_bundles(body, home=lambda: None)
         except InvalidSpec as error:
             raise RequestRefused(str(error), status=422, field=error.field) from None
         for script in scripts:

@@ -21,9 +21,10 @@ from benchfarm.client import (
     WrongServer,
 )
 from benchfarm.client.connect import config_file
+from farm.configuration.bundle import read_archive
 from farm.keys.api_tokens import Scope
 from farm.store.engine import reading
-from farm.store.tables import SweepRow
+from farm.store.tables import BundlePieceRow, SweepRow
 from tests.client_queries import api_document
 from tests.integration.client.conftest import Connect
 from tests.web_client import SWEEP, make_api_token, seed
@@ -131,13 +132,19 @@ def test_a_sweep_is_a_path_a_text_or_an_object(connected: Connect, tmp_path: Pat
 def test_a_script_beside_the_sweep_file_is_sent_along(
     engine: sa.Engine, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "train.py").write_text("print('one step')\n")
+    (tmp_path / "train.py").write_text("import helper\n")
+    (tmp_path / "helper.py").write_text("print('one step')\n")
     (tmp_path / "scripts.toml").write_text(
         'name = "mine"\n[[case]]\nscript = "train.py"\nworld_size = 1\nglobal_batch_size = 8\n'
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
     sweep = connected(make_api_token(engine, scope=Scope.SUBMIT)).submit("scripts.toml")
     assert len(sweep.jobs) == 1
+    with reading(engine) as session:
+        [sent] = session.scalars(select(BundlePieceRow.content))  # short: one piece
+    names = set(read_archive(sent).files)
+    assert {"train.py", "helper.py"} <= names
 
 
 @pytest.mark.parametrize("cuts", [1, 3])
