@@ -99,8 +99,9 @@ class TorchEngine:
         self._replica = self._distribute()
         self._doubles_one = not self._is_forward and self._normalises_one_value(seat)
         self._forward = self._model if self._is_forward else self._replica
-        self._is_to_compile = self._chosen["compile"] == Compilation.TORCH_COMPILE.value
-        if self._is_to_compile:
+        self._is_compiled = self._chosen["compile"] == Compilation.TORCH_COMPILE.value
+        self._is_to_compile = self._is_compiled and not self._is_forward
+        if self._is_compiled:
             # For each size of a batch apart, as a step has few: its own code is the fastest.
             self._forward = torch.compile(self._forward, dynamic=False)
         self._time_limit_s = seat.job.time_limit_s
@@ -241,12 +242,13 @@ class TorchEngine:
         `indices`: of this rank's examples.
         """
         is_partial = examples_count < self._global_batch_size
-        if self._is_to_compile and not is_partial and not self._is_forward:
+        if self._is_to_compile and not is_partial:
             self._compile(indices)
             self._is_to_compile = False
         # Each other size would be compiled in the middle of an epoch.
-        eager = torch.compiler.set_stance("force_eager") if is_partial else _NOTHING
-        with eager, torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
+        is_eager = self._is_compiled and is_partial
+        stance = torch.compiler.set_stance("force_eager") if is_eager else _NOTHING
+        with stance, torch.profiler.record_function(STEP) if self._is_traced else _NOTHING:
             yield
 
     def _compile(self, indices: IndexArray) -> None:
@@ -255,9 +257,9 @@ class TorchEngine:
         Ranks compile at their own pace, for longer than a collective may wait for a peer.
         """
         self._model.train()
-        parts = np.array_split(indices, max(1, min(self._part_count, len(indices))))
+        parts = self._parts(indices) if len(indices) > 0 else ()
         with self._without_exchange(), unchanged_statistics([self._model]):
-            for part in {len(part): part for part in parts if len(part)}.values():
+            for part in {len(part): part for part in parts}.values():
                 self._add_gradients(part, 0.0)
         self._gang.wait("compiled", timeout_s=self._time_limit_s)
 

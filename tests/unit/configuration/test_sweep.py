@@ -1,10 +1,12 @@
 import copy
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from farm.configuration.axes import BY_NAME
 from farm.configuration.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
 from farm.configuration.expansion import Expansion, expand
 from farm.configuration.spec import (
@@ -581,6 +583,15 @@ def test_an_axis_applies_where_its_strategy_uses_it(
 ) -> None:
     (job,) = expanded(case).jobs
     assert {name: getattr(job, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["activation_checkpointing", "compile"])
+def test_what_needs_a_whole_model_applies_where_a_rank_has_it(name: str) -> None:
+    whole = strategy("whole", has_training_options=True)
+    applies = BY_NAME[name].applies
+    assert applies is not None
+    assert applies(whole, 2)
+    assert not applies(dataclasses.replace(whole, shards_weights=True), 2)
 
 
 def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
