@@ -15,6 +15,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
 from farm.configuration.axes import BY_NAME, PROFILE_AXES, spec_values
+from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.scripts import workload_text
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import STEP_TIME_NOTE
@@ -82,6 +83,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     _add_filters(app)
     for words in (setup_words, network_words, size_words, configuration_words, spec_values):
         app.add_template_filter(words)
+    app.add_template_filter(learning_rate_of)
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(admission.csrf_token)
     app.add_template_global(workload_text)

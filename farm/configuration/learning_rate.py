@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from farm.configuration.spec import LearningRateScaling
 
@@ -23,3 +25,12 @@ def scaled_learning_rate(
     k = global_batch_size / REFERENCE_BATCH_SIZE
     factors = {LearningRateScaling.LINEAR: k, LearningRateScaling.SQRT: math.sqrt(k)}
     return rate * factors.get(scaling, 1.0)
+
+
+def learning_rate_of(values: Mapping[str, Any]) -> float:
+    """Return the rate that the optimizer is given. `values`: of every axis, by its field."""
+    return scaled_learning_rate(
+        values["learning_rate"],
+        LearningRateScaling(values["lr_scaling"]),
+        global_batch_size=values["global_batch_size"],
+    )

@@ -28,12 +28,11 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from benchfarm.torch_trace import STEP, activities_of, communication_times
 from farm.configuration.axes import MIB, spec_values
-from farm.configuration.learning_rate import scaled_learning_rate
+from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.spec import (
     ActivationCheckpointing,
     Compilation,
     ComputePrecision,
-    LearningRateScaling,
     Optimizer,
     TrainingPass,
 )
@@ -89,7 +88,7 @@ class TorchEngine:
         self._model = self._built(seat)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._chosen: Mapping[str, Any] = spec_values(seat.job)
-        self._rate = _learning_rate(self._chosen)
+        self._rate = learning_rate_of(self._chosen)
         self._optimizer = _optimizer(self._parameters, self._chosen, rate=self._rate)
         self._schedule = _schedule(self._optimizer, self._chosen)
         self._part_count = int(cast(int, self._chosen["gradient_accumulation_steps"]))
@@ -359,15 +358,6 @@ class TorchEngine:
     def _examples(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = torch.from_numpy(indices).to(self._device)
         return _model_input(self._inputs[chosen]), self._labels[chosen]
-
-
-def _learning_rate(chosen: Mapping[str, Any]) -> float:
-    """Return the rate of the optimizer, with its scaling."""
-    return scaled_learning_rate(
-        chosen["learning_rate"],
-        LearningRateScaling(chosen["lr_scaling"]),
-        global_batch_size=chosen["global_batch_size"],
-    )
 
 
 def _optimizer(

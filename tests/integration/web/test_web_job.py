@@ -208,6 +208,20 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
     assert client.get(f"/jobs/{seeded.measured}?attempt=2").status_code == 404
 
 
+def test_a_scaled_learning_rate_stands_beside_the_batch(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    axes = {"learning_rate": 0.1, "lr_scaling": "sqrt"}
+    asked = [
+        factories.job_spec(strategy="torch_ddp", global_batch_size=128, axes=one)
+        for one in ({}, axes)
+    ]
+    with writing(engine) as session:
+        usual, scaled = factories.add_sweep(session, *asked)
+    assert "at this batch" not in _read(_page(client, f"/jobs/{usual}"))
+    assert "learning rate 0.2 at this batch" in _read(_page(client, f"/jobs/{scaled}"))
+
+
 def test_the_network_asked_for_stands_beside_what_was_measured(
     client: FlaskClient, engine: sa.Engine, seeded: Seeded
 ) -> None:
