@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -336,6 +337,7 @@ def build_normalised(job: JobSpec) -> Any:
     return registry.strategy(job.strategy).build(seat)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own imports
 def test_a_compiled_model_trains_the_same_and_compiles_nothing_after_its_first_step(
     monkeypatch: pytest.MonkeyPatch,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -125,6 +126,7 @@ def test_small_buckets_sum_and_send_the_same(tmp_path: Path) -> None:
         assert theirs.payload_tx_bytes < mine.payload_tx_bytes < 1.02 * theirs.payload_tx_bytes
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 def test_two_ranks_whose_model_is_compiled_train_and_send_the_same(tmp_path: Path) -> None:
     job = replace(PAIR, model="mlp")
     (tmp_path / "plain").mkdir()
