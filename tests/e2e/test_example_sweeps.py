@@ -10,9 +10,11 @@ import sqlalchemy as sa
 
 from farm.configuration.axes import BY_FIELD, Value
 from farm.measuring.measurement import OK, ring_bytes_per_step
+from farm.messages.reports import RankEnded
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import JobRow, SweepRow
+from farm.store.tables import JobRow, RankRow, SweepRow
+from farm.values.codec import from_json
 from tests.e2e.farm_up import farm_up, submit_and_wait
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,16 +25,22 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[MeasurementRow]]:
-    """What each sweep has measured, by its file."""
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of the database of a farm that has measured each sweep."""
     home = tmp_path_factory.mktemp("farm")
-    found = {}
     with farm_up(home, agent_count=2, AGENT_SHARES_CORES="true") as environ:
         for file in sorted(EXAMPLES.glob("*.toml")):
             shorter = home / file.name
             shorter.write_text(re.sub(r"(?m)^repetitions = .*$", "", file.read_text()))
             submit_and_wait(shorter, environ)
-    engine = make_engine(f"sqlite:///{home}/farm.db")
+    return f"sqlite:///{home}/farm.db"
+
+
+@pytest.fixture(scope="module")
+def measured(database: str) -> dict[str, list[MeasurementRow]]:
+    """What each sweep has measured, by its name."""
+    found = {}
+    engine = make_engine(database)
     with reading(engine) as session:
         for sweep in session.scalars(sa.select(SweepRow)):
             rows = sa.select(MeasurementRow).join(JobRow, JobRow.id == MeasurementRow.job_id)
@@ -92,6 +100,31 @@ def test_an_lstm_exchanges_its_gradients_in_both_frameworks(
     assert {row.strategy for row in rows} == {"torch_ddp", "mwms_ring"}
     for row in rows:
         assert row.sent_bytes_per_step == pytest.approx(ring_bytes(row), rel=0.1)
+
+
+def weights_of(row: MeasurementRow, database: str) -> list[tuple[object, object]]:
+    """Return of each rank the sum of all weights and that of their squares."""
+    engine = make_engine(database)
+    with reading(engine) as session:
+        ranks = session.scalars(sa.select(RankRow).where(RankRow.attempt_id == row.attempt_id))
+        ended = [from_json(RankEnded, rank.ended).result for rank in ranks]
+    engine.dispose()
+    told = [result.details for result in ended if result is not None]
+    return [(of["weights_sum"], of["weights_square_sum"]) for of in told]
+
+
+def test_a_split_model_learns_the_same_and_sends_half_as_much_again(
+    measured: dict[str, list[MeasurementRow]], database: str
+) -> None:
+    rows = {(row.strategy, row.world_size): row for row in measured["split model"]}
+    one, whole, split = rows["torch_ddp", 1], rows["torch_ddp", 2], rows["torch_fsdp", 2]
+    assert [row.status for row in (one, whole, split)] == [OK] * 3
+    (expected,) = weights_of(one, database)
+    for rank in (*weights_of(whole, database), *weights_of(split, database)):
+        assert rank == pytest.approx(expected, rel=1e-5)
+    assert len(weights_of(split, database)) == 2
+    assert whole.sent_bytes_per_step == pytest.approx(ring_bytes(whole), rel=0.1)
+    assert split.sent_bytes_per_step == pytest.approx(1.5 * ring_bytes(split), rel=0.1)
 
 
 def ring_bytes(row: MeasurementRow) -> float:
