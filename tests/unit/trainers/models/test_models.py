@@ -157,6 +157,17 @@ def test_a_model_is_cut_into_units_of_layers_in_a_row(
     assert shape == GangShape(world_size=3, gradient_accumulation_steps=2, unit_count=unit_count)
 
 
+def test_what_is_done_to_a_whole_model_does_not_apply_to_a_sharded_one() -> None:
+    case = {
+        **{"model": "mlp", "dataset": "digits", "strategy": ["torch_ddp", "torch_fsdp"]},
+        **{"world_size": 2, "global_batch_size": 8},
+    }
+    for option in ({"activation_checkpointing": "on"}, {"compile": "torch_compile"}):
+        jobs = plan({"name": "n", "case": [{**case, **option}]}).expansion.jobs
+        found = {job.strategy: job.axes for job in jobs}
+        assert found == {"torch_ddp": option, "torch_fsdp": {}}
+
+
 def test_a_model_of_a_users_own_is_not_sharded() -> None:
     case = {"dataset": "digits", "strategy": "torch_fsdp", "world_size": 2, "global_batch_size": 8}
     with pytest.raises(InvalidSpec) as found:
