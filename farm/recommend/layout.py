@@ -71,6 +71,20 @@ def operators_part(name: str | None) -> str | None:
     return _BETWEEN.join(kept) or None
 
 
+def learning_part(name: str | None) -> str | None:
+    """Return of a layout what may change what is learnt in an epoch, such as the optimizer.
+
+    Neither where anything runs nor how a batch is shared does so in synchronous training.
+    """
+    parts = (name or "").split(_BETWEEN)
+    names = {
+        axis.name
+        for axis in SETUP_AXES
+        if not (axis.is_of_speed or axis.is_of_servers or axis.is_of_every_strategy)
+    }
+    return _BETWEEN.join(part for part in parts if part.partition("=")[0] in names) or None
+
+
 def cell_fields(name: str | None) -> dict[str, Any]:
     """Return the same by the fields of a cell, and as values of these."""
     axes = layout_axes(name)

@@ -3,8 +3,8 @@
 Synchronous replicas compute one and the same gradient, so with the same global batch size neither
 the number of machines nor the network changes what is learned in an epoch. Batch normalisation is
 an exception: each replica normalises by its own share of the batch. Where a configuration
-itself was not trained, others with its batch size therefore answer. Of a batch size that nobody
-trained with nothing is said.
+itself was not trained, others with its batch size, optimizer and so on therefore answer. Of what
+nobody trained with nothing is said.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def learned(
 ) -> Learned:
     """Return how long a configuration trains and how accurate that gets it.
 
-    `own`: its measurements; `others`: those of any configuration with its global batch size.
+    `own`: its measurements; `others`: those of any configuration that computes its updates.
     Without a target it trains for `epochs`.
     """
     for group, is_own in ((own, True), (others, False)):

@@ -33,6 +33,7 @@ from farm.recommend.answering.training import (
 )
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import WIDE_RATIO, Evidence, Option, Question
+from farm.recommend.layout import learning_part
 from farm.recommend.prediction import Basis, Prediction, StepTimeModel
 
 # Gives the model of a kind of hardware, by its fingerprint; None where there is none.
@@ -133,12 +134,18 @@ class _TrainedOption:
     curves: Curves
     terms: TrainingTerms
 
-    def of(self, own: Sequence[Evidence], strategy: str | None) -> Learned:
+    def of(self, own: Sequence[Evidence], configuration: Configuration) -> Learned:
         """Return what a configuration learns; replicas out of step learn in ways of their own."""
-        others = [e for e in self.evidence if self._is_synchronous(e.configuration.strategy)]
+        way = learning_part(configuration.placement)
+        others = [
+            e
+            for e in self.evidence
+            if self._is_synchronous(e.configuration.strategy)
+            and learning_part(e.configuration.placement) == way
+        ]
         return learned(
             own,
-            others if self._is_synchronous(strategy) else [],
+            others if self._is_synchronous(configuration.strategy) else [],
             self.curves,
             epochs=self.terms.question.epochs,
             target_accuracy_ratio=self.terms.question.target_accuracy_ratio,
@@ -176,7 +183,7 @@ def _of_kind(
         for group, prediction in zip(groups, predictions, strict=False)
         if (
             option := measured_option(
-                group, prediction, trained.of(group, group[0].configuration.strategy), terms
+                group, prediction, trained.of(group, group[0].configuration), terms
             )
         )
     ]
@@ -192,7 +199,7 @@ def _of_kind(
                 name_of(configuration, by)
             )
         else:
-            training = trained.of(trained.alike(configuration), configuration.strategy)
+            training = trained.of(trained.alike(configuration), configuration)
             is_tried = choice_of(configuration) in tried
             why = _speculative_because(prediction, is_tried=is_tried)
             own_type = configuration.instance_type

@@ -337,3 +337,27 @@ def test_a_partial_last_step_is_no_longer_epoch() -> None:
     """Two steps at most, of which the second may have a single example."""
     partial = evidence(1, step_time_s=0.64, steps_per_epoch=2, time_per_epoch_s=0.65)
     assert predicted(partial, FAR).cautions == ()
+
+
+@pytest.mark.parametrize(
+    ("trained", "is_told"),
+    [
+        ("precision=bfloat16", False),
+        ("optimizer=adamw, learning_rate=0.001", False),
+        (None, True),
+        ("hard, server_placement=apart, compile=torch_compile", True),
+    ],
+)
+def test_what_trains_in_another_way_says_nothing_of_an_accuracy(
+    trained: str | None, *, is_told: bool
+) -> None:
+    known = evidence(1, world_size=2, strategy="torch_ddp", placement=trained)
+    untrained = evidence(2, world_size=4, strategy="torch_ddp", time_per_epoch_s=1.0)
+    found = options_for(
+        [known, untrained],
+        QUESTION,
+        examples_count=None,
+        prices_usd_per_hour={},
+        curves={1: (0.9, 0.95)},
+    )
+    assert (by_width(found)[4].accuracy is not None) is is_told
