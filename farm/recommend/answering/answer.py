@@ -28,6 +28,7 @@ from farm.recommend.contracts import (
     Question,
     Recommendation,
 )
+from farm.recommend.layout import learning_part
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 from farm.recommend.objective import (
     UNKNOWN_LEAST,
@@ -399,7 +400,14 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
 
 
 def _unequal(ranked: Sequence[Option]) -> Iterable[str]:
-    """Say which strategies compute other updates, where some do not."""
+    """Say which strategies compute other updates, and which options of training differ."""
+    ways = dict.fromkeys(learning_part(o.placement) for o in ranked if o.is_synchronous)
+    if len(ways) > 1:
+        named = " and ".join(way or "the usual ones" for way in ways)
+        yield (
+            f"options of training differ, {named}, so equal epochs need not give equal accuracy. "
+            "Give a target accuracy (--target-accuracy) to compare all by the time to that accuracy"
+        )
     other = dict.fromkeys(o.strategy or "" for o in ranked if not o.is_synchronous)
     if other:
         yield (

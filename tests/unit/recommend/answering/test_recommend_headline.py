@@ -319,6 +319,18 @@ def test_training_that_computes_other_updates_does_not_win_by_time_alone() -> No
     assert alone.cautions[0].startswith("local_sgd")
 
 
+@pytest.mark.parametrize(
+    ("placement", "is_warned"),
+    [("precision=bfloat16", True), ("hard, ranks_per_agent=2, batch_split=by_speed", False)],
+)
+def test_options_that_differ_in_what_they_learn_are_named(
+    placement: str, *, is_warned: bool
+) -> None:
+    usual, other = (known(1.0, world_size=2), known(0.5, world_size=2, placement=placement))
+    warnings = [w for w in answered(usual, other).warnings if "--target-accuracy" in w]
+    assert names(warnings, "the usual ones", placement) is is_warned
+
+
 def test_with_a_target_accuracy_all_strategies_compete_by_the_time_to_it() -> None:
     ring = known(1.0, strategy="mwms_ring", world_size=2)
     averaging = known(0.5, strategy="local_sgd", world_size=2, is_synchronous=False)
