@@ -49,6 +49,8 @@ class TorchAveragingEngine(TorchEngine):
             if len(indices) > 0:
                 loss_sum = self._run(indices, 1.0 / len(indices))
                 self._count_update(examples_count)
+            elif not self._is_forward:
+                self._advance_schedule()  # which goes by the steps of the gang
             if self._averaging.group_after(self._step_count) is not None and not self._is_forward:
                 self._average()
         self._step_count += 1

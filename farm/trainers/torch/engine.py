@@ -328,9 +328,12 @@ class TorchEngine:
                 loss_sum += self._add_gradients(part, scale)
         loss_sum += self._add_gradients(last, scale)
         self._optimizer.step()
+        self._advance_schedule()
+        return loss_sum
+
+    def _advance_schedule(self) -> None:
         if self._schedule is not None:
             self._schedule.step()
-        return loss_sum
 
     def _parts(self, indices: IndexArray) -> Sequence[IndexArray]:
         """Return the parts in which a step's gradients are computed."""

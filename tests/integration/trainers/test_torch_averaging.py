@@ -98,14 +98,20 @@ class Outer:
 
 def reference(job: JobSpec, *, step_count: int) -> tuple[list[float], float]:
     """Let one engine be every rank in turn; return the sums of the weights and the loss."""
-    engine = alone(job)
+    warmup_step_count = job.axes.get("lr_warmup_steps", 1)
+    own_axes = {name: value for name, value in job.axes.items() if name != "lr_warmup_steps"}
+    engine = alone(replace(job, axes=own_axes))
+    rate = cast(float, spec_values(job)["learning_rate"])
     states = [engine.save()] * job.world_size
     outer = Outer(job, states[0][0])
     ranks = [endless_steps(job, rank=rank, examples_count=1437) for rank in range(job.world_size)]
     for number, steps in enumerate(itertools.islice(zip(*ranks, strict=True), step_count), 1):
         for rank, step in enumerate(steps):
             if len(step.indices):
-                engine.restore(states[rank])
+                weights, (of_optimizer,) = states[rank]
+                group = dict(of_optimizer["param_groups"][0])
+                group["lr"] = rate * min(1.0, number / cast(int, warmup_step_count))
+                engine.restore((weights, [{**of_optimizer, "param_groups": [group]}]))
                 engine.step(step.indices, examples_count=len(step.indices))
                 states[rank] = engine.save()
         if number % job.steps_between_averages == 0:
@@ -128,7 +134,7 @@ def test_two_ranks_that_average_every_step_are_synchronous_training(tmp_path: Pa
     )
 
 
-@pytest.mark.parametrize("axes", [{}, ADAMW])
+@pytest.mark.parametrize("axes", [{}, ADAMW, {"lr_warmup_steps": 9}])
 def test_local_sgd_is_what_its_definition_says(axes: dict[str, Any], tmp_path: Path) -> None:
     job = replace(JOB, axes=axes)
     found = train(job, tmp_path / "ranks")
