@@ -95,6 +95,7 @@ class Axis:
     - `is_of_servers`: of a set-up: a job without parameter servers has no value
     - `is_of_every_strategy`: of a set-up: strategies are compared at the same value of it; every
       other one is part of the strategy that it is a setting of
+    - `is_of_updates`: the forward pass is the same at every value; a job of it has `absent`
     - `is_of_speed`: it changes how long an epoch takes, and nothing in what is learnt in it; so do
       all axes of a network
     """
@@ -121,6 +122,7 @@ class Axis:
     is_of_gang: bool = False
     is_of_servers: bool = False
     is_of_every_strategy: bool = False
+    is_of_updates: bool = False
     has_column: bool = True
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Whether jobs have it among their `axes`, without a field of its own.
@@ -428,6 +430,7 @@ AXES: tuple[Axis, ...] = (
         applies=_has_outer_optimizer,
         usual=DEFAULT_OUTER_LEARNING_RATE,
         phrase=lambda value: f"outer learning rate {value:.9g}",
+        is_of_updates=True,
     ),
     Axis(
         name="outer_momentum",
@@ -439,6 +442,7 @@ AXES: tuple[Axis, ...] = (
         applies=_has_outer_optimizer,
         usual=DEFAULT_OUTER_MOMENTUM,
         phrase=lambda value: f"outer momentum {value:.9g}",
+        is_of_updates=True,
     ),
     Axis(
         name="ranks_per_agent",
@@ -539,6 +543,7 @@ AXES: tuple[Axis, ...] = (
             "sgd": "stochastic gradient descent with momentum 0.9",
             "adamw": "Adam with decoupled weight decay, 0.01",
         },
+        is_of_updates=True,
     ),
     Axis(
         name="learning_rate",
@@ -550,6 +555,7 @@ AXES: tuple[Axis, ...] = (
         applies=_has_training_options,
         usual=DEFAULT_LEARNING_RATE,
         phrase=lambda value: f"learning rate {value:.9g}",
+        is_of_updates=True,
     ),
     Axis(
         name="lr_scaling",
@@ -566,6 +572,7 @@ AXES: tuple[Axis, ...] = (
             "linear": f"times batch / {REFERENCE_BATCH_SIZE}",
             "sqrt": "times the square root of that",
         },
+        is_of_updates=True,
     ),
     Axis(
         name="lr_warmup_steps",
@@ -578,6 +585,7 @@ AXES: tuple[Axis, ...] = (
         applies=_has_training_options,
         usual=0,
         phrase=lambda value: f"learning rate rising over {count(value)} steps",
+        is_of_updates=True,
     ),
     Axis(
         name="precision",
@@ -606,6 +614,7 @@ AXES: tuple[Axis, ...] = (
         applies=_has_training_options,
         usual=1,
         phrase=lambda value: f"batches in {count(value)} parts",
+        is_of_updates=True,
     ),
     Axis(
         name="gradient_bucket_mib",
@@ -622,6 +631,7 @@ AXES: tuple[Axis, ...] = (
         usual=DEFAULT_BUCKET_BYTES,
         phrase=lambda value: f"buckets of {value / MIB:.9g} MiB",
         is_of_speed=True,
+        is_of_updates=True,
     ),
     Axis(
         name="activation_checkpointing",
@@ -639,6 +649,7 @@ AXES: tuple[Axis, ...] = (
             "on": "the inputs of blocks, from which it computes the rest again",
         },
         is_of_speed=True,
+        is_of_updates=True,
     ),
     Axis(
         name="compile",

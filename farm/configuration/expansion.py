@@ -22,7 +22,7 @@ from farm.configuration.axes import (
 )
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
-from farm.configuration.spec import Device, JobSpec, NetworkProfile
+from farm.configuration.spec import Device, JobSpec, NetworkProfile, TrainingPass
 from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
 from farm.configuration.sweep_cell import Cell, problem_of, problem_of_steps, shown
 from farm.errors import InvalidSpec
@@ -181,7 +181,7 @@ def _cell(
     emulator: str | None,
     catalogue: Catalogue,
 ) -> Cell:
-    """Build a cell, without the axes that do not apply to its strategy.
+    """Build a cell, without the axes that do not apply to its strategy or its pass.
 
     To an unknown strategy, which is refused later, no such axis applies.
     """
@@ -190,6 +190,8 @@ def _cell(
         # Between ranks of one agent is no network.
         count = world_size // values["ranks_per_agent"] if axis.is_of_network else world_size
         if axis.applies is not None and (facts is None or not axis.applies(facts, count)):
+            values[axis.field] = axis.absent
+        if axis.is_of_updates and values["training_pass"] is TrainingPass.FORWARD:
             values[axis.field] = axis.absent
     if values["device"] is not Device.GPU:
         values["gpus_per_rank"] = BY_FIELD["gpus_per_rank"].absent

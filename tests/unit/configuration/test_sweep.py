@@ -433,6 +433,19 @@ def test_both_passes_may_be_asked_for() -> None:
     assert {job.training_pass for job in jobs} == set(TrainingPass)
 
 
+def test_a_forward_pass_is_measured_once_whatever_would_update_the_weights() -> None:
+    updates = {
+        "optimizer": ["sgd", "adamw"],
+        "gradient_accumulation_steps": [1, 4],
+        "activation_checkpointing": ["off", "on"],
+    }
+    case = {"strategy": "torch", "precision": ["float32", "bfloat16"], **updates}
+    found = expanded({**case, "pass": "forward"})
+    assert [job.axes for job in found.jobs if job.axes] == [{"precision": "bfloat16"}]
+    assert (len(found.jobs), found.duplicate_count) == (2, 14)
+    assert len(expanded(case).jobs) == 16
+
+
 IMPOSSIBLE = {
     "single with 4 ranks": (
         {"world_size": 4},
