@@ -693,7 +693,7 @@ AXES: tuple[Axis, ...] = (
         default=TrainingPass.FORWARD_BACKWARD,
         choices={
             "forward_backward": "a whole training step",
-            "forward": "the forward pass, which exchanges nothing",
+            "forward": "the forward pass, which exchanges no gradients",
         },
         write=lambda value: str(value).replace("_", " + "),
     ),

@@ -98,7 +98,7 @@ def _of_steps(name: str) -> Callable[[AttemptFigures], Value]:
 
 def _idle_ratio(figures: AttemptFigures) -> Value | Unknown:
     if figures.spec.training_pass is TrainingPass.FORWARD:
-        return Unknown("a forward pass exchanges nothing and is not profiled")
+        return Unknown("a forward pass exchanges no gradients and is not profiled")
     why = figures.exchange.idle_unknown_because
     return figures.exchange.idle_ratio if why is None else Unknown(why)
 
