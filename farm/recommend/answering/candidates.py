@@ -23,7 +23,7 @@ from farm.recommend.answering.measured import (
 )
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
-from farm.recommend.layout import fills_machines, operators_part
+from farm.recommend.layout import fills_machines, part_of_one_machine
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 
 # Far more than anybody compares; each costs a prediction.
@@ -104,7 +104,7 @@ def _one_machine(
     for known in (e.configuration for e in single or evidence):
         strategy = known.strategy if single or _can_do(known.strategy, 1, facts) else _ALONE
         # Of a gang's servers and averages one machine has none.
-        placement = known.placement if single else operators_part(known.placement)
+        placement = known.placement if single else part_of_one_machine(known.placement)
         way = (strategy, known.framework, placement, None, known.instance_type)
         if way not in ways:
             ways.add(way)

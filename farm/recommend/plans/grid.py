@@ -14,7 +14,7 @@ from farm.configuration.spec import NetworkConditions
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import UNTOUCHED_NETWORK, Configuration
 from farm.recommend.features import plain
-from farm.recommend.layout import fills_machines, operators_part
+from farm.recommend.layout import fills_machines, part_of_one_machine
 from farm.recommend.memory_limits import limits_by_workload, workload
 
 # Five proposals then take some seconds; the time grows with the square of the number.
@@ -177,7 +177,7 @@ def _batches(known: Sequence[Configuration], axes: Axes, *, world_size: int) -> 
 def _by_itself(gang: Configuration) -> Configuration:
     """Return one machine of a gang, which has neither its servers nor its averages."""
     return dataclasses.replace(
-        gang.without_network(), server_count=0, placement=operators_part(gang.placement)
+        gang.without_network(), server_count=0, placement=part_of_one_machine(gang.placement)
     )
 
 

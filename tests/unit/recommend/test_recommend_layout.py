@@ -18,7 +18,7 @@ from farm.recommend.layout import (
     layout_name,
     layout_of,
     machines,
-    operators_part,
+    part_of_one_machine,
     serving_machines,
 )
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
@@ -72,8 +72,28 @@ def test_settings_that_nobody_told_are_as_usual_except_where_servers_are() -> No
     assert layout_name("soft", {}) == "soft"
 
 
-def test_one_machine_is_asked_for_on_the_device_of_its_gang() -> None:
-    assert operators_part("hard, device=cpu, batch_split=by_speed") == "hard, device=cpu"
+@pytest.mark.parametrize(
+    ("of_gang", "alone"),
+    [
+        ("hard, device=cpu, batch_split=by_speed", "hard, device=cpu"),
+        (
+            "optimizer=adamw, precision=bfloat16, gradient_bucket_mib=1",
+            "optimizer=adamw, precision=bfloat16",
+        ),
+        (
+            "steps_between_averages=8, outer_momentum=0.5, compile=torch_compile",
+            "compile=torch_compile",
+        ),
+        ("ranks_per_agent=2", None),
+    ],
+)
+def test_one_machine_is_asked_for_as_its_gang_trains_and_on_its_device(
+    of_gang: str, alone: str | None
+) -> None:
+    assert part_of_one_machine(of_gang) == alone
+
+
+def test_a_device_is_asked_for_by_its_axis() -> None:
     assert layout_axes("device=gpu") == {"device": "gpu"}
 
 
