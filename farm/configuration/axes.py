@@ -629,7 +629,6 @@ AXES: tuple[Axis, ...] = (
         default=DEFAULT_BUCKET_BYTES,
         applies=lambda strategy, world_size: strategy.sums_in_buckets and world_size > 1,
         usual=DEFAULT_BUCKET_BYTES,
-        phrase=lambda value: f"buckets of {value / MIB:.9g} MiB",
         is_of_speed=True,
         is_of_updates=True,
     ),

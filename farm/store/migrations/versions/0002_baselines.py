@@ -17,7 +17,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(64), primary_key=True),
         sa.Column(
             "sweep_id",
-            sa.Integer(),
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
             sa.ForeignKey("sweeps.id", name="fk_baselines_sweep_id"),
             nullable=False,
         ),
