@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, KnownConditions, named, plain
+from farm.recommend.layout import part_of_one_machine
 from farm.recommend.predictors.columns import LEAST_WEIGHT, FeatureColumns, Names
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
@@ -195,17 +196,20 @@ def _adopted(observations: Sequence[Observation]) -> list[Observation]:
     """Return one machine's measurements as those of the strategies that lack them.
 
     What a replica does is much the same whatever the strategy, and some, such as a ring, cannot be
-    measured on one machine at all.
+    measured on one machine at all. It is not in another precision or on another device, so that
+    those of the same options come before others.
     """
     alone = [o for o in observations if o.configuration.is_one_machine]
     gangs = [o.configuration for o in observations if not o.configuration.is_one_machine]
     lacking = {(_kind(c), c.strategy, c.placement) for c in gangs}
     measured = {_place(o.configuration) for o in alone}
+    setups = {o.configuration.placement for o in alone} | {placement for *_, placement in lacking}
+    ways = {placement: part_of_one_machine(placement) for placement in setups}
     found = []
     for kind, strategy, placement in sorted(lacking, key=repr):
-        for o in alone:
-            if _kind(o.configuration) != kind:
-                continue
+        of_kind = [o for o in alone if _kind(o.configuration) == kind]
+        alike = [o for o in of_kind if ways[o.configuration.placement] == ways[placement]]
+        for o in alike or of_kind:
             c = dataclasses.replace(o.configuration, strategy=strategy, placement=placement)
             if _place(c) not in measured:
                 weight = _ADOPTED_WEIGHT * o.weight

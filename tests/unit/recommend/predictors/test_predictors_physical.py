@@ -125,3 +125,25 @@ def test_a_strategy_takes_over_what_one_machine_does_from_another() -> None:
     known = measure([*server, *ring], time_s=time_s, log_noise=lambda c: 0.0)
     asked = [configuration(1, 32), configuration(1, 128), configuration(4, 4 * 128)]
     assert predicted_s(known, *asked) == pytest.approx([time_s(c) for c in asked], rel=0.06)
+
+
+def test_what_one_machine_does_in_another_precision_is_not_taken_over() -> None:
+    half = "precision=bfloat16"
+    averaging = f"steps_between_averages=8, {half}"
+
+    def time_s(c: Configuration) -> float:
+        work_s = 0.01 + 0.01 * c.per_replica_batch_size
+        return work_s / (3 if half in (c.placement or "") else 1) + 0.02 * (not c.is_one_machine)
+
+    alone = [
+        configuration(1, batch, strategy="torch_ddp", placement=way)
+        for batch in (32, 64, 128)
+        for way in (None, half)
+    ]
+
+    def gang(n: int, batch: int) -> Configuration:
+        return configuration(n, batch, strategy="torch_local_sgd", placement=averaging)
+
+    known = measure([*alone, gang(2, 64), gang(4, 64)], time_s=time_s, log_noise=lambda c: 0.0)
+    asked = [gang(2, 32), gang(2, 128), gang(4, 128), gang(8, 64)]
+    assert predicted_s(known, *asked) == pytest.approx([time_s(c) for c in asked], rel=0.03)
