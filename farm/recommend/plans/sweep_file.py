@@ -85,17 +85,19 @@ def case(
         "steps": form.step_count,
         "warmup_steps": form.warmup_step_count,
     }
+    layout = layout_axes(c.placement)
     optional: dict[str, object] = {
         "server_count": c.server_count,
         **_unsaid(c, facts),
-        **layout_axes(c.placement),
+        **layout,
         "network": _network(c, form),
         **profile_numbers(c),
         "pass": None if c.training_pass is TrainingPass.FORWARD_BACKWARD else c.training_pass.value,
         "emulator": emulator if emulator in EMULATORS else None,
         "labels": c.instance_type and {"instance_type": c.instance_type},
     }
-    return fields | {key: value for key, value in optional.items() if value}
+    # What a layout says is no default, not even 0.
+    return fields | {key: value for key, value in optional.items() if value or key in layout}
 
 
 def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from farm.configuration.axes import spec_values
 from farm.configuration.expansion import expand
 from farm.configuration.spec import BatchSplit, OperatorPlacement, ServerPlacement
 from farm.configuration.sweep import parse_sweep
@@ -147,11 +148,15 @@ def test_a_planned_case_keeps_how_it_is_set_up() -> None:
             {"strategy": "local_sgd", "placement": "steps_between_averages=5"},
             {"steps_between_averages": 5},
         ),
+        (
+            {"strategy": "torch_diloco", "placement": "outer_momentum=0"},
+            {"steps_between_averages": 1, "outer_momentum": 0},
+        ),
         # Where nobody told, servers are on machines of their own.
-        ({"server_count": 1}, {"server_placement": ServerPlacement.APART}),
+        ({"server_count": 1}, {"server_placement": "apart"}),
         (
             {"server_count": 1, "placement": "server_placement=collocated"},
-            {"server_placement": ServerPlacement.COLLOCATED},
+            {"server_placement": "collocated"},
         ),
     ],
 )
@@ -170,7 +175,8 @@ def test_a_plan_is_set_up_as_proposed_where_a_sweep_file_has_another_default(
     )
     text = sweep_text(plan, FORM, catalogue=catalogue())
     [spec] = expand(parse_sweep(tomllib.loads(text)), catalogue()).jobs
-    assert {field: getattr(spec, field) for field in expected} == expected
+    values = spec_values(spec)
+    assert {field: values[field] for field in expected} == expected
     assert machines(spec.world_size, spec.server_count, layout_of(spec)) == (
         proposal.configuration.machine_count
     )
