@@ -16,7 +16,7 @@ from farm.configuration.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Objective
-from farm.recommend.layout import cell_fields
+from farm.recommend.layout import cell_fields, part_of_one_machine
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.grid import Axes, grid, thinned, works
 from farm.recommend.plans.planner import MAX_PLANNED, Candidate, MeasurementPlan, plan
@@ -230,11 +230,17 @@ def _with_one_machine(known: Sequence[Configuration], catalogue: Catalogue) -> l
         facts = catalogue.strategies.get(c.strategy or "")
         strategy = c.strategy
         if facts is not None and facts.min_world_size > 1:
-            alone = [s for s in catalogue.strategies.values() if s.max_world_size == 1]
+            alone = [s for s in catalogue.strategies.values() if s.min_world_size == 1]
             fitting = [s.name for s in alone if s.framework == facts.framework]
             strategy = fitting[0] if fitting else strategy
-        single = dataclasses.replace(c, strategy=strategy, world_size=1, server_count=0)
-        added[single.without_network()] = None
+        single = dataclasses.replace(
+            c.without_network(),
+            strategy=strategy,
+            placement=part_of_one_machine(c.placement),
+            world_size=1,
+            server_count=0,
+        )
+        added[single] = None
     return [*known, *added]
 
 

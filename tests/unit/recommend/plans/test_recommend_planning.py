@@ -262,6 +262,18 @@ def test_a_plan_proposes_only_what_the_farm_would_take() -> None:
     assert all((strategy == "single") == (n == 1) for strategy, n in found)
 
 
+def test_one_machine_is_planned_as_gangs_of_pytorch_train() -> None:
+    way: dict[str, Any] = {
+        "framework": "torch",
+        "strategy": "torch_diloco",
+        "placement": "steps_between_averages=8, outer_momentum=0.5, precision=bfloat16",
+    }
+    gangs = observed(*(cell(n, batch, **way) for n in (2, 4) for batch in (64, 128)))
+    proposals = planned(gangs, axes=Axes(global_batch_sizes=(64, 128)), count=9).plan.proposals
+    alone = [p.configuration for p in proposals if p.configuration.is_one_machine]
+    assert {(c.strategy, c.placement) for c in alone} == {("torch_ddp", "precision=bfloat16")}
+
+
 def test_where_nothing_is_measured_the_grid_has_to_be_named() -> None:
     axes = Axes(strategies=("mwms_ring",), world_sizes=(1, 2), global_batch_sizes=(64, 256))
     found = planned(
