@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import uuid
@@ -78,7 +79,12 @@ class FarmConnection:
         if content is not None:
             headers = {**key, "Content-Type": kind}
             return self._json(self.send("POST", path, headers=headers, content=content))
-        return self._json(self.send("POST", path, headers=key, json={} if body is None else body))
+        try:
+            content = json.dumps({} if body is None else body, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ClientError(f"what is sent is no JSON: {error}") from None
+        headers = {**key, "Content-Type": JSON}
+        return self._json(self.send("POST", path, headers=headers, content=content))
 
     def items(self, path: str, **query: Value) -> Iterator[dict[str, Any]]:
         """Yield the items of a list, page by page."""
@@ -95,7 +101,8 @@ class FarmConnection:
         answer = self.send("GET", path, query=query)
         yield answer
         while (following := answer.links.get("next")) is not None:
-            answer = self._send_to(httpx.URL(following["url"]), "GET")
+            # Only its query: whatever a link says, the token goes to this farm alone.
+            answer = self.send("GET", path, query=dict(httpx.URL(following["url"]).params))
             yield answer
 
     def stream(self, path: str, **query: Value) -> Iterator[str]:
@@ -132,6 +139,8 @@ class FarmConnection:
         return self._send_to(url, method, **parts)
 
     def _send_to(self, url: httpx.URL, method: str, **parts: Any) -> httpx.Response:
+        if self._http.is_closed:
+            raise NotConnected("the connection was closed: connect() again")
         gives_up_at = time.monotonic() + self.patience_s
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -176,7 +185,9 @@ def _host_of(url: str) -> str | None:
         read = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):
         return None
-    return (read.host or None) if read.scheme in ("http", "https") else None
+    # A password in it would show in every error.
+    is_web = read.scheme in ("http", "https") and not read.userinfo
+    return (read.host or None) if is_web else None
 
 
 def _params(query: Mapping[str, Value]) -> dict[str, str]:
@@ -205,7 +216,10 @@ def _refusal(answer: httpx.Response) -> ClientError:
         return WrongServer(
             f"{answer.request.url} answers {status} ({said}): is it a farm, of this version?"
         )
-    problem = answer.json()
+    try:
+        problem = dict(answer.json())
+    except (TypeError, ValueError):
+        return WrongServer(f"{answer.request.url} answers {status} with half an answer")
     detail, field = str(problem.get("detail") or problem.get("title")), problem.get("field")
     kind = {401: NotAuthorized, 403: NotAuthorized, 404: NoSuchThing}.get(status, RequestRefused)
     if status == httpx.codes.UNAUTHORIZED:

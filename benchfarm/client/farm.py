@@ -163,8 +163,9 @@ def read_sweep(sweep: SweepSource) -> dict[str, Any] | bytes:
     else:
         try:
             content = Path(sweep).read_bytes()
-        except OSError as error:
-            raise ClientError(f"{os.fspath(sweep)}: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ClientError(f"{os.fspath(sweep)!r}: {why}") from None
     try:
         return tomllib.loads(content.decode())
     except ValueError:

@@ -171,8 +171,11 @@ def test_a_refusal_says_which_field_and_what_is_expected(connected: Connect) -> 
     assert caught.value.status == 422
     with pytest.raises(RequestRefused, match="TOML"):
         farm.submit("name = \n")
-    with pytest.raises(ClientError, match=r"absent.toml: No such file"):
+    with pytest.raises(ClientError, match=r"'absent.toml': No such file"):
         farm.submit("absent.toml")
+    for unlike in ("\0", {"name": float("nan")}, {"name": object()}):
+        with pytest.raises(ClientError, match=r"null byte|no JSON"):
+            farm.submit(unlike)
     with pytest.raises(NoSuchThing, match="sweep 99"):
         farm.sweep(99)
 
@@ -198,15 +201,21 @@ def test_a_token_that_may_only_read_is_told_so(engine: sa.Engine, connected: Con
         httpx.Response(200, json={"info": {"title": "another"}}),
         httpx.Response(200, json=[]),
         httpx.Response(200, content=b"{", headers={"Content-Type": "application/json"}),
+        httpx.Response(400, content=b"{", headers={"Content-Type": "application/problem+json"}),
+        httpx.Response(400, content=b"7", headers={"Content-Type": "application/problem+json"}),
+        httpx.Response(301, headers={"Location": "http://elsewhere"}),
     ],
-    ids=["page", "no such page", "another API", "a list", "half an answer"],
+    ids=["page", "404", "another API", "a list", "half", "half a problem", "a number", "moved"],
 )
 def test_another_server_is_no_farm(connected: Connect, answer: httpx.Response) -> None:
     with pytest.raises(WrongServer, match=r"http://127\.0\.0\.1"):
         connected(between=lambda _: httpx.MockTransport(lambda _: answer))
 
 
-@pytest.mark.parametrize("url", ["", "farm", "ftp://farm", "http://", "http://[::1", "farm:8080"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "farm", "ftp://farm", "http://", "http://[::1", "farm:8080", "http://me:secret@farm"],
+)
 def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
     with pytest.raises(NotConnected, match="expected the farm's address"):
         benchfarm.connect(url or " ")
@@ -265,6 +274,13 @@ def test_measurements_become_a_frame_of_each_library(engine: sa.Engine, connecte
 
 def test_no_measurements_are_an_empty_frame(connected: Connect) -> None:
     assert connected().measurements(model="mlp").empty
+
+
+def test_a_connection_that_was_closed_says_so(connected: Connect) -> None:
+    with connected() as farm:
+        farm.close()
+        with pytest.raises(NotConnected, match="connect"):
+            list(farm.sweeps())
 
 
 def test_many_pages_are_read_as_one_list(connected: Connect) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import httpx
 import pyarrow
 import pytest
 import sqlalchemy as sa
@@ -75,6 +76,26 @@ def test_a_page_leads_to_the_next_until_there_is_none(
     assert table.num_rows == 210
     ticks = list(zip(*(table.column(c).to_pylist() for c in ("rank", "tick")), strict=True))
     assert ticks == sorted(set(ticks))
+
+
+def test_a_link_to_another_host_is_followed_here(engine: sa.Engine, connected: Connect) -> None:
+    job_id = _job_with(engine, ranks=1, seconds=3)
+    asked: list[str] = []
+
+    class Misleading(httpx.BaseTransport):
+        def __init__(self, server: httpx.BaseTransport) -> None:
+            self._server = server
+
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.host)
+            answer = self._server.handle_request(request)
+            if "Link" in answer.headers:
+                answer.headers["Link"] = answer.headers["Link"].replace("</", "<http://other/", 1)
+            return answer
+
+    job = connected(between=Misleading).job(job_id)
+    assert sum(batch.num_rows for batch in job.sample_batches(limit=2)) == 3
+    assert set(asked) == {"127.0.0.1"}
 
 
 def test_a_job_without_an_attempt_has_no_samples_yet(connected: Connect) -> None:
