@@ -57,6 +57,8 @@ DEFAULT_BUCKET_BYTES, MAX_BUCKET_MIB = 25.0 * MIB, 100_000  # PyTorch's default
 # Douillard et al. 2023, "DiLoCo: Distributed low-communication training of language models".
 DEFAULT_OUTER_LEARNING_RATE, DEFAULT_OUTER_MOMENTUM = 0.7, 0.9
 _NO_VALUE = object()
+# A strategy of one rank that has nothing but options of training.
+_ALONE = StrategyFacts(name="", summary="", framework="", has_training_options=True)
 _FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
 
 
@@ -189,6 +191,17 @@ class Axis:
         """Whether it says how large a step is, of whatever is trained."""
         is_workload = self.kind is AxisKind.WORKLOAD and not self.is_required
         return is_workload or self.kind is AxisKind.SIZE
+
+    @property
+    def holds_alone(self) -> bool:
+        """Whether it means something for one rank that trains by itself, as its precision does."""
+        return self.applies is None or self.applies(_ALONE, 1)
+
+    @property
+    def is_of_training(self) -> bool:
+        """Whether it says what one rank, too, computes in a step, such as the optimizer."""
+        is_option = self.kind is AxisKind.SETUP and self.holds_alone
+        return is_option and not self.is_of_speed and not self.is_of_every_strategy
 
     @property
     def is_of_scripts(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
-from farm.configuration.axes import AXES, AxisKind
+from farm.configuration.axes import AXES, Axis, AxisKind, Value
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
 from farm.measuring.noise import disturbance_of_row, undisturbed_first
 from farm.statistics.means import weighted_median
@@ -44,6 +44,8 @@ _SHARED = attrgetter(
     *(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD),
     *("framework", "fingerprint", "global_batch_size"),
 )
+# Nor does a step in another precision, or of another optimizer, do the same work.
+_OF_TRAINING = tuple(axis for axis in AXES if axis.is_of_training)
 Workload: TypeAlias = tuple[object, ...]
 # How one machine was set up, where rows have these columns.
 _SET_UP = tuple(axis.field for axis in AXES if axis.kind is AxisKind.SETUP)
@@ -88,5 +90,13 @@ def efficiency(
 
 def workload(row: ScaledMeasurement) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
-    shared: Workload = _SHARED(row)
-    return shared
+    return (*_SHARED(row), *(_value(row, axis) for axis in _OF_TRAINING))
+
+
+def _value(row: ScaledMeasurement, axis: Axis) -> Value:
+    """Return the value of an option of training, which a row has by itself or in its details."""
+    value = getattr(row, axis.field, None)
+    if value is None and not axis.has_column:
+        axes = (getattr(row, "details", None) or {}).get("axes") or {}
+        value = axes.get(axis.field)
+    return axis.value_in({"axes": {axis.field: value}, axis.field: value})

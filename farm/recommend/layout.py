@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from farm.configuration.axes import BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
-from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.spec import JobSpec, OperatorPlacement, ServerPlacement
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.values.fields import Amount, Whole
 
 _BETWEEN = ", "
 _RANKS = "ranks_per_agent"
-# A strategy of one machine that has nothing but options of training.
-_ALONE = StrategyFacts(name="", summary="", framework="", has_training_options=True)
 _COLLOCATED = f"server_placement={ServerPlacement.COLLOCATED.value}"
 
 
@@ -69,9 +66,7 @@ def _value(axis: Axis, text: str) -> int | float | str:
 def part_of_one_machine(name: str | None) -> str | None:
     """Return of a gang's layout what holds for one machine: how it trains, and on what."""
     parts = (name or "").split(_BETWEEN)
-    names = {
-        axis.name for axis in SETUP_AXES if axis.applies is not None and not axis.applies(_ALONE, 1)
-    }
+    names = {axis.name for axis in SETUP_AXES if not axis.holds_alone}
     kept = [part for part in parts if part.partition("=")[0] not in names]
     return _BETWEEN.join(kept) or None
 

@@ -53,7 +53,9 @@ def test_one_machine_set_up_in_several_ways_is_several(
 
 
 @pytest.mark.parametrize(
-    "axis", [a for a in AXES if a.kind is AxisKind.SETUP], ids=lambda a: a.name
+    "axis",
+    [a for a in AXES if a.kind is AxisKind.SETUP and not a.is_of_training],
+    ids=lambda a: a.name,
 )
 def test_every_axis_of_a_set_up_is_a_way_of_its_own(axis: Axis) -> None:
     def one(way: object, throughput: float) -> Any:
@@ -62,6 +64,19 @@ def test_every_axis_of_a_set_up_is_a_way_of_its_own(axis: Axis) -> None:
 
     known = baselines([one("slow", 100.0), one("slow", 100.0), one("fast", 200.0)])
     assert efficiency(_row(2, 200.0), known) == 0.5
+
+
+def test_one_machine_in_another_precision_or_with_another_optimizer_is_no_baseline() -> None:
+    def one(world_size: int, throughput: float, **axes: object) -> MeasurementRow:
+        return _row(world_size, throughput, details={"axes": axes})
+
+    half = {"precision": "bfloat16"}
+    known = baselines([one(1, 100.0), one(1, 300.0, **half)])
+    assert efficiency(_row(2, 150.0), known) == 0.75
+    assert efficiency(one(2, 150.0, precision="float32"), known) == 0.75
+    assert efficiency(one(2, 450.0, **half), known) == 0.75
+    assert efficiency(one(2, 150.0, optimizer="adamw"), known) is None
+    assert efficiency(one(2, 150.0, compile="torch_compile"), known) == 0.75
 
 
 def test_other_work_or_other_hardware_is_no_baseline() -> None:
