@@ -96,14 +96,17 @@ class FarmConnection:
             if cursor is None:
                 return
 
-    def linked(self, path: str, **query: Value) -> Iterator[httpx.Response]:
-        """Yield an answer and those that `Link: rel="next"` leads to."""
-        answer = self.send("GET", path, query=query)
-        yield answer
-        while (following := answer.links.get("next")) is not None:
+    def linked(self, path: str, **query: Value) -> Iterator[bytes]:
+        """Yield the content of an answer and of those that `Link: rel="next"` leads to."""
+        asked: Mapping[str, Value] | None = query
+        while asked is not None:
+            answer = self.send("GET", path, query=asked)
+            # It refers to the answer in turn: large contents would wait for the garbage collector.
+            del answer.stream
+            following = answer.links.get("next")
             # Only its query: whatever a link says, the token goes to this farm alone.
-            answer = self.send("GET", path, query=dict(httpx.URL(following["url"]).params))
-            yield answer
+            asked = None if following is None else dict(httpx.URL(following["url"]).params)
+            yield answer.content
 
     def stream(self, path: str, **query: Value) -> Iterator[str]:
         """Yield the lines of an answer that goes on, until the server ends it or it is cut.

@@ -134,8 +134,8 @@ class JobHandle(_Handle):
         `extra` is the text of a JSON object with the metrics that have no column.
         """
         path = f"{self._path}/samples"
-        for answer in self._connection.linked(path, attempt=attempt, rank=rank, limit=limit):
-            with pyarrow.ipc.open_stream(answer.content) as stream:
+        for content in self._connection.linked(path, attempt=attempt, rank=rank, limit=limit):
+            with pyarrow.ipc.open_stream(content) as stream:
                 yield from stream
 
     def steps(
