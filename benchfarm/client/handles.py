@@ -156,7 +156,8 @@ class JobHandle(_Handle):
             texts.append(part["text"])
             if not part["text"] or part["next"] == position:
                 return "".join(texts)
-            position = part["next"]
+            # The same attempt's: another may begin meanwhile.
+            position, attempt = part["next"], part["attempt"]
 
 
 class SweepHandle(_Handle):

@@ -181,8 +181,9 @@ def get_samples(job_id: str) -> ResponseReturnValue:
         )
     response = Response(_arrow_stream(page), content_type=ARROW_STREAM)
     if page.last is not None:
-        after = {"after": f"{page.last.rank}.{page.last.tick}"}
-        query = urlencode({**request.args.to_dict(), **after})
+        # With the attempt's number: another may begin before the next page is asked for.
+        behind = {"attempt": attempt.number, "after": f"{page.last.rank}.{page.last.tick}"}
+        query = urlencode({**request.args.to_dict(), **behind})
         response.headers["Link"] = f'<{request.path}?{query}>; rel="next"'
     return response
 

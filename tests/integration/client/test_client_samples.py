@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from benchfarm.client import NoSuchThing
 from farm.gang.lifecycle import AttemptState
-from farm.messages.reports import Sample
+from farm.messages.reports import LogPart, Sample
 from farm.store.engine import writing
+from farm.store.reports.logs import insert_log_part
 from farm.store.series.series import insert_samples
 from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobRow
@@ -96,6 +97,49 @@ def test_a_link_to_another_host_is_followed_here(engine: sa.Engine, connected: C
     job = connected(between=Misleading).job(job_id)
     assert sum(batch.num_rows for batch in job.sample_batches(limit=2)) == 3
     assert set(asked) == {"127.0.0.1"}
+
+
+def test_pages_stay_with_the_attempt_that_the_first_is_of(
+    engine: sa.Engine, connected: Connect
+) -> None:
+    job_id = _job_with(engine, ranks=1, seconds=4)
+    pages = connected().job(job_id).sample_batches(limit=2)
+    first = next(pages)
+    with writing(engine) as session:
+        token = factories.add_attempt(session, job_id, ["a0"], number=2)
+        day = session.get_one(AttemptRow, token).leased_at.date()
+        of_second = [Sample(tick=tick, cpu_ratio=0.75) for tick in range(9)]
+        insert_samples(session, day=day, token=token, rank=0, samples=of_second)
+    table = pyarrow.Table.from_batches([first, *pages])
+    assert table.column("tick").to_pylist() == [0, 1, 2, 3]
+    assert set(table.column("cpu_ratio").to_pylist()) == {0.25}
+
+
+def test_a_log_stays_with_the_attempt_that_it_begins_with(
+    engine: sa.Engine, connected: Connect
+) -> None:
+    job_id = _job_with(engine, ranks=1, seconds=1)
+    with writing(engine) as session:
+        token = session.scalars(sa.select(AttemptRow.id)).one()
+        part = LogPart(first_character=0, text="first")
+        insert_log_part(session, token=token, rank=0, part=part)
+
+    class RetriedMeanwhile(httpx.BaseTransport):
+        def __init__(self, server: httpx.BaseTransport) -> None:
+            self._server = server
+            self._is_retried = False
+
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            answer = self._server.handle_request(request)
+            if request.url.path.endswith("/log") and not self._is_retried:
+                self._is_retried = True
+                with writing(engine) as session:
+                    token = factories.add_attempt(session, job_id, ["a0"], number=2)
+                    part = LogPart(first_character=0, text="of the second")
+                    insert_log_part(session, token=token, rank=0, part=part)
+            return answer
+
+    assert connected(between=RetriedMeanwhile).job(job_id).log() == "first"
 
 
 def test_a_job_without_an_attempt_has_no_samples_yet(connected: Connect) -> None:
