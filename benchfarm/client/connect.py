@@ -38,7 +38,7 @@ def connect(
     Raises:
         ClientError: nothing answers there, it is no farm, or the token is not known.
     """
-    url = url or os.environ.get(URL_VARIABLE)
+    url = url or os.environ.get(URL_VARIABLE) or None
     token = token or os.environ.get(TOKEN_VARIABLE)
     if url is None:
         written = _settings_in(config_file(os.environ))
@@ -64,7 +64,7 @@ def _version_of(connection: FarmConnection) -> str:
 def config_file(environ: Mapping[str, str]) -> Path:
     """Return where a user's settings are, whether the file is there or not."""
     folder = (
-        environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".config"
+        environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".config"
     )
     return Path(folder) / "benchfarm" / "client.toml"
 
@@ -78,5 +78,6 @@ def _settings_in(file: Path) -> dict[str, str]:
         raise NotConnected(f"{file}: cannot be read ({error}); mend or remove it") from None
     for key, value in written.items():
         if key not in KEYS or not isinstance(value, str):
-            raise NotConnected(f"{file}: {key} = {value!r}; expected url and token, both texts")
+            # Not the value: it may be the token.
+            raise NotConnected(f"{file}: {key!r}: expected url and token alone, both texts")
     return written

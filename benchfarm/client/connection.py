@@ -56,12 +56,18 @@ class FarmConnection:
             raise NotConnected(f"{url!r}: expected the farm's address, {_EXAMPLE}")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise NotConnected("the token has characters that no token has: copy it again")
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=httpx.Timeout(60.0, connect=5.0),
-            transport=transport,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=self.url,
+                headers={"Authorization": f"Bearer {token}"} if token else {},
+                timeout=httpx.Timeout(60.0, connect=5.0),
+                transport=transport,
+            )
+        except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
+            raise NotConnected(
+                f"the proxy or certificates that the environment names cannot be used ({error}): "
+                "mend HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or SSL_CERT_FILE"
+            ) from None
 
     def close(self) -> None:
         """Give up the connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -236,8 +237,6 @@ def _addressed(monkeypatch: pytest.MonkeyPatch, **arguments: str) -> tuple[str, 
 def test_address_and_token_come_from_arguments_environment_or_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import os
-
     file = config_file(os.environ)
     file.parent.mkdir()
     assert _addressed(monkeypatch) == ("http://127.0.0.1:8080", None)
@@ -255,6 +254,48 @@ def test_address_and_token_come_from_arguments_environment_or_file(
         file.write_text(text)
         with pytest.raises(NotConnected, match=r"client\.toml"):
             benchfarm.connect()
+
+
+@pytest.mark.parametrize(
+    "text", ['tokn = "secret"', '[farm]\ntoken = "secret"', 'token = ["secret"]', "token = secret"]
+)
+def test_a_file_that_is_wrong_shows_no_token(text: str) -> None:
+    file = config_file(os.environ)
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(NotConnected, match=r"client\.toml") as caught:
+        benchfarm.connect()
+    assert "secret" not in str(caught.value)
+
+
+def test_an_empty_variable_is_as_if_it_were_not_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = config_file(os.environ)
+    file.parent.mkdir()
+    file.write_text('url = "http://file"\ntoken = "of the file"\n')
+    for name in ("BENCHFARM_URL", "BENCHFARM_TOKEN"):
+        monkeypatch.setenv(name, "")
+    assert _addressed(monkeypatch) == ("http://file", "Bearer of the file")
+    # Never what happens to lie in the working folder.
+    monkeypatch.chdir(tmp_path)
+    assert config_file({"HOME": "", "XDG_CONFIG_HOME": ""}).is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "nothing://127.0.0.1:1"),
+        ("ALL_PROXY", "http://[::1"),
+        ("SSL_CERT_FILE", "/not/there.pem"),
+    ],
+)
+def test_a_proxy_or_certificates_that_are_wrong_are_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(NotConnected, match="proxy or certificates"):
+        benchfarm.connect("https://127.0.0.1:1", patience_s=0)
 
 
 def test_measurements_become_a_frame_of_each_library(engine: sa.Engine, connected: Connect) -> None:
