@@ -96,9 +96,17 @@ class FarmConnection:
         """Yield the items of a list, page by page."""
         cursor: str | None = None
         while True:
-            page = self.get(path, **query, cursor=cursor)
-            yield from page["items"]
-            cursor = page["next"]
+            match self.get(path, **query, cursor=cursor):
+                case {"items": list(found), "next": None | str() as following} if all(
+                    isinstance(item, dict) for item in found
+                ):
+                    yield from found
+                case _:
+                    raise WrongServer(
+                        f"{self.url} answers {API}{path} without a list of objects: is it a farm, "
+                        "of this version?"
+                    )
+            cursor = following
             if cursor is None:
                 return
 
@@ -128,7 +136,7 @@ class FarmConnection:
                     answer.read()
                     raise _refusal(answer)
                 yield from answer.iter_lines()
-        except httpx.TransportError:
+        except (httpx.TransportError, httpx.DecodingError):
             return
 
     def send(
@@ -157,6 +165,10 @@ class FarmConnection:
             least_s = 0.0
             try:
                 answer = self._http.request(method, url, **parts)
+            except httpx.DecodingError as error:
+                raise WrongServer(
+                    f"{self.url} answers {url.path} with what cannot be unpacked ({error})"
+                ) from None
             except httpx.TransportError as error:
                 problem = NotConnected(
                     f"{self.url} does not answer ({_cause(error)}): is the farm's web server "
@@ -181,7 +193,7 @@ class FarmConnection:
         try:
             if answer.headers.get("Content-Type", "").partition(";")[0] == JSON:
                 return answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
         raise WrongServer(
             f"{self.url} answers {answer.request.url.path} without JSON: is it a farm?"
@@ -227,7 +239,7 @@ def _refusal(answer: httpx.Response) -> ClientError:
         )
     try:
         problem = dict(answer.json())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return WrongServer(f"{answer.request.url} answers {status} with half an answer")
     detail, field = str(problem.get("detail") or problem.get("title")), problem.get("field")
     kind = {401: NotAuthorized, 403: NotAuthorized, 404: NoSuchThing}.get(status, RequestRefused)
@@ -250,5 +262,5 @@ def _seconds_of(retry_after: str | None) -> float:
         pass
     try:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

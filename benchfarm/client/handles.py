@@ -11,7 +11,7 @@ import pyarrow
 
 from benchfarm.client.answers import FarmAnswer
 from benchfarm.client.connection import FarmConnection
-from benchfarm.client.errors import ClientError
+from benchfarm.client.errors import ClientError, WrongServer
 from benchfarm.client.frames import Library, as_frame, frame_of, with_extras
 
 FINISHED = "finished"  # of a sweep; a paused one may go on
@@ -135,8 +135,14 @@ class JobHandle(_Handle):
         """
         path = f"{self._path}/samples"
         for content in self._connection.linked(path, attempt=attempt, rank=rank, limit=limit):
-            with pyarrow.ipc.open_stream(content) as stream:
-                yield from stream
+            try:
+                with pyarrow.ipc.open_stream(content) as stream:
+                    yield from stream
+            except (pyarrow.ArrowException, OSError) as error:
+                raise WrongServer(
+                    f"{self._connection.url} answers {path} with what is no Arrow stream "
+                    f"({error}): is it a farm?"
+                ) from None
 
     def steps(
         self, *, attempt: int | None = None, rank: int | None = None, library: Library = "pandas"

@@ -30,6 +30,13 @@ from tests.client_queries import api_document
 from tests.integration.client.conftest import Connect
 from tests.web_client import SWEEP, make_api_token, seed
 
+# No parser of JSON goes so deep.
+_DEEP = [
+    httpx.Response(200, content=b"[" * 100_000, headers={"Content-Type": "application/json"}),
+    httpx.Response(
+        400, content=b"[" * 100_000, headers={"Content-Type": "application/problem+json"}
+    ),
+]
 SWEEP_TOML = """
 name = "two cells"
 [[case]]
@@ -205,12 +212,64 @@ def test_a_token_that_may_only_read_is_told_so(engine: sa.Engine, connected: Con
         httpx.Response(400, content=b"{", headers={"Content-Type": "application/problem+json"}),
         httpx.Response(400, content=b"7", headers={"Content-Type": "application/problem+json"}),
         httpx.Response(301, headers={"Location": "http://elsewhere"}),
+        *_DEEP,
     ],
-    ids=["page", "404", "another API", "a list", "half", "half a problem", "a number", "moved"],
+    ids=[
+        "page",
+        "404",
+        "another API",
+        "a list",
+        "half",
+        "half a problem",
+        "a number",
+        "moved",
+        "deep",
+        "a deep problem",
+    ],
 )
 def test_another_server_is_no_farm(connected: Connect, answer: httpx.Response) -> None:
     with pytest.raises(WrongServer, match=r"http://127\.0\.0\.1"):
         connected(between=lambda _: httpx.MockTransport(lambda _: answer))
+
+
+def test_an_answer_that_cannot_be_unpacked_is_of_no_farm() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(
+            200, stream=httpx.ByteStream(b"no gzip"), headers={"Content-Encoding": "gzip"}
+        )
+
+    with pytest.raises(WrongServer, match=r"http://farm"):
+        benchfarm.connect("http://farm", transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize(
+    "retry_after",
+    ["Mon, 01 Jan 2026 00:00:00 +999999999999999999", "Mon, 01 Jan 2026 9999999999999:00:00 GMT"],
+)
+def test_a_wait_that_no_calendar_has_is_none(retry_after: str) -> None:
+    busy = httpx.Response(503, headers={"Retry-After": retry_after})
+    with pytest.raises(WrongServer, match="503"):
+        benchfarm.connect(
+            "http://farm", patience_s=0, transport=httpx.MockTransport(lambda _: busy)
+        )
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"items": 3, "next": None}, {"items": [{}, 1]}])
+def test_a_list_of_another_form_is_of_no_farm(connected: Connect, answer: Any) -> None:
+    class Odd(httpx.BaseTransport):
+        def __init__(self, server: httpx.BaseTransport) -> None:
+            self._server = server
+
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            is_list = request.url.path.endswith("/measurements")
+            return (
+                httpx.Response(200, json=answer)
+                if is_list
+                else self._server.handle_request(request)
+            )
+
+    with pytest.raises(WrongServer, match="/measurements"):
+        connected(between=Odd).measurements()
 
 
 @pytest.mark.parametrize(

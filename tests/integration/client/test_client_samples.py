@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 import sqlalchemy as sa
 
-from benchfarm.client import NoSuchThing
+from benchfarm.client import NoSuchThing, WrongServer
 from farm.gang.lifecycle import AttemptState
 from farm.messages.reports import LogPart, Sample
 from farm.store.engine import writing
@@ -140,6 +140,26 @@ def test_a_log_stays_with_the_attempt_that_it_begins_with(
             return answer
 
     assert connected(between=RetriedMeanwhile).job(job_id).log() == "first"
+
+
+@pytest.mark.parametrize("content", [b"<html>Sign in</html>", b"", None], ids=["page", "", "cut"])
+def test_samples_that_are_not_arrow_are_of_no_farm(
+    engine: sa.Engine, connected: Connect, content: bytes | None
+) -> None:
+    job_id = _job_with(engine, ranks=1, seconds=3)
+
+    class SigningIn(httpx.BaseTransport):
+        def __init__(self, server: httpx.BaseTransport) -> None:
+            self._server = server
+
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            answer = self._server.handle_request(request)
+            if not request.url.path.endswith("/samples"):
+                return answer
+            return httpx.Response(200, content=answer.read()[:-300] if content is None else content)
+
+    with pytest.raises(WrongServer, match="/samples"):
+        connected(between=SigningIn).job(job_id).series(full=True)
 
 
 def test_a_job_without_an_attempt_has_no_samples_yet(connected: Connect) -> None:
