@@ -100,6 +100,24 @@ def check(path: Path, **options: int) -> None:
     )
 )
 @example(npz(b"\x93NUMPY\x03\x00" + IMAGES[8:], LABELS, IMAGES, LABELS))
+# What Python's own parser has no stack for, and extents that no array has.
+@example(npz(header("-" * 9000 + "1"), LABELS, IMAGES, LABELS))
+@example(
+    npz(
+        header(f"{{'descr': '|u1', 'fortran_order': False, 'shape': (0, {10**30})}}"),
+        LABELS,
+        IMAGES,
+        LABELS,
+    )
+)
+@example(
+    npz(
+        header("{'descr': '|u1', 'fortran_order': False, 'shape': (True,)}") + b"0",
+        LABELS,
+        IMAGES,
+        LABELS,
+    )
+)
 def test_any_npz_file_is_a_data_set_or_is_refused(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "mine.npz")

@@ -32,6 +32,12 @@ _HEADERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 
+# The header is an expression of Python, whose parser has its own ways to say that one is too deep.
+_NO_HEADER = (
+    *(KeyError, ValueError, SyntaxError, TypeError, tokenize.TokenError),
+    *(MemoryError, RecursionError),
+)
+
 
 def read_npz(path: Path) -> Found:
     """Read `x_train`, `y_train`, `x_test` and `y_test`.
@@ -131,8 +137,9 @@ def read_array(file: IO[bytes], *, size_bytes: int, name: str) -> NDArray[Any]:
     try:
         read_header = _HEADERS[np.lib.format.read_magic(file)]
         shape, _, dtype = read_header(file)
-    except (KeyError, ValueError, SyntaxError, TypeError, tokenize.TokenError) as error:
-        raise ValueError(f"{name}: expected an array that numpy.save wrote ({error})") from error
+    except _NO_HEADER as error:
+        why = str(error) or type(error).__name__
+        raise ValueError(f"{name}: expected an array that numpy.save wrote ({why})") from error
     if dtype.kind not in "iu":
         expected = f"{name}: expected whole numbers, got {dtype}"
         raise ValueError(f"{expected}; images are uint8, from 0 to 255")
@@ -140,5 +147,10 @@ def read_array(file: IO[bytes], *, size_bytes: int, name: str) -> NDArray[Any]:
         got = f"{byte_count(size_bytes)} for shape {shape} of {dtype}"
         raise ValueError(f"{name}: expected a file as large as its header says, got {got}")
     file.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    try:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    # Of an extent that is no number of bytes, and hides behind one of 0; or of True as an extent.
+    except (OverflowError, TypeError) as error:
+        got = f"got {shape} ({error})"
+        raise ValueError(f"{name}: expected the shape of an array, {got}") from error
     return array

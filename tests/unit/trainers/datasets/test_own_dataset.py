@@ -130,6 +130,18 @@ def write_short(path: Path) -> None:
             archive.writestr(name, content[:-1] if name == "y_test.npy" else content)
 
 
+def write_deep(path: Path) -> None:
+    """A header that nests too deep for Python's parser."""
+    text = b"1+" * 3000 + b"1"
+    write_npz(path)
+    with zipfile.ZipFile(path) as old:
+        kept = {name: old.read(name) for name in old.namelist()}
+    kept["x_train.npy"] = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in kept.items():
+            archive.writestr(name, content)
+
+
 def write_encrypted(path: Path) -> None:
     write_npz(path)
     content = bytearray(path.read_bytes())
@@ -161,6 +173,7 @@ IMAGES, LABELS = images(60)
         (write_fifo, r"expected a folder of images or arrays, or a file that ends in \.npz"),
         (write_bomb, "this machine's memory, got"),
         (write_short, "y_test: expected a file as large as its header says"),
+        (write_deep, "x_train: expected an array that numpy.save wrote"),
         (write_encrypted, "password"),
         (lambda path: np.savez(path, x_train=IMAGES), "expected arrays x_train, y_train, x_test"),
         (having(x_train=IMAGES / 255), "whole numbers, got float64; images are uint8"),
