@@ -112,12 +112,13 @@ class JobHandle(_Handle):
             batches = list(self.sample_batches(attempt=attempt, rank=rank))
             return as_frame(with_extras(batches), library)
         found = self._connection.get(f"{self._path}/series", attempt=attempt, rank=rank)
-        rows = [
-            {"rank": part["rank"], **{k: v for k, v in sample.items() if k != "extra"}, **extra}
-            for part in found["samples"]
-            for sample in part["samples"]
-            for extra in [sample.get("extra") or {}]
-        ]
+        rows = []
+        for part in found["samples"]:
+            for sample in part["samples"]:
+                row = {"rank": part["rank"], **sample}
+                # Agents name these: none may take the place of a column.
+                further = row.pop("extra", None) or {}
+                rows.append(row | {k: v for k, v in further.items() if k not in row})
         return frame_of(rows, library)
 
     def sample_batches(

@@ -162,6 +162,21 @@ def test_samples_that_are_not_arrow_are_of_no_farm(
         connected(between=SigningIn).job(job_id).series(full=True)
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_no_metric_of_an_agent_takes_the_place_of_a_column(
+    engine: sa.Engine, connected: Connect, full: bool
+) -> None:
+    job_id = _job_with(engine, ranks=1, seconds=1)
+    with writing(engine) as session:
+        [attempt] = session.scalars(sa.select(AttemptRow))
+        extra = {"rank": 7.0, "tick": 8.0, "cpu_ratio": 0.5, "of_its_own": 9.0}
+        sample = Sample(tick=1, cpu_ratio=0.25, extra=extra)
+        day = attempt.leased_at.date()
+        insert_samples(session, day=day, token=attempt.id, rank=0, samples=[sample])
+    last = connected().job(job_id).series(full=full).iloc[-1]
+    assert (last["rank"], last["tick"], last["cpu_ratio"], last["of_its_own"]) == (0, 1, 0.25, 9)
+
+
 def test_a_job_without_an_attempt_has_no_samples_yet(connected: Connect) -> None:
     farm = connected()
     [job, _] = farm.submit(SWEEP).jobs
