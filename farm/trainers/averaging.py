@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from farm.configuration.spec import JobSpec
+
 RankGroup: TypeAlias = tuple[int, ...]  # ascending
 
 
@@ -26,6 +28,11 @@ class EverySoManySteps:
 
     world_size: int
     steps_between_averages: int
+
+    @classmethod
+    def of(cls, job: JobSpec) -> EverySoManySteps:
+        """Return the schedule that a job asks for."""
+        return cls(world_size=job.world_size, steps_between_averages=job.steps_between_averages)
 
     def groups(self) -> tuple[RankGroup, ...]:
         return (tuple(range(self.world_size)),)

@@ -36,8 +36,5 @@ class LocalSgd:
     def build(self, seat: Seat) -> Engine:
         from farm.trainers.tensorflow.averaging import AveragingEngine
 
-        schedule = EverySoManySteps(
-            world_size=seat.job.world_size,
-            steps_between_averages=seat.job.steps_between_averages,
-        )
+        schedule = EverySoManySteps.of(seat.job)
         return AveragingEngine.join(seat, schedule)

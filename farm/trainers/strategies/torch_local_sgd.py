@@ -41,8 +41,5 @@ class TorchLocalSgd:
         from farm.trainers.torch.gang import join
 
         device = choose_device()
-        schedule = EverySoManySteps(
-            world_size=seat.job.world_size,
-            steps_between_averages=seat.job.steps_between_averages,
-        )
+        schedule = EverySoManySteps.of(seat.job)
         return TorchAveragingEngine(seat, schedule, device=device, gang=join(seat, device))
