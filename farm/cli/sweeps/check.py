@@ -12,8 +12,7 @@ from farm.cli.advice.price_options import prices_or_none
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
-from farm.cli.sweeps.results import distinctions
-from farm.configuration.axes import BY_NAME
+from farm.cli.sweeps.results import naming_columns
 from farm.store.engine import reading, writing
 from farm.store.sweeps.baselines import (
     find_baseline,
@@ -29,8 +28,6 @@ DEFAULT_NAME = "default"
 _name_option = click.option(
     "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Which baseline."
 )
-# Of a cell whatever tells it from others, then these, whether they differ or not.
-_IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
 
 
 @click.group()
@@ -152,11 +149,7 @@ def _print(
     if found.pairs:
         lines = [pair.b for pair in found.pairs]
         cells = [
-            *distinctions(lines),
-            *(
-                (Column(axis.title), [axis.text(axis.value_of(one.configuration)) for one in lines])
-                for axis in _IN_COLUMNS
-            ),
+            *naming_columns(lines),
             (Column("baseline", is_right=True), [_time(pair.a.median_s) for pair in found.pairs]),
             (Column("now", is_right=True), [_time(pair.b.median_s) for pair in found.pairs]),
             (Column("ratio", is_right=True), [_ratio(pair) for pair in found.pairs]),

@@ -91,14 +91,7 @@ def _disturbed(lines: Sequence[CellLine]) -> list[str]:
 def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
     """Return columns and rows, with a column in front for whatever else tells cells apart."""
     columns = [
-        *distinctions(lines),
-        *(
-            (
-                axis_column(axis),
-                [_text(axis, axis.value_of(line.configuration)) for line in lines],
-            )
-            for axis in _IN_COLUMNS
-        ),
+        *naming_columns(lines),
         (Column("repetitions", is_right=True), [_repetitions(line) for line in lines]),
         (Column("step time", is_right=True), [_step_time(line) for line in lines]),
         *(
@@ -108,6 +101,20 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
     ]
     texts = [column for _, column in columns]
     return [column for column, _ in columns], [list(row) for row in zip(*texts, strict=True)]
+
+
+def naming_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
+    """Return the columns that say which cell each line is of, with a text for each."""
+    return [
+        *distinctions(lines),
+        *(
+            (
+                axis_column(axis),
+                [_text(axis, axis.value_of(line.configuration)) for line in lines],
+            )
+            for axis in _IN_COLUMNS
+        ),
+    ]
 
 
 def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
