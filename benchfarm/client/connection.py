@@ -81,15 +81,12 @@ class FarmConnection:
         self, path: str, body: Any = None, *, content: bytes | None = None, kind: str = JSON
     ) -> Any:
         """Post JSON, or bytes of another kind; return the JSON of the answer."""
-        key = {"Idempotency-Key": str(uuid.uuid4())}
-        if content is not None:
-            headers = {**key, "Content-Type": kind}
-            return self._json(self.send("POST", path, headers=headers, content=content))
-        try:
-            content = json.dumps({} if body is None else body, allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ClientError(f"what is sent is no JSON: {error}") from None
-        headers = {**key, "Content-Type": JSON}
+        if content is None:
+            try:
+                content = json.dumps({} if body is None else body, allow_nan=False).encode()
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ClientError(f"what is sent is no JSON: {error}") from None
+        headers = {"Idempotency-Key": str(uuid.uuid4()), "Content-Type": kind}
         return self._json(self.send("POST", path, headers=headers, content=content))
 
     def items(self, path: str, **query: Value) -> Iterator[dict[str, Any]]:
@@ -125,7 +122,7 @@ class FarmConnection:
     def stream(self, path: str, **query: Value) -> Iterator[str]:
         """Yield the lines of an answer that goes on, until the server ends it or it is cut.
 
-        None at all where the server is away or has no room: whoever follows reads again then.
+        Yields nothing if the server is away or has no room; the caller then reads again.
         """
         url = f"{API}{path}"
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+from urllib.parse import quote
 
 from benchfarm.client.answers import FarmAdvice, FarmAnswer
 from benchfarm.client.connection import JSON, TOML, ZIP, FarmConnection, Value
@@ -178,6 +179,4 @@ def named(query: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _quoted(name: str) -> str:
-    from urllib.parse import quote
-
     return quote(name, safe="")
