@@ -15,6 +15,18 @@ DOCUMENTS = [
     *sorted((DOCS / "clouds").glob("*.md")),
     *sorted((DOCS / "studies").glob("*.md")),
 ]
+# What they call sweep.toml.
+SWEEP = """
+name = "documented"
+
+[[case]]
+model = "small_cnn"
+dataset = "digits"
+strategy = "single"
+world_size = 1
+global_batch_size = [64, 256]
+steps = 20
+"""
 
 
 def blocks(document: Path) -> list[str]:

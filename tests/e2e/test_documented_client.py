@@ -14,22 +14,11 @@ from pathlib import Path
 import pytest
 
 from farm.store.engine import writing
-from tests.e2e.documents import DOCS
+from tests.e2e.documents import DOCS, SWEEP
 from tests.e2e.live_farm import live_farm
 from tests.e2e.measured_sweep import add_measured_sweep
 from tests.e2e.web_process import web_process
 
-SWEEP = """
-name = "documented"
-
-[[case]]
-model = "small_cnn"
-dataset = "digits"
-strategy = "single"
-world_size = 1
-global_batch_size = [64, 256]
-steps = 20
-"""
 _OF_EXTRAS = ("celery", "flask", "click", "redis", "psutil", "sqlalchemy", "tensorflow", "torch")
 _WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({_OF_EXTRAS!r}))\n"
 _SEEN = """

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from farm.cli.main import main
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
-from tests.e2e.documents import DOCS, ROOT, typed, typed_of
+from tests.e2e.documents import DOCS, ROOT, SWEEP, typed, typed_of
 from tests.e2e.live_farm import LiveFarm, live_farm
 from tests.e2e.measured_sweep import add_measured_sweep
 from tests.own_data_files import write_image_folder, write_npz, write_token_file
@@ -56,17 +56,6 @@ OTHERS = {
     **dict.fromkeys(("for", "done"), "around an account's commands"),
     **dict.fromkeys(("apt", "apt-get", "pip"), "installs packages on the machine"),
 }
-SWEEP = """
-name = "documented"
-
-[[case]]
-model = "small_cnn"
-dataset = "digits"
-strategy = "single"
-world_size = 1
-global_batch_size = [64, 256]
-steps = 20
-"""
 
 
 def is_left_out(command: str) -> bool:
