@@ -152,8 +152,8 @@ class Option:
     `time_s`, `cost_usd` and `energy_j` are those of the whole training asked for, `epoch_count` its
     length, and `time_high_s`, `cost_high_usd` and `energy_high_j` the upper ends of their 90 %
     intervals. Energy is `power_w`, the median power of all its machines in the repetitions, times
-    the time; both are None where nobody measured it. Where the length of an epoch is not known, all
-    of these but the power are None and `step_time_s` alone is told. `measurement_ids` are
+    the time; both are None where nobody measured it. If the length of an epoch is not known, all
+    of these are None except the power, and only `step_time_s` is given. `measurement_ids` are
     the repetitions, or the measurements that the prediction rests on most. `disturbed_ids`: those
     of them that something disturbed, see `farm.measuring.noise`. `set_aside_ids`: disturbed
     measurements of the same configuration that do not count, since undisturbed ones do.

@@ -258,7 +258,7 @@ def _print_answer(answer: Recommendation, prices: Prices) -> None:
 def least_lines(answer: Recommendation) -> list[str]:
     """Return a line each for the option with the least time, cost and energy, or why there is none.
 
-    Without the length of an epoch, options are compared by a step, and no amount is told.
+    If the length of an epoch is not known, options are compared by one step, without amounts.
     """
     by, unknown = told_apart_by(answer.options), answer.least_unknown_because
     lines = []

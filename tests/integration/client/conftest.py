@@ -23,7 +23,7 @@ def database_kind() -> str:
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the settings of whoever runs the tests out of them."""
+    """Hide the user's own settings from the tests."""
     for name in ("BENCHFARM_URL", "BENCHFARM_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))

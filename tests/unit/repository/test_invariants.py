@@ -284,8 +284,8 @@ def test_a_report_is_in_the_spool_or_in_the_store_and_there_once() -> None:
     # A rank that is served again after its disk was lost says the same again.
     twice = nothing_is_lost([tick], waiting=[], stored=[tick, tick], lost=[tick])
     assert twice == []
-    thrice = nothing_is_lost([tick], waiting=[], stored=[tick] * 3, lost=[tick])
-    assert thrice == [f"stored 3 times: {tick}"]
+    repeated = nothing_is_lost([tick], waiting=[], stored=[tick] * 3, lost=[tick])
+    assert repeated == [f"stored 3 times: {tick}"]
     ends = [said("ended", "by the life that served it"), said("ended", "by the next one")]
     assert nothing_is_lost(ends, waiting=[], stored=ends[:1]) == []
     assert len(nothing_is_lost(ends, waiting=[], stored=[])) == 2
