@@ -47,19 +47,7 @@ class FarmAdvice(FarmAnswer):
     @property
     def headline(self) -> str:
         """The answer in one sentence, as sure as its evidence."""
-        best = self["recommended"]
-        if best is None:
-            return f"No recommendation: {self['reason']}"
-        # A script has no strategy of the farm's.
-        what = best["strategy"] or "this script"
-        text = f"{what} on {best['world_size']} ranks"
-        if best["time_s"] is not None:
-            text += f": {_seconds(best['time_s'])}"
-            if best["time_high_s"] is not None:
-                text += f", at most {_seconds(best['time_high_s'])} (90 %)"
-        if best["basis"] != "measured":
-            text += f"; {best['basis']}"
-        return f"Uncertain: {text}" if self["cautions"] else text
+        return str(self["headline"])
 
     def options(self, *, library: Library = "pandas") -> Any:
         """Return a frame of all candidates: the recommended one first, excluded ones last."""
@@ -93,17 +81,17 @@ class FarmAdvice(FarmAnswer):
         axes.set_yticks(range(len(timed)), [_name(option) for option in timed])
         axes.invert_yaxis()
         axes.set_xlabel("Step time (s), 90 % interval")
-        axes.set_title(self.headline)
+        axes.set_title(f"Recommended: {self.headline}", wrap=True)
         return axes
 
     def _repr_html_(self) -> str:
         options: Sequence[Mapping[str, Any]] = self["options"]
         shown = [name for name in _SHOWN if any(o.get(name) is not None for o in options)]
         rows = [[_cell(option.get(name)) for name in shown] for option in options[:_MOST_OPTIONS]]
-        notes = [*self["cautions"], *self["warnings"]]
+        notes = self["warnings"]  # the headline has the cautions
         listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
         return (
-            f"<p><b>{html.escape(self.headline)}</b></p>"
+            f"<p><b>Recommended: {html.escape(self.headline)}</b></p>"
             f"{f'<ul>{listed}</ul>' if notes else ''}{_table(shown, rows)}"
         )
 
@@ -114,10 +102,6 @@ def _name(option: Mapping[str, Any]) -> str:
 
 def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -249,6 +249,8 @@ class Option:
 class Recommendation:
     """`options` has every candidate: the recommended one, then by score, excluded ones last.
 
+    `headline`: the answer in one sentence, which "Recommended:" may stand before.
+
     `recommended` None goes with a `reason`. It is the best that was measured or interpolated;
     `cautions` say why it may not be relied on, and `best_probability` how likely no other option
     within the limits is better, None where the interval of one is not known, or something else of
@@ -270,6 +272,7 @@ class Recommendation:
     dataset: str | None
     recommended: Option | None
     reason: str | None
+    headline: str = ""
     options: tuple[Option, ...] = ()
     pareto: tuple[Option, ...] = ()
     warnings: tuple[str, ...] = ()

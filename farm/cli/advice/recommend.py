@@ -28,19 +28,13 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.errors import InvalidSpec
-from farm.recommend.answering.measured import (
-    ToldApart,
-    distinctions,
-    servers_words,
-    told_apart_by,
-)
+from farm.recommend.answering.headline import named
+from farm.recommend.answering.measured import told_apart_by
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
-from farm.recommend.prediction import Basis
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend as ask
 from farm.store.engine import reading
 from farm.text import display
-from farm.text.nouns import counted
 from farm.values.fields import Amount
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -173,37 +167,6 @@ def recommend(
         raise click.exceptions.Exit(1)
 
 
-def verdict(answer: Recommendation) -> str:
-    """Say in one line what is recommended and on what that rests, or why nothing is."""
-    best = answer.recommended
-    if best is None:
-        return f"nothing, because {answer.reason}"
-    time = f"{display.duration(best.time_per_epoch_s)} an epoch"
-    if best.time_per_epoch_s is None:
-        time = f"{display.duration(best.step_time_s)} a step"
-    said = f"{_name(best, told_apart_by(answer.options))}: {time}, {best.basis}"
-    # The cautions of what is disturbed or a guess come first, in the headline too.
-    leading_count = bool(best.disturbed_ids) + bool(best.speculative_because)
-    if leading := answer.cautions[:leading_count]:
-        said = f"{'; '.join(leading)}: {said}"
-    if best.basis == Basis.MEASURED.value:
-        said = f"{said} in {counted(best.repetition_count, 'repetition')}"
-    else:
-        said = f"{said} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
-    if answer.best_probability is not None and len(answer.options) > 1:
-        probability = display.likely(answer.best_probability)
-        said = f"{said}; the best of all options with a probability of {probability}"
-    return "; ".join([said, *answer.cautions[leading_count:]])
-
-
-def _name(option: Option, by: ToldApart) -> str:
-    """Name an option by its size, and by what tells it from the other options."""
-    servers = servers_words(option.server_count)
-    parts = [option.strategy or "unnamed strategy", *filter(None, [option.instance_type])]
-    parts += distinctions(option, by)
-    return f"world size {option.world_size}{servers} ({', '.join(parts)})"
-
-
 def _question(
     *,
     training_pass: str,
@@ -236,7 +199,7 @@ def _question(
 
 
 def _print_answer(answer: Recommendation, prices: Prices) -> None:
-    click.echo(f"Recommended: {verdict(answer)}")
+    click.echo(f"Recommended: {answer.headline}")
     if answer.options:
         for line in worth_measuring(answer):
             click.echo(f"Worth measuring: {line}")
@@ -275,7 +238,7 @@ def least_lines(answer: Recommendation) -> list[str]:
         amount, high = getattr(option, of), getattr(option, f"{head}_high_{unit}")
         most = "" if high is None else f", at most {write(high)} (90 %)"
         told = "" if amount is None else f": {write(amount)}{most}"
-        lines.append(f"{title}: {_name(option, by)}{told}")
+        lines.append(f"{title}: {named(option, by)}{told}")
     return lines
 
 
@@ -288,7 +251,7 @@ def worth_measuring(answer: Recommendation) -> list[str]:
         of = "a step" if option.time_per_epoch_s is None else "an epoch"
         why = option.speculative_because
         lines.append(
-            f"{_name(option, by)}: {display.duration(time_s)} {of} (90 %: {_interval(option)}), "
+            f"{named(option, by)}: {display.duration(time_s)} {of} (90 %: {_interval(option)}), "
             f"{f'a guess, since {why}' if why else option.basis}"
         )
     return lines

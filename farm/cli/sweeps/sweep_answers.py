@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import click
 
-from farm.cli.advice.recommend import verdict
 from farm.configuration.axes import CONDITION_AXES
 from farm.configuration.scripts import workload_text
 from farm.recommend.contracts import Question
@@ -20,7 +19,7 @@ def print_answers(answers: Sequence[OwnAnswer]) -> None:
     for found in answers:
         best = found.answer.recommended
         rests = "" if best is None else f"; it {found.share_of(best).words}"
-        click.echo(f"Recommended for {_asked(found.question)}: {verdict(found.answer)}{rests}")
+        click.echo(f"Recommended for {_asked(found.question)}: {found.answer.headline}{rests}")
 
 
 def _asked(question: Question) -> str:

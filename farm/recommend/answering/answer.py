@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from farm.configuration.spec import CONDITIONS
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, disturbed_by
+from farm.recommend.answering.headline import headline_of
 from farm.recommend.answering.measured import (
     ToldApart,
     answers,
@@ -80,52 +81,60 @@ def answer_from(
         *_not_compared(ranked, question),
         *(_not_judged(ranked, best, objective) if best else ()),
     ]
-    return Recommendation(
-        model=question.model,
-        dataset=question.dataset,
-        recommended=best,
-        reason=None
-        if best
-        else f"no option is within the limits; the best of them {ranked[0].excluded_because}",
-        options=tuple(ranked),
-        pareto=tuple(pareto_front(ranked)),
-        warnings=tuple(dict.fromkeys(warnings)),
-        measurement_count=len(evidence),
-        rests_on_count=len(_rests_on(ranked)),
-        disturbed_count=len(_disturbed_ids(ranked)),
-        cautions=(
-            *_cautions(ranked, known, is_accuracy_compared=is_accuracy_compared),
-            *not_compared,
-            *found.cautions,
-            *_failing(best, question, evidence),
-            *_out_of_memory(best, question, evidence),
+    return _with_headline(
+        Recommendation(
+            model=question.model,
+            dataset=question.dataset,
+            recommended=best,
+            reason=None
+            if best
+            else f"no option is within the limits; the best of them {ranked[0].excluded_because}",
+            options=tuple(ranked),
+            pareto=tuple(pareto_front(ranked)),
+            warnings=tuple(dict.fromkeys(warnings)),
+            measurement_count=len(evidence),
+            rests_on_count=len(_rests_on(ranked)),
+            disturbed_count=len(_disturbed_ids(ranked)),
+            cautions=(
+                *_cautions(ranked, known, is_accuracy_compared=is_accuracy_compared),
+                *not_compared,
+                *found.cautions,
+                *_failing(best, question, evidence),
+                *_out_of_memory(best, question, evidence),
+            )
+            if best
+            else (),
+            best_probability=best_probability(ranked, best) if best and not not_compared else None,
+            worth_measuring=tuple(_worth_measuring(ranked)) if best else (),
+            fastest=least["fastest"],
+            cheapest=least["cheapest"],
+            least_energy=least["least_energy"],
+            least_unknown_because={
+                name: why if best else "no option is within the limits"
+                for name, why in UNKNOWN_LEAST.items()
+                if least[name] is None
+            },
+            predictor=predictor,
+            predictor_measurement_count=predictor_measurement_count,
         )
-        if best
-        else (),
-        best_probability=best_probability(ranked, best) if best and not not_compared else None,
-        worth_measuring=tuple(_worth_measuring(ranked)) if best else (),
-        fastest=least["fastest"],
-        cheapest=least["cheapest"],
-        least_energy=least["least_energy"],
-        least_unknown_because={
-            name: why if best else "no option is within the limits"
-            for name, why in UNKNOWN_LEAST.items()
-            if least[name] is None
-        },
-        predictor=predictor,
-        predictor_measurement_count=predictor_measurement_count,
     )
 
 
 def nothing(question: Question, reason: str, warnings: Iterable[str] = ()) -> Recommendation:
     """Answer that nothing can be recommended."""
-    return Recommendation(
-        model=question.model,
-        dataset=question.dataset,
-        recommended=None,
-        reason=reason,
-        warnings=tuple(warnings),
+    return _with_headline(
+        Recommendation(
+            model=question.model,
+            dataset=question.dataset,
+            recommended=None,
+            reason=reason,
+            warnings=tuple(warnings),
+        )
     )
+
+
+def _with_headline(answer: Recommendation) -> Recommendation:
+    return dataclasses.replace(answer, headline=headline_of(answer))
 
 
 def nothing_at_all(question: Question) -> str:

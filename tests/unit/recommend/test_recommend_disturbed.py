@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from farm.cli.advice.recommend import verdict
 from farm.measuring.noise import NoiseKind, NoiseLimits, disturbance_of, disturbed_by
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.contracts import Objective, Question, Recommendation
@@ -115,7 +114,7 @@ def test_where_all_is_disturbed_the_headline_says_that_first(session: Session) -
         measured(session, f"one {repetition}", BUSY)
         measured(session, f"two {repetition}", BUSY, world_size=2, step_time_s=0.06)
     answer = ask(session)
-    first, _, then = verdict(answer).partition(": ")
+    first, _, then = answer.headline.partition(": ")
     assert lacking(first, "only disturbed", "3 of 3", "other programs (3)") == []
     assert lacking(then, "world size 2", "mwms_ring") == []
     assert not answer.is_firm

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from farm.cli.advice.recommend import option_table, verdict, worth_measuring
+from farm.cli.advice.recommend import option_table, worth_measuring
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.recommend.answering.answer import answer_from
@@ -251,7 +251,7 @@ def test_options_that_differ_in_framework_or_network_alone_are_told_apart() -> N
         known(9.0, 1.3, strategy="single", framework="tf", network=None),
     )
     best, other = "torch, network infiniband", "tf, network infiniband"
-    assert best in verdict(answer).partition(":")[0]
+    assert best in answer.headline.partition(":")[0]
     [overlap] = [w for w in answer.warnings if "overlaps" in w]
     begin, _, end = overlap.partition("runner-up")
     assert best in begin
@@ -276,7 +276,7 @@ def test_options_of_which_one_leaves_an_axis_unnamed_are_told_apart(
     )
     shown = {"packed": "packed", None: f"unnamed {field.replace('_', ' ')}"}
     best, other = (shown[value] for value in values)
-    assert best in verdict(answer).partition(":")[0]
+    assert best in answer.headline.partition(":")[0]
     [overlap] = [w for w in answer.warnings if "overlaps" in w]
     begin, _, end = overlap.partition("runner-up")
     assert best in begin
@@ -294,7 +294,7 @@ def test_what_another_strategy_names_is_not_said_to_be_unnamed() -> None:
         known(1.0, 1.3, strategy="mwms_ring", world_size=2),
         known(2.0, 1.3, strategy="ps", world_size=2, server_count=1, placement="apart"),
     )
-    assert verdict(answer).startswith("world size 2 (mwms_ring): ")
+    assert answer.headline.startswith("world size 2 (mwms_ring): ")
 
 
 def test_servers_and_placement_tell_options_apart() -> None:
@@ -302,7 +302,7 @@ def test_servers_and_placement_tell_options_apart() -> None:
         known(1.0, strategy="ps", world_size=4, server_count=1, placement="hard"),
         known(2.0, strategy="ps", world_size=4, server_count=2),
     )
-    assert verdict(answer).startswith("world size 4 and 1 server (ps, hard): ")
+    assert answer.headline.startswith("world size 4 and 1 server (ps, hard): ")
     columns, rows = option_table(answer.options)
     assert "servers" in [column.title for column in columns]
     assert rows[0][:4] != rows[1][:4]
