@@ -13,7 +13,7 @@ from farm.configuration.axes import SETUP_AXES
 from farm.configuration.spec import CONDITIONS, OperatorPlacement, TrainingPass
 from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import Configuration, network_of
-from farm.recommend.layout import layout_name
+from farm.recommend.layout import fills_machines, layout_name
 from farm.recommend.memory_limits import (
     OUT_OF_MEMORY,
     MemoryLimits,
@@ -232,6 +232,9 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
     if values["training_pass"] is None:
         values["training_pass"] = TrainingPass.FORWARD_BACKWARD
     configuration = Configuration(**values)
+    if not fills_machines(configuration.world_size, configuration.placement):
+        why = f"world_size {configuration.world_size} does not fit {configuration.placement}"
+        return ResolvedConfiguration(configuration=None, unknown_because=why)
     if not configuration.has_network:
         configuration = configuration.without_network()
     return ResolvedConfiguration(configuration=configuration)

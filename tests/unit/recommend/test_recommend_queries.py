@@ -81,3 +81,14 @@ def test_a_condition_that_is_not_given_is_that_of_all_gangs() -> None:
     assert ask(*far, one_way_delay_s=0.0).configuration == measured(2, global_batch_size=8)
     assert ask(*far, *KNOWN).configuration == measured(2, global_batch_size=8)
     assert ask(*far, world_size=1).configuration == measured(1, global_batch_size=8)
+
+
+def test_a_world_size_that_does_not_fill_its_machines_has_no_prediction() -> None:
+    pairs = [measured(size, placement="ranks_per_agent=2") for size in (2, 4)]
+    assert ask(*pairs, world_size=6).configuration == measured(
+        6, placement="ranks_per_agent=2", global_batch_size=8
+    )
+    for given in ({"world_size": 3}, {"world_size": 5, "placement": "ranks_per_agent=2"}):
+        found = ask(*pairs, **given)
+        assert found.configuration is None
+        assert str(given["world_size"]) in (found.unknown_because or "")
