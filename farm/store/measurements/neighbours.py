@@ -34,14 +34,18 @@ def _column(axis: Axis) -> ColumnElement[Any]:
 
 
 # What one machine and a gang must have in common; what comes with a strategy; and the rest.
-_BY_SIZE = [axis for axis in AXES if axis.is_of_work]
+_IN_COMMON = [
+    axis for axis in AXES if axis.is_of_work or (axis.kind is AxisKind.SETUP and axis.holds_alone)
+]
 _OF_STRATEGY = [
-    axis for axis in AXES if axis.kind is AxisKind.SETUP and not axis.is_of_every_strategy
+    axis
+    for axis in AXES
+    if axis.kind is AxisKind.SETUP and not axis.holds_alone and not axis.is_of_every_strategy
 ]
 _REST = [
     axis
     for axis in AXES
-    if axis not in (*_BY_SIZE, *_OF_STRATEGY, STRATEGY) and not axis.is_of_model
+    if axis not in (*_IN_COMMON, *_OF_STRATEGY, STRATEGY) and not axis.is_of_model
 ]
 _COLUMNS: Mapping[str, ColumnElement[Any]] = {axis.field: _column(axis) for axis in AXES}
 
@@ -92,9 +96,9 @@ def neighbours_of(
     """Return what was measured with one axis changed, the latest first, and so many at most.
 
     `fingerprint`: on this hardware alone; None leaves it open. One machine has no network and a
-    strategy of its own, so from or to one machine only batch size and pass must be the same.
-    Another strategy has other settings, so these are the same axis; rows that are older than a
-    setting have what it was then.
+    strategy of its own, so from or to one machine only what also one rank has must be the same,
+    such as batch size, pass and precision. Another strategy has other settings, so these are the
+    same axis; rows that are older than a setting have what it was then.
     """
     query = select(MeasurementRow).where(
         MeasurementRow.origin == ORIGIN,
@@ -127,13 +131,13 @@ def _differences(spec: JobSpec) -> Any:
     def differs(axes: Iterable[Axis]) -> Any:
         return sum(_differs(_COLUMNS[axis.field], values[axis.field]) for axis in axes)
 
-    by_size = differs(_BY_SIZE)
+    in_common = differs(_IN_COMMON)
     # Another strategy has other settings, which are the same axis.
     is_other = MeasurementRow.strategy.is_distinct_from(spec.strategy)
     of_strategy = case((is_other, 1), else_=differs(_OF_STRATEGY))
-    by_all = by_size + of_strategy + differs(_REST)
+    by_all = in_common + of_strategy + differs(_REST)
     is_alone = MeasurementRow.world_size == 1
-    return by_size if spec.world_size == 1 else case((is_alone, by_size), else_=by_all)
+    return in_common if spec.world_size == 1 else case((is_alone, in_common), else_=by_all)
 
 
 def _neighbour(row: Any) -> Neighbour:

@@ -71,6 +71,21 @@ def test_one_machine_has_no_network_and_no_strategy_to_differ_in(engine: sa.Engi
         assert _found(session, factories.job_spec(global_batch_size=64)) == {other, gang}
 
 
+def test_one_machine_and_other_strategies_train_with_the_same_options(engine: sa.Engine) -> None:
+    own = {"precision": "bfloat16", "optimizer": "adamw"}
+    kept = {"details": {"axes": own}}
+    other = {"details": {"axes": {**own, "precision": "float32"}}}
+    with writing(engine) as session:
+        near = {
+            _measured(session, factories.job_spec(global_batch_size=64), **kept),
+            _measured(session, _gang(strategy="another"), **kept),
+            _measured(session, _gang(), **other),
+        }
+        _measured(session, factories.job_spec(global_batch_size=64), **other)
+        _measured(session, _gang(strategy="another"), **other)
+        assert _found(session, _gang(axes=own)) == near
+
+
 def test_kinds_of_hardware_models_and_failures_are_kept_apart(engine: sa.Engine) -> None:
     with writing(engine) as session:
         alike = _measured(session, _gang(world_size=3))
