@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from farm.cells.axes import LENGTH, order
 from farm.cells.choice import Choice
 from farm.cells.table import CellLine, SweepTable
-from farm.configuration.axes import STRATEGY, Axis, Value
+from farm.configuration.axes import STRATEGY, Axis, AxisKind, Value
 from farm.registry import catalogue
 
 Place = tuple[Value, ...]
@@ -41,8 +41,13 @@ def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[Axis]) -> li
     return [table.axes[position] for position in sorted(open_at)]
 
 
-def tells_work(axis: Axis) -> bool:
-    """Whether one machine shares it with a gang: not the strategy, the network or the length."""
+def tells_work(axis: Axis, *, is_one_rank: bool = False) -> bool:
+    """Whether one machine shares it with a gang: not the strategy, the network or the length.
+
+    `is_one_rank`: the machine has one rank, which shares no setting of several ranks either.
+    """
+    if is_one_rank and axis.kind is AxisKind.SETUP and not axis.holds_alone:
+        return False
     return not axis.is_of_network and axis not in (STRATEGY, LENGTH)
 
 
@@ -58,6 +63,11 @@ class CellGroup:
     cells: dict[Place, CellLine] = field(default_factory=dict)
     hidden_count: int = 0
     has_gang: bool = False
+
+    @property
+    def is_one_rank(self) -> bool:
+        """Whether all of it is one rank on one machine."""
+        return all(_is_one_rank(line) for line in self.cells.values())
 
     def add(self, place: Place, line: CellLine) -> None:
         """Put a cell where it stands; of two, the one with more repetitions is kept."""
@@ -86,12 +96,17 @@ class Groups:
     ) -> None:
         self._shown = shown
         self.rest = [axis for axis in table.axes if axis not in shown and axis not in settled]
-        self._common = [i for i, axis in enumerate(self.rest) if tells_work(axis)]
+        self._common = {
+            is_one_rank: [
+                i for i, axis in enumerate(self.rest) if tells_work(axis, is_one_rank=is_one_rank)
+            ]
+            for is_one_rank in (False, True)
+        }
         at = {axis.name: position for position, axis in enumerate(table.axes)}
         place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)
-        self._singles: dict[Place, list[CellLine]] = {}
+        self._singles: dict[tuple[bool, Place], list[CellLine]] = {}
         found: dict[Place, CellGroup] = {}
-        of_gangs: set[tuple[Place, str]] = set()
+        of_gangs: set[tuple[bool, Place, str]] = set()
         for line, full in choice.admitted(table):
             key, place = key_of(full), place_of(full)
             if is_on_number and place[0] is None:
@@ -101,16 +116,29 @@ class Groups:
                 group = found[key] = CellGroup(key)
             group.add(place, line)
             if line.configuration.is_one_machine:
-                self._singles.setdefault(self._part(key), []).append(line)
+                is_one_rank = _is_one_rank(line)
+                part = (is_one_rank, self._part(key, is_one_rank=is_one_rank))
+                self._singles.setdefault(part, []).append(line)
             else:
                 group.has_gang = True
-                of_gangs.add((self._part(key), _framework(line)))
+                of_gangs |= {
+                    (is_one_rank, self._part(key, is_one_rank=is_one_rank), _framework(line))
+                    for is_one_rank in (False, True)
+                }
         # One machine alone is no picture of its own where a gang's begins with it.
         kept = (
             group
-            for group in found.values()
+            for key, group in found.items()
             if group.has_gang
-            or any((self._part(group.rest), of) not in of_gangs for of in _frameworks(group))
+            or any(
+                (
+                    _is_one_rank(line),
+                    self._part(key, is_one_rank=_is_one_rank(line)),
+                    _framework(line),
+                )
+                not in of_gangs
+                for line in group.cells.values()
+            )
         )
         self.found = sorted(kept, key=lambda group: [order(value) for value in group.rest])
 
@@ -131,15 +159,21 @@ class Groups:
         singles: Sequence[CellLine] = tuple(group.cells.values())
         if group.has_gang:
             own = _frameworks(group)
-            same = self._singles.get(self._part(group.rest), ())
-            singles = [line for line in same if _framework(line) in own]
+            singles = [
+                line
+                for is_one_rank in (False, True)
+                for line in self._singles.get(
+                    (is_one_rank, self._part(group.rest, is_one_rank=is_one_rank)), ()
+                )
+                if _framework(line) in own
+            ]
         for line in singles:
             for place in self._places(line, values):
                 cells.setdefault(place, line)
         return cells
 
-    def _part(self, rest: Place) -> Place:
-        return tuple([rest[i] for i in self._common])
+    def _part(self, rest: Place, *, is_one_rank: bool) -> Place:
+        return tuple([rest[i] for i in self._common[is_one_rank]])
 
     def _places(self, line: CellLine, values: Mapping[str, Sequence[Value]]) -> Iterator[Place]:
         return itertools.product(
@@ -148,6 +182,10 @@ class Groups:
                 for axis in self._shown
             )
         )
+
+
+def _is_one_rank(line: CellLine) -> bool:
+    return line.configuration.is_one_machine and line.configuration["world_size"] == 1
 
 
 def _frameworks(group: CellGroup) -> set[str]:

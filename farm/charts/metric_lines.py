@@ -106,10 +106,12 @@ def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[CellGrou
     One machine is put beside the gangs that do the same work, whatever their strategy and network.
     """
     at = [groups.rest.index(axis) for axis in beside]
-    same = [i for i, axis in enumerate(beside) if tells_work(axis)]
     panels: dict[Place, list[CellGroup]] = {}
     for group in sorted(groups.found, key=lambda one: not one.has_gang):
         place = tuple(group.rest[i] for i in at)
+        same = [
+            i for i, axis in enumerate(beside) if tells_work(axis, is_one_rank=group.is_one_rank)
+        ]
         alike = [p for p in panels if all(p[i] == place[i] for i in same)]
         for panel in [place] if group.has_gang or not alike else alike:
             panels.setdefault(panel, []).append(group)

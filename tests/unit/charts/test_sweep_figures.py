@@ -48,6 +48,32 @@ def test_lines_of_world_sizes_begin_with_one_machine() -> None:
     assert lines["batch 64"][0] == (1, 0.4)
 
 
+def test_lines_of_settings_that_one_rank_lacks_begin_with_it_too() -> None:
+    averaged = table(
+        cell(0.4),
+        *(
+            cell(0.4 / n, world_size=n, strategy="local_sgd", steps_between_averages=steps)
+            for steps in (8, 32)
+            for n in (2, 4)
+        ),
+    )
+    lines = _lines(_figures(averaged)["time"])
+    assert [line[0] for line in lines.values()] == [(1, 0.4), (1, 0.4)]
+    assert [[x for x, _ in line] for line in lines.values()] == [[1, 2, 4], [1, 2, 4]]
+
+
+def test_a_machine_with_several_ranks_is_part_of_its_own_line_alone() -> None:
+    several = table(
+        cell(0.4),
+        *(
+            cell(0.4 / n, world_size=n, strategy="mwms_ring", ranks_per_agent=ranks)
+            for ranks, n in ((2, 2), (2, 6), (4, 4), (4, 8))
+        ),
+    )
+    lines = _lines(_figures(several)["time"])
+    assert sorted([x for x, _ in line] for line in lines.values()) == [[1, 2, 6], [1, 4, 8]]
+
+
 def test_along_the_batch_one_machine_is_a_line_of_its_own() -> None:
     lines = _lines(_figures(SCALING, along="global_batch_size")["time"])
     assert list(lines) == [
