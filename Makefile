@@ -104,6 +104,10 @@ PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashe
 pins:
 	$(PIN) pyproject.toml --extra server --extra ml --output-file deploy/requirements-server.txt
 	$(PIN) pyproject.toml --extra agent --output-file deploy/requirements-agent.txt
+	$(PIN) pyproject.toml --extra agent-gpu --constraint deploy/requirements-agent.txt \
+	    --output-file deploy/requirements-agent-gpu.txt
+	echo 'torch>=2.13,<2.14' | $(PIN) - --constraint deploy/requirements-agent.txt \
+	    --output-file deploy/requirements-torch.txt  # the version that is tested
 	echo 'hatchling>=1.27,<2' | $(PIN) - --output-file deploy/requirements-build.txt
 
 clean:

@@ -16,6 +16,11 @@ REDIS_CONF=/etc/redis/benchfarm.conf
 REDIS_CERTIFICATE=/etc/redis/benchfarm # .pem and .key
 REDIS_ACL=/var/lib/redis/benchfarm.acl
 REDIS_DATA=benchfarm # within /var/lib/redis
+NVIDIA_DRIVER=/proc/driver/nvidia/version
+# What CUDA 12, of TensorFlow 2.21, and CUDA 13, of PyTorch 2.13, need at least: the release notes of
+# the CUDA toolkit, "minor version compatibility".
+LEAST_DRIVER_OF_TENSORFLOW=525 LEAST_DRIVER_OF_TORCH=580
+TORCH_OF_CPUS=https://download.pytorch.org/whl/cpu
 OS_RELEASE=/etc/os-release
 APT_WAIT_S=600 APT_LOOK_S=5 # how long others may keep it, and how often is looked
 WORK=$(mktemp -d)
@@ -43,15 +48,17 @@ install.sh agent --broker URL --id NAME (--key KEY | --key-file FILE) [--authori
     An agent. FILE has the lines that `farm agent add NAME` prints on the server, among them the
     authority's certificate, and keeps them off the command line, where every user of the machine
     can read them.
-install.sh wheels FOLDER [server] [agent]
+install.sh wheels FOLDER [server] [agent | agent-gpu] [torch]
     Gather in FOLDER what --wheels needs, on a machine with the same Python 3.x and an index.
 install.sh remove (server | agent) [--purge]
     Stop and remove the services. Settings and data stay, unless --purge; a database always does.
 
 options:
     --wheels FOLDER      install Python packages from there alone, without an index
-    --requirements FILE  what to install in the place of deploy/requirements-ROLE.txt, such as a
-                         list with TensorFlow for GPUs
+    --gpu (auto|yes|no)  whether an agent's TensorFlow and PyTorch are built for NVIDIA's GPUs, some
+                         GB larger; auto: where a driver is loaded that is new enough
+    --torch              PyTorch, too; later runs keep it
+    --requirements FILE  what to install in the place of deploy/requirements-ROLE.txt
     --set NAME=VALUE     a setting of docs/settings.md; may be repeated
     --settings FILE      the same, a line each
 END
@@ -213,12 +220,69 @@ own_venv() {
         fail "expected Python with its module venv: apt install ${PYTHON##*/}-venv"
 }
 
+# The driver's version, such as 580.65.06; nothing where none is loaded.
+driver_version() {
+    grep -m 1 -oE '[0-9]{3,}\.[0-9.]*[0-9]' "$NVIDIA_DRIVER" 2>/dev/null || true
+}
+
+# Whether a framework, such as TensorFlow, is installed as built for GPUs; says why, unless it was
+# said on the command line.
+is_for_gpus() {
+    local name=$1 least=$2 driver
+    case $GPU in yes) return 0 ;; no) return 1 ;; esac
+    driver=$(driver_version)
+    if [ -z "$driver" ]; then
+        say "$name for processors: no driver of NVIDIA's is loaded (--gpu yes: it will be)"
+    elif [ "$(uname -m)" != x86_64 ]; then
+        say "$name for processors: that for GPUs was never tried on $(uname -m) (--gpu yes: take it)"
+    elif [ "${driver%%.*}" -lt "$least" ]; then
+        say "$name for processors: NVIDIA's driver is $driver, and that for GPUs needs $least or newer"
+    else
+        say "$name for GPUs: NVIDIA's driver is $driver"
+        return 0
+    fi
+    return 1
+}
+
+# The list without what a framework needs on GPUs, and without the framework.
+without_gpus() {
+    awk '/^[^ #]/ { kept = $0 !~ /^(torch|triton|nvidia-|cuda-)/ } kept' "$1"
+}
+
+# Choose the lists of packages of the machine's roles, REQUIREMENTS, and whether TORCH comes from the
+# index for processors, as TORCH_VERSION.
+choose_requirements() {
+    local role
+    REQUIREMENTS=() TORCH_VERSION=""
+    if [ -n "$OWN_REQUIREMENTS" ]; then
+        [ -z "$TORCH" ] || wrong "--torch: expected no --requirements beside it: name torch there"
+        REQUIREMENTS=("$OWN_REQUIREMENTS")
+        return
+    fi
+    for role in "$@"; do
+        if [ "$role" = agent ] && is_for_gpus TensorFlow "$LEAST_DRIVER_OF_TENSORFLOW"; then
+            role=agent-gpu
+        fi
+        REQUIREMENTS+=("$HERE/requirements-$role.txt")
+    done
+    ! compgen -G "$CURRENT/lib/python3.*/site-packages/torch/version.py" >/dev/null || TORCH=yes
+    [ -n "$TORCH" ] || return 0
+    if is_for_gpus PyTorch "$LEAST_DRIVER_OF_TORCH"; then
+        REQUIREMENTS+=("$HERE/requirements-torch.txt")
+    else
+        TORCH_VERSION=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' "$HERE/requirements-torch.txt")
+        without_gpus "$HERE/requirements-torch.txt" >"$WORK/requirements-torch.txt"
+        REQUIREMENTS+=("$WORK/requirements-torch.txt")
+    fi
+}
+
 # What a release is made of, in one line; the same again makes no new one.
 fingerprint() {
     {
         "$PYTHON" --version
         printf '%s\n' "${ROLES[@]}"
         cat "${REQUIREMENTS[@]}"
+        printf '%s' "$TORCH_VERSION"
         if [ -n "$WHEELS" ] && compgen -G "$WHEELS/benchfarm-*.whl" >/dev/null; then
             cat "$WHEELS"/benchfarm-*.whl
         else
@@ -243,6 +307,8 @@ make_release() {
         for file in "${REQUIREMENTS[@]}"; do
             "${pip[@]}" -r "$file"
         done
+        # Without a hash: the builds of that index are others than those of PyPI, and not in our list.
+        [ -z "$TORCH_VERSION" ] || "${pip[@]}" --no-deps --index-url "$TORCH_OF_CPUS" "torch==$TORCH_VERSION"
         if [ -n "$WHEELS" ] && compgen -G "$WHEELS/benchfarm-*.whl" >/dev/null; then
             "${pip[@]}" --no-deps "$WHEELS"/benchfarm-*.whl
         else
@@ -795,7 +861,7 @@ remove_role() {
 
 # --- the command line ---------------------------------------------------------------------------
 
-SETTINGS=() WHEELS="" OWN_REQUIREMENTS="" ADDRESS="" WEB="" PLAINTEXT="" BROKER="" DATABASE="" PURGE=""
+SETTINGS=() WHEELS="" OWN_REQUIREMENTS="" ADDRESS="" WEB="" PLAINTEXT="" BROKER="" DATABASE="" PURGE="" GPU=auto TORCH=""
 GIVEN_AUTHORITY="" # certificates of whom an agent trusts
 ACTION=${1:-}
 [ "$#" -eq 0 ] || shift
@@ -828,6 +894,7 @@ while [ "$#" -gt 0 ]; do
     case $option in
     --purge) PURGE=yes ;;
     --plaintext) PLAINTEXT=yes ;;
+    --torch) TORCH=yes ;;
     *) false ;;
     esac && continue
     [ "$#" -gt 0 ] || wrong "$option: expected a value"
@@ -845,6 +912,9 @@ while [ "$#" -gt 0 ]; do
         case $1 in [A-Z]*=*) SETTINGS+=("$1") ;; *) wrong "--set: expected NAME=VALUE, got $1" ;; esac
         ;;
     --wheels) WHEELS=$(cd "$1" && pwd) || wrong "--wheels: expected a folder, got $1" ;;
+    --gpu)
+        case $1 in auto | yes | no) GPU=$1 ;; *) wrong "--gpu: expected auto, yes or no, got $1" ;; esac
+        ;;
     --requirements) OWN_REQUIREMENTS=$1 ;;
     *) wrong "unknown option $option" ;;
     esac
@@ -874,10 +944,6 @@ for role in server agent; do
         ROLES+=("$role")
     fi
 done
-REQUIREMENTS=()
-for role in "${ROLES[@]}"; do
-    REQUIREMENTS+=("$HERE/requirements-$role.txt")
-done
-[ -z "$OWN_REQUIREMENTS" ] || REQUIREMENTS=("$OWN_REQUIREMENTS")
+choose_requirements "${ROLES[@]}"
 "install_$ROLE"
 forget_old_releases

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # File, and what of the project it is for.
-FILES = {"server": ("server", "ml"), "agent": ("agent",)}
+FILES = {"server": ("server", "ml"), "agent": ("agent",), "agent-gpu": ("agent-gpu",)}
 _ENTRY = re.compile(r"^[a-z0-9]", re.IGNORECASE)
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
@@ -31,14 +31,21 @@ def entries(name: str) -> Iterator[tuple[Requirement, int]]:
 
 
 def wanted(name: str) -> list[Requirement]:
-    project = PROJECT["project"]
-    extras = project["optional-dependencies"]
-    texts = [*project["dependencies"], *extras["machine"]]
-    texts += [one for extra in FILES[name] for one in extras[extra] if one != "benchfarm[machine]"]
-    return [Requirement(text) for text in texts]
+    texts = PROJECT["project"]["dependencies"]
+    return [*map(Requirement, texts), *(one for extra in FILES[name] for one in of_extra(extra))]
 
 
-@pytest.mark.parametrize("name", [*FILES, "build"])
+def of_extra(extra: str) -> Iterator[Requirement]:
+    """Yield what an extra asks for, and what the extras that it consists of do."""
+    for one in map(Requirement, PROJECT["project"]["optional-dependencies"][extra]):
+        if one.name == PROJECT["project"]["name"]:
+            for part in one.extras:
+                yield from of_extra(part)
+        else:
+            yield one
+
+
+@pytest.mark.parametrize("name", [*FILES, "torch", "build"])
 def test_every_package_has_one_version_and_its_hashes(name: str) -> None:
     for requirement, hash_count in entries(name):
         [pin] = requirement.specifier
@@ -57,6 +64,23 @@ def test_what_the_project_asks_for_is_pinned_to_what_it_allows(name: str) -> Non
         assert requirement.specifier.contains(pin.version), f"{found} is not {requirement}"
 
 
+def test_pytorch_is_pinned_to_the_version_that_is_tested() -> None:
+    pinned = {canonicalize_name(found.name): found for found, _ in entries("torch")}
+    [pin] = pinned[canonicalize_name("torch")].specifier
+    for extra in ("torch", "dev"):
+        [allowed] = [one for one in of_extra(extra) if one.name == "torch"]
+        assert allowed.specifier.contains(pin.version)
+
+
+def test_the_lists_of_an_agent_have_each_package_in_one_version() -> None:
+    """They are installed one after the other, so that the last would win."""
+    agent = {(one.name, str(one.marker)): one.specifier for one, _ in entries("agent")}
+    for name in ("agent-gpu", "torch"):
+        for found, _ in entries(name):
+            key = (found.name, str(found.marker))
+            assert agent.get(key, found.specifier) == found.specifier, f"{found}: make pins"
+
+
 def test_what_builds_the_project_is_pinned() -> None:
     pinned = {canonicalize_name(found.name): found for found, _ in entries("build")}
     for text in PROJECT["build-system"]["requires"]:
@@ -65,7 +89,7 @@ def test_what_builds_the_project_is_pinned() -> None:
         assert requirement.specifier.contains(pin.version)
 
 
-@pytest.mark.parametrize("name", [*FILES, "build"])
+@pytest.mark.parametrize("name", [*FILES, "torch", "build"])
 def test_pip_reads_the_file_and_asks_for_the_hashes(name: str, tmp_path: Path) -> None:
     """Without an index, so that nothing is downloaded: pip stops at the first package it lacks."""
     done = subprocess.run(
