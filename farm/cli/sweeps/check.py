@@ -13,6 +13,9 @@ from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.cli.sweeps.results import naming_columns
+from farm.cli.sweeps.submit import patience_option
+from farm.cli.sweeps.watch import SweepWatch, watch_to_end
+from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
 from farm.store.sweeps.baselines import (
     find_baseline,
@@ -20,7 +23,7 @@ from farm.store.sweeps.baselines import (
     remove_baseline,
     set_baseline,
 )
-from farm.store.sweeps.sweeps import find_sweep
+from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.text import display
 from farm.text.nouns import counted
 
@@ -91,43 +94,73 @@ def remove(name: str) -> None:
     metavar="PERCENT",
     help="So much slower is not slower.",
 )
+@click.option("--wait", is_flag=True, help="Show progress until the SWEEP's last job is over.")
+@patience_option
 @json_option
 @click.pass_context
-def check(ctx: click.Context, sweep: str, *, name: str, tolerance: float, as_json: bool) -> None:
-    """Exit with 1 if a SWEEP (its id or name) is slower than its baseline, or nothing can be said.
+def check(
+    ctx: click.Context,
+    sweep: str,
+    *,
+    name: str,
+    tolerance: float,
+    wait: bool,
+    patience_s: float,
+    as_json: bool,
+) -> None:
+    """Exit with 1 if a SWEEP (its id or name) is slower than its baseline.
 
-    A cell is slower where the whole 95 % interval of the ratio of step times is above 1 and the
-    tolerance. It takes 3 repetitions on the same kind of hardware in both sweeps, and cells that
-    were disturbed are not judged.
+    Also if a job of it failed, was cancelled or has not ended, or if no cell can be judged. A cell
+    is slower where the whole 95 % interval of the ratio of step times is above 1 and the tolerance.
+    It takes 3 repetitions on the same kind of hardware in both sweeps, and cells that were
+    disturbed are not judged.
 
-    --json prints sweep_id, baseline_sweep_id, is_slower (null: nothing can be said) and cells:
-    values, verdict, ratio, low, high and the step_time_s of both.
+    --json prints sweep_id, baseline_sweep_id, is_passed (the exit status is 0), is_slower (null:
+    nothing can be said), failed_job_count, unfinished_job_count and cells: values, verdict, ratio,
+    low, high and the step_time_s of both.
     """
     loaded = settings()
     prices = prices_or_none(loaded, prices_file=None, region=None)
-    with store(loaded) as engine, reading(engine) as session:
-        sweep_id = find_sweep(session, sweep).id
-        base_id = find_baseline(session, name).sweep_id
-        found = compare(
-            read_sweep(session, base_id, prices=prices).table,
-            read_sweep(session, sweep_id, prices=prices).table,
-        )
+    with store(loaded) as engine:
+        with reading(engine) as session:
+            sweep_id = find_sweep(session, sweep).id
+            base_id = find_baseline(session, name).sweep_id
+        if wait:
+            watch_to_end(SweepWatch(engine, sweep_id, settings=loaded), patience_s=patience_s)
+        with reading(engine) as session:
+            summary = sweep_summary(session, sweep_id)
+            found = compare(
+                read_sweep(session, base_id, prices=prices).table,
+                read_sweep(session, sweep_id, prices=prices).table,
+            )
+    failed_count = summary.counts[JobState.FAILED] + summary.counts[JobState.CANCELLED]
+    unfinished_count = summary.job_count - summary.final_count
     verdicts = [pair.change(tolerance_ratio=tolerance / 100) for pair in found.pairs]
     is_slower = (
         Verdict.SLOWER in verdicts if any(verdict.is_known for verdict in verdicts) else None
     )
+    is_passed = is_slower is False and not failed_count and not unfinished_count
     if as_json:
         print_json(
             {
                 "sweep_id": sweep_id,
                 "baseline_sweep_id": base_id,
+                "is_passed": is_passed,
                 "is_slower": is_slower,
+                "failed_job_count": failed_count,
+                "unfinished_job_count": unfinished_count,
                 "cells": [_json(*one) for one in zip(found.pairs, verdicts, strict=True)],
             }
         )
     else:
         _print(found, verdicts, is_slower=is_slower, against=f"sweep {base_id}")
-    ctx.exit(0 if is_slower is False else 1)
+        if failed_count:
+            jobs = counted(failed_count, "job")
+            click.echo(f"failed or cancelled: {jobs} of sweep {sweep_id}")
+        if unfinished_count:
+            of = f"{unfinished_count} of {counted(summary.job_count, 'job')} of sweep {sweep_id}"
+            click.echo(f"not ended: {of}; --wait waits for them")
+    ctx.exit(0 if is_passed else 1)
 
 
 def _json(pair: CellPair, verdict: Verdict) -> dict[str, object]:
@@ -161,12 +194,15 @@ def _print(
     if alone:
         click.echo(f"{counted(alone, 'cell is', 'cells are')} in one of the two sweeps alone")
     count = verdicts.count(Verdict.SLOWER)
+    unknown_count = sum(not verdict.is_known for verdict in verdicts)
     if is_slower is None:
         click.echo(f"nothing can be said: no cell was measured well enough in both, see {against}")
     elif is_slower:
         click.echo(f"{counted(count, 'cell is', 'cells are')} slower than in {against}")
     else:
         click.echo(f"no cell is slower than in {against}")
+    if unknown_count and is_slower is not None:
+        click.echo(f"{unknown_count} of {counted(len(verdicts), 'cell')} could not be judged")
 
 
 def _time(time_s: float | None) -> str:

@@ -16,7 +16,6 @@ from farm.cli.output import Column, axis_column, json_option, print_json, print_
 from farm.cli.session import settings, store, wake_scheduler
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import JobSpec, spec_json
-from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.recommend.layout import layout_of
@@ -32,7 +31,6 @@ from farm.text.nouns import counted
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from farm.cli.sweeps.watch import SweepWatch
     from farm.recommend.sweeps.expectation import Expectation
 
 _PLAN_COLUMNS = (
@@ -46,11 +44,7 @@ _PLAN_COLUMNS = (
 )
 
 
-@click.command()
-@click.argument("sweep_file", metavar="SWEEP.toml", type=click.Path(path_type=Path))
-@click.option("--wait", is_flag=True, help="Show progress until the last job is over.")
-@click.option("--dry-run", is_flag=True, help="Print the jobs and write nothing.")
-@click.option(
+patience_option = click.option(
     "--patience",
     "patience_s",
     default=60.0,
@@ -59,6 +53,13 @@ _PLAN_COLUMNS = (
     metavar="SECONDS",
     help="How long --wait waits for agents that are not there, once nothing else is left.",
 )
+
+
+@click.command()
+@click.argument("sweep_file", metavar="SWEEP.toml", type=click.Path(path_type=Path))
+@click.option("--wait", is_flag=True, help="Show progress until the last job is over.")
+@click.option("--dry-run", is_flag=True, help="Print the jobs and write nothing.")
+@patience_option
 @prices_option
 @region_option
 @json_option
@@ -97,7 +98,7 @@ def submit(
     for one in scripts:
         files = counted(len(one.bundle.files), "file")
         click.echo(f"farm: {one.name} travels in a bundle of {files}", err=True)
-    from farm.cli.sweeps.watch import SweepWatch, nobody_serves
+    from farm.cli.sweeps.watch import SweepWatch, nobody_serves, watch_to_end
     from farm.store.agents.agents import live_agents
     from farm.store.engine import reading, writing
     from farm.store.sweeps.bundles import add_bundle
@@ -133,26 +134,13 @@ def submit(
         first = watch.look()
         if first.hopeless:
             click.echo(f"farm: {nobody_serves(first)}", err=True)
-        counts = _wait(watch, submitted.sweep_id, patience_s=patience_s) if wait else None
+        counts = watch_to_end(watch, patience_s=patience_s).counts if wait else None
         if counts is not None:
             _conclude(engine, submitted.sweep_id, result, counts=counts, as_json=as_json)
     if as_json:
         print_json(result)
     if counts is not None and counts[JobState.SUCCEEDED] < sum(counts.values()):
         ctx.exit(1)
-
-
-def _wait(watch: SweepWatch, sweep_id: int, *, patience_s: float) -> Mapping[JobState, int]:
-    """Show progress until the sweep is over; return its jobs by state."""
-    from farm.cli.sweeps.watch import follow, make_display
-
-    try:
-        with StopSignals() as signals, make_display() as display:
-            found = follow(watch, display, pause=signals.pause, hopeless_after_s=patience_s)
-            return found.counts
-    except Stopped:
-        click.echo(f"farm: sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it", err=True)
-        raise click.Abort from None
 
 
 def _conclude(

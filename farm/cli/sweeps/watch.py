@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from farm.configuration.expansion import MAX_JOBS
+from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
 from farm.placement.progress import UnfinishedJob, remaining_s
@@ -76,7 +77,7 @@ class SweepWatch:
 
     def __init__(self, engine: sa.Engine, sweep_id: int, *, settings: Settings) -> None:
         self._engine = engine
-        self._sweep_id = sweep_id
+        self.sweep_id = sweep_id
         self._settings = settings
         self._active_since: dict[int, float] = {}
 
@@ -84,9 +85,9 @@ class SweepWatch:
         """Read the store once."""
         now = dt.datetime.now(dt.UTC)
         with reading(self._engine) as session:
-            summary = sweep_summary(session, self._sweep_id)
-            jobs = list_jobs(session, sweep_id=self._sweep_id, limit=MAX_JOBS)
-            known = paces(session, [self._sweep_id]).get(self._sweep_id, ())
+            summary = sweep_summary(session, self.sweep_id)
+            jobs = list_jobs(session, sweep_id=self.sweep_id, limit=MAX_JOBS)
+            known = paces(session, [self.sweep_id]).get(self.sweep_id, ())
             agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
             active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
             reasons = (
@@ -116,7 +117,7 @@ class SweepWatch:
         own = (
             waits.reason
             for waits in reasons.values()
-            if waits.sweep_id == self._sweep_id and waits.reason != ABOUT_TO_START
+            if waits.sweep_id == self.sweep_id and waits.reason != ABOUT_TO_START
         )
         kinds = Counter(
             (frozenset(job.requires), frozenset(_labels(job).items()), job.rank_count)
@@ -290,3 +291,14 @@ class BarDisplay:
 def make_display() -> PlainDisplay | BarDisplay:
     """Return what suits standard error."""
     return BarDisplay() if sys.stderr.isatty() else PlainDisplay()
+
+
+def watch_to_end(watch: SweepWatch, *, patience_s: float) -> SweepSummary:
+    """Show progress until the sweep is over. Ctrl-C ends the command, and not the sweep."""
+    try:
+        with StopSignals() as signals, make_display() as display:
+            return follow(watch, display, pause=signals.pause, hopeless_after_s=patience_s)
+    except Stopped:
+        sweep_id = watch.sweep_id
+        click.echo(f"farm: sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it", err=True)
+        raise click.Abort from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,24 @@ def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return FarmCommand(engine, tmp_path / "home", monkeypatch)
 
 
-def _measured(session: Session, name: str, *times_s: float) -> None:
-    """Store a sweep of one cell, each repetition with its step time."""
-    specs = [job_spec(repetition=n) for n in range(len(times_s))]
-    for spec, job_id, time_s in zip(
-        specs, add_sweep(session, *specs, name=name), times_s, strict=True
-    ):
+def _measured(
+    session: Session,
+    name: str,
+    *times_s: float,
+    batches: tuple[int, ...] = (32,),
+    left_in: JobState | None = None,
+) -> None:
+    """Store a sweep: of the first batch size each repetition with its step time, of others one.
+
+    `left_in`: one more job of the first, which is in that state.
+    """
+    measured = [(job_spec(repetition=n), time_s) for n, time_s in enumerate(times_s)]
+    measured += [(job_spec(global_batch_size=batch), 0.1) for batch in batches[1:]]
+    specs = [spec for spec, _ in measured]
+    if left_in is not None:
+        specs.append(job_spec(repetition=len(times_s)))
+    job_ids = add_sweep(session, *specs, name=name)
+    for (spec, time_s), job_id in zip(measured, job_ids, strict=False):
         session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
         add_measurement(
             session,
@@ -36,6 +49,8 @@ def _measured(session: Session, name: str, *times_s: float) -> None:
             strategy=spec.strategy,
             fingerprint="a kind",
         )
+    if left_in is not None:
+        session.get_one(JobRow, job_ids[-1]).state = left_in
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +78,46 @@ def test_a_check_that_can_say_nothing_fails_and_says_so(farm: FarmCommand) -> No
     assert found.exit_code == 1
     assert "too few repetitions" in found.stdout
     assert "nothing can be said" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (JobState.FAILED, "failed or cancelled: 1 job of sweep 5\n"),
+        (JobState.CANCELLED, "failed or cancelled: 1 job of sweep 5\n"),
+        (JobState.WAITING, "not ended: 1 of 4 jobs of sweep 5; --wait waits for them\n"),
+    ],
+)
+def test_a_sweep_that_is_not_whole_fails_the_check(
+    engine: sa.Engine, farm: FarmCommand, state: JobState, said: str
+) -> None:
+    with writing(engine) as session:
+        _measured(session, "broken", 0.100, 0.101, 0.099, left_in=state)
+    farm.text("baseline", "set", "before")
+    found = farm.run("check", "broken")
+    assert found.exit_code == 1
+    assert f"no cell is slower than in sweep 1\n{said}" in found.stdout
+    told = farm.run("check", "broken", "--json")
+    assert (told.exit_code, json.loads(told.stdout)["is_passed"]) == (1, False)
+    assert json.loads(told.stdout)["is_slower"] is False
+
+
+def test_a_check_waits_for_the_sweep_if_asked(engine: sa.Engine, farm: FarmCommand) -> None:
+    with writing(engine) as session:
+        _measured(session, "coming", 0.100, 0.101, 0.099, left_in=JobState.WAITING)
+    farm.text("baseline", "set", "before")
+    assert farm.run("check", "alike", "--wait").exit_code == 0
+    left = farm.run("check", "coming", "--wait", "--patience", "0")
+    assert left.exit_code == 1
+    assert "1 job waits for agents that are not there" in left.stderr
+
+
+def test_cells_that_cannot_be_judged_are_counted(engine: sa.Engine, farm: FarmCommand) -> None:
+    with writing(engine) as session:
+        for name in ("two", "two again"):
+            _measured(session, name, 0.100, 0.101, 0.099, batches=(32, 64))
+    farm.text("baseline", "set", "two")
+    assert farm.text("check", "two again").endswith("1 of 2 cells could not be judged\n")
 
 
 def test_the_json_has_the_interval_and_null_where_nothing_is_known(farm: FarmCommand) -> None:
