@@ -174,6 +174,12 @@ class _Farm(click.Group):
             _end(_FAILED, str(error))
         except (click.Abort, KeyboardInterrupt):
             sys.exit(_INTERRUPTED)
+        except UnicodeEncodeError:
+            # A name of a file may have any bytes; whatever else is named is a text.
+            for word in sys.argv[1:] if args is None else args:
+                if not _is_text(word):
+                    _end(_USAGE, f"expected a text in UTF-8, got {word!r}")
+            raise
         sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -186,6 +192,14 @@ class _Farm(click.Group):
 )
 def main(config: Path | None) -> None:
     """Measure how many machines should train your neural network."""
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _end(status: int, line: str) -> NoReturn:

@@ -120,6 +120,11 @@ def test_cells_that_cannot_be_judged_are_counted(engine: sa.Engine, farm: FarmCo
     assert farm.text("check", "two again").endswith("1 of 2 cells could not be judged\n")
 
 
+def test_a_name_that_is_no_text_is_refused_by_one_line(farm: FarmCommand) -> None:
+    for command in (("check", "\udcff"), ("status", "\udcff"), ("agent", "remove", "a\udcff")):
+        assert "expected a text in UTF-8, got" in farm.refusal(*command, status=2)
+
+
 def test_the_json_has_the_interval_and_null_where_nothing_is_known(farm: FarmCommand) -> None:
     farm.text("baseline", "set", "before")
     found = farm.json("check", "alike")
