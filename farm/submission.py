@@ -16,9 +16,11 @@ from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.expansion import Expansion, expand, without_jobs
 from farm.configuration.model_size import ModelSize
 from farm.configuration.own_data import find_dataset
-from farm.configuration.sweep import SweepSpec, parse_sweep
+from farm.configuration.sweep import NOTIFY, SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
+from farm.notifications.addresses import check_address, masked
+from farm.notifications.events import make_secret
 from farm.placement.memory import least_agent_memory_bytes, memory_problem
 from farm.registry import catalogue, model_size
 
@@ -32,20 +34,35 @@ _POSITION = re.compile(r"^(?P<what>.*) \(at (?:line (?P<line>\d+), column \d+|en
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionPlan:
-    """A sweep that may be submitted, as it came (`data`), and what it would become."""
+    """A sweep that may be submitted, as it came, and what it would become.
+
+    `data` is what is stored of it, without the addresses of `sweep.notify`.
+    """
 
     data: Mapping[str, object]
     sweep: SweepSpec
     expansion: Expansion
 
 
+@dataclass(frozen=True, slots=True)
+class SignedAddress:
+    """`address` is masked. `secret`: shown once, to whoever submits the sweep."""
+
+    address: str
+    secret: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedSweep:
-    """`skipped`: the cells left out, each with its reason."""
+    """`skipped`: the cells left out, each with its reason.
+
+    `notify`: for each address, masked, the secret that messages to it are signed with.
+    """
 
     sweep_id: int
     job_count: int
     skipped: tuple[str, ...]
+    notify: tuple[SignedAddress, ...] = ()
 
 
 def read_sweep_file(path: Path) -> object:
@@ -86,6 +103,9 @@ def plan(data: object) -> SubmissionPlan:
     """
     sweep = parse_sweep(data)
     assert isinstance(data, Mapping)  # or it would not have been parsed
+    for number, address in enumerate(sweep.notify):
+        check_address(address, field=f"{NOTIFY}[{number}]")
+    data = {key: value for key, value in data.items() if key != NOTIFY}
     return SubmissionPlan(data=data, sweep=sweep, expansion=expand(sweep, catalogue()))
 
 
@@ -138,6 +158,7 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
         InvalidSpec: a job's bundle is not in the store, or lacks its script.
     """
     # Imported here: who only plans needs no database installed.
+    from farm.store.notifications import add_targets
     from farm.store.sweeps.bundles import check_bundles, check_scripts
     from farm.store.sweeps.sweeps import insert_sweep
 
@@ -155,7 +176,18 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
         priority=planned.sweep.priority,
         now=now,
     )
-    return SubmittedSweep(sweep_id=sweep_id, job_count=len(expansion.jobs), skipped=skipped)
+    addresses = planned.sweep.notify
+    secrets = [make_secret() for _ in addresses]
+    add_targets(session, addresses, secrets, sweep_id=sweep_id, now=now)
+    return SubmittedSweep(
+        sweep_id=sweep_id,
+        job_count=len(expansion.jobs),
+        skipped=skipped,
+        notify=tuple(
+            SignedAddress(masked(address), secret)
+            for address, secret in zip(addresses, secrets, strict=True)
+        ),
+    )
 
 
 def _syntax_error(path: Path, text: str, message: str) -> InvalidSpec:

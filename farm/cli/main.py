@@ -111,6 +111,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "farm.cli.operating.tokens:token",
             "Create, list and revoke tokens of the web server.",
         ),
+        "notifications": (
+            "farm.cli.operating.notifications:notifications",
+            "List the messages that were sent, and what came of each.",
+        ),
         "db": ("farm.cli.operating.db:db", "Upgrade, check, back up, prune or copy the store."),
     },
 }

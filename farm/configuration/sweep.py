@@ -21,6 +21,7 @@ from farm.values.fields import (
     Labels,
     Name,
     Type,
+    WebAddresses,
     Whole,
     WholeOrWord,
     Word,
@@ -32,6 +33,7 @@ from farm.values.fields import (
 DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
 MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
+NOTIFY = "notify"
 AUTO = "auto"  # repetitions: until the cell is precise
 ALL_STEPS = "all"  # of a script: until it ends by itself
 MAX_AUTO_REPETITIONS = 1000
@@ -155,6 +157,13 @@ SWEEP_OPTIONS = (
         type=Whole(-MAX_PRIORITY, MAX_PRIORITY),
         default=0,
     ),
+    SweepOption(
+        name=NOTIFY,
+        meaning="addresses that get a [message](notifications.md) when the sweep ends; they are "
+        "kept apart from the sweep, since they are often secret",
+        type=WebAddresses(most=10, most_characters=2000),
+        default=(),
+    ),
 )
 
 
@@ -187,6 +196,7 @@ class SweepSpec:
     repeat: bool = False
     skip_impossible: bool = False
     priority: int = 0
+    notify: tuple[str, ...] = ()
     cases: tuple[CaseSpec, ...]
 
 

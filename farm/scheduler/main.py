@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from sqlalchemy import Engine
 
@@ -28,6 +29,7 @@ from farm.keys.keyring import Keyring
 from farm.keys.signing_key import signing_key
 from farm.measuring.noise import NoiseLimits, NoisePolicy
 from farm.messages.commands import Peers
+from farm.notifications.notifier import Notifier, collector_is_well
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
 from farm.scheduler.background_thread import BackgroundThread
@@ -51,6 +53,8 @@ _TURN_EVERY_S = 1.0
 # A busy farm wakes the loops all the time, and what comes meanwhile is done together. Gangs wait at
 # each of their barriers for the scheduler; a job that nobody waits for gets its gang in time.
 _LEADING_REST_RATIO, _PLACING_REST_RATIO = 1.0, 2.0
+# An agent that starts again is back before.
+_LOST_AFTER_S = 60.0
 # Longer than it takes until a command is due again.
 _AWAY_S = 5.0
 
@@ -134,7 +138,15 @@ def run(settings: Settings) -> None:
     placing = BackgroundThread(
         "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
     )
-    threads = (leading, placing, housekeeping(engine), lengths.thread())
+    notifier = Notifier(
+        engine,
+        addresses=settings.notify_urls.split(),
+        allowed=settings.notify_allow,
+        lost_after_s=max(_LOST_AFTER_S, 2 * settings.lease_s),
+        is_collector_well=partial(collector_is_well, settings.broker_url),
+    )
+    telling = BackgroundThread("notifications", notifier.turn, again_after_s=_TURN_EVERY_S)
+    threads = (leading, placing, housekeeping(engine), lengths.thread(), telling)
     health.start()
     for thread in threads:
         thread.start()

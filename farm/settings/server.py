@@ -14,6 +14,7 @@ from farm.broker.url import check_broker_url
 from farm.errors import InvalidSpec
 from farm.gang.retries import RetryPolicy
 from farm.measuring.noise import NoisePolicy
+from farm.notifications.addresses import AllowedNetworks, check_address, parse_allowed
 from farm.settings.database_url import check_database_url
 from farm.settings.declaration import (
     one_of,
@@ -35,6 +36,14 @@ def _noise_policy(text: str) -> NoisePolicy:
 def _token(text: str) -> str | None:
     # A blank in an environment file must not become the password of a whole farm.
     return text.strip() or None
+
+
+def _addresses(text: str) -> str:
+    try:
+        return " ".join(dict.fromkeys(check_address(one).geturl() for one in text.split()))
+    except InvalidSpec as error:
+        # The whole text has the secrets of all of them.
+        raise InvalidSpec("FARM_NOTIFY_URLS", error.value, error.expected) from None
 
 
 def _home(text: str) -> Path:
@@ -199,6 +208,22 @@ class Settings:
         "its measurement is kept, with the reasons. The default is `void`, and `flag` for `farm "
         "demo` and `farm up`. See [Noise](measuring.md#noise).",
         parse=_noise_policy,
+    )
+    notify_urls: str = setting(
+        "FARM_NOTIFY_URLS",
+        absent=str,
+        meaning="Addresses, with spaces between them, that get every [message](notifications.md) "
+        "of the farm.",
+        parse=_addresses,
+        secret=True,
+    )
+    notify_allow: AllowedNetworks = setting(
+        "FARM_NOTIFY_ALLOW",
+        absent=AllowedNetworks,
+        meaning="Networks such as `10.0.0.0/8` and names of hosts within the farm's own network, "
+        "with commas between them, that [messages](notifications.md) may go to. Without it they go "
+        "to public addresses only.",
+        parse=parse_allowed,
     )
     log_level: str = setting(
         "FARM_LOG_LEVEL",

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.keys.api_tokens import Scope
 from farm.messages.agents import AgentState
+from farm.notifications.events import DeliveryState
 from farm.store.base import BigId, Table, Utc, state_column
 
 
@@ -222,6 +223,58 @@ class BaselineRow(Table):
     name: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     sweep_id: Mapped[int] = mapped_column(sa.ForeignKey("sweeps.id"))
     set_at: Mapped[dt.datetime] = mapped_column(Utc)
+
+
+class NotificationTarget(Table):
+    """An address that messages go to: those of one sweep, or of the whole farm.
+
+    `due_at`: no message goes there before; as long as somebody sends to it, this is later than now.
+    """
+
+    __tablename__ = "notification_targets"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    address: Mapped[str] = mapped_column(sa.Text)  # often with a secret in it
+    secret: Mapped[str] = mapped_column(sa.String(64))  # its messages are signed with it
+    # None: of the whole farm.
+    sweep_id: Mapped[int | None] = mapped_column(sa.ForeignKey("sweeps.id"), index=True)
+    created_at: Mapped[dt.datetime] = mapped_column(Utc)
+    removed_at: Mapped[dt.datetime | None] = mapped_column(Utc)
+    due_at: Mapped[dt.datetime] = mapped_column(Utc)
+    failure_count: Mapped[int] = mapped_column(default=0)  # in a row, without an answer
+
+
+class NotificationEvent(Table):
+    """Something that messages say. The same subject at the same instant is the same event."""
+
+    __tablename__ = "notification_events"
+    __table_args__ = (sa.UniqueConstraint("kind", "subject", "at"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    kind: Mapped[str] = mapped_column(sa.String(32))
+    subject: Mapped[str] = mapped_column(sa.String(128))  # such as "sweep 3"
+    at: Mapped[dt.datetime] = mapped_column(Utc)
+    sweep_id: Mapped[int | None] = mapped_column(sa.ForeignKey("sweeps.id"))
+    data: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # what the message says
+
+
+class NotificationDelivery(Table):
+    """One event on its way to one target: the log of what was sent."""
+
+    __tablename__ = "notification_deliveries"
+    __table_args__ = (
+        sa.UniqueConstraint("event_id", "target_id"),
+        sa.Index("ix_notification_deliveries_state_target_id", "state", "target_id"),
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    event_id: Mapped[int] = mapped_column(sa.ForeignKey("notification_events.id"))
+    target_id: Mapped[int] = mapped_column(sa.ForeignKey("notification_targets.id"))
+    state: Mapped[DeliveryState] = mapped_column(state_column(DeliveryState, "delivery_state"))
+    attempt_count: Mapped[int] = mapped_column(default=0)
+    due_at: Mapped[dt.datetime] = mapped_column(Utc)
+    last_at: Mapped[dt.datetime | None] = mapped_column(Utc)
+    last_said: Mapped[str | None] = mapped_column(sa.Text)  # what the receiver answered last
 
 
 class ApiToken(Table):

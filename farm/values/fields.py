@@ -278,6 +278,30 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True)
+class WebAddresses:
+    """At most `most` addresses. What they name may be secret, so errors do not show it."""
+
+    most: int
+    most_characters: int
+
+    def read(self, value: object, where: str) -> tuple[str, ...]:
+        """Return them, each once; a single text is one.
+
+        Raises:
+            InvalidSpec: one is no text, or there are too many.
+        """
+        listed = value if isinstance(value, list) else [value]
+        if len(listed) > self.most:
+            raise InvalidSpec(where, f"{len(listed)} addresses", f"at most {self.most}")
+        for number, one in enumerate(listed):
+            if not isinstance(one, str) or len(one) > self.most_characters:
+                shown = type(one).__name__
+                expected = f"an address of at most {self.most_characters} characters"
+                raise InvalidSpec(f"{where}[{number}]", shown, expected)
+        return tuple(dict.fromkeys(listed))
+
+
+@dataclass(frozen=True, slots=True)
 class Labels:
     """Names by name: few and short ones, since every job stores them."""
 
@@ -301,4 +325,6 @@ class Labels:
         return labels
 
 
-Type: TypeAlias = Name | Whole | WholeOrWord | Amount | OneOf[Any] | Word | Boolean | Labels
+Type: TypeAlias = (
+    Name | Whole | WholeOrWord | Amount | OneOf[Any] | Word | Boolean | Labels | WebAddresses
+)

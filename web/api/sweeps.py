@@ -12,6 +12,7 @@ from farm.cells.reading import first_cells
 from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import SweepState
 from farm.keys.api_tokens import Scope
+from farm.notifications.addresses import check_reachable
 from farm.recommend.sweeps.expected import expected
 from farm.store.agents.agents import live_agent_count
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
@@ -55,6 +56,7 @@ def post_sweep() -> ResponseReturnValue:
     A sweep that cannot be accepted is refused with the `field` at fault, and nothing is written.
     """
     planned = for_live_agents(plan(received.posted_sweep()))
+    check_reachable(planned.sweep.notify, backend().settings.notify_allow)
     with write_session() as session:
         submitted = submit(session, planned, now=now())
     answer: sweep_answers.Submitted = {
@@ -62,6 +64,7 @@ def post_sweep() -> ResponseReturnValue:
         "job_count": submitted.job_count,
         "max_job_count": planned.expansion.max_job_count,
         "skipped": list(submitted.skipped),
+        "notify": [{"address": one.address, "secret": one.secret} for one in submitted.notify],
     }
     response = jsonify(answer)
     response.status_code = HTTPStatus.CREATED

@@ -21,6 +21,7 @@ from farm.configuration.spec import EMULATORS, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.views import LiveAgent
 from farm.keys.api_tokens import Scope
+from farm.notifications.addresses import check_reachable
 from farm.recommend.cache.fits import PREPARING
 from farm.recommend.cache.memory import Memory
 from farm.recommend.prices import Prices
@@ -197,6 +198,7 @@ def post_sweep() -> ResponseReturnValue:
 
 def _enqueue(text: str) -> SubmittedSweep:
     planned = for_live_agents(_planned(text))
+    check_reachable(planned.sweep.notify, backend().settings.notify_allow)
     with write_session() as session:
         return submit(session, planned, now=now())
 
@@ -204,7 +206,10 @@ def _enqueue(text: str) -> SubmittedSweep:
 def _told(submitted: SubmittedSweep) -> str:
     jobs = "1 job is" if submitted.job_count == 1 else f"{submitted.job_count} jobs are"
     left_out = f"; {len(submitted.skipped)} impossible left out" if submitted.skipped else ""
-    return f"{jobs} in the queue{left_out}."
+    signed = [
+        f" Messages to {one.address} are signed with {one.secret}" for one in submitted.notify
+    ]
+    return f"{jobs} in the queue{left_out}.{'.'.join(signed)}"
 
 
 def _planned(text: str) -> SubmissionPlan:

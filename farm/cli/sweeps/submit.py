@@ -16,8 +16,10 @@ from farm.cli.output import Column, axis_column, json_option, print_json, print_
 from farm.cli.session import settings, store, wake_scheduler
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import JobSpec, spec_json
+from farm.configuration.sweep import NOTIFY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
+from farm.notifications.addresses import check_reachable
 from farm.recommend.layout import layout_of
 from farm.recommend.sweeps.expectation import Expectation
 from farm.recommend.sweeps.expected import expected as expected_of
@@ -59,6 +61,13 @@ patience_option = click.option(
 @click.argument("sweep_file", metavar="SWEEP.toml", type=click.Path(path_type=Path))
 @click.option("--wait", is_flag=True, help="Show progress until the last job is over.")
 @click.option("--dry-run", is_flag=True, help="Print the jobs and write nothing.")
+@click.option(
+    "--notify",
+    "addresses",
+    metavar="URL",
+    multiple=True,
+    help="Send a message there when the sweep ends; may be repeated.",
+)
 @patience_option
 @prices_option
 @region_option
@@ -70,6 +79,7 @@ def submit(
     *,
     wait: bool,
     dry_run: bool,
+    addresses: tuple[str, ...],
     patience_s: float,
     prices_file: Path | None,
     region: str | None,
@@ -81,15 +91,19 @@ def submit(
     --dry-run` lists them. Jobs that no live agents could serve are queued all the same, with a
     warning. With --wait the exit status is 0 only if every job succeeded; where only such jobs are
     left, it ends after --patience with status 1, and they stay queued. --json prints id, name,
-    job_count, max_job_count (with all repetitions that precision may take) and skipped; with --wait
-    also jobs_by_state and recommended, as `farm status` has it; with --dry-run jobs instead of id,
-    and expected: the time and cost that the farm's own measurements let expect. (sweep_id and
-    counts are the former names of id and jobs_by_state.)
+    job_count, max_job_count (with all repetitions that precision may take), skipped and notify
+    (address and secret of each --notify); with --wait also jobs_by_state and recommended, as `farm
+    status` has it; with --dry-run jobs instead of id, and expected: the time and cost that the
+    farm's own measurements let expect. (sweep_id and counts are the former names of id and
+    jobs_by_state.)
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
     # Asked only of a sweep with scripts: others can be checked without settings.
     data, scripts = with_bundles(read_sweep_file(sweep_file), home=lambda: settings().home)
+    if addresses and isinstance(data, Mapping):
+        given = data.get(NOTIFY, [])
+        data = {**data, NOTIFY: [*(given if isinstance(given, list) else [given]), *addresses]}
     planned = plan(data)
     if dry_run:
         found, unknown_because = _expected(planned, prices_file, region)
@@ -105,6 +119,7 @@ def submit(
     from farm.submission import submit as submit_sweep
 
     loaded = settings()
+    check_reachable(planned.sweep.notify, loaded.notify_allow)
     with store(loaded) as engine:
         now = dt.datetime.now(dt.UTC)
         with reading(engine) as session:
@@ -123,6 +138,7 @@ def submit(
             "job_count": submitted.job_count,
             "max_job_count": planned.expansion.max_job_count,
             "skipped": submitted.skipped,
+            "notify": [{"address": one.address, "secret": one.secret} for one in submitted.notify],
         }
         if not as_json:
             count = submitted.job_count
@@ -130,6 +146,8 @@ def submit(
                 f"sweep {submitted.sweep_id}: {counted(count, 'job')} enqueued{_more(planned)}"
             )
             _print_skipped(submitted.skipped)
+            for target in submitted.notify:
+                click.echo(f"messages to {target.address} are signed with {target.secret}")
         watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
         first = watch.look()
         if first.hopeless:

@@ -47,12 +47,32 @@ def _count(engine: sa.Engine, table: type) -> int:
         return session.scalar(sa.select(sa.func.count()).select_from(table)) or 0
 
 
+def test_addresses_of_messages_are_kept_apart_and_their_secrets_shown_once(
+    client: FlaskClient,
+) -> None:
+    address = "https://203.0.113.7.example/path"
+    refused = client.post("/api/v1/sweeps", json={**SWEEP, "notify": ["http://127.0.0.1/x"]})
+    assert (refused.status_code, (refused.json or {}).get("field")) == (422, "notify[0]")
+    assert client.get("/api/v1/sweeps").json == {"items": [], "next": None}
+    preview = client.post("/api/v1/sweeps/preview", json={**SWEEP, "notify": address})
+    assert preview.status_code == 200
+    # Of an address that needs no name service.
+    answer = client.post("/api/v1/sweeps", json={**SWEEP, "notify": ["https://1.1.1.1/path"]})
+    assert answer.status_code == 201
+    [told] = (answer.json or {})["notify"]
+    assert told["address"] == "https://1.1.1.1/..."
+    assert told["secret"].startswith("whsec_")
+    found = client.get("/api/v1/sweeps/1").get_data(as_text=True)
+    assert "1.1.1.1" not in found
+
+
 def test_a_posted_sweep_becomes_waiting_jobs_and_says_where_it_is(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
     answer = client.post("/api/v1/sweeps", json=SWEEP)
     assert answer.status_code == 201
-    assert answer.json == {"id": 1, "job_count": 2, "max_job_count": 2, "skipped": []}
+    expected = {"id": 1, "job_count": 2, "max_job_count": 2, "skipped": [], "notify": []}
+    assert answer.json == expected
     assert answer.headers["Location"] == "/api/v1/sweeps/1"
     found = client.get(answer.headers["Location"]).json
     assert found is not None

@@ -52,12 +52,19 @@ RULES: dict[str, set[str]] = {
     "farm.processes.subprocess_call": {"farm.errors", "farm.processes.interrupts", "farm.trainers"},
     "farm.processes.private_files": set(),
     "farm.processes.service_manager": set(),
-    "farm.settings": PURE | {"farm.broker"},
+    "farm.settings": PURE | {"farm.broker", "farm.notifications.addresses"},
     "farm.settings.declaration": {"farm.errors"},
     "farm.settings.database_url": {
         *("farm.broker", "farm.errors", "farm.store"),
         *STORE,
     },
+    "farm.notifications": PURE,
+    "farm.notifications.addresses": PURE | {"farm.notifications"},
+    "farm.notifications.webhook": PURE | {"farm.notifications", "httpx"},
+    "farm.notifications.finding": PURE
+    | {"farm.cells", "farm.notifications", "farm.recommend", "farm.store", *STORE},
+    "farm.notifications.notifier": PURE
+    | {"farm.broker", "farm.notifications", "farm.store", *STORE},
     "farm.lab": PURE,
     "farm.diagnosis": PURE,
     "farm.cells": PURE | {"farm.registry", "farm.recommend", "farm.store"},
@@ -71,12 +78,14 @@ RULES: dict[str, set[str]] = {
         "farm.processes.whole_file",
     },
     "farm.script_folder": PURE,
-    "farm.submission": PURE | {"farm.registry", "farm.store", *STORE},
+    "farm.submission": PURE | {"farm.notifications", "farm.registry", "farm.store", *STORE},
     "farm.trainers": PURE | {"farm", "farm.registry", "farm.log", "benchfarm.torch_trace", *MATHS},
     "farm.trainers.datasets.own": PURE | {"farm.trainers", "PIL", *MATHS},
     "farm.trainers.script": PURE | {"benchfarm", "farm.processes", "farm.trainers", "psutil"},
     "farm.trainers.torch.gang": PURE | {"farm.trainers", "psutil", "torch"},
-    "farm.store": PURE | {"farm", "farm.keys.api_tokens", "farm.processes.private_files", *STORE},
+    "farm.store": PURE
+    | {"farm", "farm.keys.api_tokens", "farm.notifications.events", *STORE}
+    | {"farm.processes.private_files"},
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
     "farm.recommend.cache.memory": {"farm.processes.subprocess_call", "farm.recommend"},
     "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
@@ -104,7 +113,7 @@ RULES: dict[str, set[str]] = {
     | {
         *("farm", "farm.store", "farm.recommend", "farm.submission", "farm.cells", "farm.charts"),
         *("farm.exporting", "farm.importers", "farm.importing", "farm.registry", "farm.log"),
-        *("farm.broker", "farm.keys", "farm.processes", "farm.settings"),
+        *("farm.broker", "farm.keys", "farm.notifications", "farm.processes", "farm.settings"),
         *("apiflask", "pyarrow", "pydantic", "typing_extensions"),
         *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),
         *STORE,

@@ -25,6 +25,7 @@ from farm.values.fields import (
     Name,
     OneOf,
     Type,
+    WebAddresses,
     Whole,
     WholeOrWord,
     Word,
@@ -62,6 +63,9 @@ def _annotation(of: Type) -> Any:
             return _literal[words]
         case Boolean():
             return bool
+        case WebAddresses(most=most, most_characters=length):
+            address = _annotated[str, Field(max_length=length)]
+            return address | _annotated[_list[address], Field(max_length=most)]
         case Labels():
             return _annotated[dict[_NAME, _NAME], Field(max_length=MAX_LABELS)]
 

@@ -116,13 +116,24 @@ class SweepList(TypedDict):
     next: str | None
 
 
+class SignedAddress(TypedDict):
+    """`address`: without what may be secret in it. `secret`: of Standard Webhooks."""
+
+    address: str
+    secret: str
+
+
 class Submitted(TypedDict):
-    """`skipped`: the impossible cells that were left out, each with its reason."""
+    """`skipped`: the impossible cells that were left out, each with its reason.
+
+    `notify`: where messages go, and what they are signed with; the secrets are shown once.
+    """
 
     id: int
     job_count: int
     max_job_count: int
     skipped: list[str]
+    notify: list[SignedAddress]
 
 
 class SentBundle(TypedDict):

@@ -16,11 +16,13 @@ from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.keys.api_tokens import Scope
 from farm.messages.reports import LogPart, Sample, StepTimes
 from farm.messages.trainer_lines import Epoch, StepKind
+from farm.notifications.events import EventKind
 from farm.store.base import Table
 from farm.store.engine import make_engine, reading, writing
 from farm.store.identity import own_identity
 from farm.store.maintenance.copy import CopiedTable, copy_store
 from farm.store.maintenance.partitions import partition_days
+from farm.store.notifications import FoundEvent, add_targets, record
 from farm.store.reports.logs import insert_log_part
 from farm.store.schema import check_schema
 from farm.store.series.series import insert_epoch, insert_samples, insert_steps
@@ -101,6 +103,12 @@ def fill(engine: sa.Engine) -> None:
             insert_log_part(session, token=token, rank=0, part=part)
         session.add(AgentKeyRow(agent_id="B", number=2, made_at=NOW, previous_until=NOW))
         sweep_id = session.get_one(JobRow, job_id).sweep_id
+        add_targets(session, ["https://a.example/"], ["whsec_"], sweep_id=sweep_id, now=NOW)
+        session.flush()
+        event = FoundEvent(
+            kind=EventKind.SWEEP_FINISHED, subject="sweep 1", at=NOW, sweep_id=sweep_id, data={}
+        )
+        record(session, [event], now=NOW)
         set_baseline(session, "main \N{SNOWMAN}", sweep_id, now=NOW)
         session.add(
             ApiToken(

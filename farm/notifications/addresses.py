@@ -1,0 +1,194 @@
+"""Addresses that messages are sent to, and which of them may be reached.
+
+An address that somebody submits must not lead into the farm's own network, where services trust
+whoever reaches them (server-side request forgery). So every IP address of its host is checked, when
+it is submitted and again before each message, and the message goes to the one that was checked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from farm.configuration.sweep import NOTIFY
+from farm.errors import FarmError, InvalidSpec
+
+_PORTS = {"http": 80, "https": 443}
+_HIDDEN = "..."
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+class NotReachable(FarmError):
+    """No message can be sent to an address. `why`: without naming it."""
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(f"{masked(address)}: {why}")
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedNetworks:
+    """What of the farm's own network messages may go to: hosts by name, and networks."""
+
+    hosts: frozenset[str] = frozenset()
+    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
+
+    def __str__(self) -> str:
+        return ",".join([*sorted(self.hosts), *map(str, self.networks)])
+
+    def allows(self, host: str, address: IpAddress) -> bool:
+        """Whether a message to this host may go to one of its addresses.
+
+        A global address may always. An IPv6 address that stands for an IPv4 one is judged as that.
+        """
+        if isinstance(address, ipaddress.IPv6Address) and (inner := _inner(address)) is not None:
+            return self.allows(host, inner)
+        if address.is_global and not address.is_multicast:
+            return True
+        return host in self.hosts or any(
+            address.version == network.version and address in network for network in self.networks
+        )
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that an IPv6 one stands for: mapped, 6to4 or NAT64 (RFC 6052)."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+def parse_allowed(text: str) -> AllowedNetworks:
+    """Read the setting: networks such as `10.0.0.0/8`, and names of hosts, with commas between.
+
+    Raises:
+        ValueError: a part is neither.
+    """
+    hosts, networks = set(), []
+    for part in filter(None, (one.strip().lower() for one in text.split(","))):
+        try:
+            networks.append(ipaddress.ip_network(part))
+        except ValueError:
+            if "/" in part or part.replace(".", "").isdigit() or not part.isprintable():
+                raise ValueError(
+                    "networks such as 10.0.0.0/8 and names of hosts, with commas between them"
+                ) from None
+            hosts.add(part)
+    return AllowedNetworks(frozenset(hosts), tuple(networks))
+
+
+def check_address(text: str, *, field: str = NOTIFY) -> SplitResult:
+    """Return the parts of an address that is well formed, wherever it leads.
+
+    Raises:
+        InvalidSpec: it is not; what it names beyond the host is left out of the message.
+    """
+    expected = "an address such as https://HOST/PATH"
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise InvalidSpec(field, masked(text), f"{expected}, of printable ASCII characters")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise InvalidSpec(field, _HIDDEN, expected) from None
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
+        raise InvalidSpec(field, masked(text), expected)
+    if "@" in parts.netloc or "\\" in text or parts.fragment:
+        raise InvalidSpec(field, masked(text), f"{expected}, without a user, '\\' and '#'")
+    return parts
+
+
+def masked(text: str) -> str:
+    """Return an address without what may be secret in it: only scheme, host and port."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return _HIDDEN
+    if not parts.scheme or not host:
+        return _HIDDEN
+    at = f":{port}" if port is not None else ""
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}{at}/{_HIDDEN}"
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """Return the IP addresses of a host, without the zones of link-local ones.
+
+    Raises:
+        OSError: it has none.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(where[0]).partition("%")[0] for *_, where in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a message goes: an IP address that may be reached, and what its host is called."""
+
+    scheme: str
+    host: str
+    ip: str
+    port: int
+    target: str  # path and query
+
+    @property
+    def host_header(self) -> str:
+        """The host as the request names it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address with the IP address in the place of the host."""
+        ip = f"[{self.ip}]" if ":" in self.ip else self.ip
+        return f"{self.scheme}://{ip}:{self.port}{self.target}"
+
+
+def find_endpoint(text: str, allowed: AllowedNetworks, *, look_up: Resolve = resolve) -> Endpoint:
+    """Return where a message to an address goes.
+
+    Raises:
+        InvalidSpec: the address is not well formed.
+        NotReachable: its host has no IP address, or one within the farm's own network.
+    """
+    parts = check_address(text)
+    host = str(parts.hostname)
+    port = parts.port or _PORTS[parts.scheme]
+    try:
+        found = look_up(host, port)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise NotReachable(text, f"the host's address is not known ({why})") from None
+    for ip in found:
+        if not allowed.allows(host, ipaddress.ip_address(ip)):
+            raise NotReachable(
+                text,
+                f"{ip} is within the farm's own network, and messages go there only if its "
+                "operator allows it in FARM_NOTIFY_ALLOW",
+            )
+    if not found:
+        raise NotReachable(text, "the host has no address")
+    target = parts.path or "/"
+    if parts.query:
+        target = f"{target}?{parts.query}"
+    return Endpoint(parts.scheme, host, found[0], port, target)
+
+
+def check_reachable(addresses: Sequence[str], allowed: AllowedNetworks) -> None:
+    """Refuse addresses that no message can be sent to. Asks the name service.
+
+    Raises:
+        InvalidSpec: names the address, without what may be secret in it.
+    """
+    for number, address in enumerate(addresses):
+        try:
+            find_endpoint(address, allowed)
+        except NotReachable as error:
+            expected = f"an address that may be reached ({error.why})"
+            raise InvalidSpec(f"{NOTIFY}[{number}]", masked(address), expected) from None

@@ -1,0 +1,42 @@
+"""What messages are sent about, what they are signed with, and what became of them."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import secrets
+from dataclasses import dataclass
+
+SECRET_PREFIX = "whsec_"
+_SECRET_BYTES = 32
+
+
+class EventKind(enum.StrEnum):
+    """What has happened; the value is the `type` of the message."""
+
+    SWEEP_FINISHED = "sweep.finished"
+    SWEEP_FAILED = "sweep.failed"
+    AGENT_LOST = "agent.lost"
+    BASELINE_EXCEEDED = "baseline.exceeded"
+
+
+class DeliveryState(enum.Enum):
+    """What became of a message to one address."""
+
+    WAITING = "waiting"  # to be sent, or sent again
+    DELIVERED = "delivered"
+    GIVEN_UP = "given_up"  # too old, or its address was removed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How sending went. `is_answered`: the receiver is there, whatever it thinks of the message."""
+
+    is_delivered: bool
+    is_answered: bool
+    said: str
+
+
+def make_secret() -> str:
+    """Return a new secret to sign with."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()

@@ -1,0 +1,111 @@
+"""Finds what messages are to be sent about: looks at the store, and never at what changed it.
+
+Each event has the instant of what it tells, so that looking again finds the same event; the store
+keeps each once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from farm.cells.comparison import CellPair, Verdict, compare
+from farm.cells.reading import read_sweep
+from farm.gang.lifecycle import JobState
+from farm.notifications.events import EventKind
+from farm.recommend.prices import Prices
+from farm.store.notifications import FoundEvent, ended_sweeps, silent_agents
+from farm.store.sweeps.baselines import list_baselines
+from farm.store.sweeps.sweeps import sweep_summary
+from farm.text.nouns import counted
+
+MAX_CELLS = 20  # of a message about a baseline
+# An agent that was silent for longer when somebody first looked is no news.
+_NEWS_FOR = dt.timedelta(hours=1)
+
+
+def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundEvent]:
+    """Yield what follows from the sweeps that ended since then."""
+    for ended in ended_sweeps(session, since=since):
+        summary = sweep_summary(session, ended.sweep_id)
+        counts = summary.counts
+        failed, cancelled = counts[JobState.FAILED], counts[JobState.CANCELLED]
+        said = f"{counts[JobState.SUCCEEDED]} of {counted(summary.job_count, 'job')} succeeded"
+        said += f", {failed} failed" if failed else ""
+        said += f", {cancelled} cancelled" if cancelled else ""
+        about = {"sweep_id": ended.sweep_id, "sweep_name": summary.name}
+        yield FoundEvent(
+            kind=EventKind.SWEEP_FAILED if failed else EventKind.SWEEP_FINISHED,
+            subject=f"sweep {ended.sweep_id}",
+            at=ended.at,
+            sweep_id=ended.sweep_id,
+            data={
+                "text": f"sweep {ended.sweep_id}, {summary.name}: {said}",
+                **about,
+                "job_count": summary.job_count,
+                "jobs_by_state": {state.value: counts[state] for state in JobState},
+            },
+        )
+        for baseline in list_baselines(session):
+            if baseline.sweep_id == ended.sweep_id:
+                continue
+            slower = slower_cells(session, baseline.sweep_id, ended.sweep_id)
+            if slower:
+                cells = counted(len(slower), "cell is", "cells are")
+                yield FoundEvent(
+                    kind=EventKind.BASELINE_EXCEEDED,
+                    subject=f"sweep {ended.sweep_id}, baseline {baseline.name}",
+                    at=ended.at,
+                    sweep_id=ended.sweep_id,
+                    data={
+                        "text": f"sweep {ended.sweep_id}, {summary.name}: {cells} slower than in "
+                        f"the baseline {baseline.name}, sweep {baseline.sweep_id}",
+                        **about,
+                        "baseline": baseline.name,
+                        "baseline_sweep_id": baseline.sweep_id,
+                        "slower_cell_count": len(slower),
+                        "slower_cells": [_cell(pair) for pair in slower[:MAX_CELLS]],
+                    },
+                )
+
+
+def slower_cells(session: Session, baseline_sweep_id: int, sweep_id: int) -> list[CellPair]:
+    """Return the cells of a sweep that are slower than in another, as `farm check` judges them."""
+    found = compare(
+        *(read_sweep(session, one, prices=Prices()).table for one in (baseline_sweep_id, sweep_id))
+    )
+    return [pair for pair in found.pairs if pair.change() is Verdict.SLOWER]
+
+
+def _cell(pair: CellPair) -> dict[str, Any]:
+    assert pair.ratio is not None, "it is known to be slower"
+    return {
+        "values": pair.b.configuration.values,
+        "ratio": pair.ratio.ratio,
+        "low": pair.ratio.low,
+        "high": pair.ratio.high,
+        "baseline_step_time_s": pair.a.median_s,
+        "step_time_s": pair.b.median_s,
+    }
+
+
+def events_of_agents(
+    session: Session, *, now: dt.datetime, lost_after: dt.timedelta
+) -> Iterator[FoundEvent]:
+    """Yield the agents that were not heard for so long, lately."""
+    for agent in silent_agents(session, since=now - _NEWS_FOR, until=now - lost_after):
+        assert agent.heartbeat_at is not None, "it was heard between the two"
+        heard_at = agent.heartbeat_at.isoformat(timespec="seconds")
+        yield FoundEvent(
+            kind=EventKind.AGENT_LOST,
+            subject=f"agent {agent.id}",
+            at=agent.heartbeat_at,
+            data={
+                "text": f"agent {agent.id} was last heard at {heard_at}",
+                "agent_id": agent.id,
+                "last_heard_at": heard_at,
+            },
+        )

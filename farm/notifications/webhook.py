@@ -1,0 +1,98 @@
+"""Sends one message as JSON to a web address, signed so that the receiver can tell who sent it.
+
+Headers, signature and secret are those of Standard Webhooks (https://www.standardwebhooks.com), for
+which there are libraries in many languages. The id stays the same however often a message is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+
+import httpx
+
+from farm.notifications.addresses import Endpoint
+from farm.notifications.events import SECRET_PREFIX, Outcome
+from farm.text.log_text import one_line
+
+TIMEOUT_S = 15.0  # of a whole message, whatever the receiver does
+_MOST_READ = 2000  # bytes of an answer
+_MOST_SHOWN = 200  # characters of it
+
+
+def signature(secret: str, *, message_id: str, timestamp_s: int, body: bytes) -> str:
+    """Return what the header `webhook-signature` has: HMAC-SHA256 of id, time and body."""
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    signed = f"{message_id}.{timestamp_s}.".encode() + body
+    digest = hmac.new(key, signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def send(
+    endpoint: Endpoint,
+    *,
+    message_id: str,
+    body: bytes,
+    secret: str,
+    timestamp_s: int,
+    timeout_s: float = TIMEOUT_S,
+) -> Outcome:
+    """Send a message once. It is delivered if the receiver answers with a status of 200 to 299."""
+    headers = {
+        "host": endpoint.host_header,
+        "content-type": "application/json",
+        "user-agent": "Benchfarm",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": signature(
+            secret, message_id=message_id, timestamp_s=timestamp_s, body=body
+        ),
+    }
+
+    async def bounded() -> Outcome:
+        # Limits of single reads would let a receiver hold this one byte by byte.
+        async with asyncio.timeout(timeout_s):
+            return await _post(endpoint, headers, body, timeout_s=timeout_s)
+
+    try:
+        return asyncio.run(bounded())
+    except TimeoutError:
+        return Outcome(False, False, f"no answer within {timeout_s:g} s")
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        return Outcome(False, False, _shown(str(error) or type(error).__name__))
+
+
+async def _post(
+    endpoint: Endpoint, headers: dict[str, str], body: bytes, *, timeout_s: float
+) -> Outcome:
+    # Without the environment: a proxy would connect in our place, to whatever the name is then.
+    async with httpx.AsyncClient(
+        trust_env=False, follow_redirects=False, timeout=timeout_s
+    ) as client:
+        request = client.stream(
+            "POST",
+            endpoint.url,
+            content=body,
+            headers=headers,
+            # The certificate is the host's, and not that of its IP address.
+            extensions={"sni_hostname": endpoint.host},
+        )
+        async with request as answer:
+            read = b""
+            if not answer.is_success:
+                async for part in answer.aiter_raw(_MOST_READ):
+                    read += part
+                    if len(read) >= _MOST_READ:
+                        break
+            said = f"{answer.status_code} {answer.reason_phrase}".strip()
+            if answer.is_redirect:
+                said = f"{said}: redirects are not followed"
+            elif read:
+                said = f"{said}: {read[:_MOST_READ].decode(errors='replace')}"
+            return Outcome(answer.is_success, True, _shown(said))
+
+
+def _shown(text: str) -> str:
+    return one_line(text)[:_MOST_SHOWN]

@@ -1,0 +1,348 @@
+"""Stores where messages go, what they say, and what became of each."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, exists, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, aliased
+
+from farm.gang.lifecycle import FINAL_JOB_STATES
+from farm.messages.agents import AgentState
+from farm.notifications.events import DeliveryState, EventKind
+from farm.store.tables import (
+    AgentRow,
+    JobRow,
+    NotificationDelivery,
+    NotificationEvent,
+    NotificationTarget,
+)
+
+# A clock that was set back must not hold messages for longer than this.
+LONGEST_PAUSE = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundEvent:
+    """Something that has happened. `subject`: what it happened to, such as `sweep 3`."""
+
+    kind: EventKind
+    subject: str
+    at: dt.datetime
+    data: Mapping[str, Any]
+    sweep_id: int | None = None
+
+
+def add_targets(
+    session: Session,
+    addresses: Sequence[str],
+    secrets: Sequence[str],
+    *,
+    sweep_id: int | None,
+    now: dt.datetime,
+) -> None:
+    """Add addresses: of a sweep, or of the whole farm."""
+    session.add_all(
+        NotificationTarget(
+            address=address, secret=secret, sweep_id=sweep_id, created_at=now, due_at=now
+        )
+        for address, secret in zip(addresses, secrets, strict=True)
+    )
+
+
+def targets_of_farm(session: Session) -> Sequence[NotificationTarget]:
+    """Return the addresses of the whole farm, the oldest first."""
+    query = select(NotificationTarget).where(
+        NotificationTarget.sweep_id.is_(None), NotificationTarget.removed_at.is_(None)
+    )
+    return session.scalars(query.order_by(NotificationTarget.id)).all()
+
+
+def has_targets(session: Session) -> bool:
+    """Whether anybody wants messages."""
+    return bool(session.scalar(select(exists().where(NotificationTarget.removed_at.is_(None)))))
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSweep:
+    """A sweep whose jobs are all over. `at`: when the last one was."""
+
+    sweep_id: int
+    at: dt.datetime
+
+
+def ended_sweeps(session: Session, *, since: dt.datetime) -> list[EndedSweep]:
+    """Return the sweeps whose last job ended since then, and of which no event tells yet."""
+    job = aliased(JobRow)
+    ended = (
+        select(JobRow.sweep_id, func.max(JobRow.finished_at).label("at"))
+        .where(JobRow.finished_at >= since)
+        .group_by(JobRow.sweep_id)
+        .subquery()
+    )
+    is_told = exists().where(
+        NotificationEvent.sweep_id == ended.c.sweep_id,
+        NotificationEvent.at == ended.c.at,
+        NotificationEvent.kind.in_((EventKind.SWEEP_FINISHED, EventKind.SWEEP_FAILED)),
+    )
+    is_open = exists().where(job.sweep_id == ended.c.sweep_id, job.state.not_in(FINAL_JOB_STATES))
+    query = (
+        select(ended.c.sweep_id, ended.c.at)
+        .where(~is_open, ~is_told)
+        .order_by(ended.c.at, ended.c.sweep_id)
+    )
+    return [EndedSweep(row.sweep_id, row.at) for row in session.execute(query)]
+
+
+def silent_agents(
+    session: Session, *, since: dt.datetime, until: dt.datetime
+) -> Sequence[AgentRow]:
+    """Return the agents last heard between these two, unless they were told to stop."""
+    query = select(AgentRow).where(
+        AgentRow.heartbeat_at.between(since, until),
+        AgentRow.state != AgentState.LEAVING,
+        AgentRow.is_removed.is_(False),
+    )
+    return session.scalars(query).all()
+
+
+def record(session: Session, found: Collection[FoundEvent], *, now: dt.datetime) -> int:
+    """Store events that are not known yet, and a delivery to each who wants it; return how many.
+
+    Of two schedulers that find the same event the database lets one store it.
+    """
+    count = 0
+    for event in found:
+        wants = or_(
+            NotificationTarget.sweep_id == event.sweep_id
+            if event.sweep_id is not None
+            else NotificationTarget.id.is_(None),
+            NotificationTarget.sweep_id.is_(None) & (NotificationTarget.created_at <= event.at),
+        )
+        query = select(NotificationTarget.id).where(NotificationTarget.removed_at.is_(None), wants)
+        target_ids = session.scalars(query).all()
+        if not target_ids or _is_known(session, event):
+            continue
+        row = NotificationEvent(
+            kind=event.kind.value,
+            subject=event.subject,
+            at=event.at,
+            sweep_id=event.sweep_id,
+            data=dict(event.data),
+        )
+        try:
+            with session.begin_nested():
+                session.add(row)
+        except IntegrityError:
+            continue
+        session.add_all(
+            NotificationDelivery(
+                event_id=row.id, target_id=target_id, state=DeliveryState.WAITING, due_at=now
+            )
+            for target_id in target_ids
+        )
+        count += 1
+    return count
+
+
+def _is_known(session: Session, event: FoundEvent) -> bool:
+    query = exists().where(
+        NotificationEvent.kind == event.kind.value,
+        NotificationEvent.subject == event.subject,
+        NotificationEvent.at == event.at,
+    )
+    return bool(session.scalar(select(query)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """An event on its way to one address. `message_id` is the same each time that it is sent."""
+
+    delivery_id: int
+    message_id: str
+    secret: str
+    kind: str
+    at: dt.datetime
+    data: Mapping[str, Any]
+    attempt_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedAddress:
+    """An address that nobody else sends to until the claim is over."""
+
+    address: str
+    failure_count: int
+    messages: Sequence[Message]
+
+
+def _is_due(column: Any, now: dt.datetime) -> ColumnElement[bool]:
+    return or_(column <= now, column > now + LONGEST_PAUSE)
+
+
+def claim_addresses(
+    session: Session, *, now: dt.datetime, claim: dt.timedelta, most: int, most_messages: int
+) -> list[ClaimedAddress]:
+    """Take addresses that messages are due for, at most so many, each until the claim is over."""
+    waits = (
+        NotificationDelivery.state == DeliveryState.WAITING,
+        _is_due(NotificationDelivery.due_at, now),
+    )
+    due = (
+        exists()
+        .where(NotificationDelivery.target_id == NotificationTarget.id, *waits)
+        .correlate(NotificationTarget)
+    )
+    first = (
+        select(func.min(NotificationTarget.id))
+        .where(due, _is_due(NotificationTarget.due_at, now))
+        .group_by(NotificationTarget.address)
+        .limit(most)
+    )
+    addresses = session.scalars(
+        select(NotificationTarget.address).where(NotificationTarget.id.in_(first))
+    ).all()
+    claimed = []
+    for address in sorted(addresses):
+        # Whoever has locked one of them sends to this address.
+        targets = session.scalars(
+            select(NotificationTarget)
+            .where(NotificationTarget.address == address)
+            .order_by(NotificationTarget.id)
+            .with_for_update()
+        ).all()
+        if any(now < target.due_at <= now + LONGEST_PAUSE for target in targets):
+            continue
+        for target in targets:
+            target.due_at = now + claim
+        rows = session.execute(
+            select(NotificationDelivery, NotificationEvent, NotificationTarget.secret)
+            .join(NotificationEvent, NotificationEvent.id == NotificationDelivery.event_id)
+            .join(NotificationTarget, NotificationTarget.id == NotificationDelivery.target_id)
+            .where(NotificationTarget.address == address, *waits)
+            .order_by(NotificationDelivery.id)
+            .limit(most_messages)
+        )
+        claimed.append(
+            ClaimedAddress(
+                address=address,
+                failure_count=max(target.failure_count for target in targets),
+                messages=[_message(*row) for row in rows],
+            )
+        )
+    return claimed
+
+
+def _message(delivery: NotificationDelivery, event: NotificationEvent, secret: str) -> Message:
+    named = f"{event.id} {event.kind} {event.subject} {event.at.isoformat()}"
+    return Message(
+        delivery_id=delivery.id,
+        message_id=f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}",
+        secret=secret,
+        kind=event.kind,
+        at=event.at,
+        data=event.data,
+        attempt_count=delivery.attempt_count,
+    )
+
+
+def note_attempt(
+    session: Session,
+    delivery_id: int,
+    *,
+    state: DeliveryState,
+    said: str,
+    due_at: dt.datetime,
+    now: dt.datetime,
+) -> None:
+    """Store how sending a message went."""
+    session.execute(
+        update(NotificationDelivery)
+        .where(NotificationDelivery.id == delivery_id)
+        .values(
+            state=state,
+            attempt_count=NotificationDelivery.attempt_count + 1,
+            last_at=now,
+            last_said=said,
+            due_at=due_at,
+        )
+    )
+
+
+def release_address(
+    session: Session, address: str, *, failure_count: int, due_at: dt.datetime
+) -> None:
+    """End a claim; nothing is sent there before `due_at`."""
+    session.execute(
+        update(NotificationTarget)
+        .where(NotificationTarget.address == address)
+        .values(failure_count=failure_count, due_at=due_at)
+    )
+
+
+def remove_target(session: Session, target_id: int, *, now: dt.datetime) -> None:
+    """Send nothing there any more; what still waits is given up."""
+    session.execute(
+        update(NotificationTarget).where(NotificationTarget.id == target_id).values(removed_at=now)
+    )
+    session.execute(
+        update(NotificationDelivery)
+        .where(
+            NotificationDelivery.target_id == target_id,
+            NotificationDelivery.state == DeliveryState.WAITING,
+        )
+        .values(state=DeliveryState.GIVEN_UP, last_said="its address was removed", last_at=now)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedDelivery:
+    """A line of the log. `address` has its secrets still: mask it."""
+
+    id: int
+    kind: str
+    subject: str
+    sweep_id: int | None
+    at: dt.datetime
+    address: str
+    state: DeliveryState
+    attempt_count: int
+    last_at: dt.datetime | None
+    last_said: str | None
+
+
+def list_deliveries(
+    session: Session, *, sweep_id: int | None = None, before_id: int | None = None, limit: int
+) -> list[LoggedDelivery]:
+    """Return what was sent or waits, the newest first; of one sweep if asked."""
+    query = (
+        select(NotificationDelivery, NotificationEvent, NotificationTarget.address)
+        .join(NotificationEvent, NotificationEvent.id == NotificationDelivery.event_id)
+        .join(NotificationTarget, NotificationTarget.id == NotificationDelivery.target_id)
+        .order_by(NotificationDelivery.id.desc())
+        .limit(limit)
+    )
+    if sweep_id is not None:
+        query = query.where(NotificationEvent.sweep_id == sweep_id)
+    if before_id is not None:
+        query = query.where(NotificationDelivery.id < before_id)
+    return [
+        LoggedDelivery(
+            id=delivery.id,
+            kind=event.kind,
+            subject=event.subject,
+            sweep_id=event.sweep_id,
+            at=event.at,
+            address=address,
+            state=delivery.state,
+            attempt_count=delivery.attempt_count,
+            last_at=delivery.last_at,
+            last_said=delivery.last_said,
+        )
+        for delivery, event, address in session.execute(query)
+    ]

@@ -1,0 +1,360 @@
+"""Messages to real receivers: each arrives, whatever receivers and senders do meanwhile."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import hmac
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from farm.gang.lifecycle import JobState
+from farm.messages.agents import AgentState
+from farm.notifications import notifier as notifier_module
+from farm.notifications.addresses import parse_allowed
+from farm.notifications.events import DeliveryState
+from farm.notifications.notifier import GIVE_UP_AFTER, Notifier
+from farm.store.engine import reading, writing
+from farm.store.notifications import add_targets, list_deliveries, targets_of_farm
+from farm.store.sweeps.baselines import set_baseline
+from farm.store.tables import JobRow, NotificationDelivery, NotificationTarget
+from tests.factories import NOW, add_agent, add_measurement, add_sweep, job_spec
+from tests.integration.notifications.receiver import Receiver
+
+ALLOWED = parse_allowed("127.0.0.0/8")
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver().serving() as found:
+        yield found
+
+
+class Clock:
+    """The time, which only the test lets go on."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+    def go_on(self, seconds: float) -> None:
+        self.now += dt.timedelta(seconds=seconds)
+
+
+class Sender:
+    """A notifier, whose turns are taken one by one."""
+
+    def __init__(self, engine: sa.Engine, clock: Clock, **changes: object) -> None:
+        options = {
+            "addresses": (),
+            "allowed": ALLOWED,
+            "lost_after_s": 60.0,
+            "is_collector_well": lambda: True,
+            **changes,
+        }
+        self._notifier = Notifier(engine, now=clock, **options)  # type: ignore[arg-type]
+
+    def turn(self) -> None:
+        self._notifier.turn()
+        self._notifier.wait_until_sent(60)
+
+
+def ended_sweep(
+    engine: sa.Engine, *addresses: str, name: str = "mine", state: JobState = JobState.SUCCEEDED
+) -> int:
+    """Store a sweep of one job that is over, and who wants to know of it."""
+    with writing(engine) as session:
+        [job_id] = add_sweep(session, job_spec(), name=name)
+        job = session.get_one(JobRow, job_id)
+        job.state, job.finished_at = state, NOW
+        sweep_id = job.sweep_id
+        add_targets(session, addresses, [SECRET] * len(addresses), sweep_id=sweep_id, now=NOW)
+    return sweep_id
+
+
+def states(engine: sa.Engine) -> list[tuple[DeliveryState, int]]:
+    with reading(engine) as session:
+        found = session.scalars(sa.select(NotificationDelivery).order_by(NotificationDelivery.id))
+        return [(one.state, one.attempt_count) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "said"),
+    [
+        (JobState.SUCCEEDED, "sweep.finished", "sweep 1, mine: 1 of 1 job succeeded"),
+        (JobState.FAILED, "sweep.failed", "sweep 1, mine: 0 of 1 job succeeded, 1 failed"),
+        (JobState.CANCELLED, "sweep.finished", "sweep 1, mine: 0 of 1 job succeeded, 1 cancelled"),
+    ],
+)
+def test_the_end_of_a_sweep_is_told_once_and_signed(
+    engine: sa.Engine, receiver: Receiver, state: JobState, kind: str, said: str
+) -> None:
+    ended_sweep(engine, receiver.address, state=state)
+    clock = Clock()
+    sender = Sender(engine, clock)
+    for _ in range(3):
+        sender.turn()
+        clock.go_on(10)
+    Sender(engine, clock).turn()  # a scheduler that was started again
+    [(headers, body)] = receiver.received
+    [message] = receiver.messages
+    assert (message["type"], message["timestamp"]) == (kind, NOW.isoformat())
+    assert message["data"]["text"] == said
+    assert message["data"]["jobs_by_state"][state.value] == 1
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = hmac.new(b"k" * 32, signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert states(engine) == [(DeliveryState.DELIVERED, 1)]
+
+
+def test_a_sweep_that_goes_on_is_told_of_when_it_ends_again(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    sweep_id = ended_sweep(engine, receiver.address)
+    clock = Clock()
+    sender = Sender(engine, clock)
+    sender.turn()
+    with writing(engine) as session:
+        [job] = session.scalars(sa.select(JobRow).where(JobRow.sweep_id == sweep_id))
+        job.state, job.finished_at = JobState.WAITING, None
+    sender.turn()
+    assert len(receiver.received) == 1
+    clock.go_on(60)
+    with writing(engine) as session:
+        [job] = session.scalars(sa.select(JobRow).where(JobRow.sweep_id == sweep_id))
+        job.state, job.finished_at = JobState.FAILED, clock.now
+    sender.turn()
+    assert [message["type"] for message in receiver.messages] == ["sweep.finished", "sweep.failed"]
+
+
+def test_a_receiver_that_is_down_gets_every_message_once_it_is_back(engine: sa.Engine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    address = f"http://127.0.0.1:{port}/hook"
+    clock = Clock()
+    sender = Sender(engine, clock)
+    for number in range(5):
+        ended_sweep(engine, address, name=f"sweep {number}")
+        sender.turn()
+    for _ in range(6):  # a minute
+        clock.go_on(10)
+        sender.turn()
+    assert {state for state, _ in states(engine)} == {DeliveryState.WAITING}
+    # It is left alone for longer after each failure, whichever sweep it was about.
+    assert sum(count for _, count in states(engine)) < 15
+    with Receiver(port).serving() as receiver:
+        clock.go_on(80)  # as long as it was left alone last
+        sender.turn()
+        sender.turn()
+        told = [message["data"]["sweep_name"] for message in receiver.messages]
+    assert sorted(told) == [f"sweep {number}" for number in range(5)]
+    assert {state for state, _ in states(engine)} == {DeliveryState.DELIVERED}
+
+
+def test_a_refused_message_is_sent_again_and_holds_no_other_up(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    receiver.answer = lambda number: 500 if number == 1 else 302 if number == 2 else 200
+    clock = Clock()
+    with writing(engine) as session:
+        add_targets(session, [receiver.address], [SECRET], sweep_id=None, now=NOW)
+    for name in ("first", "second", "third"):
+        ended_sweep(engine, name=name)
+    sender = Sender(engine, clock, addresses=[receiver.address])
+    sender.turn()
+    with reading(engine) as session:
+        said = {one.subject: one.last_said for one in list_deliveries(session, limit=10)}
+    assert said["sweep 1"] == "500 Internal Server Error"
+    assert said["sweep 2"] == "302 Found: redirects are not followed"
+    clock.go_on(5)
+    sender.turn()
+    ids = [headers["webhook-id"] for headers, _ in receiver.received]
+    assert ids[:2] == ids[3:]  # each keeps its id
+    assert len(set(ids)) == 3
+    assert states(engine) == [(DeliveryState.DELIVERED, n) for n in (2, 2, 1)]
+
+
+def test_a_receiver_that_hangs_holds_no_other_up(engine: sa.Engine, receiver: Receiver) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        held = threading.Event()
+        ended_sweep(engine, f"http://127.0.0.1:{silent.getsockname()[1]}/", receiver.address)
+        clock = Clock()
+        notifier = Notifier(
+            engine,
+            addresses=(),
+            allowed=ALLOWED,
+            lost_after_s=60,
+            is_collector_well=lambda: True,
+            now=clock,
+        )
+        notifier.turn()
+        # It has begun, and gets no answer.
+        connection, _ = silent.accept()
+        while not receiver.received:
+            held.wait(0.01)
+        notifier.turn()  # nobody sends there a second time
+        silent.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            silent.accept()
+        connection.close()
+        notifier.wait_until_sent(60)
+    assert states(engine) == [(DeliveryState.WAITING, 1), (DeliveryState.DELIVERED, 1)]
+
+
+def test_an_address_within_the_network_is_never_sent_to(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    ended_sweep(engine, receiver.address)
+    Sender(engine, Clock(), allowed=parse_allowed("10.0.0.0/8")).turn()
+    assert receiver.received == []
+    with reading(engine) as session:
+        [one] = list_deliveries(session, limit=10)
+    assert "127.0.0.1 is within the farm's own network" in (one.last_said or "")
+    assert "secret" not in (one.last_said or "")
+
+
+def test_a_message_is_given_up_after_days(engine: sa.Engine, receiver: Receiver) -> None:
+    receiver.answer = lambda number: 503
+    ended_sweep(engine, receiver.address)
+    clock = Clock()
+    sender = Sender(engine, clock)
+    sender.turn()
+    clock.go_on(GIVE_UP_AFTER.total_seconds() + 1)
+    sender.turn()
+    assert states(engine) == [(DeliveryState.GIVEN_UP, 2)]
+    clock.go_on(3600)
+    sender.turn()
+    assert len(receiver.received) == 2
+
+
+def test_a_sender_that_dies_leaves_its_messages_to_the_next(
+    engine: sa.Engine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended_sweep(engine, receiver.address)
+    clock = Clock()
+    with monkeypatch.context() as patched:
+        # It has sent the message, and cannot say so.
+        patched.setattr(notifier_module, "note_attempt", None)
+        Sender(engine, clock).turn()
+    assert len(receiver.received) == 1
+    other = Sender(engine, clock)
+    other.turn()
+    assert len(receiver.received) == 1
+    clock.go_on(180)
+    other.turn()
+    (first, _), (second, _) = receiver.received
+    assert first["webhook-id"] == second["webhook-id"]
+    assert states(engine) == [(DeliveryState.DELIVERED, 1)]
+
+
+def test_two_schedulers_send_each_message_once(engine: sa.Engine, receiver: Receiver) -> None:
+    for number in range(10):
+        ended_sweep(engine, receiver.address, name=f"sweep {number}")
+    clock = Clock()
+    senders = [Sender(engine, clock) for _ in range(2)]
+    both = [threading.Thread(target=sender.turn) for sender in senders]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    for sender in senders:
+        sender.turn()
+    assert len(receiver.received) == 10
+
+
+def test_an_agent_that_falls_silent_is_told_of_once(engine: sa.Engine, receiver: Receiver) -> None:
+    clock = Clock()
+    is_well = True
+    sender = Sender(
+        engine,
+        clock,
+        addresses=[receiver.address],
+        is_collector_well=lambda: is_well,
+        well_for_s=0.0,
+    )
+    sender.turn()
+    with writing(engine) as session:
+        add_agent(session, "lost", heartbeat_at=NOW)
+        add_agent(session, "stopped", heartbeat_at=NOW, state=AgentState.LEAVING)
+        add_agent(session, "there", heartbeat_at=NOW + dt.timedelta(seconds=60))
+    clock.go_on(61)
+    is_well = False
+    sender.turn()
+    assert receiver.received == []
+    is_well = True
+    for _ in range(3):
+        sender.turn()
+    [message] = receiver.messages
+    assert (message["type"], message["data"]["agent_id"]) == ("agent.lost", "lost")
+
+
+def test_a_baseline_that_is_exceeded_is_told_of_with_the_cells(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    ids = {}
+    for name, times_s in (("before", (0.1, 0.101, 0.099)), ("after", (0.12, 0.121, 0.119))):
+        with writing(engine) as session:
+            specs = [job_spec(repetition=n) for n in range(3)]
+            job_ids = add_sweep(session, *specs, name=name)
+            for job_id, time_s in zip(job_ids, times_s, strict=True):
+                job = session.get_one(JobRow, job_id)
+                job.state, job.finished_at = JobState.SUCCEEDED, NOW
+                ids[name] = job.sweep_id
+                add_measurement(
+                    session,
+                    f"job {job_id}",
+                    job_id=job_id,
+                    step_time_s=time_s,
+                    global_batch_size=specs[0].global_batch_size,
+                    strategy=specs[0].strategy,
+                    fingerprint="a kind",
+                )
+    with writing(engine) as session:
+        set_baseline(session, "main", ids["before"], now=NOW)
+        add_targets(session, [receiver.address], [SECRET], sweep_id=ids["after"], now=NOW)
+    Sender(engine, Clock()).turn()
+    assert [message["type"] for message in receiver.messages] == [
+        "sweep.finished",
+        "baseline.exceeded",
+    ]
+    data = receiver.messages[1]["data"]
+    assert data["text"].endswith("1 cell is slower than in the baseline main, sweep 1")
+    [cell] = data["slower_cells"]
+    assert 1 < cell["low"] < cell["ratio"] < cell["high"]
+
+
+def test_the_addresses_of_the_farm_follow_the_setting(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    clock = Clock()
+    Sender(engine, clock, addresses=[receiver.address]).turn()
+    with reading(engine) as session:
+        [target] = targets_of_farm(session)
+    Sender(engine, clock, addresses=[receiver.address]).turn()
+    with reading(engine) as session:
+        assert targets_of_farm(session)[0].secret == target.secret
+    Sender(engine, clock).turn()
+    ended_sweep(engine)
+    Sender(engine, clock).turn()
+    assert receiver.received == []
+    with reading(engine) as session:
+        [left] = session.scalars(sa.select(NotificationTarget))
+    assert left.removed_at == NOW
+
+
+def test_what_happened_before_an_address_was_set_is_not_told(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    ended_sweep(engine)
+    clock = Clock()
+    clock.go_on(1)
+    Sender(engine, clock, addresses=[receiver.address]).turn()
+    assert receiver.received == []
