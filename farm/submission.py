@@ -45,7 +45,7 @@ class SubmissionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class SignedAddress:
+class SignedTarget:
     """`address` is masked. `secret`: shown once, to whoever submits the sweep."""
 
     address: str
@@ -62,7 +62,7 @@ class SubmittedSweep:
     sweep_id: int
     job_count: int
     skipped: tuple[str, ...]
-    notify: tuple[SignedAddress, ...] = ()
+    notify: tuple[SignedTarget, ...] = ()
 
 
 def read_sweep_file(path: Path) -> object:
@@ -184,7 +184,7 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
         job_count=len(expansion.jobs),
         skipped=skipped,
         notify=tuple(
-            SignedAddress(masked(address), secret)
+            SignedTarget(masked(address), secret)
             for address, secret in zip(addresses, secrets, strict=True)
         ),
     )

@@ -29,7 +29,7 @@ class DeliveryState(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SendOutcome:
     """How sending went. `is_answered`: the receiver is there, whatever it thinks of the message."""
 
     is_delivered: bool

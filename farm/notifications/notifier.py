@@ -28,7 +28,7 @@ from farm.notifications.addresses import (
     masked,
     resolve,
 )
-from farm.notifications.events import DeliveryState, Outcome, make_secret
+from farm.notifications.events import DeliveryState, SendOutcome, make_secret
 from farm.store.engine import reading, writing
 from farm.store.notifications import (
     LONGEST_PAUSE,
@@ -207,13 +207,13 @@ class Notifier:
         with writing(self._engine) as session:
             release_address(session, claimed.address, failure_count=0, due_at=self._now())
 
-    def _send(self, address: str, message: Message) -> Outcome:
+    def _send(self, address: str, message: Message) -> SendOutcome:
         from farm.notifications.webhook import send
 
         try:
             endpoint = find_endpoint(address, self._allowed, look_up=self._look_up)
         except (NotReachable, InvalidSpec) as error:
-            return Outcome(is_delivered=False, is_answered=False, said=str(error))
+            return SendOutcome(is_delivered=False, is_answered=False, said=str(error))
         body = json.dumps(
             {"type": message.kind, "timestamp": message.at.isoformat(), "data": message.data}
         )

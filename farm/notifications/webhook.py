@@ -14,7 +14,7 @@ import hmac
 import httpx
 
 from farm.notifications.addresses import Endpoint
-from farm.notifications.events import SECRET_PREFIX, Outcome
+from farm.notifications.events import SECRET_PREFIX, SendOutcome
 from farm.text.log_text import one_line
 
 TIMEOUT_S = 15.0  # of a whole message, whatever the receiver does
@@ -38,7 +38,7 @@ def send(
     secret: str,
     timestamp_s: int,
     timeout_s: float = TIMEOUT_S,
-) -> Outcome:
+) -> SendOutcome:
     """Send a message once. It is delivered if the receiver answers with a status of 200 to 299."""
     headers = {
         "host": endpoint.host_header,
@@ -51,7 +51,7 @@ def send(
         ),
     }
 
-    async def bounded() -> Outcome:
+    async def bounded() -> SendOutcome:
         # Limits of single reads would let a receiver hold this one byte by byte.
         async with asyncio.timeout(timeout_s):
             return await _post(endpoint, headers, body, timeout_s=timeout_s)
@@ -59,14 +59,14 @@ def send(
     try:
         return asyncio.run(bounded())
     except TimeoutError:
-        return Outcome(False, False, f"no answer within {timeout_s:g} s")
+        return SendOutcome(False, False, f"no answer within {timeout_s:g} s")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        return Outcome(False, False, _shown(str(error) or type(error).__name__))
+        return SendOutcome(False, False, _shown(str(error) or type(error).__name__))
 
 
 async def _post(
     endpoint: Endpoint, headers: dict[str, str], body: bytes, *, timeout_s: float
-) -> Outcome:
+) -> SendOutcome:
     # Without the environment: a proxy would connect in our place, to whatever the name is then.
     async with httpx.AsyncClient(
         trust_env=False, follow_redirects=False, timeout=timeout_s
@@ -91,7 +91,7 @@ async def _post(
                 said = f"{said}: redirects are not followed"
             elif read:
                 said = f"{said}: {read[:_MOST_READ].decode(errors='replace')}"
-            return Outcome(answer.is_success, True, _shown(said))
+            return SendOutcome(answer.is_success, True, _shown(said))
 
 
 def _shown(text: str) -> str:
