@@ -19,6 +19,7 @@ from benchfarm.client.errors import (
     NotConnected,
     RequestRefused,
     WrongServer,
+    not_utf8,
 )
 
 API = "/api/v1"
@@ -214,10 +215,16 @@ def _params(query: Mapping[str, Value]) -> dict[str, str]:
 
 def _text(value: Value) -> str:
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={each}" for name, each in value.items())
-    if isinstance(value, (list, tuple, set, frozenset, range)):
-        return ",".join(map(str, value))
-    return str(value)
+        text = ",".join(f"{name}={each}" for name, each in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset, range)):
+        text = ",".join(map(str, value))
+    else:
+        text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise not_utf8(text) from None
+    return text
 
 
 def _checked(answer: httpx.Response) -> httpx.Response:

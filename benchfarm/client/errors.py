@@ -33,3 +33,8 @@ class NotAuthorized(RequestRefused):
 
 class NoSuchThing(RequestRefused):
     """There is no such sweep, job, agent or origin."""
+
+
+def not_utf8(text: str) -> ClientError:
+    """Return the error of a name with half a character, which no request can carry."""
+    return ClientError(f"{text!r}: expected a text in UTF-8")

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from benchfarm.client.answers import FarmAdvice, FarmAnswer
 from benchfarm.client.connection import JSON, TOML, ZIP, FarmConnection, Value
-from benchfarm.client.errors import ClientError, RequestRefused
+from benchfarm.client.errors import ClientError, RequestRefused, not_utf8
 from benchfarm.client.frames import Library, frame_of
 from benchfarm.client.handles import JobHandle, SweepHandle
 from benchfarm.client.queries import MeasurementQuery, PlanQuery, RecommendationQuery
@@ -160,7 +160,7 @@ def read_sweep(sweep: SweepSource) -> dict[str, Any] | bytes:
     if isinstance(sweep, Mapping):
         return dict(sweep)
     if isinstance(sweep, str) and "\n" in sweep:
-        content = sweep.encode()
+        content = sweep.encode(errors="surrogatepass")  # TOML has none: the farm says so
     else:
         try:
             content = Path(sweep).read_bytes()
@@ -179,4 +179,7 @@ def named(query: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _quoted(name: str) -> str:
-    return quote(name, safe="")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise not_utf8(name) from None

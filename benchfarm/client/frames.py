@@ -22,7 +22,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], library: Library) -> Any:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [_cell(row.get(name)) for row in rows] for name in names}
     return as_frame(
-        pyarrow.table({name: _array(values) for name, values in columns.items()}), library
+        pyarrow.table({_utf8(name): _array(values) for name, values in columns.items()}), library
     )
 
 
@@ -62,10 +62,19 @@ def _cell(value: Any) -> Any:
 
 
 def _array(values: list[Any]) -> pyarrow.Array:
+    # Arrow has no type for whole numbers of more than 64 bits, for one column of several types, or
+    # for half a character, which JSON may have.
     try:
         return pyarrow.array(values)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        # Whole numbers and others in one column.
-        if all(value is None or isinstance(value, int | float) for value in values):
-            return pyarrow.array(values, type=pyarrow.float64())
-        return pyarrow.array([None if value is None else str(value) for value in values])
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError, UnicodeEncodeError):
+        pass
+    if all(value is None or isinstance(value, int | float) for value in values):
+        try:
+            return pyarrow.array([None if value is None else float(value) for value in values])
+        except OverflowError:
+            pass
+    return pyarrow.array([None if value is None else _utf8(str(value)) for value in values])
+
+
+def _utf8(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

@@ -23,6 +23,7 @@ from benchfarm.client import (
     WrongServer,
 )
 from benchfarm.client.connect import config_file
+from benchfarm.client.frames import frame_of
 from farm.configuration.bundle import read_archive
 from farm.keys.api_tokens import Scope
 from farm.store.engine import reading
@@ -170,6 +171,36 @@ def test_a_server_that_never_answers_is_named(connected: Connect) -> None:
     farm = connected(between=lambda server: Cutting(server, "POST", 10**6), patience_s=0.5)
     with pytest.raises(NotConnected, match=r"http://127\.0\.0\.1 does not answer .*was cut"):
         farm.submit(SWEEP)
+
+
+def test_a_name_that_is_no_utf8_is_refused_in_one_line(connected: Connect) -> None:
+    farm = connected()
+    for call in (
+        lambda: farm.drain("\udc80"),
+        lambda: farm.suspicious("\udc80"),
+        lambda: farm.measurements(origin="\udc80"),
+    ):
+        with pytest.raises(ClientError, match=r"'\\udc80': expected a text in UTF-8"):
+            call()
+    with pytest.raises(RequestRefused, match="UTF-8"):
+        farm.submit('name = "\udc80"\n')
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([2**70, -1, None], [float(2**70), -1.0, None]),
+        ([2**70, 0.5], [float(2**70), 0.5]),
+        ([10**400, 1], [str(10**400), "1"]),
+        ([2**70, "x"], [str(2**70), "x"]),
+        (["\ud800", "é"], ["\\ud800", "é"]),
+    ],
+)
+def test_what_arrow_has_no_type_for_becomes_floats_or_text(
+    values: list[object], column: list[object]
+) -> None:
+    table = frame_of([{"\ud800": value} for value in values], "pyarrow")
+    assert table.column("\\ud800").to_pylist() == column
 
 
 def test_a_refusal_says_which_field_and_what_is_expected(connected: Connect) -> None:
