@@ -10,14 +10,15 @@ from typing import Any
 
 import httpx
 
-from benchfarm.client.connection import FarmConnection
+from benchfarm.client.connection import ANSWER_S, FarmConnection
 from benchfarm.client.errors import NotConnected, WrongServer
 from benchfarm.client.farm import Farm
 
 URL_VARIABLE, TOKEN_VARIABLE = "BENCHFARM_URL", "BENCHFARM_TOKEN"
 DEFAULT_URL = "http://127.0.0.1:8080"
 KEYS = ("url", "token")
-_FIRST_PATIENCE_S = 2.0  # a wrong address shall show at once
+# A wrong address shall show at once.
+_FIRST_PATIENCE_S, _FIRST_ANSWER_S = 2.0, 10.0
 
 
 def connect(
@@ -45,12 +46,13 @@ def connect(
         url, token = written.get("url", DEFAULT_URL), token or written.get("token")
     first_s = min(_FIRST_PATIENCE_S, patience_s)
     connection = FarmConnection(url, token, patience_s=first_s, transport=transport)
+    connection.answer_s = _FIRST_ANSWER_S
     try:
         version = _version_of(connection)
     except BaseException:
         connection.close()
         raise
-    connection.patience_s = patience_s
+    connection.patience_s, connection.answer_s = patience_s, ANSWER_S
     return Farm(connection, version=version)
 
 

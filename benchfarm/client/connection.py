@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 import uuid
@@ -29,6 +30,11 @@ _PROBLEM = "application/problem+json"
 # is still being carried out.
 _PASSING = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+ANSWER_S, _CONNECT_S = 60.0, 5.0
+# So long a stream may be silent: the server writes to it every 5 s.
+_LINE_S = 10.0
+# So long the last request of a wait may take, beyond its limit.
+_LAST_ANSWER_S = 2.0
 _LONGEST_TEXT = 200
 _EXAMPLE = "such as http://127.0.0.1:8080"
 
@@ -40,7 +46,9 @@ class FarmConnection:
     """Sends requests to one farm, again where that is safe, until `patience_s` are over.
 
     Reading is always safe; a POST carries an `Idempotency-Key`, so that the farm does once what was
-    sent twice.
+    sent twice. `answer_s`: how long one request waits for an answer.
+
+    `until`, of reading, is of the monotonic clock: when nobody waits for the answer any more.
     """
 
     def __init__(
@@ -53,6 +61,7 @@ class FarmConnection:
     ) -> None:
         self.url = url.rstrip("/")
         self.patience_s = patience_s
+        self.answer_s = ANSWER_S
         if _host_of(self.url) is None:
             raise NotConnected(f"{url!r}: expected the farm's address, {_EXAMPLE}")
         if token is not None and not (token.isascii() and token.isprintable()):
@@ -61,7 +70,6 @@ class FarmConnection:
             self._http = httpx.Client(
                 base_url=self.url,
                 headers={"Authorization": f"Bearer {token}"} if token else {},
-                timeout=httpx.Timeout(60.0, connect=5.0),
                 transport=transport,
             )
         except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
@@ -74,9 +82,9 @@ class FarmConnection:
         """Give up the connection."""
         self._http.close()
 
-    def get(self, path: str, **query: Value) -> Any:
+    def get(self, path: str, *, until: float = math.inf, **query: Value) -> Any:
         """Return the JSON of an answer."""
-        return self._json(self.send("GET", path, query=query))
+        return self._json(self.send("GET", path, query=query, until=until))
 
     def post(
         self, path: str, body: Any = None, *, content: bytes | None = None, kind: str = JSON
@@ -120,20 +128,27 @@ class FarmConnection:
             asked = None if following is None else dict(httpx.URL(following["url"]).params)
             yield answer.content
 
-    def stream(self, path: str, **query: Value) -> Iterator[str]:
+    def stream(self, path: str, *, until: float = math.inf, **query: Value) -> Iterator[str]:
         """Yield the lines of an answer that goes on, until the server ends it or it is cut.
 
-        Yields nothing if the server is away or has no room; the caller then reads again.
+        It ends early near `until`, since the next line may come later than that. Yields nothing if
+        the server is away or has no room. The caller then reads again.
         """
         url = f"{API}{path}"
+        line_s = min(_LINE_S, max(until - time.monotonic(), 0.001))
         try:
-            with self._http.stream("GET", url, params=_params(query)) as answer:
+            with self._http.stream(
+                "GET", url, params=_params(query), timeout=_timeout(line_s)
+            ) as answer:
                 if answer.status_code in _PASSING:
                     return
                 if answer.status_code != httpx.codes.OK:
                     answer.read()
                     raise _refusal(answer)
-                yield from answer.iter_lines()
+                for line in answer.iter_lines():
+                    yield line
+                    if until - time.monotonic() < line_s:
+                        return
         except (httpx.TransportError, httpx.DecodingError):
             return
 
@@ -143,6 +158,7 @@ class FarmConnection:
         path: str,
         *,
         query: Mapping[str, Value] | None = None,
+        until: float = math.inf,
         **parts: Any,
     ) -> httpx.Response:
         """Send a request to the API until it is answered.
@@ -151,18 +167,22 @@ class FarmConnection:
             ClientError: it was refused, or the server did not answer in time.
         """
         url = httpx.URL(f"{API}{path}", params=_params(query or {}))
-        return self._send_to(url, method, **parts)
+        return self._send_to(url, method, until=until, **parts)
 
-    def _send_to(self, url: httpx.URL, method: str, **parts: Any) -> httpx.Response:
+    def _send_to(
+        self, url: httpx.URL, method: str, *, until: float, **parts: Any
+    ) -> httpx.Response:
         if self._http.is_closed:
             raise NotConnected("the connection was closed: connect() again")
-        gives_up_at = time.monotonic() + self.patience_s
+        gives_up_at = min(time.monotonic() + self.patience_s, until)
         pause_s = _FIRST_PAUSE_S
         while True:
             problem: ClientError
             least_s = 0.0
             try:
-                answer = self._http.request(method, url, **parts)
+                left_s = max(until - time.monotonic(), _LAST_ANSWER_S)
+                timeout = _timeout(min(self.answer_s, left_s))
+                answer = self._http.request(method, url, timeout=timeout, **parts)
             except httpx.DecodingError as error:
                 raise WrongServer(
                     f"{self.url} answers {url.path} with what cannot be unpacked ({error})"
@@ -196,6 +216,10 @@ class FarmConnection:
         raise WrongServer(
             f"{self.url} answers {answer.request.url.path} without JSON: is it a farm?"
         )
+
+
+def _timeout(answer_s: float) -> httpx.Timeout:
+    return httpx.Timeout(answer_s, connect=min(answer_s, _CONNECT_S))
 
 
 def _host_of(url: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -49,7 +50,10 @@ class _Handle:
 
     def refresh(self) -> dict[str, Any]:
         """Read it again."""
-        found: dict[str, Any] = self._connection.get(self._path)
+        return self._read(until=math.inf)
+
+    def _read(self, *, until: float) -> dict[str, Any]:
+        found: dict[str, Any] = self._connection.get(self._path, until=until)
         self._found = found
         return found
 
@@ -61,17 +65,16 @@ class _Handle:
         while True:
             yield
             begun_at = time.monotonic()
-            for line in self._connection.stream("/events", **{self._watched: self.id}):
+            watched = {self._watched: self.id}
+            for line in self._connection.stream("/events", until=until, **watched):
                 # The first line says that the server is watching now.
                 if line.startswith(("event:", "retry:")):
                     yield
-                if time.monotonic() > until:
-                    return
-            rest_s = until - time.monotonic()
-            if rest_s <= 0:
+            if time.monotonic() >= until:
                 return
             # The server has ended the stream, or has no room for one more.
-            time.sleep(min(rest_s, max(0.0, _LOOK_S - (time.monotonic() - begun_at))))
+            resumes_at = min(until, begun_at + _LOOK_S)
+            time.sleep(max(0.0, resumes_at - time.monotonic()))
 
 
 class JobHandle(_Handle):
@@ -81,9 +84,9 @@ class JobHandle(_Handle):
 
     def wait(self, *, timeout_s: float | None = None) -> Self:
         """Wait until it has ended. Raises ClientError: it has not after `timeout_s`."""
-        until = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
+        until = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         for _ in self._changes(until):
-            self.refresh()
+            self._read(until=until)
             if self.state in ENDED:
                 return self
         raise ClientError(f"job {self.id} is still {self.state} after {timeout_s:g} s")
@@ -203,11 +206,11 @@ class SweepHandle(_Handle):
         Raises:
             ClientError: it is not over after `timeout_s`, or is paused.
         """
-        until = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
+        until = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         shown = _Progress(sys.stderr) if progress else None
         try:
             for _ in self._changes(until):
-                found = self.refresh()
+                found = self._read(until=until)
                 if shown is not None:
                     shown.show(found)
                 if found["state"] == FINISHED:

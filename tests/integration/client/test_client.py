@@ -16,6 +16,7 @@ from sqlalchemy import select
 import benchfarm
 from benchfarm.client import (
     ClientError,
+    Farm,
     NoSuchThing,
     NotAuthorized,
     NotConnected,
@@ -171,6 +172,60 @@ def test_a_server_that_never_answers_is_named(connected: Connect) -> None:
     farm = connected(between=lambda server: Cutting(server, "POST", 10**6), patience_s=0.5)
     with pytest.raises(NotConnected, match=r"http://127\.0\.0\.1 does not answer .*was cut"):
         farm.submit(SWEEP)
+
+
+class Timing(httpx.BaseTransport):
+    """Notes how long each request waits for the server to say something."""
+
+    def __init__(self, server: httpx.BaseTransport) -> None:
+        self._server = server
+        self.waits: list[tuple[str, float]] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.waits.append((request.url.path, request.extensions["timeout"]["read"]))
+        return self._server.handle_request(request)
+
+
+def _timed(connected: Connect) -> tuple[Farm, Timing]:
+    made: list[Timing] = []
+
+    def between(server: httpx.BaseTransport) -> Timing:
+        made.append(Timing(server))
+        return made[0]
+
+    return connected(between=between), made[0]
+
+
+def test_a_server_that_accepts_and_says_nothing_is_found_out_sooner_at_first(
+    connected: Connect,
+) -> None:
+    farm, timing = _timed(connected)
+    assert list(farm.sweeps()) == []
+    [(_, first_s), (_, later_s)] = timing.waits
+    assert first_s == 10
+    assert later_s == 60
+
+
+def test_a_wait_with_a_limit_waits_no_longer_for_the_server(connected: Connect) -> None:
+    farm, timing = _timed(connected)
+    sweep = farm.submit(SWEEP)
+    timing.waits.clear()
+    with pytest.raises(ClientError, match=r"is still waiting after 0\.2 s"):
+        sweep.wait(timeout_s=0.2)
+    of_events = [wait_s for path, wait_s in timing.waits if path.endswith("/events")]
+    of_sweep = [wait_s for path, wait_s in timing.waits if not path.endswith("/events")]
+    assert of_events
+    assert max(of_events) <= 0.2
+    assert len(of_sweep) > 1
+    assert max(of_sweep) <= 2
+
+
+def test_a_wait_of_hours_reads_events_until_the_server_ends_them(connected: Connect) -> None:
+    farm, timing = _timed(connected)
+    sweep = farm.submit(SWEEP)
+    sweep.cancel()
+    assert sweep.wait(timeout_s=3600).state == "finished"
+    assert timing.waits[-1] == (f"/api/v1/sweeps/{sweep.id}", 60)
 
 
 def test_a_name_that_is_no_utf8_is_refused_in_one_line(connected: Connect) -> None:
