@@ -5,6 +5,7 @@ Pure descriptions: importing this loads no framework.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import TypeVar, cast
 from farm.configuration.axes import Value
 from farm.configuration.catalogue import Catalogue, DatasetFacts, GangShape
 from farm.configuration.model_files import file_of
-from farm.configuration.model_size import ModelSize
+from farm.configuration.model_size import Block, ModelSize
 from farm.configuration.own_data import find_dataset, own_data
 from farm.configuration.scripts import LAUNCHERS
 from farm.errors import InvalidSpec
+from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.contracts import Dataset, Described, Model, Strategy
 from farm.trainers.datasets import DATASETS
 from farm.trainers.datasets.own.own_dataset import OwnDataset
@@ -26,6 +28,7 @@ from farm.trainers.script.launchers import SCRIPT_LAUNCHERS, ScriptLauncher
 from farm.trainers.strategies import STRATEGIES
 
 _Entry = TypeVar("_Entry", Model, Dataset, Strategy)
+_OF_STAGES = frozenset(s.facts.name for s in STRATEGIES if s.facts.splits_layers)
 
 
 def catalogue() -> Catalogue:
@@ -35,6 +38,7 @@ def catalogue() -> Catalogue:
         datasets={entry.facts.name: entry.facts for entry in DATASETS},
         strategies={entry.facts.name: entry.facts for entry in STRATEGIES},
         launchers={facts.name: facts for facts in LAUNCHERS.values()},
+        size_of=model_size,
     )
 
 
@@ -76,12 +80,39 @@ def gang_shape(values: Mapping[str, Value]) -> GangShape:
 
     values: of every axis, by its field. A model whose size is not known here counts as one unit.
     """
-    size = model_size(str(values["model"]), str(values["dataset"]))
-    counts = ("world_size", "server_count", "steps_between_averages", "gradient_accumulation_steps")
-    return GangShape(
+    model_name, dataset_name = str(values["model"]), str(values["dataset"])
+    size = model_size(model_name, dataset_name)
+    counts = (
+        *("world_size", "server_count", "steps_between_averages"),
+        *("gradient_accumulation_steps", "pipeline_microbatches"),
+    )
+    shape = GangShape(
         **{name: int(cast(int, values[name])) for name in counts},
         unit_count=len(size.unit_bytes) if size else 1,
     )
+    stages = None
+    if size is not None and values["strategy"] in _OF_STAGES:
+        stages = _stages(model_name, dataset_name, shape.world_size)
+    if size is None or stages is None:
+        return shape
+    handed_on = sum(stage.output_bytes_per_example for stage in stages)
+    readers = [sum(table in s.tables for s in stages) for table in range(len(size.table_bytes))]
+    sums = [
+        (count, ring_all_reduce(count, table_bytes))
+        for count, table_bytes in zip(readers, size.table_bytes, strict=True)
+    ]
+    return dataclasses.replace(
+        shape,
+        handed_on_bytes=float(cast(int, values["global_batch_size"]) * handed_on),
+        table_messages=sum(count * of_one.messages for count, of_one in sums),
+        table_bytes=sum(count * of_one.bytes for count, of_one in sums),
+    )
+
+
+@functools.lru_cache(maxsize=1000)
+def _stages(name: str, dataset_name: str, stage_count: int) -> tuple[Block, ...] | None:
+    size = model_size(name, dataset_name)
+    return None if size is None else size.stages(stage_count)
 
 
 def dataset(name: str) -> Dataset:

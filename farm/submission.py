@@ -131,17 +131,16 @@ def within_memory(planned: SubmissionPlan, agents: Collection[LiveAgent]) -> Sub
         shape = (job.replicas_per_rank, job.global_batch_size, job.world_size, job.server_count)
         key = (*what, job.strategy, *shape, frozenset(job.axes.items()))
         facts = known.strategy(job.strategy)
-        is_sharded = facts is not None and facts.shards_weights
         if key not in sizes:
             size = model_size(job.model, job.dataset)
             dataset = find_dataset(job.dataset, datasets)
             sizes[key] = None
             # A script's size and data set are its own affair.
             if size is not None and dataset is not None:
-                needed = least_agent_memory_bytes(job, size, dataset, is_sharded=is_sharded)
+                needed = least_agent_memory_bytes(job, size, dataset, strategy=facts)
                 sizes[key] = (size, dataset) if needed > smallest else None
         if (too_large := sizes[key]) is not None:
-            problem = memory_problem(job, *too_large, agents, is_sharded=is_sharded)
+            problem = memory_problem(job, *too_large, agents, strategy=facts)
             if problem is not None:
                 reasons[place] = problem
     expansion = without_jobs(planned.expansion, planned.sweep, reasons)

@@ -57,7 +57,7 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
         ),
         *("test_rivals.py", "test_strategies_trained.py", "test_tensorflow_placement.py"),
         *("test_tensorflow_strategies.py", "test_tls.py", "test_torch_engine.py"),
-        "test_torch_sharded.py",
+        *("test_torch_pipelined.py", "test_torch_sharded.py"),
         *("test_trainer_loop.py", "test_warm_tensorflow.py", "test_warm_trainers.py"),
         *("test_web_data.py", "test_web_fuzz.py", "test_web_hostile.py", "test_web_limits.py"),
         *("test_web_schemathesis.py", "test_web_server.py", "test_web_sweep_exports.py"),

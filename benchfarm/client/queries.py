@@ -34,7 +34,8 @@ class MeasurementQuery(TypedDict, total=False):
     - `gpus_per_rank`: with this value: GPUs of each rank of a script, with `device = "gpu"`; a
       strategy takes one for each replica
     - `placement`: with this value: where operators run
-    - `batch_split`: with this value: how the ranks of a synchronous strategy share a batch
+    - `batch_split`: with this value: how the ranks of a synchronous strategy but `torch_pipeline`
+      share a batch
     - `optimizer`: with this value: how gradients become updates of the weights, for strategies of
       PyTorch
     - `learning_rate`: with this value: of the optimizer, for strategies of PyTorch
@@ -45,13 +46,15 @@ class MeasurementQuery(TypedDict, total=False):
     - `precision`: with this value: numbers in which the layers are computed, for strategies of
       PyTorch
     - `gradient_accumulation_steps`: with this value: parts of a rank's batch, in turn, whose
-      gradients are exchanged once, for strategies of PyTorch
+      gradients are exchanged once, for strategies of PyTorch but `torch_pipeline`
+    - `pipeline_microbatches`: with this value: equal parts of a batch that follow each other
+      through the stages of a model, for `torch_pipeline`; the batch is a multiple of it
     - `gradient_bucket_mib`: with this value: gradients that are summed at once while the backward
       pass goes on, for `torch_ddp`; the first at most 1
     - `activation_checkpointing`: with this value: what of the forward pass is kept in memory for
-      the backward pass, for strategies of PyTorch but `torch_fsdp`
+      the backward pass, for strategies of PyTorch but `torch_fsdp` and `torch_pipeline`
     - `compile`: with this value: what compiles the model before its first step, for strategies of
-      PyTorch but `torch_fsdp`
+      PyTorch but `torch_fsdp` and `torch_pipeline`
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run
@@ -88,6 +91,7 @@ class MeasurementQuery(TypedDict, total=False):
     lr_warmup_steps: int | None
     precision: str | None
     gradient_accumulation_steps: int | None
+    pipeline_microbatches: int | None
     gradient_bucket_mib: float | None
     activation_checkpointing: str | None
     compile: str | None

@@ -314,8 +314,13 @@ def _has_training_options(strategy: StrategyFacts, _: int) -> bool:
 
 
 def _has_whole_model(strategy: StrategyFacts, _: int) -> bool:
-    """Whether a rank can run its model by itself, which shards it with no other."""
-    return strategy.has_training_options and not strategy.shards_weights
+    """Whether a rank can run its model by itself, which it shares with no other."""
+    return strategy.has_training_options and not strategy.divides_model
+
+
+def _accumulates_gradients(strategy: StrategyFacts, _: int) -> bool:
+    """Whether a rank's batch may be cut into parts, which microbatches are already."""
+    return strategy.has_training_options and not strategy.splits_layers
 
 
 def _has_outer_optimizer(strategy: StrategyFacts, _: int) -> bool:
@@ -529,10 +534,12 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=OneOf(BatchSplit),
         title="Batch split",
-        meaning="how the ranks of a synchronous strategy share a batch",
+        meaning="how the ranks of a synchronous strategy but `torch_pipeline` share a batch",
         default=BatchSplit.EVEN,
         # A rank that goes at its own pace, or is alone, has nothing to split.
-        applies=lambda strategy, world_size: strategy.is_synchronous and world_size > 1,
+        applies=lambda strategy, world_size: (
+            strategy.is_synchronous and not strategy.splits_layers and world_size > 1
+        ),
         usual=BatchSplit.EVEN.value,
         choices={
             "even": "equal parts",
@@ -622,12 +629,24 @@ AXES: tuple[Axis, ...] = (
         type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
         title="Accumulation",
         meaning="parts of a rank's batch, in turn, whose gradients are exchanged once, for "
-        "strategies of PyTorch",
+        "strategies of PyTorch but `torch_pipeline`",
         default=1,
-        applies=_has_training_options,
+        applies=_accumulates_gradients,
         usual=1,
         phrase=lambda value: f"batches in {count(value)} parts",
         is_of_updates=True,
+    ),
+    Axis(
+        name="pipeline_microbatches",
+        kind=AxisKind.SETUP,
+        type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
+        title="Microbatches",
+        meaning="equal parts of a batch that follow each other through the stages of a model, for "
+        "`torch_pipeline`; the batch is a multiple of it",
+        default=4,
+        applies=lambda strategy, world_size: strategy.splits_layers and world_size > 1,
+        usual=4,
+        phrase=lambda value: f"{count(value)} microbatches",
     ),
     Axis(
         name="gradient_bucket_mib",
@@ -651,7 +670,7 @@ AXES: tuple[Axis, ...] = (
         type=OneOf(ActivationCheckpointing),
         title="Checkpointing",
         meaning="what of the forward pass is kept in memory for the backward pass, for "
-        "strategies of PyTorch but `torch_fsdp`",
+        "strategies of PyTorch but `torch_fsdp` and `torch_pipeline`",
         default=ActivationCheckpointing.OFF,
         applies=_has_whole_model,
         usual=ActivationCheckpointing.OFF.value,
@@ -669,7 +688,7 @@ AXES: tuple[Axis, ...] = (
         type=OneOf(Compilation),
         title="Compiled by",
         meaning="what compiles the model before its first step, for strategies of PyTorch but "
-        "`torch_fsdp`",
+        "`torch_fsdp` and `torch_pipeline`",
         default=Compilation.NONE,
         applies=_has_whole_model,
         usual=Compilation.NONE.value,

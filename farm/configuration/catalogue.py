@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+
+from farm.configuration.model_size import ModelSize
 
 
 class ExampleKind(Enum):
@@ -89,7 +91,9 @@ class ModelFacts:
 class GangShape:
     """What of a configuration decides how much a strategy sends.
 
-    `unit_count`: see `unit_bytes` of `farm.configuration.model_size`.
+    `unit_count`: see `unit_bytes` of `farm.configuration.model_size`. `handed_on_bytes`: what all
+    stages of a pipeline hand on in a step; `table_messages` and `table_bytes`: of all ranks, to sum
+    the gradients of tables that several stages read.
     """
 
     world_size: int
@@ -97,6 +101,10 @@ class GangShape:
     steps_between_averages: int = 1
     gradient_accumulation_steps: int = 1
     unit_count: int = 1
+    pipeline_microbatches: int = 1
+    handed_on_bytes: float = 0.0
+    table_messages: float = 0.0
+    table_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +112,14 @@ class Traffic:
     """What one rank sends per step on the critical path; a mean where steps differ.
 
     `bytes` is also the least that the strategy needs, on average over the ranks and over `period`
-    steps in a row: a count below it has missed something.
+    steps in a row: a count below it has missed something. `is_by_examples`: a step of a batch that
+    is not full sends less.
     """
 
     messages: float
     bytes: float
     period: int = 1
+    is_by_examples: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +136,16 @@ class StrategyFacts:
     uses_replicas: bool = False  # several replicas within a rank
     averages_weights: bool = False  # every so many steps
     has_outer_optimizer: bool = False  # which makes a step of each average
-    shards_weights: bool = False  # each rank holds its share; of the farm's own models alone
+    shards_weights: bool = False  # each rank holds its share
+    splits_layers: bool = False  # each rank holds some of them, and gets the whole batch
     has_training_options: bool = False  # optimizer, learning rate, precision, accumulation
     sums_in_buckets: bool = False  # gradients, while the backward pass goes on
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
+
+    @property
+    def divides_model(self) -> bool:
+        """Whether no rank has the whole model; so it is of the farm's own models alone."""
+        return self.shards_weights or self.splits_layers
 
     @property
     def uses_network(self) -> bool:
@@ -139,12 +155,16 @@ class StrategyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """Everything that a sweep may name. `launchers`: of scripts, by the strategy they count as."""
+    """Everything that a sweep may name. `launchers`: of scripts, by the strategy they count as.
+
+    `size_of`: how large a model is for a data set's examples, by their names; None: not known.
+    """
 
     models: Mapping[str, ModelFacts]
     datasets: Mapping[str, DatasetFacts]
     strategies: Mapping[str, StrategyFacts]
     launchers: Mapping[str, StrategyFacts] = field(default_factory=dict)
+    size_of: Callable[[str, str], ModelSize | None] = lambda model, dataset: None
 
     def strategy(self, name: str | None) -> StrategyFacts | None:
         """Return what is known of a strategy or a launcher; None: there is none of that name."""

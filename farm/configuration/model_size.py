@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 FLOAT_BYTES = 4  # everything is computed in float32
 # Of weights that a sharded training gathers at a time. It is the size of the buckets in which
 # DistributedDataParallel sums gradients, and a block of gpt2_small has 28 MB.
 SHARDED_UNIT_BYTES = 25 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some layers in a row, or a stage of several such blocks.
+
+    What follows reads one output of it, of `output_bytes_per_example`, which is 0 of the last, and
+    tables, by their numbers; `weight_bytes` are all others. For `flop_per_example` and
+    `activation_bytes_per_example` see `ModelSize`.
+    """
+
+    weight_bytes: int
+    tables: frozenset[int]
+    flop_per_example: int
+    activation_bytes_per_example: int
+    output_bytes_per_example: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +38,8 @@ class ModelSize:
     the outputs that the backward pass reads again, so that all of them are in memory when it
     begins. `unit_bytes`: weights of the units in which `torch_fsdp` shards the model. A unit is as
     many layers in a row as it takes to reach `SHARDED_UNIT_BYTES`; tables, whose rows other layers
-    may read, are one more, the last.
+    may read, are one more, the last. `blocks`: in order, between which the model may be cut;
+    `table_bytes`: of the tables that they read.
     """
 
     parameter_count: int  # trainable
@@ -29,8 +47,56 @@ class ModelSize:
     forward_flop_per_example: int
     activation_bytes_per_example: int
     unit_bytes: tuple[int, ...] = ()
+    table_bytes: tuple[int, ...] = ()
+    blocks: tuple[Block, ...] = ()
 
     @property
     def gradient_bytes(self) -> int:
         """The gradients of one replica."""
         return self.parameter_count * FLOAT_BYTES
+
+    def stage_ends(self, stage_count: int) -> tuple[int, ...] | None:
+        """Return after how many blocks each stage ends; None where the model has too few of them.
+
+        The stage with the most FLOP has as few as possible, and of several such cuts the stages
+        hand on as few bytes as possible.
+        """
+        blocks = self.blocks
+        if not 1 <= stage_count <= len(blocks):
+            return None
+
+        @functools.cache
+        def cut(start: int, count: int) -> tuple[int, int, tuple[int, ...]]:
+            """Return the most FLOP of a stage, the bytes between stages, and the ends."""
+            if count == 1:
+                return sum(b.flop_per_example for b in blocks[start:]), 0, (len(blocks),)
+            found = []
+            for end in range(start + 1, len(blocks) - count + 2):
+                most, handed_on, ends = cut(end, count - 1)
+                flop = sum(b.flop_per_example for b in blocks[start:end])
+                handed_on += blocks[end - 1].output_bytes_per_example
+                found.append((max(flop, most), handed_on, (end, *ends)))
+            return min(found)
+
+        return cut(0, stage_count)[-1]
+
+    def stages(self, stage_count: int) -> tuple[Block, ...] | None:
+        """Return the stages themselves; None: see `stage_ends`."""
+        ends = self.stage_ends(stage_count)
+        if ends is None:
+            return None
+        stages = []
+        for start, end in zip((0, *ends), ends, strict=False):
+            blocks = self.blocks[start:end]
+            stages.append(
+                Block(
+                    weight_bytes=sum(b.weight_bytes for b in blocks),
+                    tables=frozenset().union(*(b.tables for b in blocks)),
+                    flop_per_example=sum(b.flop_per_example for b in blocks),
+                    activation_bytes_per_example=sum(
+                        b.activation_bytes_per_example for b in blocks
+                    ),
+                    output_bytes_per_example=blocks[-1].output_bytes_per_example,
+                )
+            )
+        return tuple(stages)

@@ -100,7 +100,7 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if problem is not None:
         return problem
     facts = catalogue.strategies[cell["strategy"]]
-    if facts.shards_weights and cell["model"] not in catalogue.models:
+    if facts.divides_model and cell["model"] not in catalogue.models:
         expected = f"a model of the farm's own for strategy '{facts.name}'"
         return InvalidSpec("model", cell["model"], expected)
     problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
@@ -110,6 +110,9 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if cell["global_batch_size"] < replica_count:
         expected = f"at least {replica_count}, one example for each replica"
         return InvalidSpec("global_batch_size", cell["global_batch_size"], expected)
+    problem = _problem_of_stages(cell, facts, catalogue)
+    if problem is not None:
+        return problem
     fewest = cell["global_batch_size"] // replica_count
     if cell["gradient_accumulation_steps"] > fewest:
         expected = f"at most {fewest}, the examples of a rank in batch {cell['global_batch_size']}"
@@ -125,6 +128,27 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
             cell["global_batch_size"],
             f"at most {examples_count}, the examples of '{cell['dataset']}', without repeat = true",
         )
+    return None
+
+
+def _problem_of_stages(
+    cell: Cell, facts: StrategyFacts, catalogue: Catalogue
+) -> InvalidSpec | None:
+    """Say that a model cannot be cut into stages, or a batch into microbatches."""
+    world_size, batch_size = cell["world_size"], cell["global_batch_size"]
+    if not facts.splits_layers or world_size == 1:
+        return None
+    size = catalogue.size_of(cell["model"], cell["dataset"])
+    if size is not None and len(size.blocks) < world_size:
+        expected = f"at most {len(size.blocks)}, the blocks into which '{cell['model']}' can be cut"
+        return InvalidSpec("world_size", world_size, f"{expected}, for strategy '{facts.name}'")
+    count = cell["pipeline_microbatches"]
+    if batch_size % count:
+        expected = f"a multiple of pipeline_microbatches, {count}, for strategy '{facts.name}'"
+        return InvalidSpec("global_batch_size", batch_size, expected)
+    if size is not None and size.statistics_count and batch_size < 2 * count:
+        expected = f"at most {batch_size // 2}: batch normalisation needs two examples in each"
+        return InvalidSpec("pipeline_microbatches", count, expected)
     return None
 
 

@@ -470,6 +470,8 @@ def _least_bytes(rank: RankOutcome, traffic: Traffic | None, *, is_synchronous: 
         return 0.0
     result = rank.result
     step_count = result.window_step_count
+    if traffic.is_by_examples:
+        step_count = min(step_count, result.timed_step_count)
     if not is_synchronous:
         # By its speed a rank may have no example of a full batch either, and then no update.
         updates = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from farm.configuration.axes import spec_values
-from farm.configuration.catalogue import DatasetFacts
+from farm.configuration.catalogue import DatasetFacts, StrategyFacts
 from farm.configuration.model_size import FLOAT_BYTES, ModelSize
 from farm.configuration.spec import (
     PYTORCH_NAMES,
@@ -26,7 +26,7 @@ FRAMEWORK_BYTES = 400_000_000
 
 
 def least_memory_bytes(
-    job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, is_sharded: bool = False
+    job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, strategy: StrategyFacts | None = None
 ) -> int:
     """Return what the largest rank of a job needs at the very least.
 
@@ -34,25 +34,38 @@ def least_memory_bytes(
     each replica's gradients and the activations of the rank's share of the batch. A trainer takes
     more, for what it computes and frees again; docs/models.md says how much.
 
-    `is_sharded`: the rank has its share of weights, momentum and gradients, and the largest unit of
-    weights as a whole.
+    `strategy`: of the job. Where it shards weights, a rank has its share of weights, momentum and
+    gradients, and the largest unit of weights as a whole; where it splits layers, a stage of them,
+    and the activations of the whole batch there.
     """
-    is_forward = job.training_pass is TrainingPass.FORWARD
-    weight_bytes = _copies_of_weights(job, is_forward=is_forward) * size.gradient_bytes
-    if is_sharded and job.world_size > 1:
-        weight_bytes = weight_bytes // job.world_size + max(size.unit_bytes, default=0)
-    of_model = weight_bytes + size.statistics_count * FLOAT_BYTES
     examples_count = dataset.train_examples_count + dataset.test_examples_count
-    # In a forward pass an output is freed as soon as the next layer has read it.
-    kept = 0 if is_forward else _kept_bytes(job, size)
-    return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example + of_model + kept
+    of_model = max(_of_parts(job, size, strategy), default=0)
+    return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example + of_model
+
+
+def _of_parts(job: JobSpec, size: ModelSize, strategy: StrategyFacts | None) -> Iterator[int]:
+    """Yield what each part of a model takes on its rank, of which some strategies have several."""
+    copies = _copies_of_weights(job)
+    if strategy is not None and strategy.splits_layers and job.world_size > 1:
+        # Which stage has statistics is not known.
+        for stage in size.stages(job.world_size) or ():
+            weight_bytes = stage.weight_bytes + sum(size.table_bytes[t] for t in stage.tables)
+            kept = share_of(job, strategy) * stage.activation_bytes_per_example
+            yield copies * weight_bytes + _kept_bytes(job, kept)
+        return
+    weight_bytes = copies * size.gradient_bytes
+    if strategy is not None and strategy.shards_weights and job.world_size > 1:
+        weight_bytes = weight_bytes // job.world_size + max(size.unit_bytes, default=0)
+    parts = cast(int, spec_values(job)["gradient_accumulation_steps"])
+    kept = -(-share_of(job, strategy) // parts) * size.activation_bytes_per_example
+    yield weight_bytes + size.statistics_count * FLOAT_BYTES + _kept_bytes(job, kept)
 
 
 def least_agent_memory_bytes(
-    job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, is_sharded: bool = False
+    job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, strategy: StrategyFacts | None = None
 ) -> int:
     """Return what the ranks of one agent need together at the very least."""
-    return job.ranks_per_agent * least_memory_bytes(job, size, dataset, is_sharded=is_sharded)
+    return job.ranks_per_agent * least_memory_bytes(job, size, dataset, strategy=strategy)
 
 
 def memory_problem(
@@ -61,22 +74,22 @@ def memory_problem(
     dataset: DatasetFacts,
     agents: Iterable[LiveAgent],
     *,
-    is_sharded: bool = False,
+    strategy: StrategyFacts | None = None,
 ) -> InvalidSpec | None:
     """Say that the job is too large for every one of these agents that may serve it, or None.
 
     None as well where nobody may serve it, which is another matter, or one does not say what it
-    has. `is_sharded`: see `least_memory_bytes`.
+    has. `strategy`: see `least_memory_bytes`.
     """
     wish = (job.required_capabilities, frozenset(job.labels.items()), frozenset[str | None]())
     memories = [agent.memory_bytes for agent in agents if suits(agent, wish)]
     known = [memory for memory in memories if memory is not None]
-    needed = least_agent_memory_bytes(job, size, dataset, is_sharded=is_sharded)
+    needed = least_agent_memory_bytes(job, size, dataset, strategy=strategy)
     if not known or len(known) < len(memories) or needed <= max(known):
         return None
     expected = (
         f"a model and a batch that fit into {byte_count(max(known))}, the most that"
-        f" an agent has; with {share_of(job)} examples a rank needs at least"
+        f" an agent has; with {share_of(job, strategy)} examples a rank needs at least"
         f" {byte_count(needed // job.ranks_per_agent)}{_of_each(job)}"
     )
     return InvalidSpec("model", job.model, expected)
@@ -86,31 +99,35 @@ def _of_each(job: JobSpec) -> str:
     return "" if job.ranks_per_agent == 1 else f", and {job.ranks_per_agent} are on an agent"
 
 
-def share_of(job: JobSpec) -> int:
+def share_of(job: JobSpec, strategy: StrategyFacts | None) -> int:
     """Return the examples of a step that the rank with most of them has, if all are as fast."""
+    if strategy is not None and strategy.splits_layers:
+        return job.global_batch_size
     return -(-job.global_batch_size // job.world_size)
 
 
-def _kept_bytes(job: JobSpec, size: ModelSize) -> int:
-    """Return what is kept of a batch, or of a part of it, until its gradients are there."""
+def _kept_bytes(job: JobSpec, activation_bytes: int) -> int:
+    """Return what is kept of these float32 activations until their gradients are there."""
     options = spec_values(job)
     if (
-        options["activation_checkpointing"] == ActivationCheckpointing.ON.value
+        # In a forward pass an output is freed as soon as the next layer has read it.
+        job.training_pass is TrainingPass.FORWARD
+        # What is computed again depends on the layers, or on the compiler.
+        or options["activation_checkpointing"] == ActivationCheckpointing.ON.value
         or options["compile"] == Compilation.TORCH_COMPILE.value
     ):
-        return 0  # what is computed again depends on the layers, or on the compiler
-    parts = cast(int, options["gradient_accumulation_steps"])
-    kept = -(-share_of(job) // parts) * size.activation_bytes_per_example
+        return 0
     # Some layers keep float32 all the same, so that half is the least.
     is_half = options["precision"] == ComputePrecision.BFLOAT16.value
-    return kept // 2 if is_half else kept
+    return activation_bytes // 2 if is_half else activation_bytes
 
 
-def _copies_of_weights(job: JobSpec, *, is_forward: bool) -> int:
+def _copies_of_weights(job: JobSpec) -> int:
     """Return how many times the weights' size a rank holds: weights, momentum, gradients.
 
     Replicas may share weights and momentum, but each computes gradients of its own.
     """
+    is_forward = job.training_pass is TrainingPass.FORWARD
     # With servers the momentum is theirs; PyTorch makes one in its first update.
     is_without_momentum = job.server_count > 0 or (
         is_forward and job.strategy.startswith(PYTORCH_NAMES)

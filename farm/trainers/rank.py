@@ -105,6 +105,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
         line=line,
         examples_count=len(data.train.labels),
         connect_s=connect_s,
+        has_whole_batch=strategy.facts.splits_layers and job.world_size > 1,
         batch_weights=go.batch_weights,
         weights_checksum=engine.weights_checksum() if is_compared else None,
     )

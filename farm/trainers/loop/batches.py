@@ -70,14 +70,14 @@ def epoch_order(job: JobSpec, *, epoch: int, examples_count: int) -> IndexArray:
 def epoch_steps(
     job: JobSpec,
     *,
-    rank: int,
+    rank: int | None,
     epoch: int,
     examples_count: int,
     weights: Sequence[float] | None = None,
 ) -> Iterator[StepBatch]:
     """Yield the steps of one epoch; the last one is partial unless the batches fit exactly.
 
-    `weights`: see `share`.
+    `rank`: None: each rank gets the whole batch. `weights`: see `share`.
 
     Raises:
         InvalidSpec: the global batch is larger than the training set, and `repeat` is not set.
@@ -90,7 +90,11 @@ def epoch_steps(
     order = epoch_order(job, epoch=epoch, examples_count=examples_count)
     for first in range(0, len(order), size):
         batch = order[first : first + size]
-        mine = share(len(batch), world_size=job.world_size, rank=rank, weights=weights)
+        mine = (
+            range(len(batch))
+            if rank is None
+            else share(len(batch), world_size=job.world_size, rank=rank, weights=weights)
+        )
         yield StepBatch(
             indices=batch[mine.start : mine.stop],
             examples_count=len(batch),
@@ -99,9 +103,13 @@ def epoch_steps(
 
 
 def endless_steps(
-    job: JobSpec, *, rank: int, examples_count: int, weights: Sequence[float] | None = None
+    job: JobSpec,
+    *,
+    rank: int | None,
+    examples_count: int,
+    weights: Sequence[float] | None = None,
 ) -> Iterator[StepBatch]:
-    """Yield the steps of epoch after epoch, without end."""
+    """Yield the steps of epoch after epoch, without end; see `epoch_steps`."""
     for epoch in count():
         yield from epoch_steps(
             job, rank=rank, epoch=epoch, examples_count=examples_count, weights=weights

@@ -64,11 +64,14 @@ class Training:
         line: EventWriter,
         examples_count: int,
         connect_s: float,
+        has_whole_batch: bool = False,
         batch_weights: Sequence[float] | None = None,
         weights_checksum: float | None = None,
     ) -> None:
+        """`has_whole_batch`: each rank does; see `StrategyFacts.splits_layers`."""
         self._job = assignment.job
         self._rank = assignment.rank
+        self._sharing_rank = None if has_whole_batch else assignment.rank
         self._engine = engine
         self._examples_count = examples_count
         self._batch_weights = batch_weights
@@ -165,7 +168,7 @@ class Training:
     def _endless_steps(self) -> Iterator[StepBatch]:
         return endless_steps(
             self._job,
-            rank=self._rank,
+            rank=self._sharing_rank,
             examples_count=self._examples_count,
             weights=self._batch_weights,
         )
@@ -173,7 +176,7 @@ class Training:
     def _epoch_steps(self, epoch: int) -> Iterator[StepBatch]:
         return epoch_steps(
             self._job,
-            rank=self._rank,
+            rank=self._sharing_rank,
             epoch=epoch,
             examples_count=self._examples_count,
             weights=self._batch_weights,

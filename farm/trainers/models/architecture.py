@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.configuration.catalogue import ModelFacts
-from farm.configuration.model_size import FLOAT_BYTES, SHARDED_UNIT_BYTES, ModelSize
+from farm.configuration.model_size import FLOAT_BYTES, SHARDED_UNIT_BYTES, Block, ModelSize
 from farm.trainers.models.layers import Layout, Padding
 
 
@@ -41,6 +41,12 @@ class Architecture:
 Shape = tuple[int, ...]
 
 
+class CountedTable(Shape):
+    """The shape of a table, which is told from others of that shape by its number."""
+
+    number: int
+
+
 class LayerCounter:
     """Layers on shapes without the batch, such as (28, 28, 1); see `Layers`.
 
@@ -55,18 +61,22 @@ class LayerCounter:
         self._flop = 0
         self._kept_count = 0  # numbers, of one example
         self._unit_bytes: list[int] = [0]  # the last is still open
-        self._table_bytes = 0
+        self._table_bytes: list[int] = []
+        self._tables: set[int] = set()  # that the block reads which is still open
+        self._blocks: list[Block] = []
 
     @property
     def size(self) -> ModelSize:
         """What all layers so far come to."""
-        units = tuple(size for size in (*self._unit_bytes, self._table_bytes) if size)
+        units = tuple(size for size in (*self._unit_bytes, sum(self._table_bytes)) if size)
         return ModelSize(
             parameter_count=sum(units) // FLOAT_BYTES,
             statistics_count=self._statistics_count,
             forward_flop_per_example=self._flop,
             activation_bytes_per_example=self._kept_count * FLOAT_BYTES,
             unit_bytes=units,
+            table_bytes=tuple(self._table_bytes),
+            blocks=(*self._blocks, self._open_block(output_count=0)),
         )
 
     def input(self, example_shape: Shape) -> Shape:
@@ -131,13 +141,17 @@ class LayerCounter:
         return self._kept(x[1:])
 
     def table(self, row_count: int, width: int) -> Shape:
-        self._table_bytes += row_count * width * FLOAT_BYTES
-        return (row_count, width)
+        made = CountedTable((row_count, width))
+        made.number = len(self._table_bytes)
+        self._table_bytes.append(row_count * width * FLOAT_BYTES)
+        return made
 
     def look_up(self, table: Shape, tokens: Shape) -> Shape:
+        self._read(table)
         return self._kept((*tokens, table[1]))
 
     def compare(self, x: Shape, table: Shape, *, has_bias: bool = False) -> Shape:
+        self._read(table)
         made = (*x[:-1], table[0])
         self._add_weights(has_bias * table[0])
         self._flop += (2 * x[-1] + has_bias) * math.prod(made)
@@ -145,11 +159,11 @@ class LayerCounter:
 
     def add_positions(self, x: Shape, longest: int) -> Shape:
         assert x[0] <= longest, (x, longest)
-        self.table(longest, x[-1])
+        self._read(self.table(longest, x[-1]))
         return x
 
     def add_segment(self, x: Shape, segment_count: int) -> Shape:
-        self.table(segment_count, x[-1])
+        self._read(self.table(segment_count, x[-1]))
         return x
 
     def layer_norm(self, x: Shape, *, epsilon: float) -> Shape:
@@ -179,6 +193,11 @@ class LayerCounter:
         self._kept((x[0], 5 * units))
         return self._kept(made)
 
+    def end_block(self, x: Shape) -> Shape:
+        self._blocks.append(self._open_block(output_count=math.prod(x)))
+        self._tables = set()
+        return x
+
     def channel_count(self, x: Shape) -> int:
         return x[-1]
 
@@ -192,6 +211,24 @@ class LayerCounter:
         """Count a layer each of whose outputs is a weighted sum of `input_count` numbers."""
         self._add_weights((input_count + has_bias) * made[-1])
         self._flop += (2 * input_count + has_bias) * math.prod(made)
+
+    def _read(self, table: Shape) -> None:
+        assert isinstance(table, CountedTable), table
+        self._tables.add(table.number)
+
+    def _open_block(self, *, output_count: int) -> Block:
+        """Return what there is beyond the last block that has ended."""
+        ended = self._blocks
+        kept_bytes = self._kept_count * FLOAT_BYTES
+        return Block(
+            weight_bytes=sum(self._unit_bytes) - sum(b.weight_bytes for b in ended),
+            tables=frozenset(self._tables),
+            flop_per_example=self._flop - sum(b.flop_per_example for b in ended),
+            activation_bytes_per_example=(
+                kept_bytes - sum(b.activation_bytes_per_example for b in ended)
+            ),
+            output_bytes_per_example=output_count * FLOAT_BYTES,
+        )
 
     def _add_weights(self, count: int) -> None:
         """Count a layer's own weights; a unit that has become large enough is closed."""

@@ -36,7 +36,7 @@ def lay_out(
     del token_count
     table = layers.table(VOCABULARY_SIZE, width)
     x = layers.add_positions(layers.look_up(table, tokens), LONGEST_SEQUENCE)
-    x = layers.layer_norm(layers.add_segment(x, 2), epsilon=EPSILON)
+    x = layers.end_block(layers.layer_norm(layers.add_segment(x, 2), epsilon=EPSILON))
     for _ in range(block_count):
         x = post_norm_block(layers, x, width=width, head_count=head_count, epsilon=EPSILON)
     x = layers.layer_norm(layers.gelu(layers.dense(x, width)), epsilon=EPSILON)

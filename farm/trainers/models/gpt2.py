@@ -59,7 +59,7 @@ def _decoder(
     block_count: int,
 ) -> T:
     table = layers.table(token_count, width)
-    x = layers.add_positions(layers.look_up(table, tokens), longest)
+    x = layers.end_block(layers.add_positions(layers.look_up(table, tokens), longest))
     for _ in range(block_count):
         x = pre_norm_block(
             layers,

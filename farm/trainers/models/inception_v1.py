@@ -51,13 +51,13 @@ def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
         x = layers.max_pool(x, 3, stride=2)
     else:
         x = layers.conv(image, 64, 3, is_rectified=True)
-    x = layers.conv(x, 64, 1, is_rectified=True)
-    x = layers.conv(x, 192, 3, is_rectified=True)
+    x = layers.conv(layers.end_block(x), 64, 1, is_rectified=True)
+    x = layers.end_block(layers.conv(x, 192, 3, is_rectified=True))
     for number, group in enumerate(_GROUPS):
         if is_large or number > 0:
             x = layers.max_pool(x, 3, stride=2)
         for widths in group:
-            x = _module(layers, x, widths)
+            x = layers.end_block(_module(layers, x, widths))
     return layers.dense(layers.average(x), class_count)
 
 

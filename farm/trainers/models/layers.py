@@ -107,6 +107,13 @@ class Layers(Protocol[T]):
         """Return the outputs of a long short-term memory, one for each position."""
         ...
 
+    def end_block(self, x: T) -> T:
+        """Say that what follows reads `x` alone of what came before, and tables; return `x`.
+
+        A model may be cut into stages there. Each block has weights, or reads a table.
+        """
+        ...
+
     def channel_count(self, x: T) -> int: ...
 
     def length(self, x: T) -> int:

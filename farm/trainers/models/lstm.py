@@ -15,9 +15,9 @@ UNITS = 200
 
 
 def _lay_out(layers: Layers[T], tokens: T, token_count: int) -> T:
-    x = layers.look_up(layers.table(token_count, UNITS), tokens)
+    x = layers.end_block(layers.look_up(layers.table(token_count, UNITS), tokens))
     for _ in range(2):
-        x = layers.lstm(x, UNITS)
+        x = layers.end_block(layers.lstm(x, UNITS))
     return layers.dense(x, token_count)
 
 

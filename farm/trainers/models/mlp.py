@@ -9,7 +9,7 @@ from farm.trainers.models.layers import Layers, T
 
 def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
     x = layers.dense(layers.flatten(image), 128, is_rectified=True)
-    return layers.dense(x, class_count)
+    return layers.dense(layers.end_block(x), class_count)
 
 
 MLP = Architecture(

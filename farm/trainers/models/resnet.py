@@ -42,10 +42,10 @@ def _lay_out_50(layers: Layers[T], image: T, class_count: int) -> T:
 def _stem(layers: Layers[T], image: T, *, has_bias: bool) -> T:
     if layers.side(image) < SMALLEST_SIDE_OF_LARGE_STEM:
         x = layers.conv(image, 64, 3, has_bias=has_bias)
-        return layers.rectify(layers.normalise(x))
+        return layers.end_block(layers.rectify(layers.normalise(x)))
     x = layers.conv(image, 64, 7, stride=2, has_bias=has_bias)
     x = layers.rectify(layers.normalise(x))
-    return layers.max_pool(x, 3, stride=2)
+    return layers.end_block(layers.max_pool(x, 3, stride=2))
 
 
 def _basic_block(layers: Layers[T], x: T, width: int, *, stride: int) -> T:
@@ -54,7 +54,7 @@ def _basic_block(layers: Layers[T], x: T, width: int, *, stride: int) -> T:
         shortcut = layers.normalise(layers.conv(x, width, 1, stride=stride, has_bias=False))
     x = layers.normalise(layers.conv(x, width, 3, stride=stride, has_bias=False))
     x = layers.normalise(layers.conv(layers.rectify(x), width, 3, has_bias=False))
-    return layers.rectify(layers.add(x, shortcut))
+    return layers.end_block(layers.rectify(layers.add(x, shortcut)))
 
 
 def _bottleneck(layers: Layers[T], x: T, width: int, *, stride: int) -> T:
@@ -64,7 +64,7 @@ def _bottleneck(layers: Layers[T], x: T, width: int, *, stride: int) -> T:
     x = layers.rectify(layers.normalise(layers.conv(x, width, 1, stride=stride)))
     x = layers.rectify(layers.normalise(layers.conv(x, width, 3)))
     x = layers.normalise(layers.conv(x, 4 * width, 1))
-    return layers.rectify(layers.add(x, shortcut))
+    return layers.end_block(layers.rectify(layers.add(x, shortcut)))
 
 
 RESNET18 = Architecture(

@@ -19,12 +19,12 @@ def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
     """Unpadded, as published, or padded for images under 22 pixels."""
     padding: Padding = "valid" if layers.side(image) >= SMALLEST_UNPADDED_SIDE else "same"
     x = layers.conv(image, 32, 3, padding=padding, is_rectified=True)
-    x = layers.max_pool(x, 2, stride=2, padding="valid")
+    x = layers.end_block(layers.max_pool(x, 2, stride=2, padding="valid"))
     x = layers.conv(x, 64, 3, padding=padding, is_rectified=True)
-    x = layers.max_pool(x, 2, stride=2, padding="valid")
-    x = layers.conv(x, 64, 3, padding=padding, is_rectified=True)
+    x = layers.end_block(layers.max_pool(x, 2, stride=2, padding="valid"))
+    x = layers.end_block(layers.conv(x, 64, 3, padding=padding, is_rectified=True))
     x = layers.dense(layers.flatten(x), 64, is_rectified=True)
-    return layers.dense(x, class_count)
+    return layers.dense(layers.end_block(x), class_count)
 
 
 SMALL_CNN = Architecture(

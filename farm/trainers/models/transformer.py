@@ -21,7 +21,7 @@ def pre_norm_block(
     x = layers.add(x, y)
     y = layers.dense(layers.layer_norm(x, epsilon=epsilon), 4 * width)
     y = layers.dense(layers.gelu(y, is_approximate=has_approximate_gelu), width)
-    return layers.add(x, y)
+    return layers.end_block(layers.add(x, y))
 
 
 def post_norm_block(layers: Layers[T], x: T, *, width: int, head_count: int, epsilon: float) -> T:
@@ -29,4 +29,4 @@ def post_norm_block(layers: Layers[T], x: T, *, width: int, head_count: int, eps
     y = layers.attend(layers.dense(x, 3 * width), head_count, is_causal=False)
     x = layers.layer_norm(layers.add(x, layers.dense(y, width)), epsilon=epsilon)
     y = layers.dense(layers.gelu(layers.dense(x, 4 * width)), width)
-    return layers.layer_norm(layers.add(x, y), epsilon=epsilon)
+    return layers.end_block(layers.layer_norm(layers.add(x, y), epsilon=epsilon))

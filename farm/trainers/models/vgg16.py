@@ -19,12 +19,13 @@ _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # filters, convolut
 def _lay_out(layers: Layers[T], image: T, class_count: int) -> T:
     x = image
     for filters, conv_count in _STAGES:
-        for _ in range(conv_count):
-            x = layers.conv(x, filters, 3, is_rectified=True)
-        x = layers.max_pool(x, 2, stride=2)
+        for _ in range(conv_count - 1):
+            x = layers.end_block(layers.conv(x, filters, 3, is_rectified=True))
+        x = layers.conv(x, filters, 3, is_rectified=True)
+        x = layers.end_block(layers.max_pool(x, 2, stride=2))
     x = layers.flatten(x)
     for _ in range(2):
-        x = layers.dense(x, 4096, is_rectified=True)
+        x = layers.end_block(layers.dense(x, 4096, is_rectified=True))
     return layers.dense(x, class_count)
 
 

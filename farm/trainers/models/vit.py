@@ -37,7 +37,7 @@ def _lay_out(layers: Layers[T], image: T, class_count: int, *, width: int, head_
     side = patch_side(layers.side(image))
     x = layers.to_sequence(layers.conv(image, width, side, stride=side, padding="valid"))
     x = layers.prepend_vector(x)
-    x = layers.add_positions(x, layers.length(x))
+    x = layers.end_block(layers.add_positions(x, layers.length(x)))
     for _ in range(BLOCK_COUNT):
         x = pre_norm_block(
             layers, x, width=width, head_count=head_count, is_causal=False, epsilon=EPSILON

@@ -16,6 +16,7 @@ from farm.trainers.strategies.torch_ddp import TorchDdp
 from farm.trainers.strategies.torch_diloco import TorchDiloco
 from farm.trainers.strategies.torch_fsdp import TorchFsdp
 from farm.trainers.strategies.torch_local_sgd import TorchLocalSgd
+from farm.trainers.strategies.torch_pipeline import TorchPipeline
 
 STRATEGIES: tuple[Strategy, ...] = (
     Single(),
@@ -31,6 +32,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     Gossip(),
     TorchDdp(),
     TorchFsdp(),
+    TorchPipeline(),
     TorchLocalSgd(),
     TorchDiloco(),
 )

@@ -60,6 +60,9 @@ class KerasLayers:
     def dense(self, x: Any, units: int, *, is_rectified: bool = False) -> Any:
         return layers.Dense(units, activation="relu" if is_rectified else None)(x)
 
+    def end_block(self, x: Any) -> Any:
+        return x
+
     def channel_count(self, x: Any) -> int:
         return int(x.shape[-1])
 

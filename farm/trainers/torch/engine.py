@@ -268,9 +268,9 @@ class TorchEngine:
         labels = torch.from_numpy(self._test.labels[part]).to(self._device)
         self._model.eval()
         with torch.no_grad(), self._precision:
-            logits = self._model(_model_input(inputs))
+            logits = self._model(model_input(inputs))
             correct_count = int((logits.argmax(-1) == labels).sum())
-            return float(_loss_sum(logits, labels)), correct_count
+            return float(sum_of_losses(logits, labels)), correct_count
 
     def _evaluation_of(self, loss_sum: float, correct_count: float) -> Evaluation:
         labels = self._test.labels
@@ -317,7 +317,7 @@ class TorchEngine:
             inputs, labels = self._examples(indices)
             self._model.eval()
             with torch.no_grad(), self._precision:
-                return float(_loss_sum(self._forward(inputs), labels))
+                return float(sum_of_losses(self._forward(inputs), labels))
         if self._model.training != is_training:
             self._model.train(is_training)
         self._optimizer.zero_grad()
@@ -354,13 +354,13 @@ class TorchEngine:
         inputs, labels = self._examples(indices)
         with self._precision:
             logits = self._forward(inputs)
-        loss_sum = _loss_sum(logits, labels, penalties=self._penalties())
+        loss_sum = sum_of_losses(logits, labels, penalties=self._penalties())
         torch.autograd.backward(loss_sum * scale)
         return float(loss_sum.detach())
 
     def _examples(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = torch.from_numpy(indices).to(self._device)
-        return _model_input(self._inputs[chosen]), self._labels[chosen]
+        return model_input(self._inputs[chosen]), self._labels[chosen]
 
 
 def _optimizer(
@@ -405,12 +405,12 @@ def _build(seat: Seat) -> torch.nn.Module:
     return _KerasModule(seat.model.build(shape, class_count))
 
 
-def _model_input(inputs: torch.Tensor) -> torch.Tensor:
+def model_input(inputs: torch.Tensor) -> torch.Tensor:
     """Return images, which stay in memory as bytes, as floats from 0 to 1; tokens as they are."""
     return inputs.to(torch.float32) / 255.0 if inputs.dtype == torch.uint8 else inputs
 
 
-def _loss_sum(
+def sum_of_losses(
     logits: torch.Tensor, labels: torch.Tensor, *, penalties: Sequence[torch.Tensor] = ()
 ) -> torch.Tensor:
     """Return the sum of losses, with each penalty once an example: see TensorFlow's `loss_sum`."""

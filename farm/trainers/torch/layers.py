@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,47 +37,86 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """A layer, the numbers of its inputs, and of how many numbers its output is, of one example."""
+    """A layer, the numbers of its inputs, and the shape of its output, of one example.
 
-    run: Callable[..., Any]
+    `run`: None of a layer that belongs to another stage.
+    """
+
+    run: Callable[..., Any] | None
     inputs: tuple[int, ...]
-    size: int
+    shape: tuple[int, ...]
 
 
 class LayeredModule(nn.Module):
-    """Runs the recorded layers.
+    """Runs the recorded layers, or a stage of them, which begins after layer number `first`.
 
-    Input: images in [0, 1], (n, height, width, channels), or tokens, (n, length).
-    `is_checkpointed`: the backward pass computes most of them again, which changes no number; see
+    Input: images in [0, 1], (n, height, width, channels), or tokens, (n, length); of a stage, what
+    the one before it returns, images with their channels last, too. `is_checkpointed`, of a whole
+    model: the backward pass computes most of them again, which changes no number; see
     `farm.trainers.torch.checkpointing`.
     """
 
-    def __init__(self, calls: Sequence[_Call], *, is_checkpointed: bool) -> None:
+    def __init__(
+        self,
+        calls: Sequence[_Call],
+        *,
+        is_checkpointed: bool,
+        first: int = 0,
+        last: int | None = None,
+    ) -> None:
         super().__init__()
-        self._layers = nn.ModuleList([c.run for c in calls if isinstance(c.run, nn.Module)])
-        self._calls = tuple(calls)
+        self._first, self._last = first, len(calls) if last is None else last
+        read = {i for call in calls[first:last] for i in call.inputs}
+        # Others are let go, with their weights.
+        self._calls = tuple(
+            c if (first < n <= self._last if c.inputs else n in read) else replace(c, run=None)
+            for n, c in enumerate(calls, start=1)
+        )
+        layers = [c.run for c in self._calls if isinstance(c.run, nn.Module)]
+        self._layers = nn.ModuleList(layers)
+        # What has no input hands on a parameter, and may do so in every segment that needs it.
+        self._tables = {
+            n: c.run
+            for n, c in enumerate(self._calls, start=1)
+            if not c.inputs and c.run is not None
+        }
         users = {number: user for user, c in enumerate(calls, start=1) for number in c.inputs}
         # Of each layer the inputs that nothing needs afterwards.
         self._last_uses = [
             tuple(number for number in set(call.inputs) if users[number] == user)
             for user, call in enumerate(calls, start=1)
         ]
-        # What has no input hands on a parameter, and may do so in every segment that needs it.
-        self._tables = {n: c.run for n, c in enumerate(calls, start=1) if not c.inputs}
-        self._ends = [len(calls)]
+        self._ends = [self._last]
         if is_checkpointed:
-            sizes = [call.size if call.inputs else 0 for call in calls]
+            sizes = [math.prod(call.shape) if call.inputs else 0 for call in calls]
             self._ends = segment_ends(sizes, self._bottlenecks(users))
+
+    @property
+    def tables(self) -> dict[int, nn.Parameter]:
+        """The tables that it reads, by their numbers among those of the whole model."""
+        numbers = [n for n, call in enumerate(self._calls, start=1) if not call.inputs]
+        found = {place: self._tables.get(n) for place, n in enumerate(numbers)}
+        return {place: table.rows for place, table in found.items() if isinstance(table, _Table)}
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shapes of what comes from the stage before it and of what it returns, of an example.
+
+        The first is () of a stage that begins the model.
+        """
+        before = self._calls[self._first - 1].shape if self._first else ()
+        return _channels_last(before), _channels_last(self._calls[self._last - 1].shape)
 
     def forward(self, inputs: Any) -> Any:
         # A view: what lies in memory is in the order that is called "channels last" here.
         x = inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
-        start = 0
+        start = self._first
         for end in self._ends[:-1] if self.training else ():
             layers = [c.run for c in self._calls[start:end] if isinstance(c.run, nn.Module)]
             x = recomputed(partial(self._run, start, end), layers, x)
             start = end
-        return self._run(start, len(self._calls), x)
+        y = self._run(start, self._last, x)
+        return y.permute(0, 2, 3, 1) if y.dim() == 4 else y
 
     def _run(self, start: int, end: int, x: Any) -> Any:
         """Return the output of layer number `end`, where `x` is that of layer `start`."""
@@ -85,6 +124,7 @@ class LayeredModule(nn.Module):
         for number in range(start + 1, end + 1):
             call = self._calls[number - 1]
             if call.inputs:
+                assert call.run is not None
                 outputs[number] = call.run(*(outputs[i] for i in call.inputs))
             for i in self._last_uses[number - 1]:
                 del outputs[i]
@@ -108,15 +148,19 @@ class TorchLayers:
     """Records layers; see `Layers`.
 
     `on_layer` is called with each layer that is a module, as soon as its weights are drawn. Tables
-    are no such layers, since others read their rows.
+    are no such layers, since others read their rows. `blocks`: the only ones whose layers are kept,
+    beside tables; of others no weights stay in memory.
     """
 
     def __init__(
         self,
         example_shape: tuple[int, ...],
         on_layer: Callable[[nn.Module], None] = lambda layer: None,
+        blocks: range | None = None,
     ) -> None:
         self._on_layer = on_layer
+        self._blocks = blocks
+        self._block_ends: list[int] = []  # by the numbers of layers
         # Images come with their channels last.
         *sides, channels = example_shape
         self.input = Output(number=0, shape=(channels, *sides))
@@ -125,6 +169,13 @@ class TorchLayers:
     def module(self, *, is_checkpointed: bool) -> LayeredModule:
         """Return a module of all layers so far; the last one's output is the module's."""
         return LayeredModule(self._calls, is_checkpointed=is_checkpointed)
+
+    def stage(self) -> LayeredModule:
+        """Return a module of the kept blocks alone, and of the tables that they read."""
+        assert self._blocks is not None
+        ends = [0, *self._block_ends, len(self._calls)]
+        first, last = ends[self._blocks.start], ends[self._blocks.stop]
+        return LayeredModule(self._calls, is_checkpointed=False, first=first, last=last)
 
     def conv(
         self,
@@ -244,6 +295,11 @@ class TorchLayers:
     def lstm(self, x: Output, units: int) -> Output:
         return self._add(_Lstm(x.shape[1], units), (x,), (x.shape[0], units))
 
+    def end_block(self, x: Output) -> Output:
+        assert x.number == len(self._calls), x
+        self._block_ends.append(x.number)
+        return x
+
     def channel_count(self, x: Output) -> int:
         return x.shape[0]
 
@@ -270,8 +326,9 @@ class TorchLayers:
     ) -> Output:
         if isinstance(run, nn.Module) and not isinstance(run, _Table):
             self._on_layer(run)
+        is_kept = self._blocks is None or len(self._block_ends) in self._blocks or not inputs
         numbers = tuple(x.number for x in inputs)
-        self._calls.append(_Call(run=run, inputs=numbers, size=math.prod(shape)))
+        self._calls.append(_Call(run=run if is_kept else None, inputs=numbers, shape=shape))
         return Output(number=len(self._calls), shape=shape)
 
 
@@ -343,6 +400,19 @@ def build_module(
     layers = TorchLayers(example_shape, on_layer)
     lay_out(layers, layers.input, class_count)
     return layers.module(is_checkpointed=is_checkpointed)
+
+
+def build_stage(
+    lay_out: Layout, example_shape: tuple[int, ...], class_count: int, *, blocks: range
+) -> LayeredModule:
+    """Return the module of some blocks of a layout. Draws the weights of all of them."""
+    layers = TorchLayers(example_shape, blocks=blocks)
+    lay_out(layers, layers.input, class_count)
+    return layers.stage()
+
+
+def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[1:], shape[0]) if len(shape) == 3 else shape
 
 
 def _size(sides: Sequence[int], kernel: int, stride: int, padding: Padding) -> list[int]:

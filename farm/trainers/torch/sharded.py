@@ -13,7 +13,7 @@ statistics.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,25 +23,23 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from farm.configuration.model_size import SHARDED_UNIT_BYTES
-from farm.trainers.contracts import Evaluation, Seat, WeightSums
+from farm.trainers.contracts import Seat
 from farm.trainers.hyperparameters import evaluation_parts
 from farm.trainers.loop.batches import share
 from farm.trainers.models.architecture import Architecture
-from farm.trainers.torch.engine import TorchEngine
+from farm.trainers.torch.divided import DividedEngine
 from farm.trainers.torch.layers import build_module
 
 if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
 
 
-class ShardedEngine(TorchEngine):
+class ShardedEngine(DividedEngine):
     """Trains what `TorchEngine` trains, with its weights spread over the gang.
 
     Each rank passes through the model as often as every other: a part of a step that has no
     examples on a rank is one example with weight zero.
     """
-
-    _evaluation: Evaluation | None = None
 
     def prepare_evaluation(self) -> None:
         """Evaluate a share of each part of the test split on every rank, and add the results up."""
@@ -56,18 +54,6 @@ class ShardedEngine(TorchEngine):
             sums += torch.tensor(found, dtype=torch.float64) * bool(own)
         self._evaluation = self._evaluation_of(*self._summed(sums))
 
-    def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
-        del on_batch
-        assert self._evaluation is not None
-        return self._evaluation
-
-    def weight_sums(self) -> WeightSums:
-        """Return the sums over the whole model; every rank must call it."""
-        own = WeightSums.of(p.to_local().double() for p in self._shards())
-        sums = torch.tensor([own.total, own.total_of_squares], dtype=torch.float64)
-        total, total_of_squares = self._summed(sums)
-        return WeightSums(total=total, total_of_squares=total_of_squares)
-
     def _built(self, seat: Seat) -> torch.nn.Module:
         assert isinstance(seat.model, Architecture)
         return _sharded_module(
@@ -78,8 +64,9 @@ class ShardedEngine(TorchEngine):
             world_size=self._world_size,
         )
 
-    def _distribute(self) -> Any:
-        return self._model
+    def _own_weights(self) -> Iterator[torch.Tensor]:
+        shards: Iterator[Any] = (parameter.detach() for parameter in self._parameters)
+        return (shard.to_local() for shard in shards)
 
     def _parts(self, indices: IndexArray) -> Sequence[IndexArray]:
         """Return as many parts as on every other rank; the last ones may be empty."""
@@ -103,16 +90,6 @@ class ShardedEngine(TorchEngine):
         super()._add_gradients(np.zeros(1, np.int32), 0.0)
         self._model.train(is_training)
         return 0.0
-
-    def _summed(self, own: torch.Tensor) -> tuple[float, float]:
-        """Return two numbers, (2,), each summed over the ranks."""
-        own = own.to(self._device)
-        dist.all_reduce(own)
-        first, second = own.tolist()
-        return first, second
-
-    def _shards(self) -> Iterator[Any]:
-        return (parameter.detach() for parameter in self._parameters)
 
 
 class DirectReduceScatter:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from farm import registry
-from farm.configuration.catalogue import GangShape, StrategyFacts
+from farm.configuration.axes import spec_values
+from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import Started, TrainerResult
 from farm.trainers.strategies import STRATEGIES
@@ -79,7 +80,7 @@ def test_two_ranks_learn_what_one_does_and_send_what_theory_says(
         # ln(classes) is the loss of a model that knows nothing; the initial weights have no less.
         assert one.train_loss is not None
         assert one.train_loss < math.log(registry.dataset(job.dataset).facts.class_count)
-    gang_shape = GangShape(world_size=2, server_count=server_count)
+    gang_shape = registry.gang_shape(spec_values(job))
     traffic = registry.strategy(strategy.name).traffic(gang_shape, size.gradient_bytes)
     ranks = [result for result in two if result.train_loss is not None]
     assert len(ranks) == 2

@@ -162,7 +162,11 @@ def test_a_forward_pass_sends_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", ["torch_ddp", pytest.param("torch_fsdp", marks=pytest.mark.slow)]
+    "strategy",
+    [
+        "torch_ddp",
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ("torch_fsdp", "torch_pipeline")),
+    ],
 )
 def test_the_death_of_a_peer_is_noticed_and_named(strategy: str, tmp_path: Path) -> None:
     with gang(replace(LONG, strategy=strategy), tmp_path) as (leader, follower):

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from farm import registry
-from farm.configuration.model_size import ModelSize
+from farm.configuration.model_size import Block, ModelSize
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
 from farm.placement.memory import FRAMEWORK_BYTES, least_memory_bytes, memory_problem
 from farm.submission import plan, within_memory
+from farm.trainers.strategies.torch_fsdp import TorchFsdp
+from farm.trainers.strategies.torch_pipeline import TorchPipeline
 
 SIZE = ModelSize(
     parameter_count=1_000_000,
@@ -97,16 +99,36 @@ def test_a_rank_of_a_sharded_model_needs_its_share_and_the_largest_unit(
     size = dataclasses.replace(
         SIZE, parameter_count=500_000, unit_bytes=(500_000, 1_500_000), statistics_count=0
     )
-    needed = least_memory_bytes(job, size, DIGITS, is_sharded=True)
+    needed = least_memory_bytes(job, size, DIGITS, strategy=TorchFsdp.facts)
     assert needed == FRAMEWORK_BYTES + IMAGES_BYTES + weight_bytes + 100
 
 
 def test_a_model_too_large_for_each_machine_fits_onto_two() -> None:
-    case = {**CASE, "model": "vgg16", "global_batch_size": 2, "world_size": 2}
-    cases = [{**case, "strategy": name} for name in ("torch_ddp", "torch_fsdp")]
+    case = {**CASE, "model": "vit_b16", "global_batch_size": 2, "world_size": 2}
+    names = ("torch_ddp", "torch_fsdp", "torch_pipeline")
+    cases = [{**case, "strategy": name, "pipeline_microbatches": 2} for name in names]
     sweep = {**SWEEP, "repetitions": 1, "skip_impossible": True, "case": cases}
-    jobs = within_memory(plan(sweep), [agent(900_000_000, capabilities={"torch"})]).expansion.jobs
-    assert [job.strategy for job in jobs] == ["torch_fsdp"]
+    jobs = within_memory(plan(sweep), [agent(1_300_000_000, capabilities={"torch"})]).expansion.jobs
+    assert [job.strategy for job in jobs] == ["torch_fsdp", "torch_pipeline"]
+
+
+def test_a_rank_of_a_pipeline_needs_its_stage_and_the_whole_batch_there() -> None:
+    first = Block(
+        weight_bytes=1_000_000,
+        tables=frozenset({0}),
+        flop_per_example=1,
+        activation_bytes_per_example=70,
+        output_bytes_per_example=8,
+    )
+    last = dataclasses.replace(first, weight_bytes=2_500_000, activation_bytes_per_example=30)
+    size = dataclasses.replace(
+        SIZE, parameter_count=1_000_000, blocks=(first, last), table_bytes=(500_000,)
+    )
+    needed = least_memory_bytes(JOB, size, DIGITS, strategy=TorchPipeline.facts)
+    assert needed == FRAMEWORK_BYTES + IMAGES_BYTES + 3 * 3_000_000 + 101 * 30
+    alone = dataclasses.replace(JOB, world_size=1)
+    whole = least_memory_bytes(alone, size, DIGITS)
+    assert least_memory_bytes(alone, size, DIGITS, strategy=TorchPipeline.facts) == whole
 
 
 def test_the_tokens_of_a_data_set_take_12_bytes_each_with_their_labels() -> None:

@@ -278,6 +278,17 @@ def test_a_count_below_what_the_strategy_needs_is_no_figure(
             assert "at least" in measured.unknown_because[column]
 
 
+def test_a_step_of_a_small_batch_sends_less_where_activations_are_sent() -> None:
+    shape = GangShape(world_size=2, pipeline_microbatches=4, handed_on_bytes=996)
+    traffic = strategy("torch_pipeline").traffic(shape, 1000)
+    for counted, is_known in ((4000, True), (3999, False)):
+        half = dataclasses.replace(
+            RESULT, timed_step_count=4, window_step_count=5, payload_tx_bytes=counted
+        )
+        found = bytes_per_step([outcome(0, result=half)], TrafficDirection.SENT, traffic=traffic)
+        assert found == counted / 5 if is_known else isinstance(found, Unknown)
+
+
 def test_a_rank_without_examples_in_a_partial_step_need_not_push() -> None:
     described = strategy("ps_async")
     half = dataclasses.replace(

@@ -96,6 +96,14 @@ def test_steps_without_end_go_through_one_epoch_after_the_other() -> None:
     assert [s.indices.tolist() for s in steps] == [s.indices.tolist() for s in expected]
 
 
+def test_ranks_that_hold_parts_of_a_model_get_every_example() -> None:
+    spec = job(batch=4, world_size=3)
+    whole = list(epoch_steps(spec, rank=None, epoch=0, examples_count=10))
+    assert [step.examples_count for step in whole] == [4, 4, 2]
+    alone = epoch(job(batch=4), 0, count=10)
+    assert [step.indices.tolist() for step in whole] == [step.indices.tolist() for step in alone]
+
+
 def test_a_batch_larger_than_the_set_is_refused_without_repeat() -> None:
     with pytest.raises(InvalidSpec, match="global_batch_size: expected at most the 10"):
         epoch(job(batch=11), 0, count=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -154,26 +155,140 @@ def test_a_model_is_cut_into_units_of_layers_in_a_row(
             )
         )
     )
-    assert shape == GangShape(world_size=3, gradient_accumulation_steps=2, unit_count=unit_count)
+    assert shape == GangShape(
+        world_size=3,
+        gradient_accumulation_steps=2,
+        pipeline_microbatches=4,
+        unit_count=unit_count,
+    )
 
 
-def test_what_is_done_to_a_whole_model_does_not_apply_to_a_sharded_one() -> None:
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.facts.name)
+def test_the_blocks_of_a_model_are_all_of_it(model: Architecture) -> None:
+    dataset = next(d.facts for d in DATASETS if model.facts.needed_of(d.facts) is None)
+    size = model.describe(dataset.example_shape, dataset.class_count)
+    blocks = size.blocks
+    assert len(blocks) > 1
+    assert all(block.weight_bytes or block.tables for block in blocks)
+    in_blocks = sum(block.weight_bytes for block in blocks)
+    assert in_blocks + sum(size.table_bytes) == size.gradient_bytes
+    assert {t for block in blocks for t in block.tables} == set(range(len(size.table_bytes)))
+    assert sum(block.flop_per_example for block in blocks) == size.forward_flop_per_example
+    kept = sum(block.activation_bytes_per_example for block in blocks)
+    assert kept == size.activation_bytes_per_example
+    assert [bool(block.output_bytes_per_example) for block in blocks] == [
+        *[True] * (len(blocks) - 1),
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "ends"),
+    # Of 14 blocks of a vision transformer the first and the last are next to nothing.
+    [
+        *(("mlp", "digits", (1, 2)), ("gpt2_tiny", "synthetic_tokens", (2, 3, 4))),
+        *(("vit_tiny", "synthetic_digits", (7, 14)), ("vit_tiny", "synthetic_digits", (5, 9, 14))),
+    ],
+)
+def test_no_stage_computes_more_than_the_largest_must(
+    model: str, dataset: str, ends: tuple[int, ...]
+) -> None:
+    size = registry.model_size(model, dataset)
+    assert size is not None
+    assert size.stage_ends(len(ends)) == ends
+    stages = size.stages(len(ends))
+    assert stages is not None
+    largest = max(stage.flop_per_example for stage in stages)
+    for other in itertools.combinations(range(1, len(size.blocks)), len(ends) - 1):
+        cuts = (0, *other, len(size.blocks))
+        flop = [
+            sum(b.flop_per_example for b in size.blocks[a:z]) for a, z in itertools.pairwise(cuts)
+        ]
+        assert max(flop) >= largest
+
+
+def test_what_a_pipeline_sends_follows_from_its_stages() -> None:
+    job = JobSpec(
+        model="gpt2_tiny",
+        dataset="synthetic_tokens",
+        strategy="torch_pipeline",
+        world_size=3,
+        global_batch_size=12,
+        steps=1,
+        axes={"pipeline_microbatches": 2},
+    )
+    shape = registry.gang_shape(spec_values(job))
+    assert shape.pipeline_microbatches == 2
+    # 128 tokens of width 128 go on twice; the table of 256 tokens is on the first and the last.
+    assert shape.handed_on_bytes == 12 * 2 * 128 * 128 * 4
+    assert (shape.table_messages, shape.table_bytes) == (4, 2 * 256 * 128 * 4)
+
+
+def test_what_is_done_to_a_whole_model_does_not_apply_to_a_divided_one() -> None:
+    strategies = ["torch_ddp", "torch_fsdp", "torch_pipeline"]
     case = {
-        **{"model": "mlp", "dataset": "digits", "strategy": ["torch_ddp", "torch_fsdp"]},
+        **{"model": "mlp", "dataset": "digits", "strategy": strategies},
         **{"world_size": 2, "global_batch_size": 8},
     }
     for option in ({"activation_checkpointing": "on"}, {"compile": "torch_compile"}):
         jobs = plan({"name": "n", "case": [{**case, **option}]}).expansion.jobs
         found = {job.strategy: job.axes for job in jobs}
-        assert found == {"torch_ddp": option, "torch_fsdp": {}}
+        assert found == {"torch_ddp": option, "torch_fsdp": {}, "torch_pipeline": {}}
 
 
-def test_a_model_of_a_users_own_is_not_sharded() -> None:
-    case = {"dataset": "digits", "strategy": "torch_fsdp", "world_size": 2, "global_batch_size": 8}
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"world_size": 3}, "world_size", "expected at most 2, the blocks into which 'mlp' can be"),
+        (
+            {"global_batch_size": 9},
+            "global_batch_size",
+            "expected a multiple of pipeline_microbatches, 4, for strategy 'torch_pipeline', got 9",
+        ),
+        (
+            {"model": "resnet18", "pipeline_microbatches": 8},
+            "pipeline_microbatches",
+            "expected at most 4: batch normalisation needs two examples in each, got 8",
+        ),
+    ],
+)
+def test_what_cannot_be_cut_into_stages_and_microbatches_is_refused(
+    changes: dict[str, object], field: str, message: str
+) -> None:
+    case = {
+        **{"model": "mlp", "dataset": "digits", "strategy": "torch_pipeline"},
+        **{"world_size": 2, "global_batch_size": 8},
+    }
+    assert plan({"name": "n", "case": [case]}).expansion.jobs
+    with pytest.raises(InvalidSpec) as found:
+        plan({"name": "n", "case": [{**case, **changes}]})
+    assert found.value.field == f"case[0].{field}"
+    assert message in str(found.value)
+    alone = {**case, **changes, "world_size": 1}
+    assert plan({"name": "n", "case": [alone]}).expansion.jobs
+
+
+def test_microbatches_are_the_parts_of_a_batch_in_a_pipeline() -> None:
+    case = {
+        **{"model": "mlp", "dataset": "digits", "strategy": ["torch_ddp", "torch_pipeline"]},
+        **{"world_size": 2, "global_batch_size": 8, "gradient_accumulation_steps": 2},
+        **{"pipeline_microbatches": 8, "batch_split": "by_speed"},
+    }
+    jobs = plan({"name": "n", "case": [case]}).expansion.jobs
+    found = {job.strategy: (job.axes, job.batch_split.value) for job in jobs}
+    assert found == {
+        "torch_ddp": ({"gradient_accumulation_steps": 2}, "by_speed"),
+        "torch_pipeline": ({"pipeline_microbatches": 8}, "even"),
+    }
+
+
+@pytest.mark.parametrize("strategy", ["torch_fsdp", "torch_pipeline"])
+def test_a_model_of_a_users_own_is_not_divided(strategy: str) -> None:
+    case = {"dataset": "digits", "strategy": strategy, "world_size": 2, "global_batch_size": 8}
     with pytest.raises(InvalidSpec) as found:
         plan({"name": "n", "case": [{**case, "model": "file:mine.py"}]})
     assert found.value.field == "case[0].model"
-    assert "a model of the farm's own for strategy 'torch_fsdp'" in str(found.value)
+    assert f"a model of the farm's own for strategy '{strategy}'" in str(found.value)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from farm.trainers.strategies import STRATEGIES
 from farm.trainers.strategies.mwms_ring import MwmsRing
 from farm.trainers.strategies.single import Single
 from farm.trainers.strategies.torch_fsdp import TorchFsdp
+from farm.trainers.strategies.torch_pipeline import TorchPipeline
 
 GRADIENT_BYTES = 1000.0
 
@@ -25,7 +26,10 @@ def shapes(strategy: Strategy) -> Iterator[GangShape]:
         for server_count in (1, 2, 3) if facts.uses_servers else (0,):
             for steps in (1, 8) if facts.averages_weights else (1,):
                 yield GangShape(
-                    world_size=world_size, server_count=server_count, steps_between_averages=steps
+                    world_size=world_size,
+                    server_count=server_count,
+                    steps_between_averages=steps,
+                    handed_on_bytes=100.0 * (world_size - 1),
                 )
 
 
@@ -39,7 +43,9 @@ def test_a_strategy_sends_something_exactly_where_there_is_somebody_to_send_it_t
         assert (traffic.bytes > 0) == (traffic.messages > 0) == has_others
 
 
-@each_strategy
+@pytest.mark.parametrize(
+    "strategy", [s for s in STRATEGIES if not s.facts.splits_layers], ids=lambda s: s.facts.name
+)
 def test_what_is_sent_grows_in_proportion_to_the_gradients(strategy: Strategy) -> None:
     for gang in shapes(strategy):
         once = strategy.traffic(gang, GRADIENT_BYTES)
@@ -99,6 +105,27 @@ def test_shards_are_gathered_in_each_pass_and_gradients_scattered_once_a_step(
     traffic = TorchFsdp().traffic(gang, GRADIENT_BYTES)
     assert traffic.messages == messages
     assert traffic.bytes == pytest.approx(sent_bytes)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "tables", "messages", "sent_bytes"),
+    # Of two ranks each sends a microbatch's activations or gradients four times, of four the two in
+    # the middle both; one rank tells the others the loss, and two sum the gradients of a table.
+    [(2, 0, 9 / 2, 608 / 2), (4, 0, 27 / 4, 624 / 4), (2, 1, 13 / 2, 808 / 2)],
+)
+def test_stages_send_each_other_activations_and_their_gradients(
+    world_size: int, tables: int, messages: float, sent_bytes: float
+) -> None:
+    gang = GangShape(
+        world_size=world_size,
+        pipeline_microbatches=4,
+        handed_on_bytes=300.0,
+        table_messages=4.0 * tables,
+        table_bytes=200.0 * tables,
+    )
+    traffic = TorchPipeline().traffic(gang, GRADIENT_BYTES)
+    assert traffic.messages == messages
+    assert traffic.bytes == sent_bytes
 
 
 def test_a_ring_needs_two_and_a_single_machine_has_no_network() -> None:

@@ -1,0 +1,60 @@
+"""Synchronous training of a model that is cut into stages, one on each rank: PyTorch's pipelining.
+
+A batch goes through the stages in microbatches. With n stages that take equally long and m
+microbatches, a rank is idle for (n - 1)/(m + n - 1) of a step (Huang et al. 2019, "GPipe: Efficient
+training of giant neural networks using pipeline parallelism"). The updates are those of
+`torch_ddp`. On one machine it is plain PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.spec import JobSpec
+from farm.trainers.contracts import Engine, Seat
+
+_LOSS_BYTES = 8  # the last rank tells each other one
+
+
+class TorchPipeline:
+    facts = StrategyFacts(
+        name="torch_pipeline",
+        summary="synchronous, layers in stages, one on each rank: PyTorch's pipelining",
+        framework="torch",
+        chooses_ports=True,
+        has_training_options=True,
+        splits_layers=True,
+    )
+
+    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
+        """Return the mean over n ranks, of which those at the ends send less.
+
+        The outputs of all stages but the last go on, and their gradients come back, in one message
+        for each microbatch. Gradients of a table that several stages read take an all-reduce.
+        """
+        del gradient_bytes
+        links = gang.world_size - 1
+        return Traffic(
+            messages=(2 * gang.pipeline_microbatches * links + gang.table_messages + links)
+            / gang.world_size,
+            bytes=(2 * gang.handed_on_bytes + gang.table_bytes + _LOSS_BYTES * links)
+            / gang.world_size,
+            is_by_examples=True,
+        )
+
+    def prepare(self, job: JobSpec, cpu_count: int) -> str:
+        from farm.trainers.torch.setup import import_torch
+
+        framework = import_torch(job, cpu_count)
+        importlib.import_module("farm.trainers.torch.pipelined")
+        return framework
+
+    def build(self, seat: Seat) -> Engine:
+        from farm.trainers.torch.engine import TorchEngine, choose_device
+        from farm.trainers.torch.gang import join
+        from farm.trainers.torch.pipelined import PipelinedEngine
+
+        device = choose_device()
+        engine = TorchEngine if seat.job.world_size == 1 else PipelinedEngine
+        return engine(seat, device=device, gang=join(seat, device))
