@@ -27,7 +27,8 @@ from benchfarm.client.connect import config_file
 from benchfarm.client.frames import frame_of
 from farm.configuration.bundle import read_archive
 from farm.keys.api_tokens import Scope
-from farm.store.engine import reading
+from farm.store.engine import reading, writing
+from farm.store.result_tables import MeasurementRow
 from farm.store.tables import BundlePieceRow, SweepRow
 from tests.client_queries import api_document
 from tests.integration.client.conftest import Connect
@@ -457,6 +458,21 @@ def test_measurements_become_a_frame_of_each_library(engine: sa.Engine, connecte
     with pytest.raises(ClientError, match="expected one of pandas"):
         sweep.measurements(library="numpy")  # type: ignore[arg-type]
     assert sweep.cells().shape[0] == 4
+
+
+def test_a_frame_says_which_measurements_were_disturbed(
+    engine: sa.Engine, connected: Connect
+) -> None:
+    seeded = seed(engine)
+    of_importer = {"kind": "suspicious", "message": "as published"}
+    of_farm = {"kind": "steal", "message": "20 % of its time went elsewhere", "value": 0.2}
+    with writing(engine) as session:
+        for job_id, flags in ((seeded.measured, [of_importer]), (seeded.single, [of_farm])):
+            query = select(MeasurementRow).where(MeasurementRow.job_id == job_id)
+            session.scalars(query).one().flags = flags
+    frame = connected().sweep(seeded.sweep_id).measurements()
+    assert frame["is_disturbed"].to_list() == [False, True]
+    assert frame["is_disturbed"].dtype == "bool"
 
 
 def test_no_measurements_are_an_empty_frame(connected: Connect) -> None:

@@ -114,7 +114,8 @@ def _measurement_fields() -> dict[str, Any]:
     for name, mapped in get_type_hints(MeasurementRow).items():
         if name in MeasurementRow.__table__.columns:
             fields[name] = get_args(mapped)[0]
-    return {**fields, "created_at": str | None, "flags": list[Flag], "details": Free}
+    own = {"created_at": str | None, "flags": list[Flag], "is_disturbed": bool, "details": Free}
+    return {**fields, **own}
 
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ if TYPE_CHECKING:
 else:
     Measurement = TypedDict("Measurement", _measurement_fields())
     Measurement.__doc__ = (
-        "What one job, or one row of an imported study, measured. Times are medians."
+        "What one job, or one row of an imported study, measured. Times are medians. Disturbed is "
+        "what a flag of the farm's own says so of: an importer's flag is no disturbance."
     )
 
 

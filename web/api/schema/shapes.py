@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
 from farm.configuration.spec import spec_json
+from farm.measuring.noise import UNDISTURBED, disturbance_of_row
 from farm.store.dashboard import LeasedRank
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import AttemptDetail, JobDetail
@@ -135,6 +136,11 @@ def agent(
 
 
 def measurement(row: MeasurementRow) -> answers.Measurement:
-    """Write a measurement, every column of it."""
+    """Write a measurement: every column, and whether anything disturbed it."""
     values = {column.name: getattr(row, column.name) for column in row.__table__.columns}
-    return {**values, "created_at": instant(row.created_at), "details": to_json(row.details)}
+    return {
+        **values,
+        "created_at": instant(row.created_at),
+        "is_disturbed": disturbance_of_row(row) != UNDISTURBED,
+        "details": to_json(row.details),
+    }
