@@ -12,17 +12,21 @@ from benchfarm.client.errors import ClientError
 
 Library = Literal["pandas", "polars", "pyarrow"]
 _LIBRARIES = ("pandas", "polars", "pyarrow")
+# The ends of names of numbers that have a unit.
+_UNITS = ("_s", "_bytes", "_per_step", "_ratio", "_usd", "_j")
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], library: Library) -> Any:
     """Return a frame with a row for each object and a column for each key, in their order.
 
-    What holds objects or lists of these is written as JSON.
+    What holds objects or lists of these is written as JSON. A number with a unit in its name is
+    float64 where no row knows it.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [_cell(row.get(name)) for row in rows] for name in names}
     return as_frame(
-        pyarrow.table({_utf8(name): _array(values) for name, values in columns.items()}), library
+        pyarrow.table({_utf8(name): _array(name, values) for name, values in columns.items()}),
+        library,
     )
 
 
@@ -61,7 +65,10 @@ def _cell(value: Any) -> Any:
     return json.dumps(value) if is_nested else value
 
 
-def _array(values: list[Any]) -> pyarrow.Array:
+def _array(name: str, values: list[Any]) -> pyarrow.Array:
+    if name.endswith(_UNITS) and all(value is None for value in values):
+        # Or whether one can calculate with a column would depend on what is known.
+        return pyarrow.array(values, type=pyarrow.float64())
     # Arrow has no type for whole numbers of more than 64 bits, for one column of several types, or
     # for half a character, which JSON may have.
     try:

@@ -475,6 +475,18 @@ def test_a_frame_says_which_measurements_were_disturbed(
     assert frame["is_disturbed"].dtype == "bool"
 
 
+def test_one_can_calculate_with_numbers_that_no_row_knows(
+    engine: sa.Engine, connected: Connect
+) -> None:
+    sweep = connected().sweep(seed(engine).sweep_id)
+    cells = sweep.cells()
+    width_s = cells["step_time_high_s"] - cells["step_time_low_s"]
+    assert width_s.isna().all()
+    assert width_s.dtype == "float64"
+    assert sweep.measurements()["instance_type"].isna().all()  # a text, of which nothing is known
+    assert sweep.measurements()["instance_type"].dtype == object
+
+
 def test_no_measurements_are_an_empty_frame(connected: Connect) -> None:
     assert connected().measurements(model="mlp").empty
 
