@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchfarm.client.errors import ClientError
+from benchfarm.client.figures import new_axes
 from benchfarm.client.frames import Library, frame_of
 
 if TYPE_CHECKING:
@@ -59,12 +59,7 @@ class FarmAdvice(FarmAnswer):
         Raises:
             ClientError: matplotlib is not installed.
         """
-        if axes is None:
-            try:
-                from matplotlib import pyplot
-            except ImportError:
-                raise ClientError("figures need matplotlib: pip install matplotlib") from None
-            _, axes = pyplot.subplots()
+        axes = new_axes() if axes is None else axes
         timed = [o for o in self["options"] if o["step_time_s"] is not None][:_MOST_OPTIONS]
         for place, option in enumerate(timed):
             middle, low, high = (

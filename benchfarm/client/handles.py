@@ -6,14 +6,18 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import pyarrow
 
 from benchfarm.client.answers import FarmAnswer
 from benchfarm.client.connection import FarmConnection
 from benchfarm.client.errors import ClientError, WrongServer
+from benchfarm.client.figures import draw_figure
 from benchfarm.client.frames import Library, as_frame, frame_of, with_extras
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FINISHED = "finished"  # of a sweep; a paused one may go on
 ENDED = frozenset({"succeeded", "failed", "cancelled"})  # of a job
@@ -237,6 +241,22 @@ class SweepHandle(_Handle):
             quantities = results.pop("quantities")
             rows.append({**cell["values"], **quantities, **results})
         return frame_of(rows, library)
+
+    def plot(
+        self, axes: Axes | None = None, *, metric: str | None = None, along: str | None = None
+    ) -> Axes:
+        """Draw a metric along an axis, with 95 % intervals, as the sweep's page does.
+
+        `metric`: the step time by default; `along`: the first axis of numbers that the sweep
+        varies. Values are in base units: seconds, however its axis writes them.
+
+        Raises:
+            ClientError: there is nothing to draw, or matplotlib is not installed.
+        """
+        found = self._connection.get(f"{self._path}/figure", metric=metric, along=along)
+        if found["figure"] is None:
+            raise ClientError(f"sweep {self.id}: {found['reason']}")
+        return draw_figure(found["figure"], axes)
 
     def cancel(self) -> FarmAnswer:
         """Cancel its unfinished jobs."""

@@ -43,6 +43,19 @@ def line_figures(
     return [_in_one_panel(table, groups, along, metric) for metric in metrics]
 
 
+def no_lines(choice: Choice) -> str:
+    """Say why there are no lines to draw of the chosen metric."""
+    if choice.along is None:
+        return "there is no line to draw: this sweep varies no number"
+    return nothing_known(choice)
+
+
+def nothing_known(choice: Choice) -> str:
+    """Say that no cell of the choice has its metric."""
+    known = "at what is held" if choice.fixed else "yet"
+    return f"there is nothing to draw: no cell has a known {choice.metric.title.lower()} {known}"
+
+
 def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[Figure]:
     """Draw a panel for each place on the axes beside `choice.by`, whose values are its lines.
 

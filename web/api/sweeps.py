@@ -8,7 +8,9 @@ from apiflask import APIBlueprint
 from flask import jsonify, url_for
 from flask.typing import ResponseReturnValue
 
+from farm.cells.choice import read_choice
 from farm.cells.reading import first_cells
+from farm.charts.metric_lines import line_figures, no_lines
 from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import SweepState
 from farm.keys.api_tokens import Scope
@@ -36,6 +38,10 @@ _JOBS_SHOWN = 1000  # of a preview
 _MOST_PREDICTED = 20_000  # jobs: a second's work
 _PAGE = (LIMIT, CURSOR)
 _NOTHING = Body(bodies.Nothing, is_required=False)
+_OF_FIGURE = (
+    parameters.text("metric", "What to draw: the step time by default."),
+    parameters.text("along", "Along which axis: the first that the sweep varies by default."),
+)
 _SWEEP_FILE = Body(bodies.SweepFile, other_types={"application/toml": "The sweep file itself."})
 _MALFORMED = {HTTPStatus.BAD_REQUEST: "The body is no JSON, or no TOML."}
 
@@ -148,6 +154,27 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         }
     )
     return etags.answer(response) if summary.state is SweepState.FINISHED else response
+
+
+@bp.get("/sweeps/<sweep_id>/figure")
+@described(bp, sweep_answers.SweepFigure, parameters=_OF_FIGURE)
+def get_figure(sweep_id: str) -> ResponseReturnValue:
+    """Return the lines of a metric along an axis of a sweep, as its page draws them.
+
+    Of more lines than can be told apart those with most cells.
+    """
+    given = parameters.read(_OF_FIGURE)
+    number = received.row_id("sweep", sweep_id)
+    with read_session() as session:
+        table = sweep_reading(session, number).table
+    chosen = {one.name: text for one in _OF_FIGURE if (text := given[one]) is not None}
+    choice = read_choice(chosen, table)
+    [figure] = line_figures(table, choice, [choice.metric])
+    answer: sweep_answers.SweepFigure = {
+        "figure": None if figure is None else shapes.figure(figure),
+        "reason": None if figure is not None else no_lines(choice),
+    }
+    return jsonify(to_json(answer))
 
 
 @bp.post("/sweeps/<sweep_id>/cancel")

@@ -57,6 +57,14 @@ def draw_charts(
     return figure
 
 
+def draw_panel(ax: Axes, shown: chart.Figure) -> None:
+    """Draw one figure into a caller's axes, with a legend where it has several series."""
+    styles = {series.name: place for place, series in enumerate(shown.series)}
+    handles = _panel(ax, shown, styles)
+    if len(handles) > 1:
+        ax.legend(handles.values(), handles.keys(), fontsize=8)
+
+
 def _panel(ax: Axes, shown: chart.Figure, styles: Mapping[str, int]) -> dict[str, Any]:
     """Draw one figure; return what a key shows of each series, by name."""
     beside = _beside(shown)

@@ -99,8 +99,7 @@ def panel_width_in(ax: Axes) -> float:
     """Return about how wide it is inside, in inches."""
     figure, grid = ax.get_figure(root=True), ax.get_gridspec()
     assert figure is not None, "the panel is of a figure"
-    assert grid is not None, "the panel is of a grid"
-    return _SHARE_OF_PANEL * figure.get_figwidth() / grid.ncols
+    return _SHARE_OF_PANEL * figure.get_figwidth() / (1 if grid is None else grid.ncols)
 
 
 def add_key(

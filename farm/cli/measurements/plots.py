@@ -13,14 +13,14 @@ from farm.cells.choice import METRICS, Choice
 from farm.cells.configuration import configuration_of
 from farm.cells.table import CellState, SweepTable
 from farm.charts.heat_map import heat_map
-from farm.charts.metric_lines import line_panels
+from farm.charts.metric_lines import line_panels, no_lines, nothing_known
 from farm.charts.pareto import cost_against_time
 from farm.charts.sweep_bars import bars_of
 from farm.charts.sweep_figures import BARS, LINES, PARETO
 from farm.charts.timelines import TimelineFigure
 from farm.cli.operating.row_bar import row_bar
 from farm.configuration.spec import ServerPlacement
-from farm.errors import FarmError, NotFound
+from farm.errors import NotFound
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ def _lines(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
     from farm.charts.files.charts import draw_charts
 
     if asked.choice.along is None:
-        raise NotFound("there is no line to draw: this sweep varies no number")
+        raise NotFound(no_lines(asked.choice))
     wanted = set(LINES.values())
     if asked.is_of_metric:
         wanted = {asked.choice.metric.name}
@@ -111,7 +111,7 @@ def _lines(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
                 draw=partial(draw_charts, figures, columns=2 if len(figures) < 5 else 3),
             )
     if not is_any:
-        raise _nothing_known(asked)
+        raise NotFound(nothing_known(asked.choice))
 
 
 def _bars(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
@@ -119,7 +119,7 @@ def _bars(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
 
     bars = bars_of(table, asked.choice)
     if bars is None:
-        raise _nothing_known(asked)
+        raise NotFound(nothing_known(asked.choice))
     yield Plot(
         kind=PlotKind.BARS,
         name=BARS,
@@ -136,7 +136,7 @@ def _map(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
     if shown is None:
         raise NotFound("there is no map to draw: this sweep varies nothing that is not held")
     if shown.least is None:
-        raise _nothing_known(asked)
+        raise NotFound(nothing_known(asked.choice))
     yield Plot(
         kind=PlotKind.MAP,
         name=PlotKind.MAP.value,
@@ -243,9 +243,3 @@ def _prediction(session: Session, asked: PlotRequest) -> Plot:
         summary=said,
         draw=partial(draw_charts, figures, columns=2, row_height_in=3.6),
     )
-
-
-def _nothing_known(asked: PlotRequest) -> FarmError:
-    metric = asked.choice.metric.title.lower()
-    known = "at what is held" if asked.choice.fixed else "yet"
-    return NotFound(f"there is nothing to draw: no cell has a known {metric} {known}")

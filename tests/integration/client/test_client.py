@@ -11,7 +11,10 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 import benchfarm
 from benchfarm.client import (
@@ -26,11 +29,13 @@ from benchfarm.client import (
 from benchfarm.client.connect import config_file
 from benchfarm.client.frames import frame_of
 from farm.configuration.bundle import read_archive
+from farm.gang.lifecycle import JobState
 from farm.keys.api_tokens import Scope
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import BundlePieceRow, SweepRow
+from farm.store.tables import BundlePieceRow, JobRow, SweepRow
 from tests.client_queries import api_document
+from tests.factories import add_measurement, add_sweep, job_spec
 from tests.integration.client.conftest import Connect
 from tests.web_client import SWEEP, make_api_token, seed
 
@@ -115,6 +120,7 @@ def test_every_operation_of_the_api_has_a_method(engine: sa.Engine, connected: C
     job.log()
     for change in (farm.job(seeded.failed).retry, farm.job(seeded.waiting).cancel):
         change()
+    sweep.plot(Figure().subplots())
     for steer in (sweep.pause, sweep.resume, sweep.retry, sweep.cancel):
         steer()
 
@@ -535,6 +541,63 @@ def test_waiting_ends_with_the_sweep_or_says_why_it_does_not(
     assert sweep.wait(progress=True) is sweep
     assert capsys.readouterr().err == f"sweep {sweep.id}: 2 of 2 jobs\n"
     assert sweep.jobs[0].wait().state == "cancelled"
+
+
+def _add_measured_sweep(session: Session) -> int:
+    """Add a sweep of one and of two ranks, three times each; return its id."""
+    specs = [
+        job_spec(world_size=world_size, repetition=number)
+        for world_size in (1, 2)
+        for number in range(3)
+    ]
+    jobs = [session.get_one(JobRow, job_id) for job_id in add_sweep(session, *specs)]
+    for job, spec in zip(jobs, specs, strict=True):
+        job.state = JobState.SUCCEEDED
+        add_measurement(
+            session,
+            f"job {job.id}",
+            job_id=job.id,
+            strategy=spec.strategy,
+            world_size=spec.world_size,
+            step_time_s=(0.1 + 0.001 * spec.repetition) / spec.world_size,
+        )
+    return jobs[0].sweep_id
+
+
+def test_a_sweep_is_drawn_with_the_intervals_of_its_cells(
+    engine: sa.Engine, connected: Connect
+) -> None:
+    with writing(engine) as session:
+        sweep_id = _add_measured_sweep(session)
+    sweep = connected().sweep(sweep_id)
+    axes = sweep.plot(Figure().subplots(), along="world_size")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("World size", "Step time")
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2"]
+    cells = sweep.cells()
+    [intervals] = [one for one in axes.collections if isinstance(one, LineCollection)]
+    segments = intervals.get_segments()
+    assert [segment[0, 0] for segment in segments] == [1, 2]
+    assert [segment[:, 1].tolist() for segment in segments] == [
+        pytest.approx(ends)
+        for ends in zip(cells["step_time_low_s"], cells["step_time_high_s"], strict=True)
+    ]
+    sweep.plot(Figure().add_axes((0.1, 0.1, 0.8, 0.8)))  # of no grid
+
+
+def test_a_sweep_with_nothing_to_draw_says_why(connected: Connect) -> None:
+    farm = connected()
+    one_cell = {**SWEEP, "case": [{**SWEEP["case"][0], "global_batch_size": 32}]}  # type: ignore[index]
+    with pytest.raises(ClientError, match="varies no number"):
+        farm.submit(one_cell).plot()
+    waiting = farm.submit(SWEEP)
+    with pytest.raises(ClientError, match="no cell has a known step time yet"):
+        waiting.plot()
+    with pytest.raises(RequestRefused, match=r"metric: expected one of step_time.*'speed'"):
+        waiting.plot(metric="speed")
+    with pytest.raises(
+        RequestRefused, match=r"along: expected one of global_batch_size.*'world_size'"
+    ):
+        waiting.plot(along="world_size")
 
 
 def test_an_answer_draws_itself_as_sure_as_it_is(engine: sa.Engine, connected: Connect) -> None:

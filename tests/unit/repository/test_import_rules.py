@@ -29,8 +29,11 @@ PURE = {"farm.errors", *PURE_ROOMS}
 RULES: dict[str, set[str]] = {
     # It runs in the interpreter of a user's script, which has nothing of ours.
     "benchfarm": set(),
-    # What `pip install benchfarm` brings; what packs scripts needs no more.
-    "benchfarm.client": {"benchfarm", "farm.script_folder", "farm.errors", *CLIENT},
+    # What `pip install benchfarm` brings; what packs scripts and draws figures needs no more.
+    "benchfarm.client": {
+        *("benchfarm", "farm.script_folder", "farm.errors"),
+        *("farm.charts.chart", "farm.charts.files", "farm.text", *CLIENT),
+    },
     "farm.errors": set(),
     **{room: {"farm.errors", *PURE_ROOMS[:place]} for place, room in enumerate(PURE_ROOMS)},
     "farm.log": {"farm.text", "farm.processes.token_bucket"},

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
+from farm.charts.chart import ChartAxis, Figure, heights, ticks
 from farm.configuration.spec import spec_json
 from farm.measuring.noise import UNDISTURBED, disturbance_of_row
 from farm.store.dashboard import LeasedRank
@@ -132,6 +133,26 @@ def agent(
         "fingerprint": row.fingerprint,
         "template_bytes": row.template_bytes,
         "facts": row.facts,
+    }
+
+
+def figure(drawn: Figure) -> sweep_answers.Figure:
+    """Write a figure with all that a program needs to draw it."""
+    return {
+        "title": drawn.title,
+        "summary": drawn.summary,
+        "x": _axis(drawn.x, [mark.x for mark in drawn.marks]),
+        "y": _axis(drawn.y, heights(drawn.marks)),
+        "series": [{"name": one.name, "marks": list(one.marks)} for one in drawn.series],
+    }
+
+
+def _axis(axis: ChartAxis, values: Sequence[float]) -> sweep_answers.FigureAxis:
+    return {
+        "title": axis.title,
+        "is_log": axis.is_log,
+        "is_counted": axis.is_counted,
+        "ticks": [{"value": tick, "text": axis.write(tick)} for tick in ticks(axis, values)],
     }
 
 

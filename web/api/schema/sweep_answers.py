@@ -6,6 +6,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from farm.charts.chart import Mark
 from farm.configuration.axes import PROFILE_AXES, Value
 from farm.measuring.noise import Disturbance
 from farm.recommend.contracts import Option
@@ -63,6 +64,46 @@ class SweepCell(CellResults):
     target: str | None
     machine_s: float
     other_hardware: list[CellResults]
+
+
+class FigureTick(TypedDict):
+    """A value that is written on an axis, in base units, and how it is written."""
+
+    value: float
+    text: str
+
+
+class FigureAxis(TypedDict):
+    """An axis. `is_counted`: its values are few whole numbers, such as world sizes."""
+
+    title: str
+    is_log: bool
+    is_counted: bool
+    ticks: list[FigureTick]
+
+
+class FigureSeries(TypedDict):
+    """Marks in the order in which a line joins them, in base units, with their intervals."""
+
+    name: str
+    marks: list[Mark]
+
+
+class Figure(TypedDict):
+    """What the figure shows is in one sentence in `summary`."""
+
+    title: str
+    summary: str
+    x: FigureAxis
+    y: FigureAxis
+    series: list[FigureSeries]
+
+
+class SweepFigure(TypedDict):
+    """`figure` is null, with the reason, where there is nothing to draw."""
+
+    figure: Figure | None
+    reason: str | None
 
 
 _typed_dict: Any = TypedDict
