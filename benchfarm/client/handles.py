@@ -276,10 +276,16 @@ class SweepHandle(_Handle):
 
 
 class _Progress:
-    """A line that says how far a sweep is: written over on a terminal, once a change elsewhere."""
+    """A line that says how far a sweep is.
+
+    Written over on a terminal and in a notebook, once a change elsewhere.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        # Streams of notebooks deny to be terminals, and yet follow a carriage return.
+        is_notebook = type(stream).__module__ == "ipykernel.iostream"
+        self._is_written_over = is_notebook or stream.isatty()
         self._last = ""
 
     def show(self, found: dict[str, Any]) -> None:
@@ -290,10 +296,12 @@ class _Progress:
         parts += [f"about {left_s:.0f} s left"] if left_s else []
         line = ", ".join(parts)
         if line != self._last:
-            self._stream.write(f"\r\033[K{line}" if self._stream.isatty() else f"{line}\n")
+            # Blanks hide the rest of a longer line before; notebooks know no code that does.
+            over = f"\r{line:{len(self._last)}}"
+            self._stream.write(over if self._is_written_over else f"{line}\n")
             self._stream.flush()
         self._last = line
 
     def end(self) -> None:
-        if self._stream.isatty():
+        if self._is_written_over:
             self._stream.write("\n")
