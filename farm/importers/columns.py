@@ -25,6 +25,7 @@ from farm.values.fields import Amount, OneOf, Whole
 _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls the cell
 
 _NAME_CHARACTERS = 1000
+_VERSIONS_CHARACTERS = 1 << 20  # a gang may have a thousand ranks
 _FINGERPRINT_CHARACTERS = 64
 _STATUS_CHARACTERS = 32
 _MOST_WHOLE = 2**63 - 1
@@ -200,7 +201,10 @@ QUANTITIES: Mapping[str, tuple[str, _Read]] = {
 }
 # What an export says of its job: checked, and left out.
 PASSED_ALONG: Mapping[str, tuple[str, _Read]] = {
-    column.name: (column.name, _not_negative(column))
+    column.name: (
+        column.name,
+        name(_VERSIONS_CHARACTERS) if column.kind is CellKind.TEXT else _not_negative(column),
+    )
     for column in MEASUREMENT_TABLE
     if not column.is_imported
 }

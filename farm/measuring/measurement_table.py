@@ -33,6 +33,7 @@ class ColumnSource(enum.Enum):
     MEASUREMENT = "measurement"  # the stored column of the name `field`
     QUANTITY = "quantity"  # what was measured, under that name
     SPEC = "spec"  # what the job was asked to do, under that name
+    HARDWARE = "hardware"  # what the agents of the ranks had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +70,16 @@ def _whole(name: str, meaning: str, *, if_empty: str = "not known") -> TableColu
 
 
 def _told(
-    name: str, meaning: str, *, source: ColumnSource = ColumnSource.MEASUREMENT
+    name: str,
+    meaning: str,
+    *,
+    kind: CellKind = CellKind.WHOLE,
+    source: ColumnSource = ColumnSource.MEASUREMENT,
 ) -> TableColumn:
-    """Declare a whole number that an export has and an import only checks."""
+    """Declare what an export has and an import only checks."""
     return TableColumn(
         name=name,
-        kind=CellKind.WHOLE,
+        kind=kind,
         meaning=meaning,
         source=source,
         is_imported=False,
@@ -136,7 +141,14 @@ MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
         "names the kind of hardware and software; kinds are never pooled",
         if_empty="one kind",
     ),
+    _told(
+        "versions",
+        "of benchfarm, Python, TensorFlow, the kernel and the GPUs' software, on all ranks",
+        kind=CellKind.TEXT,
+        source=ColumnSource.HARDWARE,
+    ),
     _told("job_id", "the job that measured it"),
+    _told("attempt_id", "the attempt of the job"),
     _told("seed", "of the job", source=ColumnSource.SPEC),
     _told(
         "steps",

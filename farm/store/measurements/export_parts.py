@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -23,6 +23,12 @@ from farm.values.fields import canonical
 
 _ROWS_A_PART = 1000
 _STORED = [column for column in MEASUREMENT_TABLE if column.source is not ColumnSource.SPEC]
+_VERSIONS = {
+    "benchfarm_version": "benchfarm",
+    "python_version": "Python",
+    "tensorflow_version": "TensorFlow",
+    "kernel": "kernel",
+}
 
 
 def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
@@ -51,6 +57,8 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
 def _column(column: TableColumn) -> Any:
     if column.source is ColumnSource.QUANTITY:
         return quantity_column(quantities.BY_NAME[column.name])
+    if column.source is ColumnSource.HARDWARE:
+        return MeasurementRow.details["hardware"]
     axis = BY_NAME.get(column.name)
     if axis is None or axis.has_column:
         return getattr(MeasurementRow, column.stored)
@@ -69,6 +77,8 @@ def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:
 
 
 def _written(column: TableColumn, value: Any) -> object:
+    if column.source is ColumnSource.HARDWARE:
+        return _versions(value or [])
     if column.kind is CellKind.FLAGS:
         return [{name: flag.get(name) for name in FLAG_FIELDS} for flag in value]
     if value is not None and column.kind is CellKind.WHOLE:
@@ -76,3 +86,13 @@ def _written(column: TableColumn, value: Any) -> object:
     if value is None or column.factor == 1:
         return value
     return canonical(value * column.factor)
+
+
+def _versions(hardware: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the versions of the software, each set of them once, in the order of the ranks."""
+    texts = []
+    for one in hardware:
+        known = [f"{title} {one[name]}" for name, title in _VERSIONS.items() if one.get(name)]
+        software = one.get("accelerator_software") or {}
+        texts.append(", ".join([*known, *(f"{name} {software[name]}" for name in software)]))
+    return "; ".join(dict.fromkeys(texts)) or None

@@ -22,6 +22,14 @@ from farm.store.result_tables import MeasurementRow, quantity_column
 from farm.store.tables import JobRow
 from tests.factories import NOW, add_job, add_measurement, add_sweep, job_spec
 
+_HARDWARE = {
+    "benchfarm_version": "0.1.0",
+    "python_version": "3.11.7",
+    "tensorflow_version": None,
+    "kernel": "6.1.0",
+    "accelerator_software": {"driver": "550.54"},
+}
+
 
 def test_a_job_has_one_measurement(engine: sa.Engine) -> None:
     with writing(engine) as session:
@@ -108,6 +116,7 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             session,
             "first",
             job_id=ids[0],
+            attempt_id=11,
             idle_ratio=0.25,
             staleness_max=3,
             throughput_examples_per_s=320.0,
@@ -117,6 +126,7 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             one_way_delay_s=0.00397,
             bandwidth_bytes_per_s=12_500_000.0,
             packet_loss_ratio=0.009,
+            details={"hardware": [_HARDWARE, {**_HARDWARE, "kernel": "6.6"}, _HARDWARE]},
         )
         [rows] = export_parts(session, session.get_one(JobRow, ids[0]).sweep_id)
     assert [tuple(row) for row in rows] == [EXPORT_COLUMNS] * 2
@@ -126,6 +136,10 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
     assert (first["idle_ratio"], first["staleness_max"], first["push_s"]) == (0.25, 3, None)
     assert first["packet_loss_percent"] == 0.9
     assert (first["job_id"], first["seed"], first["steps"]) == (ids[0], 7, 10)
+    assert (first["attempt_id"], second["attempt_id"]) == (11, None)
+    software = "benchfarm 0.1.0, Python 3.11.7, kernel {}, driver 550.54"
+    assert first["versions"] == "; ".join(map(software.format, ("6.1.0", "6.6")))
+    assert second["versions"] is None
     assert (first["throughput_examples_per_s"], first["cpu_ratio"]) == (320.0, 0.5)
     assert first["resident_bytes"] == 10**9
     assert first["flags"] == [{"kind": "steal", "message": "12 % were stolen", "value": None}]
