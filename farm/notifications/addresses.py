@@ -18,6 +18,7 @@ from farm.errors import FarmError, InvalidSpec
 
 _PORTS = {"http": 80, "https": 443}
 _HIDDEN = "..."
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # RFC 4291; IANA has given out no other
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -49,11 +50,22 @@ class AllowedNetworks:
         """
         if isinstance(address, ipaddress.IPv6Address) and (inner := _inner(address)) is not None:
             return self.allows(host, inner)
-        if address.is_global and not address.is_multicast:
+        if _is_public(address):
             return True
         return host in self.hosts or any(
             address.version == network.version and address in network for network in self.networks
         )
+
+
+def _is_public(address: IpAddress) -> bool:
+    """Whether an address is one of the internet, and can be of no network behind the farm's own.
+
+    `is_global` alone takes old and reserved forms of IPv6 that gateways and translators read as
+    IPv4 addresses of any network, and those that were local to a site.
+    """
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

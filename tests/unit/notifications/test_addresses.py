@@ -26,6 +26,9 @@ PUBLIC = "93.184.215.14"
         *("0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "ff02::1"),
         # IPv4 within IPv6: mapped, 6to4, NAT64.
         *("::ffff:127.0.0.1", "2002:7f00:1::", "64:ff9b::10.0.0.1"),
+        # The same by forms of old and of translators, and what was local to a site.
+        *("::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::127.0.0.1", "2001:0:a00:1::1"),
+        *("fec0::1", "5f00::1", "240.0.0.1"),
     ],
 )
 def test_addresses_of_the_own_network_are_allowed_by_the_operator_alone(address: str) -> None:
