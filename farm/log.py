@@ -24,7 +24,11 @@ _standing: dict[str, object] = {}
 LINES_AT_ONCE, LINES_A_MINUTE = 1000, 60.0
 TRACEBACKS_AT_ONCE, TRACEBACKS_A_MINUTE = 10, 6.0
 # These report every reconnection, message or refusal at INFO.
-_CHATTY = ("alembic", "celery", "kombu", "amqp", "redis", "werkzeug", "flask-limiter")
+_CHATTY = (
+    *("alembic", "celery", "kombu", "amqp", "redis", "werkzeug", "flask-limiter"),
+    # And each request with its whole URL, which may hold a token.
+    *("httpx", "httpcore"),
+)
 
 
 class LogBound(logging.Filter):

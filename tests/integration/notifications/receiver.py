@@ -13,11 +13,16 @@ HOST = "127.0.0.1"
 
 
 class Receiver:
-    """`received`: headers and body of each request; `answer` says with which status each ends."""
+    """`received`: headers and body of each request; `answer` says with which status each ends.
+
+    `says` and `reason`: the body of each answer, and the words beside its status.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.received: list[tuple[dict[str, str], bytes]] = []
         self.answer: Callable[[int], int] = lambda number: 204
+        self.says = b""
+        self.reason: str | None = None
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -25,9 +30,10 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.received.append((headers, body))
-                self.send_response(receiver.answer(len(receiver.received)))
+                self.send_response(receiver.answer(len(receiver.received)), receiver.reason)
                 self.send_header("location", "http://127.0.0.1:1/")
                 self.end_headers()
+                self.wfile.write(receiver.says)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
