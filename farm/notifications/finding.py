@@ -17,7 +17,7 @@ from farm.cells.reading import read_sweep
 from farm.gang.lifecycle import JobState
 from farm.notifications.events import EventKind
 from farm.recommend.prices import Prices
-from farm.store.notifications import FoundEvent, ended_sweeps, silent_agents
+from farm.store.notifications import AGENT_SUBJECT, FoundEvent, ended_sweeps, silent_agents
 from farm.store.sweeps.baselines import list_baselines
 from farm.store.sweeps.sweeps import sweep_summary
 from farm.text.nouns import counted
@@ -101,7 +101,7 @@ def events_of_agents(
         heard_at = agent.heartbeat_at.isoformat(timespec="seconds")
         yield FoundEvent(
             kind=EventKind.AGENT_LOST,
-            subject=f"agent {agent.id}",
+            subject=f"{AGENT_SUBJECT}{agent.id}",
             at=agent.heartbeat_at,
             data={
                 "text": f"agent {agent.id} was last heard at {heard_at}",

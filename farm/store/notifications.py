@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, exists, func, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
@@ -25,6 +25,7 @@ from farm.store.tables import (
 
 # A clock that was set back must not hold messages for longer than this.
 LONGEST_PAUSE = dt.timedelta(hours=1)
+AGENT_SUBJECT = "agent "  # followed by its id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class EndedSweep:
 
 
 def ended_sweeps(session: Session, *, since: dt.datetime) -> list[EndedSweep]:
-    """Return the sweeps whose last job ended since then, and of which no event tells yet."""
+    """Return the sweeps whose last job ended since then of which somebody is to be told yet."""
     job = aliased(JobRow)
     ended = (
         select(JobRow.sweep_id, func.max(JobRow.finished_at).label("at"))
@@ -93,7 +94,7 @@ def ended_sweeps(session: Session, *, since: dt.datetime) -> list[EndedSweep]:
     is_open = exists().where(job.sweep_id == ended.c.sweep_id, job.state.not_in(FINAL_JOB_STATES))
     query = (
         select(ended.c.sweep_id, ended.c.at)
-        .where(~is_open, ~is_told)
+        .where(~is_open, ~is_told, _is_wanted(ended.c.at, sweep_id=ended.c.sweep_id))
         .order_by(ended.c.at, ended.c.sweep_id)
     )
     return [EndedSweep(row.sweep_id, row.at) for row in session.execute(query)]
@@ -102,13 +103,34 @@ def ended_sweeps(session: Session, *, since: dt.datetime) -> list[EndedSweep]:
 def silent_agents(
     session: Session, *, since: dt.datetime, until: dt.datetime
 ) -> Sequence[AgentRow]:
-    """Return the agents last heard between these two, unless they were told to stop."""
+    """Return the agents last heard between these two of which somebody is to be told yet.
+
+    None of those that were told to stop.
+    """
+    is_told = exists().where(
+        NotificationEvent.kind == EventKind.AGENT_LOST,
+        NotificationEvent.subject == literal(AGENT_SUBJECT) + AgentRow.id,
+        NotificationEvent.at == AgentRow.heartbeat_at,
+    )
     query = select(AgentRow).where(
         AgentRow.heartbeat_at.between(since, until),
         AgentRow.state != AgentState.LEAVING,
         AgentRow.is_removed.is_(False),
+        ~is_told,
+        _is_wanted(AgentRow.heartbeat_at),
     )
     return session.scalars(query).all()
+
+
+def _is_wanted(at: Any, *, sweep_id: Any = None) -> ColumnElement[bool]:
+    """Whether a message about what happened then, to a sweep where one is given, goes anywhere."""
+    return exists().where(NotificationTarget.removed_at.is_(None), _wants(at, sweep_id=sweep_id))
+
+
+def _wants(at: Any, *, sweep_id: Any) -> ColumnElement[bool]:
+    """Whether a target gets messages about it: the sweep's own, or one of the farm by then."""
+    of_farm = NotificationTarget.sweep_id.is_(None) & (NotificationTarget.created_at <= at)
+    return of_farm if sweep_id is None else or_(of_farm, NotificationTarget.sweep_id == sweep_id)
 
 
 def record(session: Session, found: Collection[FoundEvent], *, now: dt.datetime) -> int:
@@ -118,13 +140,9 @@ def record(session: Session, found: Collection[FoundEvent], *, now: dt.datetime)
     """
     count = 0
     for event in found:
-        wants = or_(
-            NotificationTarget.sweep_id == event.sweep_id
-            if event.sweep_id is not None
-            else NotificationTarget.id.is_(None),
-            NotificationTarget.sweep_id.is_(None) & (NotificationTarget.created_at <= event.at),
+        query = select(NotificationTarget.id).where(
+            NotificationTarget.removed_at.is_(None), _wants(event.at, sweep_id=event.sweep_id)
         )
-        query = select(NotificationTarget.id).where(NotificationTarget.removed_at.is_(None), wants)
         target_ids = session.scalars(query).all()
         if not target_ids or _is_known(session, event):
             continue

@@ -18,6 +18,7 @@ from farm.messages.agents import AgentState
 from farm.notifications import notifier as notifier_module
 from farm.notifications.addresses import parse_allowed
 from farm.notifications.events import DeliveryState
+from farm.notifications.finding import events_of_agents, events_of_sweeps
 from farm.notifications.notifier import GIVE_UP_AFTER, Notifier
 from farm.store.engine import reading, writing
 from farm.store.notifications import add_targets, list_deliveries, targets_of_farm
@@ -358,3 +359,37 @@ def test_what_happened_before_an_address_was_set_is_not_told(
     clock.go_on(1)
     Sender(engine, clock, addresses=[receiver.address]).turn()
     assert receiver.received == []
+
+
+def test_of_what_nobody_is_to_be_told_of_nothing_is_worked_out(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    """Baselines are compared for minutes of a core, and a turn is taken every other second."""
+    ended_sweep(engine)
+    ended_sweep(engine, receiver.address, name="other")
+    sender = Sender(engine, Clock(), well_for_s=0.0)
+    sender.turn()
+    with writing(engine) as session:
+        add_agent(session, "lost", heartbeat_at=NOW)
+    with reading(engine) as session:
+        assert [*events_of_sweeps(session, since=NOW)] == []
+        lost_after = dt.timedelta(seconds=1)
+        later = NOW + dt.timedelta(minutes=2)
+        assert [*events_of_agents(session, now=later, lost_after=lost_after)] == []
+    assert [message["data"]["sweep_name"] for message in receiver.messages] == ["other"]
+
+
+def test_an_agent_that_was_told_of_is_not_looked_at_again(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    clock = Clock()
+    sender = Sender(engine, clock, addresses=[receiver.address], well_for_s=0.0)
+    sender.turn()
+    with writing(engine) as session:
+        add_agent(session, "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n%_", heartbeat_at=NOW)
+    clock.go_on(61)
+    sender.turn()
+    assert len(receiver.received) == 1
+    with reading(engine) as session:
+        lost_after = dt.timedelta(seconds=60)
+        assert [*events_of_agents(session, now=clock.now, lost_after=lost_after)] == []
