@@ -252,7 +252,7 @@ class NotificationEvent(Table):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     kind: Mapped[str] = mapped_column(sa.String(32))
-    subject: Mapped[str] = mapped_column(sa.String(128))  # such as "sweep 3"
+    subject: Mapped[str] = mapped_column(sa.String(160))  # such as "sweep 3", "agent NAME"
     at: Mapped[dt.datetime] = mapped_column(Utc)
     sweep_id: Mapped[int | None] = mapped_column(sa.ForeignKey("sweeps.id"))
     data: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # what the message says

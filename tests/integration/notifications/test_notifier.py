@@ -379,6 +379,17 @@ def test_of_what_nobody_is_to_be_told_of_nothing_is_worked_out(
     assert [message["data"]["sweep_name"] for message in receiver.messages] == ["other"]
 
 
+def test_an_agent_with_the_longest_name_is_told_of(engine: sa.Engine, receiver: Receiver) -> None:
+    clock = Clock()
+    sender = Sender(engine, clock, addresses=[receiver.address], well_for_s=0.0)
+    sender.turn()
+    with writing(engine) as session:
+        add_agent(session, "x" * 128, boot_id="b", heartbeat_at=NOW)
+    clock.go_on(61)
+    sender.turn()
+    assert [message["data"]["agent_id"] for message in receiver.messages] == ["x" * 128]
+
+
 def test_an_agent_that_was_told_of_is_not_looked_at_again(
     engine: sa.Engine, receiver: Receiver
 ) -> None:

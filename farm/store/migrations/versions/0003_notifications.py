@@ -35,7 +35,7 @@ def upgrade() -> None:
         "notification_events",
         sa.Column("id", _BIG_ID, nullable=False),
         sa.Column("kind", sa.String(32), nullable=False),
-        sa.Column("subject", sa.String(128), nullable=False),
+        sa.Column("subject", sa.String(160), nullable=False),
         sa.Column("at", _UTC, nullable=False),
         sa.Column("sweep_id", _BIG_ID),
         sa.Column("data", sa.JSON(), nullable=False),
