@@ -53,19 +53,19 @@ class CellPair:
             return Verdict.WITHIN_NOISE
         return Verdict.SLOWER if self.ratio.ratio > 1 else Verdict.FASTER
 
-    def change(self, *, tolerance_ratio: float = 0.0) -> Verdict:
+    def change(self, *, tolerance_ratio: float = 0.0, is_same_machine: bool = False) -> Verdict:
         """What changed from the first sweep to the second, as far as the evidence goes.
 
         Slower by no more than `tolerance_ratio` is within noise. Of other hardware, and where only
-        disturbed repetitions are left, nothing is said.
+        disturbed repetitions are left, nothing is said. `is_same_machine`: it is known that the
+        kinds of hardware differ in their software alone.
         """
-        if self.is_other_hardware:
+        if self.is_other_hardware and not is_same_machine:
             return Verdict.OTHER_HARDWARE
         verdict = self.verdict
         if not verdict.is_known or self.ratio is None or self.ratio.low is None:
             return verdict
-        # The others were set aside.
-        if any(line.disturbed_count > line.set_aside_count for line in (self.a, self.b)):
+        if self.a.is_disturbed or self.b.is_disturbed:
             return Verdict.DISTURBED
         is_small = verdict is Verdict.SLOWER and self.ratio.low <= 1 + tolerance_ratio
         return Verdict.WITHIN_NOISE if is_small else verdict
@@ -125,14 +125,10 @@ def compare(
             partners[line.cell_hash] = left.pop(other.cell_hash)
     return SweepComparison(
         pairs=[
-            _pair(
-                line,
-                partners[line.cell_hash],
-                known=known.get(line.cell_hash),
-                is_sequential=is_sequential,
-            )
+            _known(known.get(line.cell_hash), line, partner)
+            or pair_of(line, partner, is_sequential=is_sequential)
             for line in a.lines
-            if line.cell_hash in partners
+            if (partner := partners.get(line.cell_hash)) is not None
         ],
         only_a=[line for line in a.lines if line.cell_hash not in partners],
         only_b=list(left.values()),
@@ -153,9 +149,8 @@ def by_difference(pairs: Sequence[CellPair]) -> list[CellPair]:
     return sorted(pairs, key=rank)
 
 
-def _pair(a: CellLine, b: CellLine, *, known: CellPair | None, is_sequential: bool) -> CellPair:
-    if known is not None and known.a is a and known.b is b:
-        return known
+def pair_of(a: CellLine, b: CellLine, *, is_sequential: bool) -> CellPair:
+    """Compare what two sweeps measured of a cell; `is_sequential`: see `SweepComparison`."""
     ratio = time_ratio(
         b.times_s,
         a.times_s,
@@ -163,3 +158,7 @@ def _pair(a: CellLine, b: CellLine, *, known: CellPair | None, is_sequential: bo
         inflations=(b.inflation, a.inflation),
     )
     return CellPair(a=a, b=b, ratio=ratio)
+
+
+def _known(pair: CellPair | None, a: CellLine, b: CellLine) -> CellPair | None:
+    return pair if pair is not None and pair.a is a and pair.b is b else None

@@ -112,6 +112,11 @@ class CellLine:
         return len(self.disturbed)
 
     @property
+    def is_disturbed(self) -> bool:
+        """Whether what disturbed repetitions is in its figures; else those were set aside."""
+        return self.disturbed_count > self.set_aside_count
+
+    @property
     def time_per_epoch_s(self) -> float | None:
         """The median time of an epoch."""
         return self.median("time_per_epoch_s")

@@ -62,6 +62,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Say which sweep later ones are checked against.",
         ),
         "check": ("farm.cli.sweeps.check:check", "Exit with 1 if a sweep became slower."),
+        "history": (
+            "farm.cli.sweeps.history:history",
+            "Show how a cell's step time changed over days, and with which versions.",
+        ),
     },
     "Advice": {
         "recommend": (

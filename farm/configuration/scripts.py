@@ -188,6 +188,12 @@ def version_of(model: str) -> str:
     return _head(model).partition("@")[2]
 
 
+def without_version(model: str) -> str:
+    """Return the same command for all versions of its script; another model is as it was."""
+    version = version_of(model) if script_of(model) is not None else ""
+    return model.replace(f"@{version}", "", 1) if version else model
+
+
 def python_of(model: str) -> str | None:
     """Return the name of the interpreter that runs the script; None: the agent's own."""
     if script_of(model) is None:

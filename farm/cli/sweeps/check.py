@@ -16,6 +16,7 @@ from farm.cli.sweeps.results import naming_columns
 from farm.cli.sweeps.submit import patience_option
 from farm.cli.sweeps.watch import SweepWatch, watch_to_end
 from farm.gang.lifecycle import JobState
+from farm.measuring.precision import TimeRatio
 from farm.store.engine import reading, writing
 from farm.store.sweeps.baselines import (
     find_baseline,
@@ -185,7 +186,7 @@ def _print(
             *naming_columns(lines),
             (Column("baseline", is_right=True), [_time(pair.a.median_s) for pair in found.pairs]),
             (Column("now", is_right=True), [_time(pair.b.median_s) for pair in found.pairs]),
-            (Column("ratio", is_right=True), [_ratio(pair) for pair in found.pairs]),
+            (Column("ratio", is_right=True), [ratio_text(pair.ratio) for pair in found.pairs]),
             (Column("verdict"), [verdict.value for verdict in verdicts]),
         ]
         rows = zip(*(texts for _, texts in cells), strict=True)
@@ -209,9 +210,10 @@ def _time(time_s: float | None) -> str:
     return display.MISSING if time_s is None else display.duration(time_s)
 
 
-def _ratio(pair: CellPair) -> str:
-    if pair.ratio is None:
+def ratio_text(ratio: TimeRatio | None) -> str:
+    """Write how many times as long, with the 95 % interval."""
+    if ratio is None:
         return display.MISSING
-    if pair.ratio.low is None or pair.ratio.high is None:
-        return f"{pair.ratio.ratio:.3f}"
-    return f"{pair.ratio.ratio:.3f} ({pair.ratio.low:.3f} to {pair.ratio.high:.3f})"
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.ratio:.3f}"
+    return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"

@@ -92,8 +92,8 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
     """Return columns and rows, with a column in front for whatever else tells cells apart."""
     columns = [
         *naming_columns(lines),
-        (Column("repetitions", is_right=True), [_repetitions(line) for line in lines]),
-        (Column("step time", is_right=True), [_step_time(line) for line in lines]),
+        (Column("repetitions", is_right=True), [repetitions_text(line) for line in lines]),
+        (Column("step time", is_right=True), [step_time_text(line) for line in lines]),
         *(
             (Column(in_text(one.title), is_right=True), _written(one, lines))
             for one in columns_of(lines)
@@ -144,11 +144,12 @@ def _written(metric: CellMetric, lines: Iterable[CellLine]) -> list[str]:
     return [metric.write(metric.read(line)) for line in lines]
 
 
-def _repetitions(line: CellLine) -> str:
+def repetitions_text(line: CellLine) -> str:
+    """Write how many repetitions count, and the signs that `notes` explains."""
     target = line.statistics.target
     stands = "" if target is None else f" {target.value.replace('_', ' ')}"
     far = "*" if line.statistics.outlier_job_ids else ""
-    disturbed = "!" if line.disturbed_count > line.set_aside_count else ""
+    disturbed = "!" if line.is_disturbed else ""
     return f"{line.repetition_count}{far}{disturbed}{stands}"
 
 
@@ -157,8 +158,11 @@ def _shows_steps(line: CellLine) -> bool:
     return no_interval and line.median("step_time_p25_s") is not None
 
 
-def _step_time(line: CellLine) -> str:
-    """Two repetitions have no interval to speak of: then it is shown how steps differ within."""
+def step_time_text(line: CellLine) -> str:
+    """Write the step time with its interval.
+
+    Two repetitions have no interval to speak of: then it is shown how steps differ within.
+    """
     known = line.statistics
     text = duration(line.median_s)
     if not _shows_steps(line):

@@ -88,7 +88,7 @@ def job_groups(session: Session, sweep_id: int, *, max_jobs: int | None) -> Cell
     None for a job that has none.
     """
     limit = None if max_jobs is None else max_jobs + 1
-    rows = session.execute(_jobs(sweep_id).limit(limit)).all()
+    rows = session.execute(_of_sweep(sweep_id).limit(limit)).all()
     is_complete = max_jobs is None or len(rows) <= max_jobs
     if not is_complete:
         rows = [row for row in rows if row.cell_hash != rows[-1].cell_hash]
@@ -135,7 +135,7 @@ def changed_groups(
         JobRow.finished_at >= end - _LATE_COMMIT if end else JobRow.finished_at.is_not(None),
     )
     # Of the order like next to like, only that within a cell matters here; all of it takes longer.
-    ordered = _jobs(sweep_id).order_by(None).order_by(JobRow.repetition, JobRow.id)
+    ordered = _of_sweep(sweep_id).order_by(None).order_by(JobRow.repetition, JobRow.id)
     rows = list(session.execute(ordered.where(may_have_changed)).all())
     # Where clocks differ, one may have ended since at a time that is long past.
     known_ids = {row.id for row in rows}
@@ -173,7 +173,14 @@ def changed_groups(
     )
 
 
-def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
+def _of_sweep(sweep_id: int) -> Select[*tuple[Any, ...]]:
+    return jobs_with_results(JobRow.sweep_id == sweep_id).order_by(*BY_CELL)
+
+
+def jobs_with_results(
+    which: ColumnElement[bool], *further: ColumnElement[Any]
+) -> Select[*tuple[Any, ...]]:
+    """Select what `farm.cells.table.make_line` sums up, and further columns of either table."""
     return (
         select(
             JobRow.id,
@@ -198,10 +205,10 @@ def _jobs(sweep_id: int) -> Select[*tuple[Any, ...]]:
             MeasurementRow.instance_type,
             MeasurementRow.gradient_bytes,
             *(quantity_column(one).label(one.name) for one in QUANTITIES),
+            *further,
         )
         .outerjoin(MeasurementRow, MeasurementRow.job_id == JobRow.id)
-        .where(JobRow.sweep_id == sweep_id)
-        .order_by(*BY_CELL)
+        .where(which)
     )
 
 

@@ -108,7 +108,7 @@ def extend_cells(session: Session, tokens: Collection[int], *, now: dt.datetime)
         precision = precisions[sweep_id]
         assert precision is not None, "the others are left out above"
         hashes = [cell_hash for _, cell_hash in of_sweep]
-        timeline = _latest_runs(session, sweep_id, hashes)
+        timeline = latest_runs(session, sweep_id, hashes)
         for cell_hash in hashes:
             of_cell = jobs[sweep_id, cell_hash]
             specs = _next_specs(of_cell, precision, timeline)
@@ -136,8 +136,8 @@ def timeline_of_rows(rows: Iterable[Any]) -> Timeline:
     )
 
 
-def _latest_runs(session: Session, sweep_id: int, cell_hashes: Collection[str]) -> Timeline:
-    """Return the timeline of the latest runs of a sweep, and of all of these cells."""
+def latest_runs(session: Session, sweep_id: int, cell_hashes: Collection[str]) -> Timeline:
+    """Return the timeline of the 1,000 latest runs of a sweep, and of all of these cells."""
     ago = func.row_number().over(
         partition_by=MeasurementRow.fingerprint, order_by=MeasurementRow.id.desc()
     )
