@@ -113,18 +113,24 @@ def weights_of(row: MeasurementRow, database: str) -> list[tuple[object, object]
     return [(of["weights_sum"], of["weights_square_sum"]) for of in told]
 
 
-def test_a_split_model_learns_the_same_and_sends_half_as_much_again(
+def test_a_split_model_learns_the_same_and_sends_shards_or_activations(
     measured: dict[str, list[MeasurementRow]], database: str
 ) -> None:
     rows = {(row.strategy, row.world_size): row for row in measured["split model"]}
     one, whole, split = rows["torch_ddp", 1], rows["torch_ddp", 2], rows["torch_fsdp", 2]
-    assert [row.status for row in (one, whole, split)] == [OK] * 3
+    staged = rows["torch_pipeline", 2]
+    assert [row.status for row in (one, whole, split, staged)] == [OK] * 4
     (expected,) = weights_of(one, database)
-    for rank in (*weights_of(whole, database), *weights_of(split, database)):
-        assert rank == pytest.approx(expected, rel=1e-5)
-    assert len(weights_of(split, database)) == 2
+    for pair in (whole, split, staged):
+        of_ranks = weights_of(pair, database)
+        assert len(of_ranks) == 2
+        for rank in of_ranks:
+            assert rank == pytest.approx(expected, rel=1e-5)
     assert whole.sent_bytes_per_step == pytest.approx(ring_bytes(whole), rel=0.1)
     assert split.sent_bytes_per_step == pytest.approx(1.5 * ring_bytes(split), rel=0.1)
+    # 16 sequences of 128 tokens of width 128 go on, and a table of 256 tokens is on both.
+    activations, table = 16 * 128 * 128 * 4, 256 * 128 * 4
+    assert staged.sent_bytes_per_step == pytest.approx(activations + table, rel=0.1)
 
 
 def ring_bytes(row: MeasurementRow) -> float:
