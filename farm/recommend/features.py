@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from farm.configuration.axes import PROFILE_AXES
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
+from farm.registry import catalogue
 from farm.text.nouns import counted
 
 # What is free text or a name, from the one that changes a step most to the one that changes it
@@ -32,18 +33,24 @@ named_alone = operator.attrgetter(
 LIMITS = frozenset(axis.field for axis in PROFILE_AXES if axis.is_limit)
 # What one machine says nothing of to a gang.
 _NAMES_OF_GANGS = ("strategy", "network")
+# How a model's layers divide among more or fewer ranks follows no curve over the world size.
+_OF_STAGES = frozenset(f.name for f in catalogue().strategies.values() if f.splits_layers)
 # Fewer measurements say nothing that could be checked.
 MIN_OBSERVATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class KnownConditions:
-    """What occurs in the measurements: beyond these names and conditions nothing is guessed."""
+    """What occurs in the measurements: beyond these names and conditions nothing is guessed.
+
+    `stages`: model, strategy and world size of pipelines.
+    """
 
     count: int
     names: dict[str, frozenset[object]]
     names_of_gangs: dict[str, frozenset[object]]
     conditions: dict[str, frozenset[float | None]]
+    stages: frozenset[tuple[str | None, str | None, int]]
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> KnownConditions:
@@ -58,6 +65,7 @@ class KnownConditions:
             conditions={
                 name: frozenset(_rounded(getattr(c, name)) for c in gangs) for name in CONDITIONS
             },
+            stages=frozenset(_stages(c) for c in gangs if c.strategy in _OF_STAGES),
         )
 
     def why_unknown(self, configuration: Configuration) -> str | None:
@@ -78,10 +86,19 @@ class KnownConditions:
         for name, names in self.names_of_gangs.items():
             if getattr(ours, name) not in names:
                 return f"{name}: only one machine was measured with {_shown(getattr(ours, name))}"
+        if ours.strategy in _OF_STAGES and _stages(ours) not in self.stages:
+            return (
+                f"world_size: model {_shown(ours.model)} was not measured in {ours.world_size}"
+                f" stages with {_shown(ours.strategy)}"
+            )
         for name, seen in self.conditions.items():
             if len(seen) == 1 and _rounded(getattr(ours, name)) not in seen:
                 return f"{name}: measured at {next(iter(seen))} only, so its influence is not known"
         return None
+
+
+def _stages(of: Configuration) -> tuple[str | None, str | None, int]:
+    return of.model, of.strategy, of.world_size
 
 
 def _shown(value: object) -> str:

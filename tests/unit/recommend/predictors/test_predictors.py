@@ -93,6 +93,22 @@ def test_gangs_are_unknown_to_who_saw_single_machines_only(predictor: Predictor)
 
 
 @every
+def test_how_a_pipeline_divides_over_other_ranks_is_not_guessed(predictor: Predictor) -> None:
+    rings = [configuration(n, batch) for n in (2, 4) for batch in (64, 256, 1024)]
+    pipelines = [dataclasses.replace(ring, strategy="torch_pipeline") for ring in rings]
+    fit = predictor.fit([*MEASURED, *measure(pipelines)])
+    seen = dataclasses.replace(pipelines[0], global_batch_size=128)
+    unseen = dataclasses.replace(seen, world_size=3)
+    ring = dataclasses.replace(unseen, strategy="mwms_ring")
+    seen_s, unseen_s, ring_s = fit.predict([seen, unseen, ring])
+    assert seen_s.step_time_s is not None
+    assert ring_s.step_time_s is not None
+    assert unseen_s.unknown_because is not None
+    assert unseen_s.unknown_because.startswith("world_size: model")
+    assert unseen_s.unknown_because.endswith("was not measured in 3 stages with 'torch_pipeline'")
+
+
+@every
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_too_few_measurements_say_nothing_and_raise_nothing(
     predictor: Predictor, count: int
