@@ -53,8 +53,7 @@ class MeasurementQuery(TypedDict, total=False):
       pass goes on, for `torch_ddp`; the first at most 1
     - `activation_checkpointing`: with this value: what of the forward pass is kept in memory for
       the backward pass, for strategies of PyTorch but `torch_fsdp` and `torch_pipeline`
-    - `compile`: with this value: what compiles the model before its first step, for strategies of
-      PyTorch but `torch_fsdp` and `torch_pipeline`
+    - `compile`: with this value: what compiles the model
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run

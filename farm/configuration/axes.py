@@ -30,6 +30,8 @@ from farm.configuration.spec import (
     MAX_STEPS,
     MAX_WORLD_SIZE,
     NETWORK_NAME,
+    TENSORFLOW,
+    TORCH,
     UNTOUCHED,
     ActivationCheckpointing,
     BatchSplit,
@@ -85,6 +87,7 @@ class Axis:
     - `is_required`: every case names it; `default`: of a case that does not
     - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
       its value is `unused`, None: the default; so it is for jobs from before the axis
+    - `of_framework`: values that mean nothing for a strategy of another framework than this
     - `has_column`: measurements have a column of it; else it is among their `details.axes`, as are
       all for which a job has no field
     - `usual`: the value that is not mentioned; `none`: the word for no value in addresses
@@ -127,6 +130,7 @@ class Axis:
     is_of_updates: bool = False
     has_column: bool = True
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    of_framework: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Whether jobs have it among their `axes`, without a field of its own.
     is_further: bool = dataclasses.field(init=False)
     # Where a job's specification has it, None: among the specification's own fields.
@@ -207,6 +211,12 @@ class Axis:
     def is_of_scripts(self) -> bool:
         """Whether it means something for a user's script, which is trained as it likes."""
         return self.is_of_gang or self.kind in (AxisKind.SIZE, AxisKind.PROFILE, AxisKind.LINK)
+
+    def means_something(self, value: Any, *, strategy: StrategyFacts, world_size: int) -> bool:
+        """Whether a value changes anything for a strategy on that many ranks."""
+        if self.applies is not None and not self.applies(strategy, world_size):
+            return False
+        return self.of_framework.get(str(_plain(value)), strategy.framework) == strategy.framework
 
     @property
     def absent(self) -> Any:
@@ -321,6 +331,10 @@ def _has_whole_model(strategy: StrategyFacts, _: int) -> bool:
 def _accumulates_gradients(strategy: StrategyFacts, _: int) -> bool:
     """Whether a rank's batch may be cut into parts, which microbatches are already."""
     return strategy.has_training_options and not strategy.splits_layers
+
+
+def _has_compiler(strategy: StrategyFacts, world_size: int) -> bool:
+    return strategy.framework == TENSORFLOW or _has_whole_model(strategy, world_size)
 
 
 def _has_outer_optimizer(strategy: StrategyFacts, _: int) -> bool:
@@ -687,16 +701,19 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=OneOf(Compilation),
         title="Compiled by",
-        meaning="what compiles the model before its first step, for strategies of PyTorch but "
-        "`torch_fsdp` and `torch_pipeline`",
+        meaning="what compiles the model",
         default=Compilation.NONE,
-        applies=_has_whole_model,
+        applies=_has_compiler,
         usual=Compilation.NONE.value,
         phrase=lambda value: f"compiled by {_spoken(value)}",
         choices={
             "none": "nothing",
-            "torch_compile": "torch.compile, which needs a C++ compiler on the agents",
+            "torch_compile": "torch.compile, for strategies of PyTorch but `torch_fsdp` and "
+            "`torch_pipeline`, by a C++ compiler on the agents",
+            "xla": "TensorFlow's own, for its strategies without servers but `central_reduce` and "
+            "`central_storage`",
         },
+        of_framework={"torch_compile": TORCH, "xla": TENSORFLOW},
         is_of_speed=True,
     ),
     Axis(

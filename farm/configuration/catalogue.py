@@ -139,6 +139,7 @@ class StrategyFacts:
     shards_weights: bool = False  # each rank holds its share
     splits_layers: bool = False  # each rank holds some of them, and gets the whole batch
     has_training_options: bool = False  # optimizer, learning rate, precision, accumulation
+    compiles_by_xla: bool = False  # the passes through the model, which are of TensorFlow
     sums_in_buckets: bool = False  # gradients, while the backward pass goes on
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
 

@@ -189,7 +189,12 @@ def _cell(
     for axis in JOB_AXES:
         # Between ranks of one agent is no network.
         count = world_size // values["ranks_per_agent"] if axis.is_of_network else world_size
-        if axis.applies is not None and (facts is None or not axis.applies(facts, count)):
+        value = values[axis.field]
+        if facts is None:
+            is_used = axis.applies is None
+        else:
+            is_used = axis.means_something(value, strategy=facts, world_size=count)
+        if not is_used:
             values[axis.field] = axis.absent
         if axis.is_of_updates and values["training_pass"] is TrainingPass.FORWARD:
             values[axis.field] = axis.absent

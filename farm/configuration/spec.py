@@ -119,6 +119,7 @@ class Compilation(enum.Enum):
 
     NONE = "none"
     TORCH_COMPILE = "torch_compile"
+    XLA = "xla"
 
 
 class LearningRateScaling(enum.Enum):

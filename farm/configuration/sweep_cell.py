@@ -103,6 +103,9 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if facts.divides_model and cell["model"] not in catalogue.models:
         expected = f"a model of the farm's own for strategy '{facts.name}'"
         return InvalidSpec("model", cell["model"], expected)
+    if cell["compile"] is Compilation.XLA and not facts.compiles_by_xla:
+        expected = f"'none' for strategy '{facts.name}', which XLA does not compile"
+        return InvalidSpec("compile", Compilation.XLA.value, expected)
     problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
     if problem is not None:
         return problem

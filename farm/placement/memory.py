@@ -114,7 +114,7 @@ def _kept_bytes(job: JobSpec, activation_bytes: int) -> int:
         job.training_pass is TrainingPass.FORWARD
         # What is computed again depends on the layers, or on the compiler.
         or options["activation_checkpointing"] == ActivationCheckpointing.ON.value
-        or options["compile"] == Compilation.TORCH_COMPILE.value
+        or options["compile"] != Compilation.NONE.value
     ):
         return 0
     # Some layers keep float32 all the same, so that half is the least.

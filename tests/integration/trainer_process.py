@@ -125,13 +125,14 @@ class TrainerProcess:
 
 @contextlib.contextmanager
 def gang(
-    job: JobSpec, folder: Path, *, data_dir: Path | None = None
+    job: JobSpec, folder: Path, *, data_dir: Path | None = None, is_forked: bool | None = None
 ) -> Iterator[list[TrainerProcess]]:
     """Start every rank of a job on its own core where there are enough, and let them begin.
 
-    Yields the role processes of all ranks, those that train before the servers.
+    `is_forked`: None: if its framework is the template's. Yields the role processes of all ranks,
+    those that train before the servers.
     """
-    with started(job, folder, data_dir=data_dir) as trainers:
+    with started(job, folder, data_dir=data_dir, is_forked=is_forked) as trainers:
         for trainer in trainers:
             trainer.wait_for(Ready)
         go(trainers)
@@ -140,12 +141,13 @@ def gang(
 
 @contextlib.contextmanager
 def started(
-    job: JobSpec, folder: Path, *, data_dir: Path | None = None
+    job: JobSpec, folder: Path, *, data_dir: Path | None = None, is_forked: bool | None = None
 ) -> Iterator[list[TrainerProcess]]:
     """Start every rank of a job and give it its assignment; it waits for go."""
     cpus = sorted(os.sched_getaffinity(0))
-    # What the template has imported is TensorFlow's.
-    is_forked = strategy(job.strategy).facts.framework == "tensorflow"
+    if is_forked is None:
+        # What the template has imported is TensorFlow's.
+        is_forked = strategy(job.strategy).facts.framework == "tensorflow"
     processes = [(rank, role) for rank, roles in enumerate(job.roles) for role in roles]
     with contextlib.ExitStack() as stack:
         trainers: list[TrainerProcess] = []

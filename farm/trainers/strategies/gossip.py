@@ -21,6 +21,7 @@ class Gossip:
         framework="tensorflow",
         min_world_size=2,
         is_synchronous=False,
+        compiles_by_xla=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

@@ -23,6 +23,7 @@ class LocalSgd:
         min_world_size=2,
         is_synchronous=False,
         averages_weights=True,
+        compiles_by_xla=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

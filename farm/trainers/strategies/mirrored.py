@@ -18,6 +18,7 @@ class Mirrored:
         framework="tensorflow",
         max_world_size=1,
         uses_replicas=True,
+        compiles_by_xla=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

@@ -18,6 +18,7 @@ class MwmsAuto:
         summary="MultiWorkerMirroredStrategy; it chooses the collective: NCCL on GPUs",
         framework="tensorflow",
         min_world_size=2,
+        compiles_by_xla=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

@@ -14,6 +14,7 @@ class MwmsRing:
         summary="synchronous, ring all-reduce: TensorFlow's MultiWorkerMirroredStrategy",
         framework="tensorflow",
         min_world_size=2,
+        compiles_by_xla=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

@@ -13,6 +13,7 @@ class Single:
         summary="one machine: the baseline of every speedup",
         framework="tensorflow",
         max_world_size=1,
+        compiles_by_xla=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

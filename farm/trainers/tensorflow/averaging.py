@@ -107,7 +107,7 @@ class AveragingEngine(TensorFlowEngine):
         self._evaluated = None
         loss_sum = 0.0
         if len(indices) > 0:
-            loss_sum = self._run(indices, 1.0 / len(indices))
+            loss_sum = self._run(indices, 1.0 / len(indices), examples_count=examples_count)
             self._count_update(examples_count)
         group = self._schedule.group_after(self._step_count)
         if group is not None and self._does_average:

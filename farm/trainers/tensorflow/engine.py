@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from farm.configuration.spec import OperatorPlacement, TrainingPass
+from farm.configuration.axes import spec_values
+from farm.configuration.spec import Compilation, OperatorPlacement, TrainingPass
 from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, Examples, MatrixProduct, Seat, WeightSums
 from farm.trainers.gang import Gang
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from farm.trainers.contracts import IndexArray
+
+# Images or tokens, labels and a factor, to the sum of losses and the gradients.
+Passes: TypeAlias = Callable[[Any, Any, Any], tuple[Any, list[Any]]]
+Step: TypeAlias = Any  # of tf.function
 
 
 class TensorFlowEngine:
@@ -51,9 +56,14 @@ class TensorFlowEngine:
             self._model = self._build_model(seat)
             self._optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
             self._optimizer.build(self._model.trainable_variables)
-        self._step = self._step_function(
-            seat.data.train, strategy=strategy, is_forward=self._is_forward
-        )
+        passes = self._forward if self._is_forward else self._forward_backward
+        make_step = self._step_maker(seat.data.train, strategy=strategy)
+        self._step = self._full_step = make_step(passes)
+        if spec_values(seat.job)["compile"] == Compilation.XLA.value:
+            self._full_step = make_step(tf.function(passes, jit_compile=True, autograph=False))
+            # XLA compiles for one size of a batch, so partial batches are run without it, and
+            # nothing is to be traced amid an epoch.
+            self._step.get_concrete_function()
         self._evaluator = Evaluator(self._model, seat.data.test, scope=self._scope)
 
     @property
@@ -79,7 +89,7 @@ class TensorFlowEngine:
         return take_device_memory_bytes()
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
-        summed = self._run(indices, 1.0 / examples_count)
+        summed = self._run(indices, 1.0 / examples_count, examples_count=examples_count)
         self._count_update(examples_count)
         return summed
 
@@ -129,13 +139,18 @@ class TensorFlowEngine:
         """Count an update of a full step; partial ones are not among the timed steps."""
         self._update_count += not self._is_forward and examples_count == self._global_batch_size
 
-    def _run(self, indices: IndexArray, scale: float) -> float:
+    def _run(self, indices: IndexArray, scale: float, *, examples_count: int) -> float:
         """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
+        step = self._step_of(examples_count)
         if len(indices) == 0:
             # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
             # sum: one example with weight zero.
-            return float(self._step(np.zeros(1, np.int32), np.float32(0.0))) * 0.0
-        return float(self._step(indices, np.float32(scale)))
+            return float(step(np.zeros(1, np.int32), np.float32(0.0))) * 0.0
+        return float(step(indices, np.float32(scale)))
+
+    def _step_of(self, examples_count: int) -> Step:
+        """Return what runs a step of a batch of that many examples in the whole gang."""
+        return self._step if examples_count < self._global_batch_size else self._full_step
 
     def _scope(self) -> contextlib.AbstractContextManager[Any]:
         """Where operators go that the strategy leaves free."""
@@ -149,44 +164,51 @@ class TensorFlowEngine:
     def _state_variables(self) -> list[Any]:
         return [*self._model.variables, *self._optimizer.variables]
 
-    def _step_function(
-        self, train: Examples, *, strategy: Any, is_forward: bool
-    ) -> Callable[..., Any]:
-        """Compile the step: (indices, scale) to the sum of this rank's losses.
+    def _step_maker(self, train: Examples, *, strategy: Any) -> Callable[[Passes], Step]:
+        """Return what compiles a step around passes: (indices, scale) to the sum of losses.
 
         The examples stay in memory as bytes and become floats inside, batch by batch. The batch
-        dimension is open, so that partial and uneven batches recompile nothing.
+        dimension is open, so that partial and uneven batches trace nothing again.
         """
         inputs, labels = tf.constant(train.inputs), tf.constant(train.labels)
-        body = self._forward if is_forward else self._forward_backward
 
-        # Without autograph, which has nothing to translate here and makes up a third of the time
-        # until the first step is done.
-        @tf.function(  # type: ignore[untyped-decorator]
-            input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.float32)],
-            autograph=False,
-        )
-        def step(indices: Any, scale: Any) -> Any:
+        def made(passes: Passes) -> Step:
             def on_replica(indices: Any, scale: Any) -> Any:
-                return body(tf.gather(inputs, indices), tf.gather(labels, indices), scale)
+                summed, gradients = passes(
+                    tf.gather(inputs, indices), tf.gather(labels, indices), scale
+                )
+                self._update(gradients)
+                return summed
 
-            with self._scope():
-                return strategy.run(on_replica, args=(indices, scale))
+            # Without autograph, which has nothing to translate here and makes up a third of the
+            # time until the first step is done.
+            @tf.function(  # type: ignore[untyped-decorator]
+                input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.float32)],
+                autograph=False,
+            )
+            def step(indices: Any, scale: Any) -> Any:
+                with self._scope():
+                    return strategy.run(on_replica, args=(indices, scale))
 
-        return step  # type: ignore[no-any-return]
+            return step
 
-    def _forward_backward(self, inputs: Any, labels: Any, scale: Any) -> Any:
-        variables = self._model.trainable_variables
+        return made
+
+    def _update(self, gradients: list[Any]) -> None:
+        """Let the optimizer sum the gradients over the replicas and apply them, if any."""
+        if gradients:
+            self._optimizer.apply(gradients, self._model.trainable_variables)
+
+    def _forward_backward(self, inputs: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
+        """Return the sum of the losses and the gradients of it times `scale`."""
         with tf.GradientTape() as tape:
             logits = self._model(model_input(inputs), training=True)
             summed = loss_sum(logits, labels, penalties=self._model.losses)
             scaled = summed * scale
-        # The optimizer sums the gradients over the replicas before it applies them.
+        found = tape.gradient(scaled, self._model.trainable_variables)
         # That of an embedding has rows alone, which strategies gather instead of summing them.
-        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables)]
-        self._optimizer.apply(gradients, variables)
-        return summed
+        return summed, [tf.convert_to_tensor(gradient) for gradient in found]
 
-    def _forward(self, inputs: Any, labels: Any, scale: Any) -> Any:
+    def _forward(self, inputs: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         del scale
-        return loss_sum(self._model(model_input(inputs), training=False), labels)
+        return loss_sum(self._model(model_input(inputs), training=False), labels), []

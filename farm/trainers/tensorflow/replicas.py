@@ -12,7 +12,7 @@ import tensorflow as tf
 from farm.trainers.contracts import Examples, Seat
 from farm.trainers.gang import Alone
 from farm.trainers.replicas import replica_devices, share_among_replicas
-from farm.trainers.tensorflow.engine import TensorFlowEngine
+from farm.trainers.tensorflow.engine import Passes, Step, TensorFlowEngine
 from farm.trainers.tensorflow.profile import collective_times
 
 if TYPE_CHECKING:
@@ -73,43 +73,47 @@ class ReplicatedEngine(TensorFlowEngine):
         with tf.variable_creator_scope(_with_aggregation):
             return super()._build_model(seat)
 
-    def _run(self, indices: IndexArray, scale: float) -> float:
+    def _run(self, indices: IndexArray, scale: float, *, examples_count: int) -> float:
         shares = share_among_replicas(indices, len(self._devices))
         scales = shares.weights * np.float32(scale)
-        return float(self._step(shares.indices, shares.bounds, scales))
+        return float(self._step_of(examples_count)(shares.indices, shares.bounds, scales))
 
-    def _step_function(
-        self, train: Examples, *, strategy: Any, is_forward: bool
-    ) -> Callable[..., Any]:
-        """Compile the step: (indices, bounds, scales) of `ReplicaShares` to the sum of losses."""
+    def _step_maker(self, train: Examples, *, strategy: Any) -> Callable[[Passes], Step]:
+        """Return what compiles a step: (indices, bounds, scales) of `ReplicaShares` to losses."""
         count = len(self._devices)
         inputs, labels = self._copies(train.inputs), self._copies(train.labels)
-        body = self._forward if is_forward else self._forward_backward
 
-        @tf.function(  # type: ignore[untyped-decorator]
-            input_signature=[
-                tf.TensorSpec([None], tf.int32),
-                tf.TensorSpec([count + 1], tf.int32),
-                tf.TensorSpec([count], tf.float32),
-            ],
-            autograph=False,
-        )
-        def step(indices: Any, bounds: Any, scales: Any) -> Any:
-            def on_replica(inputs: Any, labels: Any) -> Any:
-                replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-                mine = indices[bounds[replica] : bounds[replica + 1]]
-                scale = scales[replica]
-                loss_sum = body(tf.gather(inputs, mine), tf.gather(labels, mine), scale)
-                return tf.where(scale > 0.0, loss_sum, 0.0)
-
-            losses = strategy.run(
-                on_replica,
-                args=(_per_replica(strategy, inputs), _per_replica(strategy, labels)),
+        def made(passes: Passes) -> Step:
+            @tf.function(  # type: ignore[untyped-decorator]
+                input_signature=[
+                    tf.TensorSpec([None], tf.int32),
+                    tf.TensorSpec([count + 1], tf.int32),
+                    tf.TensorSpec([count], tf.float32),
+                ],
+                autograph=False,
             )
-            # Added up here and not by the strategy, which would do it with one more collective.
-            return tf.add_n(strategy.experimental_local_results(losses))
+            def step(indices: Any, bounds: Any, scales: Any) -> Any:
+                def on_replica(inputs: Any, labels: Any) -> Any:
+                    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+                    mine = indices[bounds[replica] : bounds[replica + 1]]
+                    scale = scales[replica]
+                    loss_sum, gradients = passes(
+                        tf.gather(inputs, mine), tf.gather(labels, mine), scale
+                    )
+                    self._update(gradients)
+                    return tf.where(scale > 0.0, loss_sum, 0.0)
 
-        return step  # type: ignore[no-any-return]
+                losses = strategy.run(
+                    on_replica,
+                    args=(_per_replica(strategy, inputs), _per_replica(strategy, labels)),
+                )
+                # Added up here and not by the strategy, which would do it with one more
+                # collective.
+                return tf.add_n(strategy.experimental_local_results(losses))
+
+            return step
+
+        return made
 
     def _copies(self, array: Any) -> list[Any]:
         """Return the examples for each replica: a copy on each GPU, one for all on the CPU."""

@@ -16,6 +16,7 @@ from farm import registry
 from farm.configuration.catalogue import GangShape
 from farm.configuration.spec import JobSpec, OperatorPlacement
 from farm.messages.trainer_lines import Started, TrainerResult
+from farm.trainers.strategies import STRATEGIES
 from tests.integration.trainer_process import gang, results
 from tests.tensorflow_reference import EVEN, JOB, STEPS_BETWEEN_AVERAGES
 
@@ -114,6 +115,31 @@ def test_automatic_collectives_reach_the_weights_of_one_machine(
         assert result.exchange is not None
         assert result.exchange.update_count == 4  # of the full steps
         assert result.exchange.staleness_counts is None
+
+
+@pytest.mark.parametrize("name", [s.facts.name for s in STRATEGIES if s.facts.compiles_by_xla])
+def test_what_xla_compiles_reaches_the_same_weights(
+    reference: dict[str, dict[str, Any]], name: str, tmp_path: Path
+) -> None:
+    facts = registry.strategy(name).facts
+    job = replace(
+        JOB if facts.is_synchronous else EVEN,
+        strategy=name,
+        world_size=facts.min_world_size if facts.max_world_size == 1 else 2,
+        replicas_per_rank=1 + facts.uses_replicas,
+        axes={"compile": "xla"},
+    )
+    found = train(job, tmp_path)
+    assert_weights(found, reference["single" if facts.is_synchronous else "single_even"])
+
+
+def test_xla_compiles_full_batches_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to={tmp_path / 'compiled'}")
+    with gang(replace(JOB, axes={"compile": "xla"}), tmp_path, is_forked=False) as trainers:
+        results(trainers)
+    compiled = (tmp_path / "compiled").glob("*forward_backward*before_optimizations.txt")
+    [module] = [path.read_text() for path in compiled]
+    assert "u8[359,8,8,1]" in module
 
 
 @pytest.mark.parametrize("name", ["local_sgd", "gossip"])

@@ -79,6 +79,7 @@ def test_weights_momentum_and_gradients_count_where_every_such_rank_has_them(
         ({"precision": "bfloat16"}, 51 * 50),
         ({"activation_checkpointing": "on"}, 0),
         ({"compile": "torch_compile"}, 0),
+        ({"compile": "xla"}, 0),
         ({"gradient_accumulation_steps": 51, "precision": "bfloat16"}, 50),
         ({"optimizer": "adamw"}, 51 * 100),
     ],

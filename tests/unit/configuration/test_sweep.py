@@ -30,8 +30,8 @@ CASE: dict[str, Any] = {
 RING = {"strategy": "ring", "world_size": 2}
 
 
-def strategy(name: str, **facts: Any) -> StrategyFacts:
-    return StrategyFacts(name=name, summary="", framework="tensorflow", **facts)
+def strategy(name: str, *, framework: str = "tensorflow", **facts: Any) -> StrategyFacts:
+    return StrategyFacts(name=name, summary="", framework=framework, **facts)
 
 
 CATALOGUE = Catalogue(
@@ -48,12 +48,12 @@ CATALOGUE = Catalogue(
         )
     },
     strategies={
-        "single": strategy("single", max_world_size=1),
+        "single": strategy("single", max_world_size=1, compiles_by_xla=True),
         "pair": strategy("pair", min_world_size=2, max_world_size=3),
         "ring": strategy("ring", min_world_size=2),
         "servers": strategy("servers", uses_servers=True),
         "replicas": strategy("replicas", max_world_size=1, uses_replicas=True),
-        "torch": strategy("torch", has_training_options=True),
+        "torch": strategy("torch", framework="torch", has_training_options=True),
         "averaging": strategy(
             "averaging", min_world_size=2, is_synchronous=False, averages_weights=True
         ),
@@ -600,11 +600,23 @@ def test_an_axis_applies_where_its_strategy_uses_it(
 
 @pytest.mark.parametrize("name", ["activation_checkpointing", "compile"])
 def test_what_needs_a_whole_model_applies_where_a_rank_has_it(name: str) -> None:
-    whole = strategy("whole", has_training_options=True)
+    whole = strategy("whole", framework="torch", has_training_options=True)
     applies = BY_NAME[name].applies
     assert applies is not None
     assert applies(whole, 2)
     assert not applies(dataclasses.replace(whole, shards_weights=True), 2)
+
+
+def test_a_framework_is_compiled_by_its_own_compiler() -> None:
+    every = ["none", "torch_compile", "xla"]
+    expansion = expanded({"strategy": ["single", "torch"], "compile": every})
+    found = {(job.strategy, job.axes.get("compile")) for job in expansion.jobs}
+    assert found == {
+        ("single", None),
+        ("single", "xla"),
+        ("torch", None),
+        ("torch", "torch_compile"),
+    }
 
 
 def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
@@ -679,6 +691,11 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
                 "compile": "torch_compile",
             },
             "case[0].activation_checkpointing: expected 'off' with compile 'torch_compile'",
+        ),
+        (
+            {"strategy": "servers", "compile": "xla"},
+            "case[0].compile: expected 'none' for strategy 'servers', which XLA does not compile,"
+            " got 'xla'",
         ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),
