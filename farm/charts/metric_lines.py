@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.cells.axes import named_together, order
+from farm.cells.axes import EMULATOR, named_together, order
 from farm.cells.choice import CellMetric, Choice
-from farm.cells.groups import CellGroup, Groups, Place, tells_work
+from farm.cells.groups import CellGroup, Groups, Place, settled_axes, tells_work
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.value_mark import mark_of, marked_value
@@ -39,7 +39,7 @@ def line_figures(
     along = choice.along
     if along is None:
         return [None for _ in metrics]
-    groups = Groups(table, choice, shown=[along], is_on_number=True)
+    groups = _groups(table, choice, along)
     return [_in_one_panel(table, groups, along, metric) for metric in metrics]
 
 
@@ -65,7 +65,7 @@ def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[F
     along = choice.along
     if along is None:
         return []
-    groups = Groups(table, choice, shown=[along], is_on_number=True)
+    groups = _groups(table, choice, along)
     by = choice.by if choice.by in groups.rest else None
     if by is None and len(groups.found) > MOST_LINES:
         by = _dividing(groups)
@@ -90,6 +90,12 @@ def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[F
             one = _figure(table, groups, drawn, along, metric, title=title, said=said, by=by)
             figures += [] if one is None else [one]
     return figures
+
+
+def _groups(table: SweepTable, choice: Choice, along: Axis) -> Groups:
+    # Where there is no delay there is no emulator: the first place of a line, and no other line.
+    settled = [axis for axis in settled_axes(table, choice, [along]) if axis is EMULATOR]
+    return Groups(table, choice, shown=[along], settled=settled, is_on_number=True)
 
 
 def _in_one_panel(

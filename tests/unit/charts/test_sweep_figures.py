@@ -118,6 +118,20 @@ def test_a_flat_line_of_one_machine_stands_at_every_delay() -> None:
     assert [x for x, _ in lines["world size 2, mwms_ring"]] == [0.0, 0.01, 0.02]
 
 
+def test_a_line_of_delays_begins_without_an_emulator() -> None:
+    gang: dict[str, Any] = {"world_size": 2}
+    delays = [
+        cell(0.2, **gang),
+        *(cell(0.2 + d, **gang, one_way_delay_s=d, emulator="tcp_proxy") for d in (0.01, 0.02)),
+    ]
+    figure = _figures(table(*delays), along="one_way_delay_ms")["time"]
+    [line] = _lines(figure).values()
+    assert [x for x, _ in line] == [0.0, 0.01, 0.02]
+    other = cell(0.3, **gang, one_way_delay_s=0.01, emulator="tc_netem")
+    figure = _figures(table(*delays, other), along="one_way_delay_ms")["time"]
+    assert _lines(figure).keys() == {"emulator any", "tcp_proxy", "tc_netem"}
+
+
 def test_only_so_many_lines_are_drawn_and_it_is_said() -> None:
     many = table(
         *(
