@@ -22,7 +22,7 @@ def new_axes() -> Axes:
     try:
         from matplotlib import pyplot
     except ImportError:
-        raise ClientError("figures need matplotlib: pip install matplotlib") from None
+        raise ClientError("figures need matplotlib: pip install 'benchfarm[plot]'") from None
     return pyplot.subplots(layout="constrained")[1]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farm.charts import chart
-from farm.charts.files.look import panels
+from farm.charts.files.look import panels, paper_style
 from farm.charts.files.marks import add_key, distinct, draw_intervals, look, set_axis
 
 if TYPE_CHECKING:
@@ -60,9 +60,10 @@ def draw_charts(
 def draw_panel(ax: Axes, shown: chart.Figure) -> None:
     """Draw one figure into a caller's axes, with a legend where it has several series."""
     styles = {series.name: place for place, series in enumerate(shown.series)}
-    handles = _panel(ax, shown, styles)
-    if len(handles) > 1:
-        ax.legend(handles.values(), handles.keys(), fontsize=8)
+    with paper_style():
+        handles = _panel(ax, shown, styles)
+        if len(handles) > 1:
+            ax.legend(handles.values(), handles.keys(), fontsize=8)
 
 
 def _panel(ax: Axes, shown: chart.Figure, styles: Mapping[str, int]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,13 @@ def require() -> None:
         )
 
 
+def paper_style() -> AbstractContextManager[None]:
+    """Draw in the common style until the end of the block; matplotlib is installed."""
+    import matplotlib as mpl
+
+    return mpl.rc_context(_STYLE)
+
+
 @contextmanager
 def panels(
     rows: int, columns: int, *, width_in: float = 7.2, row_height_in: float = 2.6
@@ -64,10 +71,9 @@ def panels(
         FarmError: matplotlib is not installed.
     """
     require()
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    with paper_style():
         # No pyplot: its figures live on until they are closed, and it looks for a display.
         figure = Figure(figsize=(width_in, row_height_in * rows), layout="constrained")
         yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -85,8 +91,6 @@ def save(
 
 def file_of(figure: Figure, form: str) -> bytes:
     """Return the content of a file of that form, one of FORMS."""
-    import matplotlib as mpl
-
     # What tells when and by what it was made would make equal figures different files.
     metadata: dict[str, None] = {
         "png": {"Software": None},
@@ -94,7 +98,7 @@ def file_of(figure: Figure, form: str) -> bytes:
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }[form]
     content = io.BytesIO()
-    with mpl.rc_context(_STYLE):
+    with paper_style():
         figure.savefig(content, format=form, dpi=_DPI, metadata=metadata)
     if form == "svg":
         # Its lines end in spaces, which no text file of a repository should.
