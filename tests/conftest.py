@@ -52,6 +52,7 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
         *(
             "test_keras_steps.py",
             "test_marked.py",
+            "test_mlflow.py",
             "test_models_built.py",
             "test_script_tensorflow.py",
         ),

@@ -82,7 +82,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Measurements": {
         "export": (
             "farm.cli.measurements.export:export",
-            "Write a sweep's measurements to a file.",
+            "Write a sweep's measurements to a file, or to a tracker.",
         ),
         "plot": (
             "farm.cli.measurements.plot:plot",

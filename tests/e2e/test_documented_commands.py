@@ -33,6 +33,7 @@ LEFT_OUT = {
     "root, tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
     "farm evaluate": "takes minutes: tests/integration/cli/test_cli_evaluate.py",
     "farm measure": "starts a farm: tests/e2e/test_measure.py, and tests/e2e/test_examples.py",
+    "farm export 1 --to mlflow": "needs its server: tests/integration/trackers/test_mlflow.py",
     "farm submit next.toml": "its jobs need netem: in tests/integration/cli/test_cli_plan.py",
 }
 _BY_HAND = "typed on a booted root: tests/e2e/test_booted_by_hand.py"

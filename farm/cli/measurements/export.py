@@ -1,4 +1,4 @@
-"""`farm export`: a sweep's measurements as CSV, JSON or Parquet."""
+"""`farm export`: a sweep's measurements as a file, or as runs of an experiment tracker."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from farm.cli.operating.row_bar import row_bar
 from farm.cli.session import settings, store
 from farm.exporting import Form, write_export
 from farm.processes.standard_output import print_data
@@ -14,6 +15,11 @@ from farm.processes.whole_file import write_whole
 from farm.store.engine import reading
 from farm.store.sweeps.sweeps import find_sweep
 from farm.text.nouns import counted
+from farm.trackers import TRACKERS
+from farm.trackers.contracts import Tracker
+from farm.trackers.sending import send_sweep
+
+_BY_NAME = {tracker.name: tracker for tracker in TRACKERS}
 
 
 @click.command()
@@ -22,22 +28,49 @@ from farm.text.nouns import counted
     "--format",
     "form",
     type=click.Choice([form.value for form in Form]),
-    default=Form.CSV.value,
-    show_default=True,
+    help="Of the file.  [default: csv]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
-def export(sweep: str, *, form: str, out: Path | None) -> None:
+@click.option("--to", type=click.Choice(list(_BY_NAME)), help="Send to this tracker instead.")
+@click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="Of MLflow.", show_envvar=True)
+def export(
+    sweep: str, *, form: str | None, out: Path | None, to: str | None, uri: str | None
+) -> None:
     """Write the measurements of a SWEEP (its id or name), one row for each finished job.
 
-    The file appears whole or not at all.
+    The file appears whole or not at all. --to sends each job with its steps, epochs and samples;
+    what was sent already is left as it is. --out is then the tracker's folder.
     """
-    if form == Form.PARQUET.value and out is None:
+    if to is not None:
+        if form is not None:
+            raise click.UsageError("--format is of a file: leave it out, or --to")
+        _send(sweep, _BY_NAME[to], out=out, uri=uri)
+        return
+    _write(sweep, Form(form or Form.CSV), out)
+
+
+def _write(sweep: str, form: Form, out: Path | None) -> None:
+    if form is Form.PARQUET and out is None:
         raise click.UsageError("--format parquet needs --out FILE")
     file = io.BytesIO()
     with store(settings()) as engine, reading(engine) as session:
-        count = write_export(session, find_sweep(session, sweep).id, Form(form), file)
+        count = write_export(session, find_sweep(session, sweep).id, form, file)
     if out is None:
         print_data(file.getvalue().decode())
         return
     write_whole(out, file.getvalue())
     click.echo(f"{counted(count, 'measurement')} written to {out}", err=True)
+
+
+def _send(sweep: str, kind: type[Tracker], *, out: Path | None, uri: str | None) -> None:
+    if out is not None and not kind.takes_folder:
+        raise click.UsageError(f"--to {kind.name} writes no file: leave out --out")
+    destination = out if kind.takes_folder else uri
+    if not destination:
+        option = "--out FOLDER" if kind.takes_folder else "--uri URI"
+        raise click.UsageError(f"--to {kind.name} needs {option}")
+    tracker = kind(str(destination))
+    with store(settings()) as engine, row_bar("sending", noun="jobs") as show:
+        done = send_sweep(engine, tracker, sweep, progress=show)
+    former = f", {counted(done.former_count, 'job')} there already" if done.former_count else ""
+    click.echo(f"{counted(done.sent_count, 'job')} sent to {kind.name}{former}", err=True)

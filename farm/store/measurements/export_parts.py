@@ -37,13 +37,10 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
     Delays are in milliseconds, bandwidths in megabits per second and losses in percent, as in
     every file that people read; what was not measured is None.
     """
-    # Whole rows have twice as many columns, and take five times as long to load.
-    columns = [_column(column) for column in _STORED]
     last_id = 0
     while True:
         rows = session.execute(
-            select(JobRow.id, JobRow.spec, *columns)
-            .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+            _rows()
             .where(JobRow.sweep_id == sweep_id, JobRow.id > last_id)
             .order_by(JobRow.id)
             .limit(_ROWS_A_PART)
@@ -52,6 +49,20 @@ def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, obj
             return
         yield [_exported(row[1], row[2:]) for row in rows]
         last_id = rows[-1][0]
+
+
+def export_row(session: Session, job_id: int) -> dict[str, object] | None:
+    """Return a job's measurement as such a row; None where it has none."""
+    row = session.execute(_rows().where(JobRow.id == job_id)).one_or_none()
+    return None if row is None else _exported(row[1], row[2:])
+
+
+def _rows() -> Any:
+    # Whole rows have twice as many columns, and take five times as long to load.
+    columns = [_column(column) for column in _STORED]
+    return select(JobRow.id, JobRow.spec, *columns).join(
+        MeasurementRow, MeasurementRow.job_id == JobRow.id
+    )
 
 
 def _column(column: TableColumn) -> Any:

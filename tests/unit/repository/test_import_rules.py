@@ -103,6 +103,7 @@ RULES: dict[str, set[str]] = {
     "farm.recommend.observations": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.importers": PURE,
     "farm.exporting": PURE | {"farm.store", "pyarrow", *STORE},
+    "farm.trackers": PURE | {"farm.charts", "farm.processes.whole_file", "farm.store", *STORE},
     "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},
     "worker_agent": PURE
     | {

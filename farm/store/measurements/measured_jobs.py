@@ -1,0 +1,74 @@
+"""Jobs with their measurements and the attempts that made them. Reads only."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from farm.gang.lifecycle import AttemptState
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow, SweepRow
+
+_GO = f"attempt: {AttemptState.STARTING.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredJob:
+    """A job, its measurement, and the attempt and ranks that it is of.
+
+    `go_at`: when the ranks were told to start, by the server's clock; the lease where that was not
+    noted.
+    """
+
+    job: JobRow
+    sweep: SweepRow
+    attempt: AttemptRow
+    ranks: Sequence[RankRow]
+    measurement: MeasurementRow
+    go_at: dt.datetime
+
+
+def measured_attempts(session: Session, sweep_id: int) -> list[tuple[int, int]]:
+    """Return the (job, attempt) of each measurement of a sweep, by job."""
+    rows = session.execute(
+        select(JobRow.id, AttemptRow.id)
+        .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+        .join(AttemptRow, AttemptRow.id == MeasurementRow.attempt_id)
+        .where(JobRow.sweep_id == sweep_id)
+        .order_by(JobRow.id)
+    )
+    return [(job_id, token) for job_id, token in rows]
+
+
+def measured_job(session: Session, job_id: int) -> MeasuredJob | None:
+    """Return a job with what it measured; None where it has no measurement, or has no more."""
+    found = session.execute(
+        select(JobRow, SweepRow, AttemptRow, MeasurementRow)
+        .join(SweepRow, SweepRow.id == JobRow.sweep_id)
+        .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
+        .join(AttemptRow, AttemptRow.id == MeasurementRow.attempt_id)
+        .where(JobRow.id == job_id)
+    ).one_or_none()
+    if found is None:
+        return None
+    job, sweep, attempt, measurement = found
+    ranks = session.scalars(
+        select(RankRow).where(RankRow.attempt_id == attempt.id).order_by(RankRow.rank)
+    ).all()
+    go_at = session.scalar(
+        select(JobEvent.at)
+        .where(JobEvent.job_id == job_id, JobEvent.attempt_id == attempt.id, JobEvent.event == _GO)
+        .limit(1)
+    )
+    return MeasuredJob(
+        job=job,
+        sweep=sweep,
+        attempt=attempt,
+        ranks=ranks,
+        measurement=measurement,
+        go_at=go_at or attempt.leased_at,
+    )

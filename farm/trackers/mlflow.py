@@ -1,0 +1,216 @@
+"""MLflow: a sweep is a run of the experiment, its jobs are runs nested in it.
+
+Runs are found by their tags, so that a job is there once however often it is sent. A run that was
+sent in part gets everything once more: MLflow's databases keep one value of a metric for the same
+step and time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
+
+from farm.errors import FarmError, InvalidSpec, Unreachable
+from farm.trackers.contracts import TrackedJob, TrackedSweep, library
+
+_T = TypeVar("_T")
+
+_EXPERIMENT = "benchfarm"  # where MLFLOW_EXPERIMENT_NAME names no other
+_SWEEP, _ATTEMPT, _WHOLE = "benchfarm.sweep", "benchfarm.attempt", "benchfarm.is_whole"
+_PARENT, _RUN_NAME = "mlflow.parentRunId", "mlflow.runName"
+_USER = re.compile(r"//[^/\s]*@")
+# Limits of MLflow's REST API, see mlflow.utils.validation.
+_METRICS_AT_ONCE, _OTHERS_AT_ONCE = 1000, 100
+_PARAMETER_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
+_RUNS_A_PAGE = 1000
+_MOST_ERROR_CHARACTERS = 200
+# By default the library asks for a quarter of an hour before it gives up, and reports its use to
+# its makers. Whoever has set these himself keeps them.
+_LIBRARY_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+}
+
+
+class MlflowTracker:
+    """Runs of one MLflow tracking server or database."""
+
+    name: ClassVar[str] = "mlflow"
+    takes_folder: ClassVar[bool] = False
+
+    def __init__(self, destination: str) -> None:
+        for variable, value in _LIBRARY_SETTINGS.items():
+            os.environ.setdefault(variable, value)
+        mlflow = library("mlflow", self.name)
+        self._entities = mlflow.entities
+        self._error: type[Exception] = mlflow.exceptions.MlflowException
+        self._uri = _checked(destination)
+        with self._answering():
+            self._client = mlflow.MlflowClient(tracking_uri=destination)
+        self._experiment_id: str | None = None
+        self._parents: dict[str, str] = {}
+
+    def sent(self, sweep: TrackedSweep) -> Collection[str]:
+        """Return the attempts whose runs are whole."""
+        with self._answering():
+            found = self._search(f"tags.`{_SWEEP}` = '{sweep.key}'")
+            return {run.data.tags[_ATTEMPT] for run in found if _is_whole(run)}
+
+    def send(self, job: TrackedJob) -> None:
+        """Write a job's run, batch by batch; its last tag says that it is whole."""
+        with self._answering():
+            run = self._own_run(job)
+            self._log(run.info.run_id, job)
+            # Marked whole with its last change: whatever is lacking, the mark is.
+            status = "FINISHED" if job.is_ok else "FAILED"
+            self._client.set_terminated(run.info.run_id, status, _ms(job.ended_unix_s))
+            self._client.set_tag(run.info.run_id, _WHOLE, "true")
+            self._remove_others(job, run.info.run_id)
+
+    def _search(self, filter_string: str) -> list[Any]:
+        runs, token = [], None
+        while True:
+            page = self._client.search_runs(
+                [self._experiment()],
+                filter_string,
+                max_results=_RUNS_A_PAGE,
+                page_token=token,
+            )
+            runs += page
+            token = page.token
+            if not token:
+                return runs
+
+    def _experiment(self) -> str:
+        if self._experiment_id is None:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _EXPERIMENT
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                self._experiment_id = self._client.create_experiment(name)
+            elif found.lifecycle_stage != "active":
+                raise FarmError(
+                    f"MLflow's experiment {name!r} was deleted: restore it with `mlflow "
+                    f"experiments restore -x {found.experiment_id}`, or name another in "
+                    "MLFLOW_EXPERIMENT_NAME"
+                )
+            else:
+                self._experiment_id = found.experiment_id
+        assert self._experiment_id is not None
+        return self._experiment_id
+
+    def _parent(self, job: TrackedJob) -> str:
+        """Return the run of the job's sweep, which is made with the first job that is sent."""
+        key = job.sweep.key
+        if key not in self._parents:
+            which = f"tags.`{_SWEEP}` = '{key}'"
+            found = [run for run in self._search(which) if _ATTEMPT not in run.data.tags]
+            if found:
+                run = min(found, key=lambda run: str(run.info.run_id))
+            else:
+                run = self._client.create_run(
+                    self._experiment(),
+                    start_time=_ms(job.begun_unix_s),
+                    run_name=_cut(job.sweep.name, _TAG_CHARACTERS),
+                    tags={_SWEEP: key},
+                )
+                self._client.set_terminated(run.info.run_id, "FINISHED", _ms(job.ended_unix_s))
+            self._parents[key] = run.info.run_id
+        return self._parents[key]
+
+    def _own_run(self, job: TrackedJob) -> Any:
+        """Return the job's run, as a send that was cut short has left it or new."""
+        parent = self._parent(job)
+        found = self._search(f"tags.`{_ATTEMPT}` = '{job.key}'")
+        if found:
+            return min(found, key=_preference)
+        tags = {name: _cut(value, _TAG_CHARACTERS) for name, value in job.tags.items()}
+        return self._client.create_run(
+            self._experiment(),
+            start_time=_ms(job.begun_unix_s),
+            run_name=job.name,
+            tags={**tags, _PARENT: parent},
+        )
+
+    def _remove_others(self, job: TrackedJob, run_id: str) -> None:
+        """Remove this run if another process sent the job meanwhile, and its run is preferred."""
+        found = self._search(f"tags.`{_ATTEMPT}` = '{job.key}'")
+        if found and min(found, key=_preference).info.run_id != run_id:
+            self._client.delete_run(run_id)
+
+    def _log(self, run_id: str, job: TrackedJob) -> None:
+        parameters = [
+            self._entities.Param(name, _cut(str(value), _PARAMETER_CHARACTERS))
+            for name, value in job.parameters.items()
+        ]
+        for part in _parts(parameters, _OTHERS_AT_ONCE):
+            self._client.log_batch(run_id, params=part)
+        for part in _parts(list(self._metrics(job)), _METRICS_AT_ONCE):
+            self._client.log_batch(run_id, metrics=part)
+
+    def _metrics(self, job: TrackedJob) -> Iterator[Any]:
+        end_ms = _ms(job.ended_unix_s)
+        for name, value in job.summary.items():
+            yield self._entities.Metric(name, float(value), end_ms, 0)
+        for one in job.series:
+            for place, unix_s, value in one.points:
+                yield self._entities.Metric(one.name, float(value), _ms(unix_s), place)
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Raise Unreachable, with the address and no password, where the server does not answer."""
+        try:
+            yield
+        except (self._error, ImportError, OSError, ValueError) as error:
+            raise Unreachable(
+                f"MLflow at {_shown(self._uri)} does not do as asked "
+                f"({_one_line(str(error))}): start `mlflow server`, or correct --uri"
+            ) from None
+
+
+def _is_whole(run: Any) -> bool:
+    tags: Mapping[str, str] = run.data.tags
+    return tags.get(_WHOLE) == "true"
+
+
+def _preference(run: Any) -> tuple[bool, str]:
+    return not _is_whole(run), run.info.run_id
+
+
+def _parts(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _ms(unix_s: float) -> int:
+    return round(unix_s * 1000)
+
+
+def _checked(uri: str) -> str:
+    """Refuse what the library would take for a folder, or fail on in its own way."""
+    try:
+        scheme = urlsplit(uri).scheme
+    except ValueError:
+        scheme = ""
+    if not scheme:
+        raise InvalidSpec("--uri", uri, "http://HOST:PORT, or the URL of MLflow's database")
+    return uri
+
+
+def _shown(text: str) -> str:
+    """Return an address, or a text with some, without the users and passwords in them."""
+    return _USER.sub("//", text)
+
+
+def _one_line(message: str) -> str:
+    line = " ".join(_shown(message).split())
+    return _cut(line, _MOST_ERROR_CHARACTERS)
