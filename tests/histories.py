@@ -49,9 +49,8 @@ def add_day(
     It is measured so many days after NOW. Returns the ids of its jobs.
     """
     asked = spec or job_spec()
-    count = len(times_s) + failed_count
-    changed = [{"repetition": n} for n in range(count)] or [{}]
-    specs = [dataclasses.replace(asked, **fields) for fields in changed]
+    count = max(1, len(times_s) + failed_count)
+    specs = [dataclasses.replace(asked, repetition=n) for n in range(count)]
     job_ids = add_sweep(session, *specs, name=f"day {day}")
     at = NOW + dt.timedelta(days=day)
     for job_id, time_s in zip(job_ids, times_s, strict=False):

@@ -136,7 +136,7 @@ def agent(
     }
 
 
-def figure(drawn: Figure) -> sweep_answers.Figure:
+def figure(drawn: Figure) -> sweep_answers.DescribedFigure:
     """Write a figure with all that a program needs to draw it."""
     return {
         "title": drawn.title,
