@@ -159,6 +159,15 @@ class JobHandle(_Handle):
         found = self._connection.get(f"{self._path}/series", attempt=attempt, rank=rank)
         return frame_of(found["steps"], library)
 
+    def history(self, *, library: Library = "pandas") -> Any:
+        """Return a frame of what each sweep measured of its cell, the newest first.
+
+        `verdict` says whether it was slower than before on the same machines, as far as the
+        evidence goes, and `changes` which versions had changed.
+        """
+        found = self._connection.items(f"{self._path}/history", limit=100)
+        return frame_of([{**point.pop("quantities"), **point} for point in found], library)
+
     def log(self, *, attempt: int | None = None, rank: int | None = None) -> str:
         """Return what a rank's trainer has written, rank 0 by default."""
         texts: list[str] = []

@@ -1,4 +1,4 @@
-"""Jobs: list, show one with its history, cancel and retry."""
+"""Jobs: list, show one with its story or the history of its cell, cancel and retry."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
+from farm.cells.history import DEFAULT_SWEEPS, MOST_SWEEPS, read_history
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.keys.api_tokens import Scope
 from farm.store.sweeps.jobs import job_detail, list_jobs, request_cancel_job, retry_job
 from web import etags, parameters, received
 from web.access.callers import caller
 from web.access.scopes import needs
-from web.api.schema import answers, bodies, shapes
+from web.api.schema import answers, bodies, shapes, sweep_answers
 from web.api.schema.description import Body, described
 from web.backend import backend, now, read_session, wake_after, write_session
 from web.overview.progress import waiting_reason
@@ -25,6 +26,10 @@ bp = APIBlueprint("api_jobs", __name__, url_prefix="/api/v1", tag="Jobs")
 _SWEEP = parameters.row_id("sweep", "Jobs of this sweep alone.")
 _STATE = parameters.one_of("state", "Jobs in this state alone.", JobState)
 _PARAMETERS = (_SWEEP, _STATE, LIMIT, CURSOR)
+_SWEEPS = parameters.whole(
+    "limit", f"The most sweeps of a page; {DEFAULT_SWEEPS} by default.", high=MOST_SWEEPS
+)
+_OF_HISTORY = (_SWEEPS, CURSOR)
 _NOTHING = Body(bodies.Nothing, is_required=False)
 
 
@@ -56,6 +61,22 @@ def get_job(job_id: str) -> ResponseReturnValue:
         why = waiting_reason(session, detail.job, backend().settings, now=instant)
     response = jsonify(shapes.job_with_story(detail, waits_because=why))
     return etags.answer(response) if detail.job.state in FINAL_JOB_STATES else response
+
+
+@bp.get("/jobs/<job_id>/history")
+@described(bp, sweep_answers.CellHistory, parameters=_OF_HISTORY)
+def get_history(job_id: str) -> ResponseReturnValue:
+    """Return what each sweep measured of the job's cell, and which versions changed in between.
+
+    Versions of a script are one cell. A page has all of its `limit` sweeps.
+    """
+    given = parameters.read(_OF_HISTORY)
+    number = received.row_id("job", job_id)
+    with read_session() as session:
+        found = read_history(
+            session, number, limit=given[_SWEEPS] or DEFAULT_SWEEPS, before_id=given[CURSOR]
+        )
+    return jsonify(shapes.cell_history(found))
 
 
 @bp.post("/jobs/<job_id>/cancel")

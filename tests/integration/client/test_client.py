@@ -118,6 +118,7 @@ def test_every_operation_of_the_api_has_a_method(engine: sa.Engine, connected: C
     job.series(full=True)
     job.steps()
     job.log()
+    assert list(job.history()["sweep_id"]) == [sweep.id]
     for change in (farm.job(seeded.failed).retry, farm.job(seeded.waiting).cancel):
         change()
     sweep.plot(Figure().subplots())

@@ -20,6 +20,7 @@ from farm.store.engine import reading, writing
 from farm.store.series.series import insert_samples
 from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests import factories
+from tests.histories import BEFORE, SLOWER, add_day
 from tests.redis_server import RedisServer
 from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
 
@@ -378,3 +379,25 @@ def test_metrics_count_jobs_and_live_agents(client: FlaskClient, seeded: Seeded)
     for line in text.splitlines():
         if not line.startswith("#"):
             float(line.rsplit(" ", 1)[1])
+
+
+def test_the_history_of_a_cell_is_read_in_pages_of_sweeps(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        for day, framework in enumerate(("torch 2.13.0", "torch 2.13.1", "torch 2.13.1")):
+            add_day(session, day, *(SLOWER if day else BEFORE), framework=framework)
+    page = client.get("/api/v1/jobs/1/history?limit=2").json
+    assert page is not None
+    newest, slower = page["items"]
+    assert (newest["verdict"], newest["changes"]) == ("within noise", [])
+    assert (slower["verdict"], slower["changes"]) == ("slower", ["torch 2.13.0 -> 2.13.1"])
+    assert slower["measured_at"] == "2026-03-02T12:00:00Z"
+    assert slower["software"]["torch"] == "2.13.1"
+    last = client.get(f"/api/v1/jobs/9/history?cursor={page['next']}").json
+    assert last is not None
+    assert [point["sweep_id"] for point in last["items"]] == [1]
+    assert last["next"] is None
+    for query, status in (("limit=0", 400), ("limit=101", 400), ("cursor=x", 400)):
+        assert client.get(f"/api/v1/jobs/1/history?{query}").status_code == status
+    assert client.get("/api/v1/jobs/99/history").status_code == 404

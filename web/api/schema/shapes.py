@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
+from farm.cells.history import CellHistory
 from farm.charts.chart import ChartAxis, Figure, heights, ticks
 from farm.configuration.spec import spec_json
 from farm.measuring.noise import UNDISTURBED, disturbance_of_row
@@ -111,6 +112,14 @@ def _rank(row: RankRow) -> answers.Rank:
         "control_s": row.control_s,
         "disturbed_by": row.disturbed_by,
     }
+
+
+def cell_history(found: CellHistory) -> sweep_answers.CellHistory:
+    """Write the history of a cell, the newest point first."""
+    written = cast(sweep_answers.CellHistory, found.to_json())
+    for item, point in zip(written["items"], reversed(found.points), strict=True):
+        item["measured_at"] = instant(point.measured_at)
+    return written
 
 
 def agent(

@@ -106,6 +106,39 @@ class SweepFigure(TypedDict):
     reason: str | None
 
 
+class HistoryPoint(CellResults):
+    """What one sweep measured of a cell on one kind of hardware and set of software.
+
+    `machine` and `software`: of all ranks. `changes`: of the software since the sweep that it is
+    compared with, the last one on the same machines that others can be compared with. `ratio`: of
+    the step times, with its 95 % interval. `job_id`: the first job of it. Of each sweep the latest
+    100 repetitions count; `scaling_efficiency_ratio` is null, since it takes the rest of the sweep.
+    """
+
+    sweep_id: int
+    sweep_name: str
+    job_id: int
+    measured_at: str | None
+    state: str
+    machine: str | None
+    software: dict[str, str]
+    changes: list[str]
+    compared_with_sweep_id: int | None
+    verdict: str | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+
+
+class CellHistory(TypedDict):
+    """The cell of a job in all sweeps, the newest first. `values`: of every axis, in base units."""
+
+    job_id: int
+    values: dict[str, Value]
+    items: list[HistoryPoint]
+    next: str | None
+
+
 _typed_dict: Any = TypedDict
 SweepAnswer = _typed_dict(
     "SweepAnswer",
