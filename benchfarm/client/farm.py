@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -56,14 +56,21 @@ class Farm:
 
     # Sweeps
 
-    def submit(self, sweep: SweepSource) -> SweepHandle:
+    def submit(self, sweep: SweepSource, *, notify: Sequence[str] = ()) -> SweepHandle:
         """Enqueue a sweep: a path, a sweep file's text, or the same as an object.
 
         The training scripts that it names are read from here, beside the working folder, and sent
-        along. A request that is sent again after a cut enqueues once.
+        along. A request that is sent again after a cut enqueues once. `notify`: web addresses that
+        get a message when it ends, beside those that it names itself; the handle's `notify` has
+        what each is signed with.
         """
-        submitted = self._post_sweep("/sweeps", sweep)
-        return SweepHandle(self._connection, submitted["id"], skipped=submitted["skipped"])
+        submitted = self._post_sweep("/sweeps", sweep, notify=notify)
+        return SweepHandle(
+            self._connection,
+            submitted["id"],
+            skipped=submitted["skipped"],
+            notify=submitted.get("notify", ()),  # a server before 0.2.0 knows none
+        )
 
     def preview(self, sweep: SweepSource) -> FarmAnswer:
         """Return the jobs that a sweep would become, and their expected time and cost."""
@@ -124,7 +131,11 @@ class Farm:
         found = self._connection.get(f"/origins/{_quoted(origin)}/suspicious")
         return frame_of(found["items"], library)
 
-    # Agents
+    # Agents and messages
+
+    def notifications(self, *, sweep: int | None = None, library: Library = "pandas") -> Any:
+        """Return a frame of the messages that were sent or wait, of one sweep if asked."""
+        return frame_of(list(self._connection.items("/notifications", sweep=sweep)), library)
 
     def agents(self, *, library: Library = "pandas") -> Any:
         """Return a frame of the agents and what they are doing."""
@@ -138,10 +149,14 @@ class Farm:
         """Give a drained agent jobs again."""
         return FarmAnswer(self._connection.post(f"/agents/{_quoted(agent_id)}/resume"))
 
-    def _post_sweep(self, path: str, sweep: SweepSource) -> Any:
+    def _post_sweep(self, path: str, sweep: SweepSource, *, notify: Sequence[str] = ()) -> Any:
         body = read_sweep(sweep)
         if isinstance(body, bytes):
             return self._connection.post(path, content=body, kind=TOML)
+        if notify:
+            named = body.get("notify", [])
+            own = named if isinstance(named, list) else [named]
+            body["notify"] = [*own, *([notify] if isinstance(notify, str) else notify)]
         # Scripts are the only part that needs more than this file.
         from farm.errors import InvalidSpec
         from farm.script_folder import with_bundles

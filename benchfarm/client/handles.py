@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import pyarrow
@@ -195,9 +195,12 @@ class SweepHandle(_Handle):
         *,
         summary: dict[str, Any] | None = None,
         skipped: list[str] | None = None,
+        notify: Sequence[Mapping[str, str]] = (),
     ) -> None:
         super().__init__(connection, row_id, summary=summary)
         self._skipped = skipped
+        # Of a sweep just submitted: each `address`, and the `secret` that signs what it gets.
+        self.notify = tuple(notify)
 
     @property
     def skipped(self) -> list[str]:

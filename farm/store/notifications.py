@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, aliased
 
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.agents import AgentState
+from farm.notifications.addresses import masked
 from farm.notifications.events import DeliveryState, EventKind
 from farm.store.tables import (
     AgentRow,
@@ -332,6 +333,21 @@ class LoggedDelivery:
     attempt_count: int
     last_at: dt.datetime | None
     last_said: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the API and commands print it, but for instants; nothing in it is secret."""
+        return {
+            "id": self.id,
+            "at": self.at,
+            "type": self.kind,
+            "about": self.subject,
+            "sweep_id": self.sweep_id,
+            "address": masked(self.address),
+            "state": self.state.value,
+            "attempt_count": self.attempt_count,
+            "last_at": self.last_at,
+            "last_answer": self.last_said,
+        }
 
 
 def list_deliveries(

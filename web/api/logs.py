@@ -1,4 +1,4 @@
-"""GET /api/v1/jobs/{id}/log: the output of one rank's trainers, from any character on."""
+"""Logs: the output of one rank's trainers, and the messages about sweeps and agents."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from flask.typing import ResponseReturnValue
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES
 from farm.messages.reports import LONGEST_LOG_CHARACTERS
+from farm.store.notifications import list_deliveries
 from farm.store.reports.logs import log_stretch
 from farm.store.sweeps.job_parts import find_attempt, find_rank
 from farm.store.sweeps.jobs import job_detail
 from web import etags, parameters, received
-from web.api.schema import answers
+from web.api.schema import answers, shapes, sweep_answers
 from web.api.schema.description import described
 from web.backend import read_session
 from web.job.attempts import ATTEMPT, RANK
+from web.parameters import CURSOR, LIMIT
 
 bp = APIBlueprint("api_logs", __name__, url_prefix="/api/v1", tag="Jobs")
 
@@ -26,6 +28,8 @@ _FROM = parameters.whole(
     high=2 * LONGEST_LOG_CHARACTERS,
 )
 _PARAMETERS = (ATTEMPT, RANK, _FROM)
+_SWEEP = parameters.row_id("sweep", "Messages about this sweep alone.")
+_OF_MESSAGES = (_SWEEP, LIMIT, CURSOR)
 
 
 @bp.get("/jobs/<job_id>/log")
@@ -55,6 +59,19 @@ def get_log(job_id: str) -> ResponseReturnValue:
     }
     response = jsonify(answer)
     return etags.answer(response) if is_over else response
+
+
+@bp.get("/notifications")
+@described(bp, sweep_answers.NotificationList, parameters=_OF_MESSAGES)
+def get_notifications() -> ResponseReturnValue:
+    """List the messages about sweeps and agents, newest first, each to one address."""
+    given = parameters.read(_OF_MESSAGES)
+    limit = given[LIMIT]
+    with read_session() as session:
+        found = list_deliveries(
+            session, sweep_id=given[_SWEEP], before_id=given[CURSOR], limit=limit + 1
+        )
+    return jsonify(shapes.listed([shapes.notification(one) for one in found], page_size=limit))
 
 
 def _nothing(job_id: int, begin: int, *, is_over: bool) -> answers.Log:

@@ -35,7 +35,7 @@ _COLUMNS = (
 def notifications(sweep: str | None, *, limit: int, secrets: bool, as_json: bool) -> None:
     """List the latest messages, of one SWEEP (its id or name) if asked, and what came of each.
 
-    --json prints items: at, type, about, sweep_id, address (without what may be secret in it),
+    --json prints items: id, at, type, about, sweep_id, address (without what may be secret in it),
     state (waiting, delivered or given_up), attempt_count, last_at and last_answer. With --secrets:
     address and secret.
     """
@@ -53,25 +53,11 @@ def notifications(sweep: str | None, *, limit: int, secrets: bool, as_json: bool
         else:
             print_table((Column("to"), Column("secret")), kept)
     elif as_json:
-        print_json({"items": [_json(one) for one in found]})
+        print_json({"items": [one.to_json() for one in found]})
     elif not found:
         click.echo("no message was to be sent")
     else:
         print_table(_COLUMNS, [_cells(one) for one in found])
-
-
-def _json(one: LoggedDelivery) -> dict[str, object]:
-    return {
-        "at": one.at,
-        "type": one.kind,
-        "about": one.subject,
-        "sweep_id": one.sweep_id,
-        "address": masked(one.address),
-        "state": one.state.value,
-        "attempt_count": one.attempt_count,
-        "last_at": one.last_at,
-        "last_answer": one.last_said,
-    }
 
 
 def _cells(one: LoggedDelivery) -> list[str]:

@@ -33,7 +33,7 @@ from farm.gang.lifecycle import JobState
 from farm.keys.api_tokens import Scope
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.tables import BundlePieceRow, JobRow, SweepRow
+from farm.store.tables import BundlePieceRow, JobRow, NotificationTarget, SweepRow
 from tests.client_queries import api_document
 from tests.factories import add_measurement, add_sweep, job_spec
 from tests.integration.client.conftest import Connect
@@ -112,6 +112,7 @@ def test_every_operation_of_the_api_has_a_method(engine: sa.Engine, connected: C
     with pytest.raises(NoSuchThing):
         farm.suspicious("nobody")
     farm.agents()
+    assert list(farm.notifications(sweep=sweep.id)) == []
     farm.drain("a2")
     farm.resume("a2")
     job.series()
@@ -135,6 +136,30 @@ def test_every_operation_of_the_api_has_a_method(engine: sa.Engine, connected: C
         and not (path.endswith("{sweep_id}") and actual.endswith("/preview"))
     }
     assert asked == expected
+
+
+def test_a_sweep_names_who_gets_a_message(
+    engine: sa.Engine, connected: Connect, tmp_path: Path
+) -> None:
+    farm = connected()
+    own, another = "https://1.1.1.1/s3cret", "https://1.0.0.1/s3cret"
+    path = tmp_path / "sweep.toml"
+    path.write_text(f'notify = "{own}"\n{SWEEP_TOML}')
+    sweep = farm.submit(path, notify=[another])
+    told = ["https://1.1.1.1/...", "https://1.0.0.1/..."]
+    assert [one["address"] for one in sweep.notify] == told
+    with reading(engine) as session:
+        targets = session.scalars(select(NotificationTarget).order_by(NotificationTarget.id)).all()
+    assert [one.address for one in targets] == [own, another]
+    assert [one.secret for one in targets] == [one["secret"] for one in sweep.notify]
+    assert farm.submit(SWEEP).notify == ()
+    assert len(farm.submit(SWEEP, notify=own).notify) == 1
+    assert "notify" not in SWEEP
+    for wrong in ("http://127.0.0.1/s3cret", "s3cret"):
+        with pytest.raises(RequestRefused) as refused:
+            farm.submit(SWEEP, notify=[wrong])
+        assert refused.value.field == "notify[0]"
+        assert "s3cret" not in str(refused.value)
 
 
 def test_a_sweep_is_a_path_a_text_or_an_object(connected: Connect, tmp_path: Path) -> None:

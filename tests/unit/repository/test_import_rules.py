@@ -87,7 +87,8 @@ RULES: dict[str, set[str]] = {
     "farm.trainers.script": PURE | {"benchfarm", "farm.processes", "farm.trainers", "psutil"},
     "farm.trainers.torch.gang": PURE | {"farm.trainers", "psutil", "torch"},
     "farm.store": PURE
-    | {"farm", "farm.keys.api_tokens", "farm.notifications.events", *STORE}
+    | {"farm", "farm.keys.api_tokens", *STORE}
+    | {"farm.notifications.addresses", "farm.notifications.events"}
     | {"farm.processes.private_files"},
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
     "farm.recommend.cache.memory": {"farm.processes.subprocess_call", "farm.recommend"},

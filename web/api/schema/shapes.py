@@ -11,6 +11,7 @@ from farm.charts.chart import ChartAxis, Figure, heights, ticks
 from farm.configuration.spec import spec_json
 from farm.measuring.noise import UNDISTURBED, disturbance_of_row
 from farm.store.dashboard import LeasedRank
+from farm.store.notifications import LoggedDelivery
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import AttemptDetail, JobDetail
 from farm.store.sweeps.sweeps import SweepSummary
@@ -40,6 +41,12 @@ def sweep(summary: SweepSummary) -> sweep_answers.Sweep:
     """Write a sweep of a list."""
     written = {**summary.to_json(), "created_at": instant(summary.created_at)}
     return cast(sweep_answers.Sweep, written)
+
+
+def notification(one: LoggedDelivery) -> sweep_answers.Notification:
+    """Write a message of a list."""
+    written = {**one.to_json(), "at": instant(one.at), "last_at": instant(one.last_at)}
+    return cast(sweep_answers.Notification, written)
 
 
 def job(row: JobRow) -> answers.Job:

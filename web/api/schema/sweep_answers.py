@@ -210,6 +210,31 @@ class Submitted(TypedDict):
     notify: list[SignedAddress]
 
 
+class Notification(TypedDict):
+    """A message to one address. `state`: `waiting`, `delivered` or `given_up`.
+
+    `address`: without what may be secret in it. `at`: when it happened.
+    """
+
+    id: int
+    at: str | None
+    type: str
+    about: str
+    sweep_id: int | None
+    address: str
+    state: str
+    attempt_count: int
+    last_at: str | None
+    last_answer: str | None
+
+
+class NotificationList(TypedDict):
+    """Messages, the newest first."""
+
+    items: list[Notification]
+    next: str | None
+
+
 class SentBundle(TypedDict):
     """A training script's files, as they were sent."""
 
