@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class TrackedSeries:
     """A metric over a job's time; every value is finite.
 
     `name` has a group before its slash, which trackers show as a section, and consists of letters,
@@ -77,7 +77,7 @@ class TrackedJob:
     is_ok: bool
     parameters: Mapping[str, str | int | float]
     summary: Mapping[str, float]
-    series: Sequence[Series]
+    series: Sequence[TrackedSeries]
     tags: Mapping[str, str]
 
 

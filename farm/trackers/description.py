@@ -25,7 +25,7 @@ from farm.store.series.sample_rows import METRICS
 from farm.store.series.series import epochs_of, samples_by_rank
 from farm.store.series.step_ranges import step_series
 from farm.store.tables import SweepRow
-from farm.trackers.contracts import Point, Series, SeriesAxis, TrackedJob, TrackedSweep
+from farm.trackers.contracts import Point, SeriesAxis, TrackedJob, TrackedSeries, TrackedSweep
 
 # Of a longer run, ranges of that many. Samples: of one metric of one rank, and of all ranks.
 _MOST_STEPS = 10_000
@@ -123,19 +123,19 @@ def _tags(found: MeasuredJob, sweep: TrackedSweep) -> dict[str, str]:
     return {name: value for name, value in tags.items() if value}
 
 
-def _series(session: Session, found: MeasuredJob) -> Iterator[Series]:
+def _series(session: Session, found: MeasuredJob) -> Iterator[TrackedSeries]:
     go_s = found.go_at.timestamp()
     yield from _steps(session, found, go_s)
     yield from _epochs(session, found, go_s)
     yield from _samples(session, found, go_s)
 
 
-def _steps(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Series]:
+def _steps(session: Session, found: MeasuredJob, go_s: float) -> Iterator[TrackedSeries]:
     stored = step_series(session, found.attempt.id, rank=0, max_ranges=_MOST_STEPS)
     points = step_points(stored, max_points=_MOST_STEPS)
     for kind in StepKind:
         name = "time_s" if kind is StepKind.TIMED else f"{kind.value}_time_s"
-        yield Series(
+        yield TrackedSeries(
             name=f"step/{name}",
             axis=SeriesAxis.STEP,
             points=[
@@ -146,7 +146,7 @@ def _steps(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Series
         )
 
 
-def _epochs(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Series]:
+def _epochs(session: Session, found: MeasuredJob, go_s: float) -> Iterator[TrackedSeries]:
     """Yield the figures of rank 0's epochs.
 
     When one ended was not noted: a point is where its training would have ended without the
@@ -159,7 +159,7 @@ def _epochs(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Serie
     ends_s = list(itertools.accumulate((one.train_s for one in epochs), initial=begun_s))[1:]
     for name in _OF_EPOCH:
         values = [getattr(one, name) for one in epochs]
-        yield Series(
+        yield TrackedSeries(
             name=f"epoch/{name}",
             axis=SeriesAxis.EPOCH,
             points=[
@@ -170,7 +170,7 @@ def _epochs(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Serie
         )
 
 
-def _samples(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Series]:
+def _samples(session: Session, found: MeasuredJob, go_s: float) -> Iterator[TrackedSeries]:
     share = _MOST_SECONDS_OF_ALL // max(1, len(found.ranks))
     by_rank = samples_by_rank(
         session,
@@ -192,7 +192,7 @@ def _samples(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Seri
                     point = Point(sample.tick, go_s + sample.tick, value * factor)
                     values.setdefault(shown, []).append(point)
         for name, points in values.items():
-            yield Series(name=f"system/{node}/{name}", axis=SeriesAxis.SECOND, points=points)
+            yield TrackedSeries(name=f"system/{node}/{name}", axis=SeriesAxis.SECOND, points=points)
 
 
 def _system_name(name: str) -> tuple[str, float]:

@@ -15,7 +15,7 @@ from farm.trackers.description import describe_job, describe_sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentSweep:
     """How many jobs were sent, and how many were there already."""
 
     sent_count: int
@@ -24,7 +24,7 @@ class Sent:
 
 def send_sweep(
     engine: Engine, tracker: Tracker, sweep: str, *, progress: Callable[[int, int], None]
-) -> Sent:
+) -> SentSweep:
     """Send the jobs of a sweep, by its id or name, that have a measurement and are not there yet.
 
     The store is read for one job at a time, so that no transaction lasts as long as the sending.
@@ -47,4 +47,4 @@ def send_sweep(
             tracker.send(job)
             sent_count += 1
         progress(done, len(lacking))
-    return Sent(sent_count=sent_count, former_count=len(measured) - len(lacking))
+    return SentSweep(sent_count=sent_count, former_count=len(measured) - len(lacking))

@@ -64,7 +64,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
 
 
 @bp.get("/jobs/<job_id>/history")
-@described(bp, sweep_answers.CellHistory, parameters=_OF_HISTORY)
+@described(bp, sweep_answers.HistoryOfCell, parameters=_OF_HISTORY)
 def get_history(job_id: str) -> ResponseReturnValue:
     """Return what each sweep measured of the job's cell, and which versions changed in between.
 

@@ -71,6 +71,8 @@ RULES: dict[str, set[str]] = {
     "farm.lab": PURE,
     "farm.diagnosis": PURE,
     "farm.cells": PURE | {"farm.registry", "farm.recommend", "farm.store"},
+    "farm.cells.history": PURE
+    | {"farm.cells", "farm.recommend", "farm.registry", "farm.store", *STORE},
     "farm.cells.reading": PURE | {"farm.cells", "farm.recommend", "farm.store", *STORE},
     "farm.charts": PURE | {"farm.cells", "farm.registry", "farm.recommend", "farm.store"},
     "farm.charts.job.reading": PURE | {"farm.charts", "farm.store", *STORE},

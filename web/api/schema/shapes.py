@@ -121,9 +121,9 @@ def _rank(row: RankRow) -> answers.Rank:
     }
 
 
-def cell_history(found: CellHistory) -> sweep_answers.CellHistory:
+def cell_history(found: CellHistory) -> sweep_answers.HistoryOfCell:
     """Write the history of a cell, the newest point first."""
-    written = cast(sweep_answers.CellHistory, found.to_json())
+    written = cast(sweep_answers.HistoryOfCell, found.to_json())
     for item, point in zip(written["items"], reversed(found.points), strict=True):
         item["measured_at"] = instant(point.measured_at)
     return written

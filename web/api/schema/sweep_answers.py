@@ -106,7 +106,7 @@ class SweepFigure(TypedDict):
     reason: str | None
 
 
-class HistoryPoint(CellResults):
+class HistoryItem(CellResults):
     """What one sweep measured of a cell on one kind of hardware and set of software.
 
     `machine` and `software`: of all ranks. `changes`: of the software since the sweep that it is
@@ -130,12 +130,12 @@ class HistoryPoint(CellResults):
     ratio_high: float | None
 
 
-class CellHistory(TypedDict):
+class HistoryOfCell(TypedDict):
     """The cell of a job in all sweeps, the newest first. `values`: of every axis, in base units."""
 
     job_id: int
     values: dict[str, Value]
-    items: list[HistoryPoint]
+    items: list[HistoryItem]
     next: str | None
 
 
