@@ -89,7 +89,7 @@ class FigureSeries(TypedDict):
     marks: list[Mark]
 
 
-class Figure(TypedDict):
+class DescribedFigure(TypedDict):
     """What the figure shows is in one sentence in `summary`."""
 
     title: str
@@ -102,7 +102,7 @@ class Figure(TypedDict):
 class SweepFigure(TypedDict):
     """`figure` is null, with the reason, where there is nothing to draw."""
 
-    figure: Figure | None
+    figure: DescribedFigure | None
     reason: str | None
 
 
