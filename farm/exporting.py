@@ -1,4 +1,4 @@
-"""Writes the measurements of a sweep to a file, for `farm export` and the pages.
+"""Writes the measurements and samples of a sweep to a file, for `farm export` and the pages.
 
 Written in parts, so that a sweep of a hundred thousand jobs is never in memory as a whole.
 """
@@ -9,7 +9,7 @@ import csv
 import enum
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import IO
 
@@ -18,9 +18,11 @@ from sqlalchemy.orm import Session
 from farm.errors import FarmError
 from farm.measuring.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, CellKind
 from farm.store.measurements.export_parts import export_parts
-from farm.store.measurements.measurements import EXPORT_COLUMNS
+from farm.store.series import sample_pages
+from farm.store.series.sample_pages import WHOLE_COLUMNS, sweep_sample_pages
 
-_Rows = Sequence[dict[str, object]]
+_Rows = Sequence[Mapping[str, object]]
+SAMPLES_A_PART = 20_000
 
 # A spreadsheet takes a text that begins so for a formula, and runs it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -46,22 +48,67 @@ _MEDIA_TYPES = {
 }
 
 
+Columns = Mapping[str, CellKind]
+_Parts = Iterable[_Rows]
+
+MEASUREMENTS: Columns = {column.name: column.kind for column in MEASUREMENT_TABLE}
+# `extra`: the text of a JSON object of further metrics.
+SAMPLES: Columns = {
+    "job_id": CellKind.WHOLE,
+    "attempt_id": CellKind.WHOLE,
+    **{
+        name: CellKind.WHOLE if name in WHOLE_COLUMNS else CellKind.NUMBER
+        for name in sample_pages.COLUMNS
+    },
+    "extra": CellKind.TEXT,
+}
+
+
 def write_export(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
     """Write a row for each measurement of the sweep, by job; return how many.
 
-    The columns are those of `farm.measuring.measurement_table`, with the unit in the name. In CSV a
-    list is written as JSON, and a text that a spreadsheet would run as a formula has an apostrophe
-    before it.
+    The columns are those of `farm.measuring.measurement_table`, with the unit in the name.
 
     Raises:
         FarmError: Parquet needs a library that is not installed.
     """
-    return _WRITERS[form](export_parts(session, sweep_id), file)
+    return write_rows(MEASUREMENTS, export_parts(session, sweep_id), form, file)
 
 
-def _write_csv(parts: Iterable[_Rows], file: IO[bytes]) -> int:
+def write_samples(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
+    """Write a row for each sample of the sweep, by attempt, rank and tick; return how many.
+
+    All attempts have theirs, those that failed too. `span_ticks` is above 1 where a row is the mean
+    of so many seconds.
+
+    Raises:
+        FarmError: Parquet needs a library that is not installed.
+    """
+    return write_rows(SAMPLES, _sample_parts(session, sweep_id), form, file)
+
+
+def _sample_parts(session: Session, sweep_id: int) -> Iterator[_Rows]:
+    for attempt, page in sweep_sample_pages(session, sweep_id, most=SAMPLES_A_PART):
+        known = {"job_id": attempt.job_id, "attempt_id": attempt.id}
+        rows = zip(*page.columns, strict=True)
+        yield [{**known, **dict(zip(sample_pages.COLUMNS, row, strict=True))} for row in rows]
+
+
+def write_rows(columns: Columns, parts: _Parts, form: Form, file: IO[bytes]) -> int:
+    """Write a table, whose rows have a value for each column; return how many rows.
+
+    In CSV a list is written as JSON, and a text that a spreadsheet would run as a formula has an
+    apostrophe before it.
+
+    Raises:
+        FarmError: Parquet needs a library that is not installed.
+    """
+    return _WRITERS[form](columns, parts, file)
+
+
+def _write_csv(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.DictWriter(text, EXPORT_COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()
     count = 0
     for rows in parts:
@@ -79,7 +126,7 @@ def _harmless(value: object) -> object:
     return f"'{value}" if is_formula else value
 
 
-def _write_json(parts: Iterable[_Rows], file: IO[bytes]) -> int:
+def _write_json(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
     count = 0
     for row in chain.from_iterable(parts):
         text = json.dumps(row, indent=2, allow_nan=False).replace("\n", "\n  ")
@@ -89,7 +136,7 @@ def _write_json(parts: Iterable[_Rows], file: IO[bytes]) -> int:
     return count
 
 
-def _write_parquet(parts: Iterable[_Rows], file: IO[bytes]) -> int:
+def _write_parquet(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -104,7 +151,7 @@ def _write_parquet(parts: Iterable[_Rows], file: IO[bytes]) -> int:
         CellKind.FLAGS: pyarrow.list_(flag),
     }
     # Of a column without any value nothing else tells the type.
-    schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in MEASUREMENT_TABLE])
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     count = 0
     with parquet.ParquetWriter(file, schema) as writer:
         for rows in parts:
@@ -113,7 +160,7 @@ def _write_parquet(parts: Iterable[_Rows], file: IO[bytes]) -> int:
     return count
 
 
-_WRITERS: dict[Form, Callable[[Iterable[_Rows], IO[bytes]], int]] = {
+_WRITERS: dict[Form, Callable[[Columns, _Parts, IO[bytes]], int]] = {
     Form.CSV: _write_csv,
     Form.JSON: _write_json,
     Form.PARQUET: _write_parquet,

@@ -23,8 +23,13 @@ from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.reports import Sample
 from farm.store.engine import reading
-from farm.store.series.sample_pages import COLUMNS, SamplePage, SamplePosition, sample_page
-from farm.store.series.sample_rows import WHOLE
+from farm.store.series.sample_pages import (
+    COLUMNS,
+    WHOLE_COLUMNS,
+    SamplePage,
+    SamplePosition,
+    sample_page,
+)
 from farm.store.series.series import epochs_of, samples_by_rank
 from farm.store.series.step_ranges import step_series
 from farm.store.sweeps.job_parts import find_attempt
@@ -56,7 +61,6 @@ _PARAMETERS = (ATTEMPT, _RANK)
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 # Some 20 MB, and half a second of work.
 _MOST_ROWS = 100_000
-_WHOLE = {*WHOLE, "rank", "tick", "span_ticks"}
 _POSITION = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 
@@ -210,6 +214,6 @@ def _schema() -> pyarrow.Schema:
     def kind(name: str) -> pyarrow.DataType:
         if name == "extra":
             return pyarrow.string()
-        return pyarrow.int64() if name in _WHOLE else pyarrow.float64()
+        return pyarrow.int64() if name in WHOLE_COLUMNS else pyarrow.float64()
 
     return pyarrow.schema([(name, kind(name)) for name in COLUMNS])

@@ -1,4 +1,4 @@
-"""`farm export`: a sweep's measurements as a file, or as runs of an experiment tracker."""
+"""`farm export`: a sweep as files, or as runs of an experiment tracker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import click
 
 from farm.cli.operating.row_bar import row_bar
 from farm.cli.session import settings, store
-from farm.exporting import Form, write_export
+from farm.exporting import Form, write_export, write_samples
 from farm.processes.standard_output import print_data
-from farm.processes.whole_file import write_whole
+from farm.processes.whole_file import open_whole
 from farm.store.engine import reading
 from farm.store.sweeps.sweeps import find_sweep
 from farm.text.nouns import counted
@@ -31,10 +31,17 @@ _BY_NAME = {tracker.name: tracker for tracker in TRACKERS}
     help="Of the file.  [default: csv]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
+@click.option("--samples", is_flag=True, help="Every sample of every second instead; needs --out.")
 @click.option("--to", type=click.Choice(list(_BY_NAME)), help="Send to this tracker instead.")
 @click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="Of MLflow.", show_envvar=True)
 def export(
-    sweep: str, *, form: str | None, out: Path | None, to: str | None, uri: str | None
+    sweep: str,
+    *,
+    form: str | None,
+    out: Path | None,
+    samples: bool,
+    to: str | None,
+    uri: str | None,
 ) -> None:
     """Write the measurements of a SWEEP (its id or name), one row for each finished job.
 
@@ -42,24 +49,29 @@ def export(
     what was sent already is left as it is. --out is then the tracker's folder.
     """
     if to is not None:
-        if form is not None:
-            raise click.UsageError("--format is of a file: leave it out, or --to")
+        if form is not None or samples:
+            raise click.UsageError("--to sends all there is: leave out --format and --samples")
         _send(sweep, _BY_NAME[to], out=out, uri=uri)
-        return
-    _write(sweep, Form(form or Form.CSV), out)
+    else:
+        _write(sweep, Form(form or Form.CSV), out, samples=samples)
 
 
-def _write(sweep: str, form: Form, out: Path | None) -> None:
-    if form is Form.PARQUET and out is None:
-        raise click.UsageError("--format parquet needs --out FILE")
-    file = io.BytesIO()
-    with store(settings()) as engine, reading(engine) as session:
-        count = write_export(session, find_sweep(session, sweep).id, form, file)
+def _write(sweep: str, form: Form, out: Path | None, *, samples: bool) -> None:
     if out is None:
-        print_data(file.getvalue().decode())
+        if samples or form is Form.PARQUET:
+            option = "--samples" if samples else "--format parquet"
+            raise click.UsageError(f"{option} needs --out FILE")
+        content = io.BytesIO()
+        with store(settings()) as engine, reading(engine) as session:
+            write_export(session, find_sweep(session, sweep).id, form, content)
+        print_data(content.getvalue().decode())
         return
-    write_whole(out, file.getvalue())
-    click.echo(f"{counted(count, 'measurement')} written to {out}", err=True)
+    noun, write = ("sample", write_samples) if samples else ("measurement", write_export)
+    with store(settings()) as engine, reading(engine) as session:
+        sweep_id = find_sweep(session, sweep).id
+        with open_whole(out) as file:
+            count = write(session, sweep_id, form, file)
+    click.echo(f"{counted(count, noun)} written to {out}", err=True)
 
 
 def _send(sweep: str, kind: type[Tracker], *, out: Path | None, uri: str | None) -> None:

@@ -6,7 +6,7 @@ and a slow client holds none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.store.result_tables import SampleRow
-from farm.store.series.sample_rows import VALUES
-from farm.store.tables import AttemptRow
+from farm.store.series.sample_rows import VALUES, WHOLE
+from farm.store.tables import AttemptRow, JobRow
 
 # `span_ticks`: how many seconds a row is the mean of, `tick` the last of them. `extra`: the text of
 # a JSON object of further metrics; None: there are none.
 COLUMNS = ("rank", *VALUES, "span_ticks", "extra")
+WHOLE_COLUMNS = frozenset({*WHOLE, "rank", "tick", "span_ticks"})
+_ATTEMPTS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,31 @@ def sample_page(
     shown = rows[:most]
     last = SamplePosition(shown[-1].rank, shown[-1].tick) if len(rows) > most else None
     return SamplePage(columns=list(zip(*shown, strict=True)) or [()] * len(COLUMNS), last=last)
+
+
+def sweep_sample_pages(
+    session: Session, sweep_id: int, *, most: int
+) -> Iterator[tuple[AttemptRow, SamplePage]]:
+    """Yield all samples of a sweep, by attempt, in pages of at most `most` rows.
+
+    Attempts without samples are left out.
+    """
+    last_id = 0
+    while True:
+        attempts = session.scalars(
+            sa.select(AttemptRow)
+            .join(JobRow, JobRow.id == AttemptRow.job_id)
+            .where(JobRow.sweep_id == sweep_id, AttemptRow.id > last_id)
+            .order_by(AttemptRow.id)
+            .limit(_ATTEMPTS_AT_ONCE)
+        ).all()
+        if not attempts:
+            return
+        for attempt in attempts:
+            after, has_more = None, True
+            while has_more:
+                page = sample_page(session, attempt, most=most, after=after)
+                if page.columns[0]:
+                    yield attempt, page
+                after, has_more = page.last, page.last is not None
+        last_id = attempts[-1].id

@@ -16,17 +16,20 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 from sqlalchemy import select
 
+from farm import exporting
 from farm.cli.main import main
 from farm.cli.session import settings
 from farm.embedded.home import Endpoints, locked, write_endpoints
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState
+from farm.messages.reports import Sample
 from farm.store.engine import make_engine, reading, writing
 from farm.store.measurements.measurements import EXPORT_COLUMNS
 from farm.store.queue import waiting as waiting_module
 from farm.store.queue import waiting_reasons
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.schema import upgrade
+from farm.store.series.series import insert_samples
 from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow
 from tests.factories import (
@@ -496,6 +499,45 @@ def test_an_export_writes_parquet_into_a_file_alone(farm: FarmCommand, tmp_path:
     farm.text("export", "measured", "--format", "parquet", "--out", str(out))
     assert parquet.read_table(out).column("world_size").to_pylist() == [1, 2, 3]
     farm.refusal("export", "measured", "--format", "parquet", status=2)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_samples_are_exported_as_they_are_stored(
+    farm: FarmCommand, engine: sa.Engine, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")
+    monkeypatch.setattr(exporting, "SAMPLES_A_PART", 2)
+    sampled = [Sample(tick=t, cpu_ratio=0.1 * t, extra={"celsius": 40.5}) for t in range(1, 4)]
+    with writing(engine) as session:
+        add_agent(session)
+        [one, two] = add_sweep(session, job_spec(), job_spec(repetition=1), name="sampled")
+        [other] = add_sweep(session, job_spec(), name="another")
+        failed = add_attempt(session, one, ["a1"], state=AttemptState.LOST)
+        tokens = [
+            failed,
+            *(add_attempt(session, job, ["a1"], number=2) for job in (one, two, other)),
+        ]
+        for token in tokens[1:]:
+            insert_samples(session, day=NOW.date(), token=token, rank=1, samples=sampled)
+        insert_samples(session, day=NOW.date(), token=failed, rank=0, samples=sampled[:1])
+    out = tmp_path / f"samples.{form}"
+    farm.text("export", "sampled", "--samples", "--format", form, "--out", str(out))
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    elif form == "json":
+        rows = json.loads(out.read_text())
+    else:
+        rows = parquet.read_table(out).to_pylist()
+    keys = ("job_id", "attempt_id", "rank", "tick")
+    assert [tuple(int(row[key]) for key in keys) for row in rows] == [
+        (one, failed, 0, 1),
+        *((one, tokens[1], 1, tick) for tick in (1, 2, 3)),
+        *((two, tokens[2], 1, tick) for tick in (1, 2, 3)),
+    ]
+    assert [float(row["cpu_ratio"]) for row in rows[1:4]] == [0.1, 0.2, 0.1 * 3]
+    assert {json.loads(row["extra"])["celsius"] for row in rows} == {40.5}
+    assert {row["resident_bytes"] for row in rows} <= {None, ""}
+    farm.refusal("export", "sampled", "--samples", status=2)
 
 
 def test_commands_find_the_broker_of_the_farm_that_runs_in_their_home(

@@ -5,17 +5,27 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from farm.errors import FarmError
-from farm.processes.whole_file import write_whole
+from farm.processes.whole_file import open_whole, write_whole
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     for content in (b"old", b"new"):
         write_whole(tmp_path / "out.csv", content)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"out.csv": b"new"}
+
+
+def test_a_file_stays_as_it_was_where_writing_fails(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    file.write_bytes(b"old")
+    broken: Any = [b"half of it", None]
+    with pytest.raises(TypeError), open_whole(file) as new:
+        new.writelines(broken)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"out.csv": b"old"}
 
 
 def test_a_pipe_stays_one_and_gets_the_content(tmp_path: Path) -> None:
