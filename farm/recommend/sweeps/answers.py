@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import CONDITION_AXES
+from farm.configuration.scripts import workload_text
 from farm.configuration.spec import TrainingPass
 from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
@@ -56,6 +57,17 @@ class OwnAnswer:
         ids = {one for option in options for one in option.measurement_ids}
         own_count = len(ids.intersection(self.own_ids))
         return Share(own_count=own_count, other_count=len(ids) - own_count)
+
+    @property
+    def sentence(self) -> str:
+        """Say what is recommended for what, and how much of its evidence is of other sweeps."""
+        best, asked = self.answer.recommended, self.question
+        rests = "" if best is None else f"; it {self.share_of(best).words}"
+        values = zip(CONDITION_AXES, asked.conditions, strict=True)
+        network = [axis.said(value) for axis, value in values if value != axis.absent]
+        workload = workload_text(asked.model, asked.dataset)
+        task = ", ".join([workload, f"batch {asked.global_batch_size}", *network])
+        return f"Recommended for {task}: {self.answer.headline}{rests}"
 
     def to_json(self) -> Mapping[str, object]:
         """Return the question, what is recommended, and how much of its evidence is the sweep's."""
