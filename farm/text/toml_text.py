@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _LARGEST_EXACT = 2.0**53  # beyond, a float written without a fraction would be another number
@@ -38,3 +38,27 @@ def string_text(text: str) -> str:
     """Return a text in quotes."""
     # A JSON string is a basic string of TOML, but for DEL, which TOML wants escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def document_text(data: Mapping[str, object]) -> str:
+    """Return a whole sweep file: single values first, then its lists of tables.
+
+    What is None is left out: TOML has no such value.
+    """
+    tables = {key: found for key, value in data.items() if (found := _tables(value))}
+    lines = [_line(key, value) for key, value in data.items() if key not in tables]
+    for key, items in tables.items():
+        for item in items:
+            lines += ["", f"[[{key_text(key)}]]"]
+            lines += [_line(name, value) for name, value in item.items()]
+    return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _line(key: str, value: object) -> str | None:
+    return None if value is None else f"{key_text(key)} = {value_text(value)}"
+
+
+def _tables(value: object) -> Sequence[Mapping[str, object]]:
+    items = value if isinstance(value, list | tuple) else ()
+    tables = [item for item in items if isinstance(item, Mapping)]
+    return tables if len(tables) == len(items) else ()

@@ -32,6 +32,7 @@ _BY_NAME = {tracker.name: tracker for tracker in TRACKERS}
 )
 @click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
 @click.option("--samples", is_flag=True, help="Every sample of every second instead; needs --out.")
+@click.option("--bundle", is_flag=True, help="All that is known, as the new folder --out.")
 @click.option("--to", type=click.Choice(list(_BY_NAME)), help="Send to this tracker instead.")
 @click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="Of MLflow.", show_envvar=True)
 def export(
@@ -40,6 +41,7 @@ def export(
     form: str | None,
     out: Path | None,
     samples: bool,
+    bundle: bool,
     to: str | None,
     uri: str | None,
 ) -> None:
@@ -49,9 +51,17 @@ def export(
     what was sent already is left as it is. --out is then the tracker's folder.
     """
     if to is not None:
-        if form is not None or samples:
-            raise click.UsageError("--to sends all there is: leave out --format and --samples")
+        if form is not None or samples or bundle:
+            raise click.UsageError(
+                "--to sends all there is: leave out --format, --samples and --bundle"
+            )
         _send(sweep, _BY_NAME[to], out=out, uri=uri)
+    elif bundle:
+        if form is not None or samples:
+            raise click.UsageError("--bundle has all there is: leave out --format and --samples")
+        if out is None:
+            raise click.UsageError("--bundle needs --out FOLDER")
+        _write_bundle(sweep, out)
     else:
         _write(sweep, Form(form or Form.CSV), out, samples=samples)
 
@@ -72,6 +82,18 @@ def _write(sweep: str, form: Form, out: Path | None, *, samples: bool) -> None:
         with open_whole(out) as file:
             count = write(session, sweep_id, form, file)
     click.echo(f"{counted(count, noun)} written to {out}", err=True)
+
+
+def _write_bundle(sweep: str, folder: Path) -> None:
+    from farm.cli.measurements.bundle import write_bundle
+    from farm.recommend.prices import load_prices
+
+    loaded = settings()
+    with store(loaded) as engine, reading(engine) as session:
+        found = find_sweep(session, sweep)
+        prices = load_prices(loaded.prices)
+        manifest = write_bundle(session, found.id, folder, prices=prices)
+    click.echo(f"{counted(len(manifest.files), 'file')} written to {folder}", err=True)
 
 
 def _send(sweep: str, kind: type[Tracker], *, out: Path | None, uri: str | None) -> None:

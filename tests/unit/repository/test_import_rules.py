@@ -107,6 +107,8 @@ RULES: dict[str, set[str]] = {
     "farm.importers": PURE,
     "farm.exporting": PURE | {"farm.store", "pyarrow", *STORE},
     "farm.trackers": PURE | {"farm.charts", "farm.processes.whole_file", "farm.store", *STORE},
+    "farm.sweep_bundle": PURE
+    | {"farm", "farm.exporting", "farm.importers", "farm.importing", "farm.store", *STORE},
     "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},
     "worker_agent": PURE
     | {

@@ -1,0 +1,130 @@
+"""`farm export --bundle`: a sweep as one folder, with figures and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from farm.cells.choice import read_choice
+from farm.cells.reading import read_sweep
+from farm.cells.table import SweepTable
+from farm.charts.files.look import file_of, require
+from farm.cli.measurements.plots import PlotKind, PlotRequest, plots_of
+from farm.cli.sweeps.results import notes, table
+from farm.cli.sweeps.sweep_answers import MOST_ANSWERS
+from farm.errors import FarmError
+from farm.recommend.prices import Prices
+from farm.recommend.sweeps.answers import answers_for
+from farm.store.measurements.export_parts import export_parts
+from farm.store.sweeps.sweep_records import hardware_of, job_parts
+from farm.store.sweeps.sweeps import find_sweep, sweep_summary
+from farm.sweep_bundle.manifest import Manifest, new_folder, write_manifest
+from farm.sweep_bundle.report import Report, ReportFigure, ReportTable, report_html
+from farm.sweep_bundle.writing import manifest_of, write_tables
+from farm.text.display import MISSING
+
+# Predictions of cells from each other fit models for minutes; `farm plot` draws them.
+_KINDS = tuple(kind for kind in PlotKind if kind is not PlotKind.PREDICTION)
+_FORMS = ("svg", "png")
+
+
+def write_bundle(session: Session, sweep_id: int, folder: Path, *, prices: Prices) -> Manifest:
+    """Write a sweep as a new folder, which appears whole or not at all; return its manifest.
+
+    The same sweep gives the same bytes.
+
+    Raises:
+        FarmError: the folder is there already or cannot be written, or a library is missing.
+    """
+    require()
+    sweep = find_sweep(session, str(sweep_id))
+    read = read_sweep(session, sweep_id, prices=prices).table
+    with new_folder(folder) as partial:
+        write_tables(session, sweep_id, partial)
+        figures, undrawn = _figures(session, sweep_id, read, partial)
+        facts = manifest_of(session, sweep, partial)
+        summary = sweep_summary(session, sweep_id)
+        jobs = ", ".join(f"{n} {state.value}" for state, n in summary.counts.items() if n)
+        report = Report(
+            title=f"Sweep {sweep.name}",
+            facts=[
+                ("sweep", str(sweep_id)),
+                ("submitted", facts.created_at),
+                ("farm", facts.farm_id or "unknown: none has run on this store"),
+                ("written by", f"benchfarm {facts.benchfarm_version}"),
+                ("jobs", jobs or "none"),
+            ],
+            answers=[one.sentence for one in answers_for(session, sweep_id, most=MOST_ANSWERS)],
+            tables=[_cells(read), *_left_out(session, sweep_id, read), _agents(session, sweep_id)],
+            figures=figures,
+            undrawn=undrawn,
+        )
+        (partial / "report.html").write_text(report_html(report), encoding="utf-8")
+        manifest = manifest_of(session, sweep, partial)
+        write_manifest(partial, manifest)
+    return manifest
+
+
+def _figures(
+    session: Session, sweep_id: int, read: SweepTable, folder: Path
+) -> tuple[list[ReportFigure], list[str]]:
+    """Draw what the sweep has data for; return the figures, and why others were not drawn."""
+    asked = PlotRequest(sweep_id=sweep_id, choice=read_choice({}, read))
+    drawn, undrawn = [], []
+    (folder / "figures").mkdir()
+    for kind in _KINDS:
+        try:
+            for plot in plots_of(session, read, asked, kind):
+                figure = plot.draw()
+                files = {form: file_of(figure, form) for form in _FORMS}
+                for form, content in files.items():
+                    (folder / "figures" / f"{plot.name}.{form}").write_bytes(content)
+                drawn.append(ReportFigure(title=plot.title, summary=plot.summary, svg=files["svg"]))
+        except FarmError as error:
+            undrawn.append(f"No {kind.value}: {error}")
+    return drawn, undrawn
+
+
+def _cells(read: SweepTable) -> ReportTable:
+    columns, rows = table(read.measured)
+    titles = [column.title for column in columns]
+    return ReportTable(title="Cells", titles=titles, rows=rows, notes=notes(read.measured))
+
+
+def _left_out(session: Session, sweep_id: int, read: SweepTable) -> Iterator[ReportTable]:
+    """Yield what disturbed measurements, what has no measurement, and what was never a job."""
+    flags = [
+        (str(row["job_id"]), flag["kind"], flag["message"])
+        for rows in export_parts(session, sweep_id)
+        for row in rows
+        for flag in _listed(row["flags"])
+    ]
+    yield ReportTable(title="Disturbances", titles=("job", "kind", "what"), rows=flags)
+    failed = [
+        tuple(str(row[name] or MISSING) for name in ("job_id", "state", "failure_kind", "reason"))
+        for rows in job_parts(session, sweep_id)
+        for row in rows
+        if row["state"] != "succeeded"
+    ]
+    titles = ("job", "state", "kind", "reason")
+    yield ReportTable(title="Jobs without a measured time", titles=titles, rows=failed)
+    skipped = [(line,) for line in read.skipped]
+    yield ReportTable(title="Cells that cannot run", titles=("why",), rows=skipped)
+
+
+def _listed(flags: object) -> list[dict[str, str]]:
+    assert isinstance(flags, list)
+    return flags
+
+
+def _agents(session: Session, sweep_id: int) -> ReportTable:
+    rows = []
+    for one in hardware_of(session, sweep_id):
+        hardware = one["hardware"]
+        assert isinstance(hardware, dict)
+        known = (f"{name}: {value}" for name, value in sorted(hardware.items()) if value)
+        fingerprint = str(one["fingerprint"] or MISSING)
+        rows.append((str(one["agent_id"]), fingerprint[:8], "; ".join(known)))
+    return ReportTable(title="Environment", titles=("agent", "fingerprint", "hardware"), rows=rows)

@@ -1,0 +1,82 @@
+"""Writes the tables of a sweep bundle: everything but its figures and its report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from sqlalchemy.orm import Session
+
+from farm import __version__
+from farm.exporting import Form, write_export, write_rows, write_samples
+from farm.measuring.measurement_table import CellKind
+from farm.store.identity import stored_identity
+from farm.store.sweeps.sweep_records import (
+    AGENTS,
+    ATTEMPTS,
+    JOBS,
+    attempt_parts,
+    hardware_of,
+    job_parts,
+)
+from farm.store.sweeps.sweeps import find_sweep
+from farm.store.tables import SweepRow
+from farm.sweep_bundle.manifest import FORMAT, MEASUREMENTS, VERSION, Manifest, files_in
+from farm.text.toml_text import document_text
+
+_WHOLE = frozenset({"job_id", "attempt_id", "repetition", "number"})
+
+
+def write_tables(session: Session, sweep_id: int, folder: Path) -> None:
+    """Write a sweep's measurements, jobs, attempts, samples, environment and sweep file.
+
+    `sweep.toml` is what was submitted, with its defaults as they are stored.
+
+    Raises:
+        NotFound: there is no such sweep.
+        FarmError: Parquet needs a library that is not installed.
+    """
+    sweep = find_sweep(session, str(sweep_id))
+    (folder / "sweep.toml").write_text(document_text(sweep.spec), encoding="utf-8")
+    for name, form, write in (
+        (MEASUREMENTS, Form.CSV, write_export),
+        ("measurements.parquet", Form.PARQUET, write_export),
+        ("samples.parquet", Form.PARQUET, write_samples),
+        ("jobs.csv", Form.CSV, _write_jobs),
+        ("attempts.csv", Form.CSV, _write_attempts),
+    ):
+        with (folder / name).open("wb") as file:
+            write(session, sweep_id, form, file)
+    environment = {"farm": __version__, "agents": hardware_of(session, sweep_id)}
+    text = json.dumps(environment, indent=2, sort_keys=True, allow_nan=False)
+    (folder / "environment.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def manifest_of(session: Session, sweep: SweepRow, folder: Path) -> Manifest:
+    """Return the manifest of the files that a folder has."""
+    identity = stored_identity(session)
+    return Manifest(
+        format=FORMAT,
+        version=VERSION,
+        benchfarm_version=__version__,
+        farm_id=None if identity is None else identity.farm_id,
+        sweep_id=sweep.id,
+        sweep_name=sweep.name,
+        created_at=sweep.created_at.isoformat(),
+        files=files_in(folder),
+    )
+
+
+def _write_jobs(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
+    return write_rows(_kinds(JOBS), job_parts(session, sweep_id), form, file)
+
+
+def _write_attempts(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
+    columns = _kinds([*ATTEMPTS, AGENTS])
+    return write_rows(columns, attempt_parts(session, sweep_id), form, file)
+
+
+def _kinds(names: Iterable[str]) -> dict[str, CellKind]:
+    return {name: CellKind.WHOLE if name in _WHOLE else CellKind.TEXT for name in names}

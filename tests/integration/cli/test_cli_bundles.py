@@ -1,0 +1,135 @@
+"""Sweep bundles: `farm export --bundle` and what is in the folder that it writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from farm.gang.lifecycle import AttemptState, JobState
+from farm.messages.reports import Sample
+from farm.store.engine import writing
+from farm.store.series.series import insert_samples
+from farm.store.tables import AttemptRow, JobRow, SweepRow
+from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
+from tests.farm_command import FarmCommand
+
+pytest.importorskip("matplotlib", reason="needs the extra plot")
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")
+
+HOSTILE = "=<script>alert(1)</script>\u202e"
+SWEEP = {"name": HOSTILE, "case": [{"model": "mlp", "world_size": [1, 2]}]}
+
+
+@pytest.fixture
+def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FarmCommand:
+    return FarmCommand(engine, tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def measured(engine: sa.Engine) -> list[int]:
+    """The jobs of sweep 1: one machine and two, and one that failed at last."""
+    specs = [job_spec(), job_spec(world_size=2), job_spec(world_size=3)]
+    with writing(engine) as session:
+        add_agent(session, "a1")
+        ids = add_sweep(session, *specs, name=HOSTILE)
+        session.get_one(SweepRow, 1).spec = SWEEP
+        for job_id, spec in zip(ids, specs, strict=True):
+            is_ok = spec.world_size < 3
+            state = AttemptState.SUCCEEDED if is_ok else AttemptState.FAILED
+            token = add_attempt(session, job_id, ["a1"], state=state)
+            samples = [Sample(tick=tick, cpu_ratio=0.25) for tick in range(1, 4)]
+            insert_samples(session, day=NOW.date(), token=token, rank=0, samples=samples)
+            add_measurement(
+                session,
+                f"job {job_id}",
+                job_id=job_id,
+                attempt_id=token,
+                status="ok" if is_ok else "out_of_memory",
+                strategy=spec.strategy,
+                world_size=spec.world_size,
+                instance_type=HOSTILE,
+                step_time_s=0.1 / spec.world_size if is_ok else None,
+                throughput_examples_per_s=310.0 * spec.world_size if is_ok else None,
+                cpu_ratio=0.5 if is_ok else None,
+                flags=[{"kind": "steal", "message": HOSTILE, "value": 0.3}] if is_ok else [],
+            )
+        session.get_one(JobRow, ids[2]).reason = HOSTILE
+        session.get_one(JobRow, ids[2]).failure_kind = "out_of_memory"
+        attempt = session.scalars(sa.select(AttemptRow).where(AttemptRow.job_id == ids[2])).one()
+        attempt.reason = HOSTILE
+    return ids
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_a_bundle_has_all_that_is_known_of_a_sweep(
+    farm: FarmCommand, measured: list[int], tmp_path: Path
+) -> None:
+    folder = tmp_path / "bundle"
+    farm.text("export", "1", "--bundle", "--out", str(folder))
+    assert tomllib.loads((folder / "sweep.toml").read_text()) == SWEEP
+    rows = rows_of(folder / "measurements.csv")
+    assert [row["status"] for row in rows] == ["ok", "ok", "out_of_memory"]
+    assert parquet.read_table(folder / "measurements.parquet").num_rows == 3
+    assert (
+        parquet.read_table(folder / "samples.parquet").column("tick").to_pylist() == [1, 2, 3] * 3
+    )
+    jobs = rows_of(folder / "jobs.csv")
+    assert [job["state"] for job in jobs] == ["succeeded", "succeeded", JobState.FAILED.value]
+    assert jobs[2]["reason"] == f"'{HOSTILE}"  # no formula of a spreadsheet
+    assert json.loads(jobs[1]["specification"])["world_size"] == 2
+    attempts = rows_of(folder / "attempts.csv")
+    assert [attempt["agents"] for attempt in attempts] == ['["a1"]'] * 3
+    assert [int(attempt["job_id"]) for attempt in attempts] == measured
+    [agent] = json.loads((folder / "environment.json").read_text())["agents"]
+    assert (agent["agent_id"], agent["hardware"]["kernel"]) == ("a1", "6.1.0")
+    assert {path.suffix for path in (folder / "figures").iterdir()} == {".svg", ".png"}
+    report = (folder / "report.html").read_text()
+    assert "<script" not in report
+    assert "Recommended for mlp on digits, batch 32: " in report
+    assert report.count("data:image/svg+xml") == len(list((folder / "figures").glob("*.svg"))) > 0
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+    assert listed.keys() == contents(folder).keys() - {"manifest.json"}
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite", "postgresql"])
+@pytest.mark.usefixtures("measured")
+def test_the_same_sweep_gives_the_same_bytes(farm: FarmCommand, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        farm.text("export", "1", "--bundle", "--out", str(tmp_path / name))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_a_sweep_that_has_not_begun_is_written_too(
+    farm: FarmCommand, engine: sa.Engine, tmp_path: Path
+) -> None:
+    with writing(engine) as session:
+        add_sweep(session, name="waiting")
+    farm.text("export", "waiting", "--bundle", "--out", str(tmp_path / "out"))
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "nothing of this sweep was measured" in report
+    assert rows_of(tmp_path / "out" / "measurements.csv") == []
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_bundle_is_refused_where_it_cannot_be_written(farm: FarmCommand, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name, told in (("file", "is there already"), ("file/bundle", "Not a directory")):
+        arguments = ("export", "1", "--bundle", "--out", str(tmp_path / name))
+        assert told in farm.refusal(*arguments, status=1)
+    assert "--out FOLDER" in farm.run("export", "1", "--bundle").stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
