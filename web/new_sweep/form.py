@@ -15,7 +15,7 @@ from werkzeug.datastructures import MultiDict
 from farm.configuration.axes import AXES, AxisKind
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
-from farm.configuration.sweep import ALL_STEPS, AUTO
+from farm.configuration.sweep import ALL_STEPS, AUTO, NOTIFY
 from farm.errors import InvalidSpec
 from farm.text.toml_text import key_text, value_text
 from farm.values.fields import Name, OneOf
@@ -39,7 +39,7 @@ BY = "repetitions_by"  # how many they are: COUNT or AUTO
 COUNT = "count"
 _YES = "yes"
 FIELDS = (
-    *("name", BY, "repetitions", *_OF_PRECISION, "priority", "repeat"),
+    *("name", BY, "repetitions", *_OF_PRECISION, "priority", "repeat", NOTIFY),
     *(*TICKED, *LISTS, *_OF_CASE, *CASE_KEYS, "emulator", "labels"),
 )
 MAX_CHARACTERS = 2000  # of a field
@@ -96,6 +96,8 @@ def sweep_of(fields: Fields) -> dict[str, object]:
     _add_numbers(sweep, fields, ("priority",))
     if fields.text("repeat"):
         sweep["repeat"] = True
+    if addresses := fields.text(NOTIFY).split():
+        sweep[NOTIFY] = addresses
     sweep["skip_impossible"] = True
     sweep["case"] = [_case_of(fields)]
     return sweep
@@ -213,6 +215,8 @@ def _texts(name: str, value: object) -> tuple[str, ...] | None:
         return (_YES,) if value is True else () if value is False else None
     if name == "labels":
         return _shown_labels(value)
+    if name == NOTIFY:
+        return _shown_addresses(value)
     if name in CASE_KEYS:
         text = script_fields.text_of(name, value)
         return None if text is None or len(text) > MAX_CHARACTERS else (text,)
@@ -245,6 +249,13 @@ def _shown_labels(value: object) -> tuple[str, ...] | None:
         return (text,) if _labels(text) == dict(value) else None
     except InvalidSpec:
         return None
+
+
+def _shown_addresses(value: object) -> tuple[str, ...] | None:
+    items = value if isinstance(value, list) else [value]
+    texts = [item for item in items if isinstance(item, str) and item.split() == [item]]
+    joined = " ".join(texts)
+    return (joined,) if len(texts) == len(items) and len(joined) <= MAX_CHARACTERS else None
 
 
 def _is_plain(text: str) -> bool:

@@ -137,7 +137,7 @@ def post_preview() -> ResponseReturnValue:
             fields = _with_files(fields)
             fields = _with_script(fields)
         text = (_uploaded() or text) if fields is None else _text_of(fields)
-        planned = for_live_agents(_planned(text))
+        planned = _accepted(text)
     except (InvalidSpec, RefusedRequest) as error:
         shown = _refused_file(text, error) if fields is None else _refused_form(fields, error)
         return _page(shown), status_of(error)
@@ -197,8 +197,7 @@ def post_sweep() -> ResponseReturnValue:
 
 
 def _enqueue(text: str) -> SubmittedSweep:
-    planned = for_live_agents(_planned(text))
-    check_reachable(planned.sweep.notify, backend().settings.notify_allow)
+    planned = _accepted(text)
     with write_session() as session:
         return submit(session, planned, now=now())
 
@@ -214,6 +213,13 @@ def _told(submitted: SubmittedSweep) -> str:
 
 def _planned(text: str) -> SubmissionPlan:
     return plan(received.parse_toml(text))
+
+
+def _accepted(text: str) -> SubmissionPlan:
+    """Plan a sweep file that can be enqueued here and now."""
+    planned = for_live_agents(_planned(text))
+    check_reachable(planned.sweep.notify, backend().settings.notify_allow)
+    return planned
 
 
 def _text_of(fields: Fields) -> str:

@@ -18,6 +18,7 @@ from farm.keys.api_tokens import Scope
 from farm.store.agents.agents import live_agent_count, live_agents
 from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.measurements.cell_rows import failed_jobs
+from farm.store.notifications import list_deliveries
 from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, set_paused, sweep_summary
@@ -41,6 +42,7 @@ _JOBS_SHOWN = 50
 _JOBS_OPEN = 24  # more are a page of their own, since the cells say it shorter
 _MOST_PAGES = 1_000_000
 _REASONS_SHOWN = 3
+_MESSAGES_SHOWN = 20
 
 
 @bp.get("/sweeps/<sweep_id>")
@@ -74,6 +76,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         lines = lines[first : first + _CELLS_SHOWN]
         firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
         failed = failed_jobs(session, firsts)
+        messages = list_deliveries(session, sweep_id=number, limit=_MESSAGES_SHOWN)
         reasons = _reasons(session) if summary.counts[JobState.WAITING] else {}
     columns = columns_of(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
@@ -106,6 +109,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         is_listed=is_listed,
         page=page,
         page_count=-(-summary.job_count // _JOBS_SHOWN),
+        messages=[one.to_json() for one in messages],
         forms=forms(),
         trains_epochs=any("epochs" in case for case in sweep.spec.get("case") or ()),
     )

@@ -7,10 +7,11 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.notifications.events import DeliveryState, EventKind
-from farm.store.engine import writing
+from farm.store.engine import reading, writing
 from farm.store.notifications import FoundEvent, add_targets, note_attempt, record
-from farm.store.tables import JobRow
+from farm.store.tables import JobRow, NotificationTarget, SweepRow
 from tests.factories import NOW, add_sweep
+from tests.new_sweep_pages import add_two_agents, enqueue, followed, look, row_count, text_of
 from tests.web_client import client_of
 
 ADDRESS = "https://hooks.example.org/services/s3cret"
@@ -69,3 +70,42 @@ def test_messages_are_listed_newest_first_and_by_sweep(
         "last_answer": "500 <b>Internal Server Error</b>",
     }
     assert (client.get("/api/v1/notifications?sweep=99").json or {})["items"] == []
+
+
+def test_the_page_of_a_sweep_shows_its_messages_and_no_other(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    first, _second = add_messages(engine)
+    page = client.get(f"/sweeps/{first}").get_data(as_text=True)
+    assert "s3cret" not in page
+    _, _, rest = page.partition('<section class="card" id="messages"')
+    shown = rest.partition("</section>")[0]
+    assert "https://hooks.example.org/..." in shown
+    assert "500 &lt;b&gt;Internal Server Error&lt;/b&gt;" in shown
+    assert shown.count("<tr>") == 2
+    with writing(engine) as session:
+        [job_id] = add_sweep(session)
+        quiet = session.get_one(JobRow, job_id).sweep_id
+    assert 'id="messages"' not in client.get(f"/sweeps/{quiet}").get_data(as_text=True)
+
+
+def test_the_form_takes_addresses_and_names_the_one_at_fault(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    add_two_agents(engine)
+    preview = followed(client, look(client, notify="https://1.1.1.1/s3cret"))
+    page = client.get(enqueue(client, preview).headers["Location"])
+    assert "Messages to https://1.1.1.1/... are signed with whsec_" in text_of(page)
+    with reading(engine) as session:
+        assert session.scalars(sa.select(NotificationTarget.address)).all() == [
+            "https://1.1.1.1/s3cret"
+        ]
+        assert "s3cret" not in str(session.scalars(sa.select(SweepRow.spec)).one())
+    for wrong in ("http://127.0.0.1/s3cret", "https://1.1.1.1/ s3cret"):
+        refused = look(client, notify=wrong)
+        assert refused.status_code == 422
+        shown = refused.get_data(as_text=True)
+        error = shown.partition('id="notify-error"')[2].partition("</")[0]
+        assert "expected an address" in error
+        assert "s3cret" not in error
+    assert row_count(engine, SweepRow) == 1

@@ -319,3 +319,22 @@ def test_arguments_of_a_file_stand_in_the_form_as_people_write_them() -> None:
     found = fields_of({"name": "n", "case": [{"script": "t.py", "args": ["--b", "{seed}", "a b"]}]})
     assert found is not None
     assert found.text("args") == "--b {seed} 'a b'"
+
+
+def test_addresses_of_messages_are_typed_with_spaces_between() -> None:
+    addresses = ["https://a.example/x,y;z", "https://b.example/"]
+    asked = sweep(notify="  https://a.example/x,y;z   https://b.example/ ")
+    assert asked["notify"] == addresses
+    again = fields_of(tomllib.loads(file_text(asked)))
+    assert again is not None
+    assert again.text("notify") == " ".join(addresses)
+    assert "notify" not in sweep(notify="  ")
+
+
+@pytest.mark.parametrize("value", [["a b"], [7], {"a": 1}, ["https://a.example/" + "x" * 2000]])
+def test_addresses_that_the_form_could_not_give_back_are_for_the_file(value: object) -> None:
+    assert fields_of({**sweep(), "notify": value}) is None
+
+
+def test_a_refused_address_is_shown_at_its_field() -> None:
+    assert refused_field(InvalidSpec("notify[1]", "...", "an address"))[0] == "notify"
