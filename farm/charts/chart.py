@@ -59,6 +59,14 @@ class ChartAxis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened at a place on the axis of `x`, in words."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """`summary` tells what it shows to who cannot see it."""
 
@@ -67,6 +75,7 @@ class Figure:
     x: ChartAxis
     y: ChartAxis
     series: Sequence[ChartSeries]
+    events: Sequence[Event] = ()
 
     @property
     def marks(self) -> list[Mark]:

@@ -48,6 +48,8 @@ def _of_marks(figure: Figure) -> Iterator[Row]:
         for mark in series.marks:
             place, value = figure.x.write(mark.x), figure.y.write(mark.y)
             yield series.name, place, value, _interval(mark, figure.y)
+    for event in figure.events:
+        yield event.text, figure.x.write(event.x), MISSING, MISSING
 
 
 def _of_bars(figure: Bars) -> Iterator[Row]:

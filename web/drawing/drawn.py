@@ -89,7 +89,13 @@ def to_plotly(figure: Figure) -> dict[str, object]:
             "yaxis": _chart_axis(figure.y, heights(figure.marks)),
             "showlegend": len(figure.series) > 1,
         },
+        **_events(figure),
     }
+
+
+def _events(figure: Figure) -> dict[str, object]:
+    events = [{"x": one.x, "text": _literally(one.text)} for one in figure.events]
+    return {"events": events} if events else {}
 
 
 def _chart_trace(series: ChartSeries, number: int) -> dict[str, object]:

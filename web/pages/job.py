@@ -1,4 +1,4 @@
-"""The page of one job: its history, its ranks and their samples."""
+"""The page of one job, with its ranks and their samples, and that of its cell's history."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
+from farm.cells.history import read_history
+from farm.charts.history import history_figures
 from farm.charts.job.figures import CHART_KEYS
 from farm.charts.job.roles import ROLE_CHART_KEYS
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
@@ -20,8 +22,9 @@ from farm.store.sweeps.jobs import AttemptDetail, request_cancel_job, retry_job
 from farm.store.sweeps.stories import Story, job_story
 from web import parameters, received
 from web.access.callers import caller
-from web.access.scopes import needs
+from web.access.scopes import costly, needs
 from web.backend import backend, now, read_session, wake_after, write_session
+from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 from web.job import story as stories
 from web.job.attempts import ATTEMPT
@@ -90,6 +93,23 @@ def get_job(job_id: str) -> ResponseReturnValue:
         is_over=state in FINAL_JOB_STATES,
         is_live=may_change(story, attempt, now=instant),
         may_retry=state in (JobState.FAILED, JobState.CANCELLED),
+    )
+
+
+@bp.get("/jobs/<job_id>/history")
+@costly
+def get_history(job_id: str) -> ResponseReturnValue:
+    """Show what sweeps measured of the job's cell. Query: `before`, only sweeps of smaller ids."""
+    args = received.query("before")
+    number, before_id = received.row_id("job", job_id), received.optional_id(args, "before")
+    with read_session() as session:
+        found = read_history(session, number, before_id=before_id)
+    return page_with_charts(
+        "history.html",
+        history=found,
+        points=list(reversed(found.points)),
+        figures=[drawn(figure) for figure in history_figures(found)],
+        before_id=before_id,
     )
 
 

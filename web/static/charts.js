@@ -50,6 +50,21 @@
     };
   }
 
+  // A line from the bottom to the top, with words along it.
+  function event(given) {
+    return {
+      type: "line", xref: "x", yref: "paper", layer: "below", x0: given.x, x1: given.x, y0: 0, y1: 1,
+      line: { color: colour("quiet"), width: 1, dash: "dot" },
+    };
+  }
+
+  function words(given) {
+    return {
+      text: given.text, textangle: -90, showarrow: false, font: { size: 11, color: colour("ink") },
+      xref: "x", x: given.x, xanchor: "right", yref: "paper", y: 1, yanchor: "top",
+    };
+  }
+
   // A field of a heat map; the server names its colour.
   function field({ tone, ...given }) {
     return { ...given, fillcolor: colour(tone), line: { color: colour("surface"), width: 2 } };
@@ -77,6 +92,10 @@
       barmode: "overlay",
     };
     if (given.shades) layout.shapes = given.shades.map(shade);
+    if (given.events) {
+      layout.shapes = given.events.map(event);
+      layout.annotations = given.events.map(words);
+    }
     if (given.layout.shapes) layout.shapes = given.layout.shapes.map(field);
     if (given.layout.yaxis2) {
       layout.yaxis2 = { ...axis(given.layout.yaxis2), showgrid: false };

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from farm.charts import chart
 from farm.charts.files.look import panels, paper_style
-from farm.charts.files.marks import add_key, distinct, draw_intervals, look, set_axis
+from farm.charts.files.marks import add_key, distinct, draw_event, draw_intervals, look, set_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +75,8 @@ def _panel(ax: Axes, shown: chart.Figure, styles: Mapping[str, int]) -> dict[str
     set_axis(ax, shown.y, chart.heights(shown.marks), of="y")
     if shown.title == shown.y.title:
         ax.set_ylabel("")
+    for event in shown.events:
+        draw_event(ax, event)
     return handles
 
 

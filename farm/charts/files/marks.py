@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from farm.charts.chart import ChartAxis, Mark, ends, ticks
+from farm.charts.chart import ChartAxis, Event, Mark, ends, ticks
 from farm.charts.files.look import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -45,6 +45,22 @@ def draw_intervals(ax: Axes, marks: Sequence[Mark], *, color: str, is_lying: boo
         ax.errorbar(middles, places, xerr=halves, fmt="none", ecolor=color, elinewidth=1.1)
     else:
         ax.errorbar(places, middles, yerr=halves, fmt="none", ecolor=color, elinewidth=1.1)
+
+
+def draw_event(ax: Axes, event: Event) -> None:
+    """Draw a line from the bottom to the top, with words along it."""
+    ax.axvline(event.x, color="0.5", linestyle=":", linewidth=0.8, zorder=1)
+    ax.text(
+        event.x,
+        0.98,
+        event.text,
+        transform=ax.get_xaxis_transform(),
+        rotation=90,
+        ha="right",
+        va="top",
+        fontsize=6,
+        parse_math=False,
+    )
 
 
 def set_axis(ax: Axes, axis: ChartAxis, values: Sequence[float], *, of: str) -> None:

@@ -1,0 +1,79 @@
+"""The step time of a cell over days, with the versions that changed. Pure.
+
+A panel for each kind of machine, since what different machines measured is never compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from farm.cells.choice import STEP_TIME
+from farm.cells.history import CellHistory, HistoryPoint
+from farm.cells.table import CellLine
+from farm.charts.chart import ChartAxis, ChartSeries, Event, Figure, Mark
+from farm.charts.value_mark import mark_of, marked_value
+from farm.text.nouns import counted
+
+MOST_PANELS = 4
+_MOST_LETTERS = 34  # of an event, so that it fits the height of a panel
+# By how sure a point is, the surest first.
+_SURE, _FEW, _DISTURBED = "95 % interval known", "fewer than 3 repetitions", "disturbed"
+_CERTAINTIES = (_SURE, _FEW, _DISTURBED)
+
+
+def history_figures(history: CellHistory) -> list[Figure]:
+    """Draw the points that have a step time, in their order; of more machines those with most."""
+    panels: dict[str, list[HistoryPoint]] = {}
+    for point in history.points:
+        if point.line.times_s:
+            panels.setdefault(point.machine or "unknown machines", []).append(point)
+    largest = sorted(panels, key=lambda machine: len(panels[machine]), reverse=True)[:MOST_PANELS]
+    return [_figure(machine, panels[machine]) for machine in panels if machine in largest]
+
+
+def _figure(machine: str, points: Sequence[HistoryPoint]) -> Figure:
+    days = {n: _day(point) for n, point in enumerate(points, start=1)}
+    y = ChartAxis(title="Step time", write=STEP_TIME.write, is_log=True)
+    marks: dict[str, list[Mark]] = {name: [] for name in _CERTAINTIES}
+    for place, point in zip(days, points, strict=True):
+        marked = marked_value(point.line, STEP_TIME)
+        if marked is not None:
+            name = _certainty(point.line)
+            said = f"sweep {point.sweep_id}, {days[place]}, {point.said}"
+            mark = mark_of(marked, said, point.line, x=place, y=y, is_solid=name == _SURE)
+            marks[name].append(mark)
+    verdicts = [point.said for point in points]
+    return Figure(
+        title=machine,
+        summary=f"{counted(len(points), 'point')}, "
+        f"{verdicts.count('slower')} slower and {verdicts.count('faster')} faster than before",
+        x=ChartAxis(
+            title="Measured", write=lambda x: days.get(math.ceil(x or 0), ""), is_counted=True
+        ),
+        y=y,
+        series=[
+            ChartSeries(name=name, marks=marks[name], is_joined=False, style=style)
+            for style, name in enumerate(_CERTAINTIES)
+            if marks[name]
+        ],
+        events=[
+            Event(x=place - 0.5, text=_short("; ".join(point.changes)))
+            for place, point in zip(days, points, strict=True)
+            if point.changes
+        ],
+    )
+
+
+def _certainty(line: CellLine) -> str:
+    if line.is_disturbed:
+        return _DISTURBED
+    return _FEW if line.statistics.low_s is None else _SURE
+
+
+def _day(point: HistoryPoint) -> str:
+    return "" if point.measured_at is None else f"{point.measured_at:%Y-%m-%d}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
