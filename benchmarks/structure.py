@@ -8,7 +8,8 @@
 - classes that declare `global_batch_size`: each lists a configuration's fields once more
 - functions named with one underscore that are used once, as a share of all functions
 - class names that are defined more than once
-- words of documents, those in marked generated parts and in pages that a command writes left out
+- words of documents and of notebooks' texts, those in marked generated parts and in pages that a
+  command writes left out
 
 Beside them stands what they are to become at most, and what was counted in five well-kept programs
 of the same kind: procrastinate, distributed, asv, warehouse and PerfKitBenchmarker. None is an aim
@@ -32,7 +33,8 @@ from benchmarks.figures import root
 
 PACKAGES = ("farm", "worker_agent", "web", "benchfarm")
 _GENERATED_PART = re.compile(r"<!-- (\S+): begin -->.*?<!-- \1: end -->", re.DOTALL)
-_GENERATED_PAGE = re.compile(r"Written by `farm ")
+_GENERATED_PAGE = re.compile(r"Written by `(farm |python -m tests\.notebooks)")
+_NOTEBOOK_TEXT = re.compile(r"^# %% \[markdown\]\n((?:#.*\n)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +152,11 @@ def words(folder: Path) -> int:
     pages = [folder / "README.md", folder / "deploy" / "README.md"]
     pages += sorted((folder / "docs").rglob("*.md"))
     texts = [page.read_text() for page in pages]
-    return sum(
-        len(_GENERATED_PART.sub("", text).split())
-        for text in texts
-        if not _GENERATED_PAGE.search(text)
-    )
+    texts = [_GENERATED_PART.sub("", text) for text in texts if not _GENERATED_PAGE.search(text)]
+    for notebook in sorted((folder / "examples" / "notebooks").glob("*.py")):
+        cells = _NOTEBOOK_TEXT.findall(notebook.read_text())
+        texts += [re.sub(r"^#", "", cell, flags=re.MULTILINE) for cell in cells]
+    return sum(len(text.split()) for text in texts)
 
 
 if __name__ == "__main__":

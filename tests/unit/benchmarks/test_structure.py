@@ -54,4 +54,19 @@ def test_words_that_a_command_writes_are_not_counted(tmp_path: Path) -> None:
     (tmp_path / "docs" / "made.md").write_text("<!-- Written by `farm evaluate` --> four five")
     part = "<!-- table: begin -->\nsix seven\n<!-- table: end -->"
     (tmp_path / "docs" / "page.md").write_text(f"eight {part} nine")
+    (tmp_path / "docs" / "shown.md").write_text(
+        "<!-- Written by `python -m tests.notebooks` --> ten eleven"
+    )
     assert words(tmp_path) == 5
+
+
+def test_the_text_of_notebooks_is_counted_and_their_code_is_not(tmp_path: Path) -> None:
+    for folder in ("deploy", "examples/notebooks"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("README.md", "deploy/README.md"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "examples" / "notebooks" / "delay.py").write_text(
+        "# %% [markdown]\n# one two\n#\n# three\n\n# %%\n# a comment\nstep()\n"
+        "# %% [markdown]\n# four\n"
+    )
+    assert words(tmp_path) == 4
