@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from farm.diagnosis.finding import Finding, doubt, well
+from farm.text.display import duration
 from farm.text.nouns import counted
 
 _MOST_REASONS = 5
+_MOST_LAG_S = 600.0
 
 
 def judge_queue(
@@ -63,3 +65,26 @@ def judge_noise(void_reasons: Mapping[str, int], *, measured_count: int) -> list
             "FARM_NOISE_POLICY=flag on the server keeps what is measured, with the reasons",
         )
     ]
+
+
+def judge_tracker(
+    name: str, *, waiting_count: int, lag_s: float | None, given_up_count: int, trouble: str | None
+) -> list[Finding]:
+    """Judge the sending to a tracker. `lag_s`: how long the oldest job waits, None: none does.
+
+    `given_up_count`: of the newest measurements; `trouble`: why the last sending failed.
+    """
+    found = []
+    if trouble is not None:
+        found.append(doubt(f"sending to {name} fails: {trouble}", "it is tried again by itself"))
+    elif lag_s is not None and lag_s > _MOST_LAG_S:
+        what = f"{counted(waiting_count, 'job')} since {duration(lag_s)}"
+        found.append(doubt(f"{name} lacks {what}", "see the scheduler's log"))
+    if given_up_count:
+        found.append(
+            doubt(
+                f"{name} lacks {counted(given_up_count, 'job')} at which sending failed each time",
+                f"see the scheduler's log, then `farm export SWEEP --to {name}`",
+            )
+        )
+    return found or [well(f"{name} has every job, but for {waiting_count} of the last minutes")]

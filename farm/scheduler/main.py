@@ -146,7 +146,9 @@ def run(settings: Settings) -> None:
         is_collector_well=partial(collector_is_well, settings.broker_url),
     )
     telling = BackgroundThread("notifications", notifier.turn, again_after_s=_TURN_EVERY_S)
-    threads = (leading, placing, housekeeping(engine), lengths.thread(), telling)
+    threads = [leading, placing, housekeeping(engine), lengths.thread(), telling]
+    if settings.tracker is not None:
+        threads.append(following_thread(engine, settings.database_url, settings.tracker))
     health.start()
     for thread in threads:
         thread.start()
@@ -224,6 +226,14 @@ class Post:
             self._away_until_s = time.monotonic() + _AWAY_S
         else:
             self._away_until_s = 0.0
+
+
+def following_thread(engine: Engine, database_url: str, tracker: str) -> BackgroundThread:
+    """Return the thread that sends measured jobs to the tracker of the settings."""
+    from farm.trackers.following import LOOK_EVERY_S, Follower
+
+    follower = Follower(engine, database_url=database_url, tracker=tracker)
+    return BackgroundThread("experiment tracker", follower.turn, again_after_s=LOOK_EVERY_S)
 
 
 def lead_once(engine: Engine, post: Post, *, now: dt.datetime, rules: Rules) -> int:

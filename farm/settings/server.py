@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from farm.settings.declaration import (
     settings_of,
     whole_number,
 )
+from farm.trackers import find_tracker
 
 
 def _noise_policy(text: str) -> NoisePolicy:
@@ -44,6 +46,16 @@ def _addresses(text: str) -> str:
     except InvalidSpec as error:
         # The whole text has the secrets of all of them.
         raise InvalidSpec("FARM_NOTIFY_URLS", error.value, error.expected) from None
+
+
+def _tracker(text: str) -> str:
+    try:
+        tracker, destination = find_tracker(text)
+    except ValueError as error:
+        # The address may have a password in it.
+        shown = re.split(r"[\s:]", text.strip())[0]
+        raise InvalidSpec("FARM_TRACKER", shown, str(error)) from None
+    return f"{tracker.name} {destination}"
 
 
 def _home(text: str) -> Path:
@@ -224,6 +236,13 @@ class Settings:
         "with commas between them, that [messages](notifications.md) may go to. Without it they go "
         "to public addresses only.",
         parse=parse_allowed,
+    )
+    tracker: str | None = setting(
+        "FARM_TRACKER",
+        meaning="[Experiment tracker](trackers.md) that each job is sent to as soon as it was "
+        "measured, such as `mlflow http://127.0.0.1:5000` or `tensorboard FOLDER`.",
+        parse=_tracker,
+        secret=True,
     )
     log_level: str = setting(
         "FARM_LOG_LEVEL",

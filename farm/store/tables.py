@@ -277,6 +277,24 @@ class NotificationDelivery(Table):
     last_said: Mapped[str | None] = mapped_column(sa.Text)  # what the receiver answered last
 
 
+class TrackerCursor(Table):
+    """Which measurements an experiment tracker has: those up to `since_id`, and some later ones.
+
+    `due_at`: nothing is sent before; as long as somebody sends, this is later than now.
+    """
+
+    __tablename__ = "tracker_cursors"
+
+    tracker: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    since_id: Mapped[int] = mapped_column(BigId)  # of measurements
+    sent_tokens: Mapped[list[int]] = mapped_column(sa.JSON)  # of the later ones
+    tries: Mapped[dict[str, int]] = mapped_column(sa.JSON)  # without success, by token
+    due_at: Mapped[dt.datetime] = mapped_column(Utc)
+    failure_count: Mapped[int] = mapped_column(default=0)  # in a row
+    trouble: Mapped[str | None] = mapped_column(sa.Text)  # why the last turn failed
+    sent_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # when it last got something
+
+
 class ApiToken(Table):
     """A token of the web server: everything but itself, of which only the hash is known.
 

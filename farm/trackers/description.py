@@ -24,7 +24,7 @@ from farm.store.measurements.measured_jobs import MeasuredJob, measured_job
 from farm.store.series.sample_rows import METRICS
 from farm.store.series.series import epochs_of, samples_by_rank
 from farm.store.series.step_ranges import step_series
-from farm.store.tables import SweepRow
+from farm.store.tables import JobRow, SweepRow
 from farm.trackers.contracts import Point, SeriesAxis, TrackedJob, TrackedSeries, TrackedSweep
 
 # Of a longer run, ranges of that many. Samples: of one metric of one rank, and of all ranks.
@@ -53,6 +53,13 @@ def describe_sweep(session: Session, sweep: SweepRow) -> TrackedSweep:
     identity = stored_identity(session)
     farm_id = _NO_FARM if identity is None else identity.farm_id
     return TrackedSweep(farm_id=farm_id, id=sweep.id, name=sweep.name)
+
+
+def sweep_of_job(session: Session, job_id: int) -> TrackedSweep:
+    """Return what trackers get of a job's sweep."""
+    return describe_sweep(
+        session, session.get_one(SweepRow, session.get_one(JobRow, job_id).sweep_id)
+    )
 
 
 def describe_job(session: Session, job_id: int) -> TrackedJob | None:

@@ -41,7 +41,7 @@ from farm.diagnosis.broker import foreign_key, judge_broker
 from farm.diagnosis.certificates import CertificateState, judge_certificates
 from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well, wrong
-from farm.diagnosis.jobs import judge_noise, judge_queue
+from farm.diagnosis.jobs import judge_noise, judge_queue, judge_tracker
 from farm.diagnosis.processes import (
     ProcessState,
     idle_collectors,
@@ -69,13 +69,16 @@ from farm.store.health import (
 )
 from farm.store.maintenance.partitions import missing_days
 from farm.store.schema import revisions
-from farm.store.tables import AgentRow
+from farm.store.tables import AgentRow, TrackerCursor
+from farm.store.tracker_cursors import given_up, pending_jobs
 from farm.text.display import byte_count
+from farm.trackers import find_tracker
 
 _BROKER_TIMEOUT_S = 3.0
 _BROKER_PORT = 6379  # of a URL that names none
 _SECOND_LOOK_S = EVERY_S + 1.0
 _LOOK_EVERY_S = 0.2
+_MOST_WAITING = 1000
 _AN_HOUR = dt.timedelta(hours=1)
 
 
@@ -382,6 +385,26 @@ def _look_at_queue(settings: Settings) -> list[Finding]:
     )
 
 
+def _look_at_tracker(settings: Settings) -> list[Finding]:
+    if settings.tracker is None:
+        return [well("FARM_TRACKER names no experiment tracker")]
+    name = find_tracker(settings.tracker)[0].name
+    with store(settings) as engine, reading(engine) as session:
+        cursor = session.get(TrackerCursor, name)
+        if cursor is None:
+            return [well(f"{name}: no scheduler has run with it yet")]
+        waiting = pending_jobs(session, cursor, limit=_MOST_WAITING)
+        oldest_at = min((one.measured_at for one in waiting), default=None)
+        now = dt.datetime.now(dt.UTC)
+        return judge_tracker(
+            name,
+            waiting_count=len(waiting),
+            lag_s=None if oldest_at is None else (now - oldest_at).total_seconds(),
+            given_up_count=len(given_up(cursor)),
+            trouble=cursor.trouble,
+        )
+
+
 EXAMINATIONS = (
     Examination("broker", _look_at_broker),
     Examination("database", _look_at_database),
@@ -400,4 +423,5 @@ EXAMINATIONS = (
     Examination("disks", _look_at_disks),
     Examination("certificates", look_at_certificates),
     Examination("queue", _look_at_queue, needs="database"),
+    Examination("tracker", _look_at_tracker, needs="database"),
 )

@@ -55,7 +55,7 @@ RULES: dict[str, set[str]] = {
     "farm.processes.subprocess_call": {"farm.errors", "farm.processes.interrupts", "farm.trainers"},
     "farm.processes.private_files": set(),
     "farm.processes.service_manager": set(),
-    "farm.settings": PURE | {"farm.broker", "farm.notifications.addresses"},
+    "farm.settings": PURE | {"farm.broker", "farm.notifications.addresses", "farm.trackers"},
     "farm.settings.declaration": {"farm.errors"},
     "farm.settings.database_url": {
         *("farm.broker", "farm.errors", "farm.store"),
@@ -106,7 +106,7 @@ RULES: dict[str, set[str]] = {
     "farm.recommend.observations": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.importers": PURE,
     "farm.exporting": PURE | {"farm.store", "pyarrow", *STORE},
-    "farm.trackers": PURE | {"farm.charts", "farm.processes.whole_file", "farm.store", *STORE},
+    "farm.trackers": PURE | {"farm.charts", "farm.processes", "farm.store", *STORE},
     "farm.sweep_bundle": PURE
     | {"farm", "farm.exporting", "farm.importers", "farm.importing", "farm.store", *STORE},
     "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},

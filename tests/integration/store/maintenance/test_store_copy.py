@@ -39,6 +39,7 @@ from farm.store.tables import (
     SpoolPosition,
     SweepRow,
 )
+from farm.store.tracker_cursors import start_cursor
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, add_sweep
 from tests.integration.conftest import new_database
 
@@ -109,6 +110,7 @@ def fill(engine: sa.Engine) -> None:
             kind=EventKind.SWEEP_FINISHED, subject="sweep 1", at=NOW, sweep_id=sweep_id, data={}
         )
         record(session, [event], now=NOW)
+        start_cursor(session, "mlflow", now=NOW)
         set_baseline(session, "main \N{SNOWMAN}", sweep_id, now=NOW)
         session.add(
             ApiToken(
