@@ -59,7 +59,7 @@ class ChartAxis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ChartEvent:
     """Something that happened at a place on the axis of `x`, in words."""
 
     x: float
@@ -75,7 +75,7 @@ class Figure:
     x: ChartAxis
     y: ChartAxis
     series: Sequence[ChartSeries]
-    events: Sequence[Event] = ()
+    events: Sequence[ChartEvent] = ()
 
     @property
     def marks(self) -> list[Mark]:

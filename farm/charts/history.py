@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from farm.cells.choice import STEP_TIME
 from farm.cells.history import CellHistory, HistoryPoint
 from farm.cells.table import CellLine
-from farm.charts.chart import ChartAxis, ChartSeries, Event, Figure, Mark
+from farm.charts.chart import ChartAxis, ChartEvent, ChartSeries, Figure, Mark
 from farm.charts.value_mark import mark_of, marked_value
 from farm.text.nouns import counted
 
@@ -58,7 +58,7 @@ def _figure(machine: str, points: Sequence[HistoryPoint]) -> Figure:
             if marks[name]
         ],
         events=[
-            Event(x=place - 0.5, text=_short("; ".join(point.changes)))
+            ChartEvent(x=place - 0.5, text=_short("; ".join(point.changes)))
             for place, point in zip(days, points, strict=True)
             if point.changes
         ],

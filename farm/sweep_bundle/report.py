@@ -45,7 +45,7 @@ class ReportFigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class BundleReport:
     """`facts`: what it is of, each with its name. `answers`: what is recommended, in sentences."""
 
     title: str
@@ -56,7 +56,7 @@ class Report:
     undrawn: Sequence[str] = ()
 
 
-def report_html(report: Report) -> str:
+def report_html(report: BundleReport) -> str:
     """Return the page."""
     facts = [
         f"<tr><th scope='row'>{_text(k)}</th><td>{_text(v)}</td></tr>" for k, v in report.facts

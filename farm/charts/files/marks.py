@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from farm.charts.chart import ChartAxis, Event, Mark, ends, ticks
+from farm.charts.chart import ChartAxis, ChartEvent, Mark, ends, ticks
 from farm.charts.files.look import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def draw_intervals(ax: Axes, marks: Sequence[Mark], *, color: str, is_lying: boo
         ax.errorbar(places, middles, yerr=halves, fmt="none", ecolor=color, elinewidth=1.1)
 
 
-def draw_event(ax: Axes, event: Event) -> None:
+def draw_event(ax: Axes, event: ChartEvent) -> None:
     """Draw a line from the bottom to the top, with words along it."""
     ax.axvline(event.x, color="0.5", linestyle=":", linewidth=0.8, zorder=1)
     ax.text(

@@ -21,7 +21,7 @@ from farm.store.measurements.export_parts import export_parts
 from farm.store.sweeps.sweep_records import hardware_of, job_parts
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.sweep_bundle.manifest import Manifest, new_folder, write_manifest
-from farm.sweep_bundle.report import Report, ReportFigure, ReportTable, report_html
+from farm.sweep_bundle.report import BundleReport, ReportFigure, ReportTable, report_html
 from farm.sweep_bundle.writing import manifest_of, write_tables
 from farm.text.display import MISSING
 
@@ -47,7 +47,7 @@ def write_bundle(session: Session, sweep_id: int, folder: Path, *, prices: Price
         facts = manifest_of(session, sweep, partial)
         summary = sweep_summary(session, sweep_id)
         jobs = ", ".join(f"{n} {state.value}" for state, n in summary.counts.items() if n)
-        report = Report(
+        report = BundleReport(
             title=f"Sweep {sweep.name}",
             facts=[
                 ("sweep", str(sweep_id)),

@@ -3,10 +3,10 @@ from __future__ import annotations
 import dataclasses
 from html.parser import HTMLParser
 
-from farm.sweep_bundle.report import MOST_ROWS, Report, ReportFigure, ReportTable, report_html
+from farm.sweep_bundle.report import MOST_ROWS, BundleReport, ReportFigure, ReportTable, report_html
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b]0;x\x07\u202e\ud800"
-PLAIN = Report(title="x", facts=[], answers=[], tables=[], figures=[])
+PLAIN = BundleReport(title="x", facts=[], answers=[], tables=[], figures=[])
 
 
 class _Tags(HTMLParser):
@@ -24,7 +24,7 @@ class _Tags(HTMLParser):
         self.texts.append(data)
 
 
-def _read(report: Report) -> _Tags:
+def _read(report: BundleReport) -> _Tags:
     parser = _Tags()
     parser.feed(report_html(report).encode().decode())  # it can be written as UTF-8
     return parser
@@ -34,7 +34,7 @@ def test_nothing_that_anybody_said_becomes_a_tag_or_an_attribute() -> None:
     table = ReportTable(title=HOSTILE, titles=[HOSTILE], rows=[[HOSTILE]], notes=[HOSTILE])
     figure = ReportFigure(title=HOSTILE, summary=HOSTILE, svg=HOSTILE.encode(errors="replace"))
     read = _read(
-        Report(
+        BundleReport(
             title=HOSTILE,
             facts=[(HOSTILE, HOSTILE)],
             answers=[HOSTILE],
