@@ -17,6 +17,13 @@ from farm.configuration.sweep import NOTIFY
 from farm.errors import FarmError, InvalidSpec
 
 _PORTS = {"http": 80, "https": 443}
+# What Apprise sends to: services with hosts of their own, and those of which the address says it.
+SERVICES = frozenset({"discord", "gchat", "pover", "slack", "tgram"})
+SERVICES_WITH_HOST = frozenset(
+    f"{name}{secure}"
+    for name in ("gotify", "mailto", "matrix", "mmost", "ntfy", "rocket")
+    for secure in ("", "s")
+)
 _HIDDEN = "..."
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # RFC 4291; IANA has given out no other
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -94,6 +101,16 @@ def parse_allowed(text: str) -> AllowedNetworks:
     return AllowedNetworks(frozenset(hosts), tuple(networks))
 
 
+def scheme_of(text: str) -> str:
+    """Return what is before "://" in an address, in small letters."""
+    return text.partition("://")[0].lower()
+
+
+def is_service(text: str) -> bool:
+    """Whether an address is for Apprise, and none of the web."""
+    return scheme_of(text) in SERVICES | SERVICES_WITH_HOST
+
+
 def check_address(text: str, *, field: str = NOTIFY) -> SplitResult:
     """Return the parts of an address that is well formed, wherever it leads.
 
@@ -103,6 +120,11 @@ def check_address(text: str, *, field: str = NOTIFY) -> SplitResult:
     expected = "an address such as https://HOST/PATH"
     if not text.isascii() or not text.isprintable() or " " in text:
         raise InvalidSpec(field, masked(text), f"{expected}, of printable ASCII characters")
+    if is_service(text):
+        # Options name other hosts, or switch off the checks of certificates.
+        if "?" in text or "\\" in text:
+            raise InvalidSpec(field, masked(text), "an address of a service without '?' and '\\'")
+        return urlsplit(text)
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -116,13 +138,19 @@ def check_address(text: str, *, field: str = NOTIFY) -> SplitResult:
 
 
 def masked(text: str) -> str:
-    """Return an address without what may be secret in it: only scheme, host and port."""
+    """Return an address without what may be secret in it: only scheme, host and port.
+
+    Of other addresses than those of the web only the scheme, since the host may be a token.
+    """
     try:
         parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
+        scheme, host = parts.scheme, parts.hostname
+        port = parts.port if scheme in _PORTS else None
     except ValueError:
         return _HIDDEN
-    if not parts.scheme or not host:
+    if scheme and scheme not in _PORTS:
+        return f"{scheme}://{_HIDDEN}"
+    if not scheme or not host:
         return _HIDDEN
     at = f":{port}" if port is not None else ""
     shown = f"[{host}]" if ":" in host else host
@@ -198,9 +226,12 @@ def check_reachable(addresses: Sequence[str], allowed: AllowedNetworks) -> None:
     Raises:
         InvalidSpec: names the address, without what may be secret in it.
     """
+    from farm.notifications.services import find_service  # it builds upon this module
+
     for number, address in enumerate(addresses):
+        find = find_service if is_service(address) else find_endpoint
         try:
-            find_endpoint(address, allowed)
+            find(address, allowed)
         except NotReachable as error:
             expected = f"an address that may be reached ({error.why})"
             raise InvalidSpec(f"{NOTIFY}[{number}]", masked(address), expected) from None

@@ -25,6 +25,7 @@ from farm.notifications.addresses import (
     NotReachable,
     Resolve,
     find_endpoint,
+    is_service,
     masked,
     resolve,
 )
@@ -208,6 +209,12 @@ class Notifier:
             release_address(session, claimed.address, failure_count=0, due_at=self._now())
 
     def _send(self, address: str, message: Message) -> SendOutcome:
+        if is_service(address):
+            from farm.notifications.services import send_by_service
+
+            title = f"Benchfarm: {message.kind}"
+            text = str(message.data.get("text", message.kind))
+            return send_by_service(address, self._allowed, title=title, text=text)
         from farm.notifications.webhook import send
 
         try:

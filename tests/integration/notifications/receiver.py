@@ -13,9 +13,10 @@ HOST = "127.0.0.1"
 
 
 class Receiver:
-    """`received`: headers and body of each request; `answer` says with which status each ends.
+    """`received`: headers and body of each POST; `answer` says with which status each ends.
 
-    `says` and `reason`: the body of each answer, and the words beside its status.
+    `requests`: the first line of each request, whatever its method. `says` and `reason`: the body
+    of each answer, and the words beside its status.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -23,6 +24,8 @@ class Receiver:
         self.answer: Callable[[int], int] = lambda number: 204
         self.says = b""
         self.reason: str | None = None
+        self.location = "http://127.0.0.1:1/"
+        self.requests: list[str] = []
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -31,9 +34,12 @@ class Receiver:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.received.append((headers, body))
                 self.send_response(receiver.answer(len(receiver.received)), receiver.reason)
-                self.send_header("location", "http://127.0.0.1:1/")
+                self.send_header("location", receiver.location)
                 self.end_headers()
                 self.wfile.write(receiver.says)
+
+            def log_request(self, *_: object) -> None:
+                receiver.requests.append(self.requestline)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

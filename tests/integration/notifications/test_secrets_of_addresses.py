@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import pytest
@@ -19,16 +18,6 @@ from tests.integration.notifications.test_notifier import Clock, Sender, ended_s
 def receiver() -> Iterator[Receiver]:
     with Receiver().serving() as found:
         yield found
-
-
-@pytest.fixture
-def own_log() -> Iterator[None]:
-    """Puts the log back as it was after a test that configures it."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.mark.usefixtures("own_log")

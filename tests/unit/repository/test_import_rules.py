@@ -63,6 +63,7 @@ RULES: dict[str, set[str]] = {
     },
     "farm.notifications": PURE,
     "farm.notifications.addresses": PURE | {"farm.notifications"},
+    "farm.notifications.services": PURE | {"farm.notifications", "apprise"},
     "farm.notifications.webhook": PURE | {"farm.notifications", "httpx"},
     "farm.notifications.finding": PURE
     | {"farm.cells", "farm.notifications", "farm.recommend", "farm.store", *STORE},

@@ -1,0 +1,76 @@
+"""Sends messages to chat, mail and push services, by the library Apprise.
+
+Apprise looks up hosts by itself, so a host of the sender's own choice must be an IP address that
+may be reached, or be named in FARM_NOTIFY_ALLOW. Only services of the two lists are used: others
+of Apprise run programs, write files or open windows on this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from typing import Any
+
+from farm.errors import FarmError
+from farm.notifications.addresses import (
+    SERVICES_WITH_HOST,
+    AllowedNetworks,
+    NotReachable,
+    scheme_of,
+)
+from farm.notifications.events import SendOutcome
+
+# It tells where it sends, tokens and all, with each failure.
+logging.getLogger("apprise").setLevel(logging.CRITICAL)
+
+
+def find_service(address: str, allowed: AllowedNetworks) -> Any:
+    """Return what sends to an address that `check_address` took: a plugin of Apprise.
+
+    Raises:
+        NotReachable: Apprise is not installed or cannot read the address, or its host is not
+            allowed.
+    """
+    try:
+        import apprise
+    except ImportError:
+        raise NotReachable(
+            address, "Apprise is not installed: pip install 'benchfarm[notify]'"
+        ) from None
+    asset = apprise.AppriseAsset(http_redirects=False)
+    try:
+        service = apprise.Apprise.instantiate(address, asset=asset, suppress_exceptions=False)
+    except (TypeError, ValueError, AttributeError, apprise.exception.AppriseException):
+        service = None
+    if service is None:
+        raise NotReachable(address, f"not an address of {scheme_of(address)} as Apprise has it")
+    if scheme_of(address) in SERVICES_WITH_HOST:
+        # As Apprise reads the address: of odd ones another reader may take another part for it.
+        host = str(service.host or "").strip("[]").lower()
+        if not _is_allowed(host, allowed):
+            raise NotReachable(address, "its host is not named in FARM_NOTIFY_ALLOW")
+    return service
+
+
+def send_by_service(
+    address: str, allowed: AllowedNetworks, *, title: str, text: str
+) -> SendOutcome:
+    """Send one message as a title and a text. Apprise limits the time of each of its requests."""
+    try:
+        service = find_service(address, allowed)
+        is_delivered = bool(service.notify(body=text, title=title))
+    except FarmError as error:
+        return SendOutcome(is_delivered=False, is_answered=False, said=str(error))
+    except Exception as error:  # a plugin's own; what it says may hold the address
+        said = f"{scheme_of(address)} failed: {type(error).__name__}"
+        return SendOutcome(is_delivered=False, is_answered=False, said=said)
+    said = "sent" if is_delivered else "the service did not take it, or was not reached"
+    return SendOutcome(is_delivered=is_delivered, is_answered=is_delivered, said=said)
+
+
+def _is_allowed(host: str, allowed: AllowedNetworks) -> bool:
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return host in allowed.hosts
+    return allowed.allows(host, ip)
