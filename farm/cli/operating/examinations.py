@@ -386,10 +386,10 @@ def _look_at_queue(settings: Settings) -> list[Finding]:
 
 
 def _look_at_tracker(settings: Settings) -> list[Finding]:
-    if settings.tracker is None:
-        return [well("FARM_TRACKER names no experiment tracker")]
-    name = find_tracker(settings.tracker)[0].name
     with store(settings) as engine, reading(engine) as session:
+        if settings.tracker is None:
+            return [well("FARM_TRACKER names no experiment tracker")]
+        name = find_tracker(settings.tracker)[0].name
         cursor = session.get(TrackerCursor, name)
         if cursor is None:
             return [well(f"{name}: no scheduler has run with it yet")]
