@@ -4,8 +4,8 @@ A stage is some blocks of layers in a row. Each rank draws the weights of all of
 are those of one rank, and keeps its own. A batch goes through the stages in equal microbatches, one
 after the other, and its gradients come back in as many (GPipe, Huang et al. 2019). That keeps the
 activations of a whole batch, but a stage never waits for the answer of the next one before it
-begins a microbatch, as it does in the schedule 1F1B: between distant machines that would cost a
-round trip each. Only the first and the last stage of a model read the batch.
+begins a microbatch, as it does in the schedule 1F1B. So n stages wait for 2 (n - 1) one-way delays
+in a step. Only the first and the last stage read the batch. Between GPUs it has not been tried.
 
 A table that several stages read, such as embeddings with which logits are compared, is on each of
 them, and its gradients are summed over those. The last rank sends the sum of a step's losses to all
@@ -130,9 +130,7 @@ class PipelinedEngine(DividedEngine):
             total += self._train(inputs, labels, len(indices), scale)
         if self._is_last:
             sent = [dist.isend(total, rank, tag=_LOSS_TAG) for rank in range(last)]
-        for work in sent:
-            assert work is not None  # this rank is in the group
-            work.wait()
+        _wait([work for work in sent if work is not None])
         if not self._is_forward:
             self._update()
         return total.item()
@@ -191,7 +189,9 @@ class PipelinedEngine(DividedEngine):
         )
         if self._is_first:
             received = model_input(self._inputs[: examples_count // count]).to("meta")
-        stage = PipelineStage(
+        # NCCL does one thing after the other, and would wait for gradients before it sends.
+        kind = _PromptStage if self._device.type == "cpu" else PipelineStage
+        stage = kind(
             self._replica,
             self._rank,
             self._world_size,
@@ -204,6 +204,38 @@ class PipelinedEngine(DividedEngine):
         )
         self._schedules[examples_count, has_backward] = schedule
         return schedule
+
+
+class _PromptStage(PipelineStage):
+    """A stage that asks for all that it will receive in a step at the step's begin.
+
+    Gloo sends a message once its receiver has asked for it. PyTorch's schedules ask when they come
+    to a microbatch, so that each costs a round trip: with four microbatches of the MLP in two
+    stages, 20 ms apart, a step took 301 ms, and 46 ms like this.
+    """
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Return nothing that is left to do: what the microbatch needs has arrived."""
+        if fwd_chunk_id == 0:
+            count = len(self.args_recv_info)
+            ask, ask_back = super().get_fwd_recv_ops, super().get_bwd_recv_ops
+            self._inputs = [_begun(ask(i)) for i in range(count)]
+            self._gradients = [_begun(ask_back(i)) for i in range(count)]
+        _wait(self._inputs[fwd_chunk_id])
+        return []
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        _wait(self._gradients[bwd_chunk_id])
+        return []
+
+
+def _begun(operations: list[dist.P2POp]) -> list[dist.Work]:
+    return dist.batch_isend_irecv(operations) if operations else []
+
+
+def _wait(begun: list[dist.Work]) -> None:
+    for work in begun:
+        work.wait()
 
 
 class _InPrecision(torch.nn.Module):

@@ -75,4 +75,4 @@ def test_a_step_has_the_messages_that_theory_says(model: str, dataset: str, part
     )
     expected = registry.strategy("torch_fsdp").traffic(shape, size.gradient_bytes).messages
     for rank in ranks(job, count_messages):
-        assert sum(rank.messages.values()) == expected
+        assert len(rank.messages) == expected

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ class Came:
     evaluation: Evaluation
     held_count: int = 0  # numbers of the weights that the rank holds
     again: tuple[float, ...] = ()  # the losses after the first weights were restored
-    messages: Mapping[str, int] = field(default_factory=dict)  # of a full step, by their kind
+    messages: tuple[str, ...] = ()  # of a full step, their kinds in order of their begin
 
 
 def model_of(job: JobSpec) -> Model:
@@ -111,8 +110,8 @@ def count_messages(job: JobSpec, rank: int, ports: Sequence[int]) -> Came:
     step(engine, job, rank, count)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         loss = step(engine, job, rank, count)
-    names = [event.name for event in profiler.events() or ()]
-    messages = collections.Counter(name for name in names if name.startswith("gloo:"))
+    events = sorted(profiler.events() or (), key=lambda event: event.time_range.start)
+    messages = tuple(event.name for event in events if event.name.startswith("gloo:"))
     came = Came(
         losses=(loss,),
         sums=engine.weight_sums(),
