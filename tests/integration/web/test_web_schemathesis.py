@@ -26,6 +26,7 @@ WITH_RULES_OF_THEIR_OWN = {
     "/api/v1/bundles",
     "/api/v1/sweeps",
     "/api/v1/sweeps/preview",
+    "/api/v1/sweeps/{sweep_id}/figure",
     "/api/v1/recommendation",
     "/api/v1/plan",
 }
