@@ -54,6 +54,9 @@ class MeasurementQuery(TypedDict, total=False):
     - `activation_checkpointing`: with this value: what of the forward pass is kept in memory for
       the backward pass, for strategies of PyTorch but `torch_fsdp` and `torch_pipeline`
     - `compile`: with this value: what compiles the model
+    - `input_pipeline`: with this value: where a step's examples come from
+    - `data_workers`: with this value: processes of a rank that load its batches, with
+      `input_pipeline = "loader"`; 0: the rank itself
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run
@@ -94,6 +97,8 @@ class MeasurementQuery(TypedDict, total=False):
     gradient_bucket_mib: float | None
     activation_checkpointing: str | None
     compile: str | None
+    input_pipeline: str | None
+    data_workers: int | None
     network: str | None
     pass_: str | None
     one_way_delay_ms: float | None

@@ -38,6 +38,7 @@ from farm.configuration.spec import (
     Compilation,
     ComputePrecision,
     Device,
+    InputPipeline,
     JobSpec,
     LearningRateScaling,
     OperatorPlacement,
@@ -55,6 +56,7 @@ Value: TypeAlias = str | int | float | None
 MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S = 1e-3, 1_000_000
 DEFAULT_LEARNING_RATE = 0.02
 MIB = 2**20
+MAX_DATA_WORKERS = 64
 DEFAULT_BUCKET_BYTES, MAX_BUCKET_MIB = 25.0 * MIB, 100_000  # PyTorch's default
 # Douillard et al. 2023, "DiLoCo: Distributed low-communication training of language models".
 DEFAULT_OUTER_LEARNING_RATE, DEFAULT_OUTER_MOMENTUM = 0.7, 0.9
@@ -87,6 +89,7 @@ class Axis:
     - `is_required`: every case names it; `default`: of a case that does not
     - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
       its value is `unused`, None: the default; so it is for jobs from before the axis
+    - `only_with`: another axis, by its field, and its value with which alone it means something
     - `of_framework`: values that mean nothing for a strategy of another framework than this
     - `has_column`: measurements have a column of it; else it is among their `details.axes`, as are
       all for which a job has no field
@@ -116,6 +119,7 @@ class Axis:
     default: Any = None
     applies: Callable[[StrategyFacts, int], bool] | None = None
     unused: Any = None
+    only_with: tuple[str, Any] | None = None
     usual: object = _NO_VALUE
     none: str = "any"
     write: Callable[[Value], str] | None = None
@@ -521,6 +525,7 @@ AXES: tuple[Axis, ...] = (
         default=1,
         applies=lambda strategy, _: strategy.name in LAUNCHED,
         unused=1,
+        only_with=("device", Device.GPU),
         usual=1,
         phrase=lambda value: f"{count(value)} GPUs a rank",
         is_of_speed=True,
@@ -714,6 +719,35 @@ AXES: tuple[Axis, ...] = (
             "`central_storage`",
         },
         of_framework={"torch_compile": TORCH, "xla": TENSORFLOW},
+        is_of_speed=True,
+    ),
+    Axis(
+        name="input_pipeline",
+        kind=AxisKind.SETUP,
+        type=OneOf(InputPipeline),
+        title="Input",
+        meaning="where a step's examples come from",
+        default=InputPipeline.MEMORY,
+        usual=InputPipeline.MEMORY.value,
+        phrase=lambda value: f"examples from {value}",
+        choices={
+            "memory": "arrays in memory",
+            "loader": "PyTorch's DataLoader, which decodes a folder's images anew; for its "
+            "strategies but `torch_pipeline`",
+        },
+        is_of_speed=True,
+    ),
+    Axis(
+        name="data_workers",
+        kind=AxisKind.SETUP,
+        type=Whole(0, MAX_DATA_WORKERS),
+        title="Data workers",
+        meaning='processes of a rank that load its batches, with `input_pipeline = "loader"`; 0: '
+        "the rank itself",
+        default=0,
+        only_with=("input_pipeline", InputPipeline.LOADER),
+        usual=0,
+        phrase=lambda value: f"{count(value)} data workers",
         is_of_speed=True,
     ),
     Axis(

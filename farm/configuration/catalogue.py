@@ -140,6 +140,7 @@ class StrategyFacts:
     splits_layers: bool = False  # each rank holds some of them, and gets the whole batch
     has_training_options: bool = False  # optimizer, learning rate, precision, accumulation
     compiles_by_xla: bool = False  # the passes through the model, which are of TensorFlow
+    has_loader: bool = False  # loads batches ahead of its steps, or can
     sums_in_buckets: bool = False  # gradients, while the backward pass goes on
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from farm.configuration.axes import (
     AXES,
-    BY_FIELD,
     JOB_AXES,
     PROFILE_AXES,
     job_fields,
@@ -22,7 +21,7 @@ from farm.configuration.axes import (
 )
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
-from farm.configuration.spec import Device, JobSpec, NetworkProfile, TrainingPass
+from farm.configuration.spec import JobSpec, NetworkProfile, TrainingPass
 from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
 from farm.configuration.sweep_cell import Cell, problem_of, problem_of_steps, shown
 from farm.errors import InvalidSpec
@@ -198,8 +197,11 @@ def _cell(
             values[axis.field] = axis.absent
         if axis.is_of_updates and values["training_pass"] is TrainingPass.FORWARD:
             values[axis.field] = axis.absent
-    if values["device"] is not Device.GPU:
-        values["gpus_per_rank"] = BY_FIELD["gpus_per_rank"].absent
+    for axis in JOB_AXES:
+        if axis.only_with is not None:
+            other, needed = axis.only_with
+            if values[other] is not needed:
+                values[axis.field] = axis.absent
     if facts is not None and not sends(facts, world_size // values["ranks_per_agent"]):
         network = None
     return Cell(

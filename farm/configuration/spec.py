@@ -122,6 +122,13 @@ class Compilation(enum.Enum):
     XLA = "xla"
 
 
+class InputPipeline(enum.Enum):
+    """Where the examples of a step come from."""
+
+    MEMORY = "memory"
+    LOADER = "loader"
+
+
 class LearningRateScaling(enum.Enum):
     """How the learning rate follows the global batch size."""
 

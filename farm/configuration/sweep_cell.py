@@ -22,6 +22,7 @@ from farm.configuration.spec import (
     ActivationCheckpointing,
     Compilation,
     Device,
+    InputPipeline,
     NetworkProfile,
     OperatorPlacement,
 )
@@ -106,6 +107,9 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if cell["compile"] is Compilation.XLA and not facts.compiles_by_xla:
         expected = f"'none' for strategy '{facts.name}', which XLA does not compile"
         return InvalidSpec("compile", Compilation.XLA.value, expected)
+    if cell["input_pipeline"] is InputPipeline.LOADER and not facts.has_loader:
+        expected = f"'memory' for strategy '{facts.name}', which has no loader"
+        return InvalidSpec("input_pipeline", InputPipeline.LOADER.value, expected)
     problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
     if problem is not None:
         return problem

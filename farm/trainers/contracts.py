@@ -7,7 +7,7 @@ its package; the contract tests are parametrised over those lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -31,11 +31,13 @@ class Examples:
     """One split of a data set.
 
     inputs: images in bytes, (n, height, width, channels), or tokens, (n, length). labels: (n,), or
-    (n, length) where each token has one; -1 where nothing is predicted.
+    (n, length) where each token has one; -1 where nothing is predicted. decode: reads an image
+    again from its file, and raises OSError or ValueError; None: it has none.
     """
 
     inputs: InputArray
     labels: LabelArray
+    decode: Callable[[int], NDArray[np.uint8]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +129,25 @@ class MatrixProduct:
     flop: float
 
 
+class Loader(Protocol):
+    """What loads the examples of steps."""
+
+    def begin(self, shares: Iterator[IndexArray]) -> None:
+        """Load ahead for these steps, of which each has one share; none of those before."""
+        ...
+
+    def cpu_s(self) -> float:
+        """Return the processor time of its processes, if it has any."""
+        ...
+
+
 class Engine(Protocol):
     """One connected rank: the model, its data on the device, and the way to its peers."""
+
+    @property
+    def loader(self) -> Loader | None:
+        """What has to be told of steps before they come; None: all examples are in memory."""
+        ...
 
     @property
     def parameter_count(self) -> int:

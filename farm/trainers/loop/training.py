@@ -16,6 +16,7 @@ import itertools
 import math
 import resource
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class Training:
             engine, line, connect_s=connect_s, weights_checksum=weights_checksum
         )
         self._core_count = len(assignment.cpus)
-        self._window = TimedWindow(assignment.interface)
+        self._window = TimedWindow(assignment.interface, cpu_s=self._cpu_s)
         self._barrier_count = 0
 
     def run(self) -> TrainerResult:
@@ -129,6 +130,7 @@ class Training:
     def _by_steps(self) -> _Trained:
         assert self._job.steps is not None
         stream = self._endless_steps()
+        self._load(self._endless_steps())
         self._warm_up(stream)
         self._settle()
         self._window.open()
@@ -146,7 +148,10 @@ class Training:
         assert self._job.epochs is not None
         with signs_of_life(self._runner.recorder):
             initial = self._engine.save()
+        self._load(self._endless_steps())
         self._warm_up(self._endless_steps())
+        # The first batches are there when the first epoch begins, as are those of the others.
+        self._load(step for epoch in range(self._job.epochs) for step in self._epoch_steps(epoch))
         with signs_of_life(self._runner.recorder):
             self._engine.restore(initial)
         self._settle()
@@ -181,6 +186,16 @@ class Training:
             examples_count=self._examples_count,
             weights=self._batch_weights,
         )
+
+    def _load(self, steps: Iterator[StepBatch]) -> None:
+        """Tell the engine's loader, if it has one, of all steps until it is told of others."""
+        if self._engine.loader is not None:
+            self._engine.loader.begin(step.indices for step in steps)
+
+    def _cpu_s(self) -> float:
+        """Return the processor time of this process, and of those that load its batches."""
+        loader = self._engine.loader
+        return time.process_time() + (0.0 if loader is None else loader.cpu_s())
 
     def _warm_up(self, stream: Iterator[StepBatch]) -> None:
         """Run the warm-up steps, partial ones among them, so that both sizes are warm."""
@@ -240,6 +255,7 @@ class Training:
             return None
         full_steps = (step for step in self._endless_steps() if not step.is_partial)
         steps = list(itertools.islice(full_steps, step_count + 1))  # see `step_profile`
+        self._load(iter(steps))
         times_s: list[float] = []
 
         def run_steps() -> None:

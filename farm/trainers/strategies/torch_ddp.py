@@ -19,6 +19,7 @@ class TorchDdp:
         framework="torch",
         chooses_ports=True,
         has_training_options=True,
+        has_loader=True,
         sums_in_buckets=True,
     )
 
@@ -33,6 +34,7 @@ class TorchDdp:
     def build(self, seat: Seat) -> Engine:
         from farm.trainers.torch.engine import TorchEngine, choose_device
         from farm.trainers.torch.gang import join
+        from farm.trainers.torch.loader import batch_loader
 
         device = choose_device()
-        return TorchEngine(seat, device=device, gang=join(seat, device))
+        return TorchEngine(seat, device=device, loader=batch_loader(seat), gang=join(seat, device))

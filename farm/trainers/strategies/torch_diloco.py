@@ -26,6 +26,7 @@ class TorchDiloco:
         has_outer_optimizer=True,
         chooses_ports=True,
         has_training_options=True,
+        has_loader=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
@@ -40,7 +41,10 @@ class TorchDiloco:
         from farm.trainers.torch.averaging import DilocoEngine
         from farm.trainers.torch.engine import choose_device
         from farm.trainers.torch.gang import join
+        from farm.trainers.torch.loader import batch_loader
 
         device = choose_device()
         schedule = EverySoManySteps.of(seat.job)
-        return DilocoEngine(seat, schedule, device=device, gang=join(seat, device))
+        return DilocoEngine(
+            seat, schedule, device=device, loader=batch_loader(seat), gang=join(seat, device)
+        )

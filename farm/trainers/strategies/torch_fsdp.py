@@ -21,6 +21,7 @@ class TorchFsdp:
         framework="torch",
         chooses_ports=True,
         has_training_options=True,
+        has_loader=True,
         shards_weights=True,
     )
 
@@ -48,8 +49,9 @@ class TorchFsdp:
     def build(self, seat: Seat) -> Engine:
         from farm.trainers.torch.engine import TorchEngine, choose_device
         from farm.trainers.torch.gang import join
+        from farm.trainers.torch.loader import batch_loader
         from farm.trainers.torch.sharded import ShardedEngine
 
         device = choose_device()
         engine = TorchEngine if seat.job.world_size == 1 else ShardedEngine
-        return engine(seat, device=device, gang=join(seat, device))
+        return engine(seat, device=device, loader=batch_loader(seat), gang=join(seat, device))

@@ -25,6 +25,7 @@ class TorchLocalSgd:
         averages_weights=True,
         chooses_ports=True,
         has_training_options=True,
+        has_loader=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
@@ -39,7 +40,10 @@ class TorchLocalSgd:
         from farm.trainers.torch.averaging import TorchAveragingEngine
         from farm.trainers.torch.engine import choose_device
         from farm.trainers.torch.gang import join
+        from farm.trainers.torch.loader import batch_loader
 
         device = choose_device()
         schedule = EverySoManySteps.of(seat.job)
-        return TorchAveragingEngine(seat, schedule, device=device, gang=join(seat, device))
+        return TorchAveragingEngine(
+            seat, schedule, device=device, loader=batch_loader(seat), gang=join(seat, device)
+        )

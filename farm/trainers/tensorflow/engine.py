@@ -17,7 +17,7 @@ import tensorflow as tf
 from farm.configuration.axes import spec_values
 from farm.configuration.spec import Compilation, OperatorPlacement, TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Examples, MatrixProduct, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, Examples, Loader, MatrixProduct, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
@@ -40,6 +40,8 @@ Step: TypeAlias = Any  # of tf.function
 
 class TensorFlowEngine:
     """Drives a built model; the strategy is connected and owned by the process."""
+
+    loader: Loader | None = None
 
     def __init__(self, seat: Seat, *, strategy: Any, gang: Gang) -> None:
         self._gang = gang

@@ -18,6 +18,7 @@ from farm.trainers.averaging import AveragingSchedule
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.torch.engine import TorchEngine
+from farm.trainers.torch.loader import BatchLoader
 
 if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
@@ -33,17 +34,24 @@ class TorchAveragingEngine(TorchEngine):
     """
 
     def __init__(
-        self, seat: Seat, schedule: AveragingSchedule, *, device: torch.device, gang: Gang
+        self,
+        seat: Seat,
+        schedule: AveragingSchedule,
+        *,
+        device: torch.device,
+        gang: Gang,
+        loader: BatchLoader | None = None,
     ) -> None:
         # A slower rank may be many steps behind. One that is stopped is its own agent's affair.
         self._group = dist.new_group(timeout=timedelta(seconds=seat.job.time_limit_s))
-        super().__init__(seat, device=device, gang=gang)
+        super().__init__(seat, device=device, gang=gang, loader=loader)
         self._averaging = schedule
         self._step_count = 0
         self._evaluated: list[torch.Tensor] | None = None
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         self._evaluated = None
+        indices = self._held(indices)
         loss_sum = 0.0
         with self._marked_step(indices, examples_count=examples_count):
             if len(indices) > 0:
@@ -117,9 +125,15 @@ class DilocoEngine(TorchAveragingEngine):
     """
 
     def __init__(
-        self, seat: Seat, schedule: AveragingSchedule, *, device: torch.device, gang: Gang
+        self,
+        seat: Seat,
+        schedule: AveragingSchedule,
+        *,
+        device: torch.device,
+        gang: Gang,
+        loader: BatchLoader | None = None,
     ) -> None:
-        super().__init__(seat, schedule, device=device, gang=gang)
+        super().__init__(seat, schedule, device=device, gang=gang, loader=loader)
         self._outer = OuterOptimizer(
             self._parameters,
             learning_rate=self._chosen["outer_learning_rate"],

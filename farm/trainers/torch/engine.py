@@ -48,6 +48,7 @@ from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.torch.checkpointing import unchanged_statistics
 from farm.trainers.torch.layers import build_module
+from farm.trainers.torch.loader import BatchLoader
 
 if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
@@ -75,7 +76,10 @@ def data_parallel(model: torch.nn.Module, *, bucket_bytes: float) -> Distributed
 class TorchEngine:
     """Drives a built model; the process group is connected and owned by the process."""
 
-    def __init__(self, seat: Seat, *, device: torch.device, gang: Gang) -> None:
+    def __init__(
+        self, seat: Seat, *, device: torch.device, gang: Gang, loader: BatchLoader | None = None
+    ) -> None:
+        self.loader = loader
         self._gang = gang
         self._device = device
         self._placement = seat.job.placement
@@ -104,8 +108,11 @@ class TorchEngine:
             # For each size of a batch apart, as a step has few: its own code is the fastest.
             self._forward = torch.compile(self._forward, dynamic=False)
         self._time_limit_s = seat.job.time_limit_s
-        self._inputs = torch.from_numpy(seat.data.train.inputs).to(device)
-        self._labels = torch.from_numpy(seat.data.train.labels).to(device)
+        train = seat.data.train
+        # All of them, or those of a step. Copies of all would take a GPU's memory.
+        held = slice(None) if loader is None else slice(1)
+        self._inputs = torch.from_numpy(train.inputs[held]).to(device)
+        self._labels = torch.from_numpy(train.labels[held]).to(device)
         self._test = seat.data.test
 
     @property
@@ -163,6 +170,7 @@ class TorchEngine:
         return largest
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        indices = self._held(indices)
         self._count_update(examples_count)
         with self._marked_step(indices, examples_count=examples_count):
             if len(indices) == 0:
@@ -229,6 +237,16 @@ class TorchEngine:
 
     def leave(self) -> None:
         self._gang.leave()
+        if self.loader is not None:
+            self.loader.close()
+
+    def _held(self, indices: IndexArray) -> IndexArray:
+        """Wait until the examples of a step are held; return where they are."""
+        if self.loader is None:
+            return indices
+        inputs, labels = self.loader.next(indices)
+        self._inputs, self._labels = inputs.to(self._device), labels.to(self._device)
+        return np.arange(len(indices), dtype=np.int32)
 
     def _count_update(self, examples_count: int) -> None:
         # Of full steps alone: partial ones are not among the timed steps.

@@ -53,7 +53,7 @@ CATALOGUE = Catalogue(
         "ring": strategy("ring", min_world_size=2),
         "servers": strategy("servers", uses_servers=True),
         "replicas": strategy("replicas", max_world_size=1, uses_replicas=True),
-        "torch": strategy("torch", framework="torch", has_training_options=True),
+        "torch": strategy("torch", framework="torch", has_training_options=True, has_loader=True),
         "averaging": strategy(
             "averaging", min_world_size=2, is_synchronous=False, averages_weights=True
         ),
@@ -619,6 +619,16 @@ def test_a_framework_is_compiled_by_its_own_compiler() -> None:
     }
 
 
+def test_data_workers_mean_nothing_for_examples_in_memory() -> None:
+    both = {"strategy": "torch", "input_pipeline": ["memory", "loader"], "data_workers": [0, 2]}
+    found = [job.axes for job in expanded(both).jobs]
+    assert sorted(found, key=len) == [
+        {},
+        {"input_pipeline": "loader"},
+        {"input_pipeline": "loader", "data_workers": 2},
+    ]
+
+
 def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
     expansion = expanded({"server_count": [1, 2], "replicas_per_rank": [1, 2]})
     assert len(expansion.jobs) == 1
@@ -696,6 +706,15 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             {"strategy": "servers", "compile": "xla"},
             "case[0].compile: expected 'none' for strategy 'servers', which XLA does not compile,"
             " got 'xla'",
+        ),
+        (
+            {"strategy": "ring", "world_size": 2, "input_pipeline": "loader"},
+            "case[0].input_pipeline: expected 'memory' for strategy 'ring', which has no loader,"
+            " got 'loader'",
+        ),
+        (
+            {"strategy": "torch", "input_pipeline": "loader", "data_workers": 65},
+            "case[0].data_workers: expected a whole number from 0 to 64, got 65",
         ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),
         ({"network": "a b"}, "case[0].network: expected the name of a network of the agents"),

@@ -150,7 +150,12 @@ def _examples(
     for place, (path, _) in enumerate(images):
         inputs[place] = _decoded(folder, path, shape=shape)
     labels = np.fromiter((number for _, number in images), np.int64, len(images))
-    return Examples(inputs=inputs, labels=labels)
+    paths = [path for path, _ in images]
+    return Examples(
+        inputs=inputs,
+        labels=labels,
+        decode=lambda place: _decoded(folder, paths[place], shape=shape),
+    )
 
 
 def _decoded(folder: Path, path: Path, *, shape: tuple[int, int, int]) -> NDArray[np.uint8]:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, Loader, MatrixProduct, Seat, WeightSums
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
 from farm.trainers.tensorflow.evaluation import Evaluator
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 class SessionEngine:
     """Connected, with the initial weights in place, once it is built."""
+
+    loader: Loader | None = None
 
     def __init__(self, seat: Seat, scheme: Scheme) -> None:
         self._seat = seat

@@ -1,0 +1,186 @@
+"""Loads the batches of a rank by PyTorch's DataLoader, ahead of its steps.
+
+Images of a folder are decoded again for each batch, as a training from files does; other examples
+are copied out of memory. The order is that of the steps, whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from farm.configuration.axes import spec_values
+from farm.configuration.spec import InputPipeline
+from farm.messages.trainer_lines import FailureKind
+from farm.text.display import byte_count
+from farm.trainers.contracts import Examples, Seat
+from farm.trainers.failures import RankFailed
+from farm.trainers.processes.process import end_with_parent
+
+if TYPE_CHECKING:
+    from farm.trainers.contracts import IndexArray
+
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - PyTorch's choice
+_BATCHES_PER_WORKER = 2  # that it loads ahead; PyTorch's default
+_Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def batch_loader(seat: Seat) -> BatchLoader | None:
+    """Return what loads a rank's batches; None: they come from memory.
+
+    To be called before the rank connects, so that no other process has its connections.
+    """
+    chosen = spec_values(seat.job)
+    if chosen["input_pipeline"] != InputPipeline.LOADER.value:
+        return None
+    worker_count = chosen["data_workers"]
+    assert isinstance(worker_count, int)
+    return BatchLoader(
+        seat.data.train,
+        worker_count=worker_count,
+        # A rank's share is larger where batches are split by speed.
+        batch_size=seat.job.global_batch_size,
+    )
+
+
+class BatchLoader:
+    """Loads batches in `worker_count` processes, or in this one with 0.
+
+    The processes are forked at once, and end with this one. A batch is loaded by one of them, which
+    is two batches ahead at most.
+    """
+
+    def __init__(self, train: Examples, *, worker_count: int, batch_size: int) -> None:
+        """Start the processes. `batch_size`: the most examples of a batch.
+
+        Raises:
+            RankFailed: they cannot be started, or shared memory is too small for their batches.
+        """
+        _check_shared_memory(train, worker_count=worker_count, batch_size=batch_size)
+        self._order = _Order()
+        self._loader = DataLoader(
+            _Batches(train),
+            batch_size=None,
+            sampler=self._order,
+            num_workers=worker_count,
+            persistent_workers=worker_count > 0,
+            prefetch_factor=_BATCHES_PER_WORKER if worker_count else None,
+            multiprocessing_context="fork" if worker_count else None,
+            worker_init_fn=_begin_worker,
+            # It draws a seed, which is not to be missing among the model's random numbers.
+            generator=torch.Generator(),
+        )
+        own = psutil.Process()
+        before = set(own.children())
+        try:
+            self._batches: Iterator[_Batch | str] = iter(self._loader)
+        except OSError as error:
+            expected = f"data_workers: expected {worker_count} processes to start"
+            raise RankFailed(FailureKind.TRAINER_RAISED, f"{expected}, got: {error}") from error
+        self._workers = [process for process in own.children() if process not in before]
+
+    def begin(self, shares: Iterator[IndexArray]) -> None:
+        """Load these batches from now on, in this order; none of those before."""
+        self._order.begin(shares)
+        self._batches = iter(self._loader)
+
+    def next(self, indices: IndexArray) -> _Batch:
+        """Return inputs and labels of the next batch, which has these examples.
+
+        Without any it has the first example of all.
+
+        Raises:
+            RankFailed: an example cannot be read any more, or a process has ended.
+        """
+        try:
+            batch = next(self._batches)
+        except (RuntimeError, OSError, EOFError) as error:
+            # Its connection may break before PyTorch notices that a process has ended.
+            reason = f"data_workers: expected processes that load examples, got: {error!r}"
+            raise RankFailed(FailureKind.TRAINER_RAISED, reason) from error
+        if isinstance(batch, str):
+            raise RankFailed(FailureKind.TRAINER_RAISED, f"an example cannot be loaded: {batch}")
+        assert np.array_equal(self._order.pop(), indices), "steps are in another order"
+        return batch
+
+    def cpu_s(self) -> float:
+        """Return the processor time of its processes."""
+        total_s = 0.0
+        for process in self._workers:
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue
+            total_s += times.user + times.system
+        return total_s
+
+    def close(self) -> None:
+        """End the processes."""
+        del self._batches, self._loader
+
+
+class _Order:
+    """The shares of the steps to come; it remembers those that are being loaded."""
+
+    def __init__(self) -> None:
+        self._shares: Iterator[IndexArray] = iter(())
+        self._loading: deque[IndexArray] = deque()
+
+    def begin(self, shares: Iterator[IndexArray]) -> None:
+        self._shares = shares
+        self._loading.clear()
+
+    def __iter__(self) -> Iterator[IndexArray]:
+        for share in self._shares:
+            self._loading.append(share)
+            yield share
+
+    def pop(self) -> IndexArray:
+        return self._loading.popleft()
+
+
+class _Batches(Dataset[Any]):
+    """Maps a share to its examples, or to the reason why there are none."""
+
+    def __init__(self, train: Examples) -> None:
+        self._train = train
+
+    def __getitem__(self, share: IndexArray) -> _Batch | str:
+        train = self._train
+        if len(share) == 0:
+            share = np.zeros(1, np.int32)  # a rank without examples takes part in the step with one
+        if train.decode is None:
+            inputs = torch.from_numpy(train.inputs[share])
+        else:
+            try:
+                inputs = torch.from_numpy(np.stack([train.decode(place) for place in share]))
+            except (OSError, ValueError) as error:
+                return str(error)
+        return inputs, torch.from_numpy(train.labels[share])
+
+
+def _begin_worker(number: int) -> None:
+    del number
+    end_with_parent()
+
+
+def _check_shared_memory(train: Examples, *, worker_count: int, batch_size: int) -> None:
+    """Refuse to begin where a batch would end a process by SIGBUS."""
+    example_bytes = train.inputs[0].nbytes + train.labels[0].nbytes
+    # One more is in use.
+    needed = (worker_count * _BATCHES_PER_WORKER + 1) * batch_size * example_bytes
+    free = os.statvfs(_SHARED_MEMORY)
+    free_bytes = free.f_bavail * free.f_frsize
+    if worker_count and needed > free_bytes:
+        raise RankFailed(
+            FailureKind.TRAINER_RAISED,
+            f"data_workers: expected {byte_count(needed)} free in {_SHARED_MEMORY} for the batches"
+            f" of {worker_count}, got {byte_count(free_bytes)}; enlarge it, or take fewer",
+        )
