@@ -20,12 +20,10 @@ from farm.measuring.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, Cel
 from farm.store.measurements.export_parts import export_parts
 from farm.store.series import sample_pages
 from farm.store.series.sample_pages import WHOLE_COLUMNS, sweep_sample_pages
+from farm.text.formulas import without_formula
 
 _Rows = Sequence[Mapping[str, object]]
 SAMPLES_A_PART = 20_000
-
-# A spreadsheet takes a text that begins so for a formula, and runs it.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Form(enum.Enum):
@@ -122,8 +120,7 @@ def _write_csv(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
 def _harmless(value: object) -> object:
     if isinstance(value, list):
         return json.dumps(value, allow_nan=False)
-    is_formula = isinstance(value, str) and value.startswith(_FORMULA)
-    return f"'{value}" if is_formula else value
+    return without_formula(value) if isinstance(value, str) else value
 
 
 def _write_json(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:

@@ -26,6 +26,7 @@ from farm.importers.headers import (
     wide_columns,
     wide_hint,
 )
+from farm.text.formulas import with_formula
 
 MAX_BYTES = 64 * 2**20
 MAX_ROWS = 100_000
@@ -98,7 +99,7 @@ def read_sheet(
             if isinstance(column, Conversion):
                 derived.append((column, header[index - 1].strip(), cell.strip()))
             elif column:
-                row.cells[column] = cell.strip()
+                row.cells[column] = with_formula(cell.strip())
             elif column is not None and cell.strip():
                 expected = "nothing, since the column has no name"
                 raise InvalidSpec(row.where(str(index)), cell, expected)
