@@ -36,6 +36,7 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
             "test_failures.py",
             "test_faults.py",
             "test_logs.py",
+            "test_messages.py",
             "test_noise.py",
             "test_own_data.py",
         ),
