@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, case, exists, func, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
@@ -207,7 +207,11 @@ def _is_due(column: Any, now: dt.datetime) -> ColumnElement[bool]:
 def claim_addresses(
     session: Session, *, now: dt.datetime, claim: dt.timedelta, most: int, most_messages: int
 ) -> list[ClaimedAddress]:
-    """Take addresses that messages are due for, at most so many, each until the claim is over."""
+    """Take addresses that messages are due for, at most so many, each until the claim is over.
+
+    Those of the farm come first, and then those that have waited longest: whoever submits sweeps
+    with addresses that hang holds up nobody else's messages.
+    """
     waits = (
         NotificationDelivery.state == DeliveryState.WAITING,
         _is_due(NotificationDelivery.due_at, now),
@@ -217,10 +221,12 @@ def claim_addresses(
         .where(NotificationDelivery.target_id == NotificationTarget.id, *waits)
         .correlate(NotificationTarget)
     )
+    is_of_sweeps = func.min(case((NotificationTarget.sweep_id.is_(None), 0), else_=1))
     first = (
         select(func.min(NotificationTarget.id))
         .where(due, _is_due(NotificationTarget.due_at, now))
         .group_by(NotificationTarget.address)
+        .order_by(is_of_sweeps, func.min(NotificationTarget.due_at))
         .limit(most)
     )
     addresses = session.scalars(

@@ -21,7 +21,13 @@ from farm.notifications.events import DeliveryState
 from farm.notifications.finding import events_of_agents, events_of_sweeps
 from farm.notifications.notifier import GIVE_UP_AFTER, Notifier
 from farm.store.engine import reading, writing
-from farm.store.notifications import add_targets, list_deliveries, targets_of_farm
+from farm.store.notifications import (
+    add_targets,
+    claim_addresses,
+    list_deliveries,
+    record,
+    targets_of_farm,
+)
 from farm.store.sweeps.baselines import set_baseline
 from farm.store.tables import JobRow, NotificationDelivery, NotificationTarget
 from tests.factories import NOW, add_agent, add_measurement, add_sweep, job_spec
@@ -404,3 +410,22 @@ def test_an_agent_that_was_told_of_is_not_looked_at_again(
     with reading(engine) as session:
         lost_after = dt.timedelta(seconds=60)
         assert [*events_of_agents(session, now=clock.now, lost_after=lost_after)] == []
+
+
+def test_the_farms_own_addresses_come_before_those_of_sweeps(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    """More addresses of sweeps than there are threads, all of which hang."""
+    with writing(engine) as session:
+        add_targets(session, ["https://the-farm.example/"], [SECRET], sweep_id=None, now=NOW)
+    for number in range(20):
+        ended_sweep(engine, f"https://sweep.example/{number}", name=f"sweep {number}")
+    clock = Clock()
+    with writing(engine) as session:
+        record(session, [*events_of_sweeps(session, since=NOW)], now=NOW)
+        options = {"now": clock.now, "claim": dt.timedelta(minutes=3), "most_messages": 100}
+        claimed = claim_addresses(session, most=8, **options)  # type: ignore[arg-type] # as named
+        assert len(claimed) == 8
+        assert "https://the-farm.example/" in [one.address for one in claimed]
+        again = claim_addresses(session, most=20, **options)  # type: ignore[arg-type] # as named
+        assert not {one.address for one in again} & {one.address for one in claimed}
