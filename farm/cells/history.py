@@ -38,6 +38,8 @@ from farm.text.nouns import counted
 
 MOST_SWEEPS = 100  # at once
 DEFAULT_SWEEPS = 30
+# Of a sweep, from which the correlation of neighbours in time is estimated.
+_MOST_RUNS = 2000
 _GIB = 2**30
 _TENSORFLOW = "TensorFlow"
 # Names of software, by the fields of an agent's hardware.
@@ -159,7 +161,9 @@ def read_history(
     groups = _in_order(by_sweep)
     lasts = [last.measurement_id for group in groups if (last := _last_measured(group))]
     details = details_of(session, lasts)
-    timelines = {sweep_id: latest_runs(session, sweep_id, ()) for sweep_id in sweep_ids}
+    timelines = {
+        sweep_id: latest_runs(session, sweep_id, (), most_jobs=_MOST_RUNS) for sweep_id in sweep_ids
+    }
     points: list[HistoryPoint] = []
     latest: dict[str, HistoryPoint] = {}
     for group in groups:

@@ -108,16 +108,22 @@ def jobs_of_cell(
         .where(JobRow.cell_hash.in_(cell_hashes), JobRow.sweep_id.in_(sweep_ids))
         .subquery()
     )
-    chosen = select(newest.c.id).where(newest.c.number <= MOST_REPETITIONS)
+    ids = session.scalars(
+        select(newest.c.id).where(newest.c.number <= MOST_REPETITIONS).order_by(newest.c.id)
+    ).all()
     version = MeasurementRow.details[("hardware", 0, "benchfarm_version")].as_string()
-    query = jobs_with_results(
-        JobRow.id.in_(chosen),
-        _column(JobRow.sweep_id),
-        JobRow.model.label("command"),
-        _column(MeasurementRow.created_at),
-        version.label("benchfarm_version"),
-    )
-    return session.execute(query.order_by(JobRow.id)).all()
+    rows: list[Any] = []
+    # By their ids, or a database may read all that the sweeps have measured.
+    for begin in range(0, len(ids), IDS_A_QUERY):
+        query = jobs_with_results(
+            JobRow.id.in_(ids[begin : begin + IDS_A_QUERY]),
+            _column(JobRow.sweep_id),
+            JobRow.model.label("command"),
+            _column(MeasurementRow.created_at),
+            version.label("benchfarm_version"),
+        )
+        rows += session.execute(query.order_by(JobRow.id)).all()
+    return rows
 
 
 def details_of(

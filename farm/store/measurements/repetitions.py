@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, or_, select, true, tuple_
 from sqlalchemy.orm import Session
 
 from farm.configuration.spec import JobSpec
@@ -136,11 +136,18 @@ def timeline_of_rows(rows: Iterable[Any]) -> Timeline:
     )
 
 
-def latest_runs(session: Session, sweep_id: int, cell_hashes: Collection[str]) -> Timeline:
-    """Return the timeline of the 1,000 latest runs of a sweep, and of all of these cells."""
+def latest_runs(
+    session: Session, sweep_id: int, cell_hashes: Collection[str], *, most_jobs: int | None = None
+) -> Timeline:
+    """Return the timeline of the 1,000 latest runs of a sweep, and of all of these cells.
+
+    `most_jobs`: of so many of its jobs, the latest; None: of all.
+    """
     ago = func.row_number().over(
         partition_by=MeasurementRow.fingerprint, order_by=MeasurementRow.id.desc()
     )
+    jobs = select(JobRow.id).where(JobRow.sweep_id == sweep_id).order_by(JobRow.id.desc())
+    of_jobs = true() if most_jobs is None else JobRow.id.in_(jobs.limit(most_jobs))
     ranked = (
         select(
             JobRow.id.label("job_id"),
@@ -152,6 +159,7 @@ def latest_runs(session: Session, sweep_id: int, cell_hashes: Collection[str]) -
         .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
         .where(
             JobRow.sweep_id == sweep_id,
+            of_jobs,
             JobRow.state == JobState.SUCCEEDED,
             MeasurementRow.status == OK,
             is_known(MeasurementRow.step_time_s),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from farm.cells.comparison import compare
 from farm.cells.history import CellHistory, read_history
+from farm.cells.reading import read_sweep
 from farm.errors import NotFound
+from farm.gang.lifecycle import JobState
+from farm.recommend.prices import Prices
 from farm.store.engine import reading, writing
 from farm.store.measurements.history import cells_over_days
 from farm.store.tables import JobRow
-from tests.factories import NOW, add_measurement, job_spec
+from tests.factories import NOW, add_measurement, add_sweep, job_spec
 from tests.histories import BEFORE, SLOWER, add_day, hardware
 
 
@@ -202,3 +207,28 @@ def test_a_job_that_is_not_there_or_that_another_version_wrote(
         job = session.get_one(JobRow, 1)
         job.spec = {**job.spec, "model": "script:x.py", "unknown": 1}
     assert len(history().points) == 1
+
+
+def test_a_history_says_what_the_check_of_the_two_sweeps_says(
+    engine: sa.Engine, history: Callable[..., CellHistory]
+) -> None:
+    cells = [job_spec(global_batch_size=batch) for batch in (32, 64)]
+    with writing(engine) as session:
+        for name, factor in (("before", 1.0), ("after", 1.03)):
+            specs = [dataclasses.replace(cell, repetition=n) for n in range(4) for cell in cells]
+            for place, job_id in enumerate(add_sweep(session, *specs, name=name)):
+                session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
+                add_measurement(
+                    session,
+                    f"job {job_id}",
+                    job_id=job_id,
+                    fingerprint="a kind",
+                    step_time_s=factor * (0.1 + place % 3 / 1000 + place / 10_000),
+                )
+    with reading(engine) as session:
+        tables = [read_sweep(session, sweep_id, prices=Prices()).table for sweep_id in (1, 2)]
+    [pair, _] = compare(*tables).pairs
+    point = history().points[1]
+    assert pair.ratio is not None
+    assert point.ratio == pair.ratio
+    assert point.verdict is pair.change()
