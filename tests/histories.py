@@ -49,8 +49,8 @@ def add_day(
     It is measured so many days after NOW. Returns the ids of its jobs.
     """
     asked = spec or job_spec()
-    count = max(1, len(times_s) + failed_count)
-    specs = [dataclasses.replace(asked, repetition=n) for n in range(count)]
+    count = len(times_s) + failed_count
+    specs = [dataclasses.replace(asked, repetition=n) for n in range(max(1, count))]
     job_ids = add_sweep(session, *specs, name=f"day {day}")
     at = NOW + dt.timedelta(days=day)
     for job_id, time_s in zip(job_ids, times_s, strict=False):
