@@ -29,10 +29,10 @@ def tokens_per_s(figures: AttemptFigures) -> float | Unknown | None:
 
 
 def data_wait_ratio(figures: AttemptFigures) -> float | Unknown | None:
-    """Return the share of a script's mean step in which it waited for PyTorch's DataLoader."""
-    if figures.chief.script_times is None:
-        return Unknown("examples are in memory, so that steps do not wait for them")
+    """Return the share of a mean step in which a rank waited for PyTorch's DataLoader."""
     wait_s = figures.data_wait_s
+    if wait_s is None and figures.chief.script_times is None:
+        return Unknown("examples are in memory, so that steps do not wait for them")
     if wait_s is None:
         return Unknown("no wait for a DataLoader of PyTorch's was seen on every rank")
     step_s = mean(itertools.chain.from_iterable(figures.pace.values()))

@@ -215,8 +215,14 @@ class AttemptFigures:
 
     @property
     def data_wait_s(self) -> float | None:
-        """Return for how long a script waited for its DataLoader, of a step on average."""
-        return _mean_of_all(self._told_per_step(lambda told: told.data_wait_s))
+        """Return for how long a rank waited for PyTorch's DataLoader, of a step on average."""
+        if self.chief.script_times is not None:
+            return _mean_of_all(self._told_per_step(lambda told: told.data_wait_s))
+        found: list[float | None] = []
+        for result in (rank.result for rank in self.training):
+            wait_s, count = result.data_wait_s, result.window_step_count
+            found.append(None if wait_s is None or not count else wait_s / count)
+        return _mean_of_all(found)
 
     @property
     def pause_s(self) -> float | None:

@@ -308,6 +308,8 @@ class TrainerResult:
     exchange: Exchange | None = None
     peak_flop_per_s: Throughput | None = None  # of a matrix product, before the steps
     peak_device_memory_bytes: ByteSize | None = None  # of the GPU with most
+    # For batches that are loaded, in all steps of the window; a script's is among its times.
+    data_wait_s: Span | None = None
     details: dict[str, object] = field(default_factory=dict)
 
     def check_details(self) -> None:

@@ -136,6 +136,10 @@ class Loader(Protocol):
         """Load ahead for these steps, of which each has one share; none of those before."""
         ...
 
+    def take_wait_s(self) -> float:
+        """Return for how long steps have waited for examples since the last call."""
+        ...
+
     def cpu_s(self) -> float:
         """Return the processor time of its processes, if it has any."""
         ...

@@ -27,6 +27,7 @@ def result_of_ranks(results: Sequence[TrainerResult]) -> TrainerResult:
         payload_rx_bytes=_mean_bytes([one.payload_rx_bytes for one in results]),
         payload_tx_bytes=_mean_bytes([one.payload_tx_bytes for one in results]),
         peak_resident_bytes=sum(one.peak_resident_bytes for one in results),
+        data_wait_s=_mean_of_known([one.data_wait_s for one in results]),
         details={**first.details, **_script_times(results)},
     )
 
@@ -46,12 +47,17 @@ def _script_times(results: Sequence[TrainerResult]) -> dict[str, object]:
     times = dataclasses.replace(
         first,
         pause_s=math.fsum(pauses_s) / len(pauses_s),
-        data_wait_s=None if None in waits_s else mean(waits_s),
+        data_wait_s=_mean_of_known(waits_s),
         examples_count=None if None in counts else sum(filter(None, counts)),
     )
     return {SCRIPT_TIMES: to_json(times)}
 
 
 def _mean_bytes(counts: Sequence[int | None]) -> int | None:
-    value = None if None in counts else mean(counts)
+    value = _mean_of_known(counts)
     return None if value is None else round(value)
+
+
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None where a rank does not know its value."""
+    return None if None in values else mean(values)

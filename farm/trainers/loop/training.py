@@ -97,6 +97,7 @@ class Training:
         trained = self._by_steps() if self._job.steps is not None else self._by_epochs()
         evaluation = trained.evaluation
         exchange = self._engine.take_exchange()
+        data_wait_s = self._take_data_wait_s()
         device_memory_bytes = self._engine.take_device_memory_bytes()
         weights = self._engine.weight_sums()
         peak_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -115,6 +116,7 @@ class Training:
             seed=self._job.seed,
             profile=profile,
             exchange=exchange,
+            data_wait_s=data_wait_s,
             peak_flop_per_s=peak,
             peak_device_memory_bytes=device_memory_bytes,
             details={
@@ -192,6 +194,11 @@ class Training:
         if self._engine.loader is not None:
             self._engine.loader.begin(step.indices for step in steps)
 
+    def _take_data_wait_s(self) -> float | None:
+        """Return for how long steps have waited since the last call; None: they had no loader."""
+        loader = self._engine.loader
+        return None if loader is None else loader.take_wait_s()
+
     def _cpu_s(self) -> float:
         """Return the processor time of this process, and of those that load its batches."""
         loader = self._engine.loader
@@ -211,6 +218,7 @@ class Training:
         gc.collect()
         gc.freeze()
         self._engine.take_exchange()  # what the warm-up has counted
+        self._take_data_wait_s()
         self._wait_for_peers()
 
     def _close_window(self) -> None:

@@ -7,6 +7,7 @@ are copied out of memory. The order is that of the steps, whatever the number of
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,7 @@ class BatchLoader:
             RankFailed: they cannot be started, or shared memory is too small for their batches.
         """
         _check_shared_memory(train, worker_count=worker_count, batch_size=batch_size)
+        self._wait_s = 0.0
         self._order = _Order()
         self._loader = DataLoader(
             _Batches(train),
@@ -99,16 +101,23 @@ class BatchLoader:
         Raises:
             RankFailed: an example cannot be read any more, or a process has ended.
         """
+        begun_s = time.monotonic()
         try:
             batch = next(self._batches)
         except (RuntimeError, OSError, EOFError) as error:
             # Its connection may break before PyTorch notices that a process has ended.
             reason = f"data_workers: expected processes that load examples, got: {error!r}"
             raise RankFailed(FailureKind.TRAINER_RAISED, reason) from error
+        self._wait_s += time.monotonic() - begun_s
         if isinstance(batch, str):
             raise RankFailed(FailureKind.TRAINER_RAISED, f"an example cannot be loaded: {batch}")
         assert np.array_equal(self._order.pop(), indices), "steps are in another order"
         return batch
+
+    def take_wait_s(self) -> float:
+        """Return for how long `next` has waited since the last call."""
+        wait_s, self._wait_s = self._wait_s, 0.0
+        return wait_s
 
     def cpu_s(self) -> float:
         """Return the processor time of its processes."""

@@ -77,12 +77,9 @@ def test_what_is_loaded_trains_the_same_weights_as_what_is_in_memory(
         folder = tmp_path / str(len(axes))
         folder.mkdir()
         with gang(replace(job, axes=axes), folder) as trainers:
-            found.append(
-                [
-                    (rank.details["weights_sum"], rank.details["weights_square_sum"])
-                    for rank in results(trainers)
-                ]
-            )
+            came = results(trainers)
+        found.append([(r.details["weights_sum"], r.details["weights_square_sum"]) for r in came])
+        assert [r.data_wait_s is None for r in came] == [axes == {}] * 2
     memory, loader = found
     assert loader == memory
 
@@ -130,6 +127,42 @@ def test_without_workers_the_rank_decodes_by_itself_when_a_step_needs_it() -> No
         assert decoded == {}
         loader.next(shares_from(0)[0])
     assert decoded == dict.fromkeys(range(4), 1)
+
+
+def test_a_step_waits_for_all_that_it_decodes_itself() -> None:
+    spent_s: list[float] = []
+
+    def decode(place: int) -> Any:
+        begun_s = time.monotonic()
+        while time.monotonic() < begun_s + 0.01:
+            pass
+        spent_s.append(time.monotonic() - begun_s)
+        return np.zeros((2, 2, 1), np.uint8)
+
+    with loading(examples(decode=decode), worker_count=0) as loader:
+        loader.begin(iter(shares_from(0)))
+        loader.next(shares_from(0)[0])
+        assert loader.take_wait_s() >= sum(spent_s) >= 0.04
+        assert loader.take_wait_s() == 0.0
+
+
+def test_a_step_waits_for_nothing_that_workers_have_decoded_ahead() -> None:
+    context = multiprocessing.get_context("fork")
+    decoded, gate = context.Semaphore(0), context.Event()
+
+    def decode(place: int) -> Any:
+        if place >= 16:  # beyond the four batches that two workers load ahead
+            gate.wait(DEADLINE_S)
+        decoded.release()
+        return np.zeros((2, 2, 1), np.uint8)
+
+    with loading(examples(decode=decode), worker_count=2) as loader:
+        loader.begin(iter(shares_from(0)))
+        for _ in range(16):
+            assert decoded.acquire(timeout=DEADLINE_S)
+        for share in shares_from(0)[:4]:
+            loader.next(share)  # though no worker goes on
+        gate.set()
 
 
 def test_the_processor_time_of_workers_is_the_loaders() -> None:

@@ -362,6 +362,21 @@ def test_a_time_per_epoch_is_the_same_by_steps_and_by_epochs(epochs: int | None)
     assert measured.values["time_per_epoch_s"] == pytest.approx(0.5 * 1000 / 64)
 
 
+def test_waits_for_loaded_batches_are_means_over_all_steps_and_ranks() -> None:
+    def waits_s(*of_ranks: float | None) -> tuple[Any, Any]:
+        results = [
+            dataclasses.replace(RESULT, data_wait_s=wait_s, window_step_count=5)
+            for wait_s in of_ranks
+        ]
+        ranks = [outcome(rank, result=result) for rank, result in enumerate(results)]
+        values = measure(SPEC, ranks, timed_steps_s={0: [0.5, 0.3]}, train_examples_count=0).values
+        return values["data_wait_s"], values["data_wait_ratio"]
+
+    assert waits_s(0.5, 1.5) == (pytest.approx(0.2), pytest.approx(0.5))
+    assert waits_s(0.0, 0.0) == (0.0, 0.0)
+    assert waits_s(0.5, None) == (None, None)
+
+
 def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() -> None:
     def told(**changes: Any) -> TrainerResult:
         usual: dict[str, Any] = {

@@ -245,6 +245,19 @@ def test_the_examples_of_an_agent_are_those_of_all_its_scripts(agent: Agent) -> 
     assert result.details["seed"] == 0
 
 
+@pytest.mark.parametrize(("second_s", "expected_s"), [(1.5, 1.0), (None, None)])
+def test_the_wait_for_batches_of_an_agent_is_the_mean_of_its_ranks(
+    agent: Agent, second_s: float | None, expected_s: float | None
+) -> None:
+    agent.say(0, started())
+    for process, wait_s in enumerate((0.5, second_s)):
+        agent.say(process, dataclasses.replace(RESULT, data_wait_s=wait_s))
+        agent.exit(process)
+    result = agent.end().result
+    assert result is not None
+    assert result.data_wait_s == expected_s
+
+
 @pytest.mark.parametrize("odd", [told_by(1, examples_count=None), RESULT])
 def test_what_one_script_does_not_know_is_no_sum(agent: Agent, odd: TrainerResult) -> None:
     agent.say(0, started())
