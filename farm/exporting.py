@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from farm.errors import FarmError
 from farm.measuring.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, CellKind
-from farm.store.measurements.export_parts import export_parts
+from farm.store.measurements.export_parts import export_parts, origin_parts
 from farm.store.series import sample_pages
 from farm.store.series.sample_pages import WHOLE_COLUMNS, sweep_sample_pages
 from farm.text.formulas import without_formula
@@ -71,6 +71,16 @@ def write_export(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -
         FarmError: Parquet needs a library that is not installed.
     """
     return write_rows(MEASUREMENTS, export_parts(session, sweep_id), form, file)
+
+
+def write_origin(session: Session, origin: str, form: Form, file: IO[bytes]) -> int:
+    """Write a row for each measurement of an imported origin, as `write_export` does for a sweep.
+
+    Raises:
+        NotFound: there are none.
+        FarmError: Parquet needs a library that is not installed.
+    """
+    return write_rows(MEASUREMENTS, origin_parts(session, origin), form, file)
 
 
 def write_samples(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:

@@ -199,7 +199,7 @@ QUANTITIES: Mapping[str, tuple[str, _Read]] = {
     for column in MEASUREMENT_TABLE
     if column.source is ColumnSource.QUANTITY and column.name not in RESULT
 }
-# What an export says of its job: checked, and left out.
+# What an export says of its job: checked, and kept beside the measurement.
 PASSED_ALONG: Mapping[str, tuple[str, _Read]] = {
     column.name: (
         column.name,

@@ -26,6 +26,7 @@ UNREAD = tuple(PASSED_ALONG)
 REQUIRED = ("world_size", "global_batch_size")
 _TIMES = ("step_time_s", "time_per_epoch_s")
 _THROUGHPUT = "throughput_examples_per_s"
+_REMARKS = ("flags", "quantities", "printed")
 _MOST_RATIO = 2.1  # a little more than 2, for what was rounded
 # What the repetitions of a configuration have in common.
 _FURTHER = frozenset(axis.stored for axis in AXES_WITHOUT_COLUMN)
@@ -105,14 +106,14 @@ def _content_key(values: Mapping[str, Any]) -> str:
     """Identify a row by its values, not by its text or place.
 
     The same table in another order, or written by another program, is the same table; and what is
-    given as the default is as if it were not there. Flags, and what was measured beside the times,
-    are remarks on a row, and no part of it.
+    given as the default is as if it were not there. Flags, what was measured beside the times, and
+    what an export says of its job are remarks on a row, and no part of it.
     """
     return content_hash(
         {
             k: v
             for k, v in values.items()
-            if (v != _DEFAULTS[k] or k == "repetition") and k not in ("flags", "quantities")
+            if (v != _DEFAULTS[k] or k == "repetition") and k not in _REMARKS
         }
     )
 
@@ -124,7 +125,8 @@ def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
         values["axes"] = further
     if measured := {name: values.pop(name) for name in QUANTITIES if name in values}:
         values["quantities"] = measured
-    refused += read_cells(row.cells, PASSED_ALONG, where=row.where)[1]
+    values["printed"], wrong = read_cells(row.cells, PASSED_ALONG, where=row.where)
+    refused += wrong
     known = {error.field for error in row.refused}
     refused = [*row.refused, *(error for error in refused if error.field not in known)]
     if row.refused:

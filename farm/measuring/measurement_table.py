@@ -40,8 +40,8 @@ class ColumnSource(enum.Enum):
 class TableColumn:
     """`unit` is the file's, `field` the stored name, and stored values are multiplied by `factor`.
 
-    `is_imported` False: an import checks it and leaves it out. `most`: that it takes. `if_empty`:
-    what it takes an empty cell for.
+    `is_imported` False: an import checks it, and only keeps it beside the measurement. `most`:
+    that it takes. `if_empty`: what it takes an empty cell for.
     """
 
     name: str

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import click
+from sqlalchemy.orm import Session
 
 from farm.cli.operating.row_bar import row_bar
 from farm.cli.session import settings, store
-from farm.exporting import Form, write_export, write_samples
+from farm.exporting import Form, write_export, write_origin, write_samples
 from farm.processes.standard_output import print_data
 from farm.processes.whole_file import open_whole
 from farm.store.engine import reading
@@ -23,7 +27,8 @@ _BY_NAME = {tracker.name: tracker for tracker in TRACKERS}
 
 
 @click.command()
-@click.argument("sweep")
+@click.argument("sweep", required=False)
+@click.option("--origin", help="An imported origin, instead of a sweep.")
 @click.option(
     "--format",
     "form",
@@ -36,8 +41,9 @@ _BY_NAME = {tracker.name: tracker for tracker in TRACKERS}
 @click.option("--to", type=click.Choice(list(_BY_NAME)), help="Send to this tracker instead.")
 @click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="Of MLflow.", show_envvar=True)
 def export(
-    sweep: str,
+    sweep: str | None,
     *,
+    origin: str | None,
     form: str | None,
     out: Path | None,
     samples: bool,
@@ -50,7 +56,13 @@ def export(
     The file appears whole or not at all. --to sends each job with its steps, epochs and samples;
     what was sent already is left as it is. --out is then the tracker's folder.
     """
-    if to is not None:
+    if origin is not None:
+        if sweep is not None or samples or bundle or to is not None:
+            raise click.UsageError("--origin writes its measurements alone: leave out the others")
+        _write(partial(write_origin, origin=origin), Form(form or Form.CSV), out)
+    elif sweep is None:
+        raise click.UsageError("name a SWEEP, or an --origin")
+    elif to is not None:
         if form is not None or samples or bundle:
             raise click.UsageError(
                 "--to sends all there is: leave out --format, --samples and --bundle"
@@ -63,24 +75,33 @@ def export(
             raise click.UsageError("--bundle needs --out FOLDER")
         _write_bundle(sweep, out)
     else:
-        _write(sweep, Form(form or Form.CSV), out, samples=samples)
+        if samples and out is None:
+            raise click.UsageError("--samples needs --out FILE")
+        write = write_samples if samples else write_export
+        noun = "sample" if samples else "measurement"
+        _write(partial(_of_sweep, write, sweep), Form(form or Form.CSV), out, noun=noun)
 
 
-def _write(sweep: str, form: Form, out: Path | None, *, samples: bool) -> None:
+def _of_sweep(
+    write: Callable[..., int], sweep: str, session: Session, *, form: Form, file: IO[bytes]
+) -> int:
+    return write(session, find_sweep(session, sweep).id, form, file)
+
+
+def _write(
+    write: Callable[..., int], form: Form, out: Path | None, *, noun: str = "measurement"
+) -> None:
+    """Call `write` with a session, a form and a file, and say how many rows it wrote."""
     if out is None:
-        if samples or form is Form.PARQUET:
-            option = "--samples" if samples else "--format parquet"
-            raise click.UsageError(f"{option} needs --out FILE")
+        if form is Form.PARQUET:
+            raise click.UsageError("--format parquet needs --out FILE")
         content = io.BytesIO()
         with store(settings()) as engine, reading(engine) as session:
-            write_export(session, find_sweep(session, sweep).id, form, content)
+            write(session, form=form, file=content)
         print_data(content.getvalue().decode())
         return
-    noun, write = ("sample", write_samples) if samples else ("measurement", write_export)
-    with store(settings()) as engine, reading(engine) as session:
-        sweep_id = find_sweep(session, sweep).id
-        with open_whole(out) as file:
-            count = write(session, sweep_id, form, file)
+    with store(settings()) as engine, reading(engine) as session, open_whole(out) as file:
+        count = write(session, form=form, file=file)
     click.echo(f"{counted(count, noun)} written to {out}", err=True)
 
 

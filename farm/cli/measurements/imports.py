@@ -1,4 +1,4 @@
-"""`farm import`: imports a published study, or a user's table of measurements."""
+"""`farm import`: imports a published study, a table of measurements, or another farm's sweep."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from farm.importing import (
 from farm.measuring.imported import ImportedMeasurement
 from farm.store.engine import reading, writing
 from farm.store.measurements.imports import Imported
+from farm.sweep_bundle.reading import read_bundle
 from farm.text.nouns import counted
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -97,6 +98,19 @@ def table(
     source = of_table(file.name, origin=origin)
     how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
     _import(read_table(_content(file), ignored=ignore), source, how)
+
+
+@import_.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option("--origin", help="The name that it gets; its farm and sweep without it.")
+@_options
+def bundle(
+    *, folder: Path, origin: str | None, replace: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Import a sweep of another farm: the FOLDER that `farm export --bundle` wrote there."""
+    read = read_bundle(folder, origin=origin)
+    how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
+    _import(read.reading, read.source, how)
 
 
 def _content(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""The measurements of a sweep as rows of a file, in parts that fit into memory. Reads only."""
+"""The measurements of a sweep or an origin as rows of a file, in parts that fit into memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import BY_NAME
+from farm.errors import NotFound
 from farm.measuring import quantities
 from farm.measuring.measurement_table import (
     FLAG_FIELDS,
@@ -23,6 +24,7 @@ from farm.values.fields import canonical
 
 _ROWS_A_PART = 1000
 _STORED = [column for column in MEASUREMENT_TABLE if column.source is not ColumnSource.SPEC]
+_THROUGHPUT = "throughput_examples_per_s"
 _VERSIONS = {
     "benchfarm_version": "benchfarm",
     "python_version": "Python",
@@ -32,37 +34,60 @@ _VERSIONS = {
 
 
 def export_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
-    """Yield a sweep's measurements as rows of `EXPORT_COLUMNS`, by job.
+    """Yield a sweep's measurements as rows of the measurement table, by job.
 
     Delays are in milliseconds, bandwidths in megabits per second and losses in percent, as in
     every file that people read; what was not measured is None.
     """
-    last_id = 0
-    while True:
-        rows = session.execute(
-            _rows()
-            .where(JobRow.sweep_id == sweep_id, JobRow.id > last_id)
-            .order_by(JobRow.id)
-            .limit(_ROWS_A_PART)
-        ).all()
-        if not rows:
-            return
-        yield [_exported(row[1], row[2:]) for row in rows]
-        last_id = rows[-1][0]
+    query = _of_jobs().where(JobRow.sweep_id == sweep_id)
+    for rows in _pages(session, query, JobRow.id):
+        yield [_of_job(row) for row in rows]
 
 
 def export_row(session: Session, job_id: int) -> dict[str, object] | None:
     """Return a job's measurement as such a row; None where it has none."""
-    row = session.execute(_rows().where(JobRow.id == job_id)).one_or_none()
-    return None if row is None else _exported(row[1], row[2:])
+    row = session.execute(_of_jobs().where(JobRow.id == job_id)).one_or_none()
+    return None if row is None else _of_job(row)
 
 
-def _rows() -> Any:
-    # Whole rows have twice as many columns, and take five times as long to load.
-    columns = [_column(column) for column in _STORED]
-    return select(JobRow.id, JobRow.spec, *columns).join(
+def _of_jobs() -> Any:
+    return select(JobRow.id, JobRow.spec, *_COLUMNS).join(
         MeasurementRow, MeasurementRow.job_id == JobRow.id
     )
+
+
+def _of_job(row: Any) -> dict[str, object]:
+    return _exported({**_known(row[2:]), **_asked(row[1])})
+
+
+def origin_parts(session: Session, origin: str) -> Iterator[list[dict[str, object]]]:
+    """Yield the measurements of an imported origin likewise, in the order of their import.
+
+    What its source told beside them, such as the jobs that measured them, is as it told it.
+
+    Raises:
+        NotFound: there are none.
+    """
+    told = (MeasurementRow.details["printed"], MeasurementRow.details["quantities"])
+    query = select(MeasurementRow.id, *told, *_COLUMNS).where(MeasurementRow.origin == origin)
+    is_any = False
+    for rows in _pages(session, query, MeasurementRow.id):
+        is_any = True
+        yield [_exported({**_known(row[3:]), **_told(row[1] or {}, row[2] or {})}) for row in rows]
+    if not is_any:
+        raise NotFound(f"origin {origin!r}: nothing of it is in this store; see `farm origins`")
+
+
+def _pages(session: Session, query: Any, key: Any) -> Iterator[Sequence[Any]]:
+    """Yield what a query finds in pages, by a key that is its first column."""
+    last_id = 0
+    while True:
+        page = query.where(key > last_id).order_by(key).limit(_ROWS_A_PART)
+        rows = session.execute(page).all()
+        if not rows:
+            return
+        yield rows
+        last_id = rows[-1][0]
 
 
 def _column(column: TableColumn) -> Any:
@@ -76,20 +101,32 @@ def _column(column: TableColumn) -> Any:
     return axis_value(axis)
 
 
-def _exported(spec: dict[str, Any], values: Any) -> dict[str, object]:
-    stored = dict(zip((column.name for column in _STORED), values, strict=True))
-    return {
-        column.name: _written(
-            column,
-            spec.get(column.name) if column.source is ColumnSource.SPEC else stored[column.name],
-        )
-        for column in MEASUREMENT_TABLE
-    }
+# Whole rows have twice as many columns, and take five times as long to load.
+_COLUMNS = [_column(column) for column in _STORED]
+
+
+def _known(values: Sequence[Any]) -> dict[str, Any]:
+    known = dict(zip((column.name for column in _STORED), values, strict=True))
+    return {**known, "versions": _versions(known["versions"] or [])}
+
+
+def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
+    asked = (column for column in MEASUREMENT_TABLE if column.source is ColumnSource.SPEC)
+    return {column.name: spec.get(column.name) for column in asked}
+
+
+def _told(printed: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an import keeps beside a measurement: a rate may not follow from a median."""
+    told = (column.name for column in MEASUREMENT_TABLE if not column.is_imported)
+    rate = {_THROUGHPUT: measured[_THROUGHPUT]} if _THROUGHPUT in measured else {}
+    return {**{name: printed.get(name) for name in told}, **rate}
+
+
+def _exported(known: Mapping[str, Any]) -> dict[str, object]:
+    return {column.name: _written(column, known[column.name]) for column in MEASUREMENT_TABLE}
 
 
 def _written(column: TableColumn, value: Any) -> object:
-    if column.source is ColumnSource.HARDWARE:
-        return _versions(value or [])
     if column.kind is CellKind.FLAGS:
         return [{name: flag.get(name) for name in FLAG_FIELDS} for flag in value]
     if value is not None and column.kind is CellKind.WHOLE:

@@ -1,10 +1,12 @@
-"""Sweep bundles: `farm export --bundle` and what is in the folder that it writes."""
+"""Sweep bundles: `farm export --bundle`, and `farm import bundle` on another farm."""
 
 from __future__ import annotations
 
 import csv
 import json
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,20 @@ import sqlalchemy as sa
 
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import Sample
-from farm.store.engine import writing
+from farm.store.engine import make_engine, writing
 from farm.store.series.series import insert_samples
 from farm.store.tables import AttemptRow, JobRow, SweepRow
+from farm.sweep_bundle.manifest import files_in
+from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
+from tests.integration.conftest import new_database
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")
 
-HOSTILE = "=<script>alert(1)</script>\u202e"
-SWEEP = {"name": HOSTILE, "case": [{"model": "mlp", "world_size": [1, 2]}]}
+HOSTILE = "=<script>alert(1)</script>"
+SWEEP = {"name": f"{HOSTILE}\u202e", "case": [{"model": "mlp", "world_size": [1, 2]}]}
 
 
 @pytest.fixture
@@ -133,3 +138,90 @@ def test_a_bundle_is_refused_where_it_cannot_be_written(farm: FarmCommand, tmp_p
         assert told in farm.refusal(*arguments, status=1)
     assert "--out FOLDER" in farm.run("export", "1", "--bundle").stderr
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite", "postgresql"])
+@pytest.mark.usefixtures("measured")
+def test_a_sweep_is_the_same_on_another_farm(
+    farm: FarmCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any
+) -> None:
+    folder, exported = tmp_path / "bundle", tmp_path / "again.csv"
+    farm.text("export", "1", "--bundle", "--out", str(folder))
+    with other_farm(request, monkeypatch, tmp_path) as other:
+        told = other.json("import", "bundle", str(folder), "--dry-run")
+        assert (told["origin"], told["added_count"]) == ("farm-unknown-sweep-1", 3)
+        assert other.json("origins") == []
+        for added, present in ((3, 0), (0, 3)):
+            told = other.json("import", "bundle", str(folder))
+            assert (told["added_count"], told["present_count"]) == (added, present)
+        [origin] = other.json("origins")
+        assert origin["source"] == f"sweep 1, {HOSTILE!r}, of farm unknown"
+        other.text("export", "--origin", origin["origin"], "--out", str(exported))
+        assert exported.read_text() == (folder / "measurements.csv").read_text()
+        asked = ("recommend", "--origin", origin["origin"], "--global-batch-size", "32")
+        best = other.json(*asked)["recommended"]
+        assert (best["world_size"], best["step_time_s"], best["basis"]) == (2, 0.05, "measured")
+        assert best["disturbed_by"] == ["steal"]
+
+
+@contextmanager
+def other_farm(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[FarmCommand]:
+    kind = request.getfixturevalue("database_kind")
+    with new_database(request, kind, is_migrated=True) as url:
+        engine = make_engine(url)
+        yield FarmCommand(engine, tmp_path / "other", monkeypatch)
+        engine.dispose()
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_bundle_that_was_changed_adds_nothing(farm: FarmCommand, tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    farm.text("export", "1", "--bundle", "--out", str(folder))
+    with (folder / "samples.parquet").open("ab") as file:
+        file.write(b"x")
+    refused = farm.refusal("import", "bundle", str(folder), status=2)
+    assert refused.startswith("farm: samples.parquet: expected the file of ")
+    assert [origin["origin"] for origin in farm.json("origins")] == ["farm"]
+    refused = farm.refusal("import", "bundle", str(tmp_path), status=2)
+    assert refused.startswith("farm: manifest.json: expected a file of a benchfarm sweep bundle")
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("value", ["nan", "1e999", "-1", "=1+1", "9" * 5000])
+def test_a_measurement_that_cannot_be_adds_nothing(
+    farm: FarmCommand, tmp_path: Path, value: str
+) -> None:
+    """Whoever writes the measurements can write the manifest, too."""
+    folder = tmp_path / "bundle"
+    farm.text("export", "1", "--bundle", "--out", str(folder))
+    rows = rows_of(folder / "measurements.csv")
+    with (folder / "measurements.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows([*rows[:-1], {**rows[-1], "status": "ok", "step_time_s": value}])
+    manifest = read_whole(folder / "manifest.json")
+    files = {name: to_json(file) for name, file in files_in(folder).items()}
+    files.pop("manifest.json")
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "files": files}))
+    refused = farm.refusal("import", "bundle", str(folder), status=2)
+    assert refused.startswith("farm: row 4, column step_time_s")
+    assert [origin["origin"] for origin in farm.json("origins")] == ["farm"]
+
+
+def read_whole(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def test_an_origin_is_exported_or_said_to_be_none(farm: FarmCommand, tmp_path: Path) -> None:
+    farm.text("import", "graur2019")
+    rows = list(csv.DictReader(farm.text("export", "--origin", "graur2019").splitlines()))
+    assert len(rows) == farm.json("origins")[0]["measurement_count"]
+    out = tmp_path / "rows.csv"
+    refused = farm.refusal("export", "--origin", "nowhere", "--out", str(out), status=1)
+    assert "origin 'nowhere': nothing of it is in this store" in refused
+    assert not out.exists()
+    for wrong in ((), ("1", "--origin", "graur2019"), ("--origin", "graur2019", "--bundle")):
+        assert farm.run("export", *wrong).exit_code == 2
