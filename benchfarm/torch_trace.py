@@ -77,8 +77,10 @@ def communication_times(events: Iterable[Any]) -> list[float] | None:
     events = list(events)
     steps = [_span(event) for event in events if event.name == STEP and _is_on_cpu(event)]
     collectives = [event for event in events if _is_collective(event)]
-    # Gloo's threads sum what has arrived, which is a part of the collective.
+    # Gloo's threads sum what has arrived, which is a part of the collective. The thread that trains
+    # computes, although a single message belongs to it.
     of_gloo = {event.thread for event in collectives if _is_on_cpu(event)}
+    of_gloo -= {event.thread for event in events if event.name == STEP}
     on_gpu = any(not _is_on_cpu(event) for event in events)
     computing = [
         event

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -527,6 +528,24 @@ def test_all_reduces_that_overlap_count_once_and_those_outside_a_step_not() -> N
     # What is hidden behind computing keeps nobody idle.
     computing = [(0.0, 3.5 * second), (2 * second, 2.2 * second), (29.5 * second, 40 * second)]
     assert per_step(steps, collectives, computing) == pytest.approx((1.5, 0.5))
+
+
+def test_what_is_computed_while_a_message_is_awaited_is_no_communication() -> None:
+    from benchfarm.torch_trace import STEP, communication_times
+
+    def event(name: str, thread: int, begin_s: float, end_s: float) -> SimpleNamespace:
+        time_range = SimpleNamespace(start=begin_s * 1e6, end=end_s * 1e6)
+        return SimpleNamespace(
+            name=name, thread=thread, time_range=time_range, device_type=SimpleNamespace(name="CPU")
+        )
+
+    step = event(STEP, 1, 0.0, 10.0)
+    # The thread that trains receives, and computes meanwhile.
+    message = [event("gloo:recv", 1, 0.0, 9.0), event("aten::mm", 1, 2.0, 8.0)]
+    assert communication_times([step, *message]) == pytest.approx([3.0])
+    # Another one sums up what has come.
+    summed = [event("gloo:all_reduce", 2, 0.0, 9.0), event("aten::add", 2, 2.0, 8.0)]
+    assert communication_times([step, *summed]) == pytest.approx([9.0])
 
 
 def test_gloo_is_told_the_interface_from_which_peers_are_reached() -> None:
