@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from farm.trackers.contracts import TrackedJob, TrackedSweep, library
 _T = TypeVar("_T")
 
 _EXPERIMENT = "benchfarm"  # where MLFLOW_EXPERIMENT_NAME names no other
-_SWEEP, _ATTEMPT, _WHOLE = "benchfarm.sweep", "benchfarm.attempt", "benchfarm.is_whole"
+_SWEEP, _ATTEMPT, _WHOLE = "benchfarm.sweep", "benchfarm.attempt", "benchfarm.whole_since_ns"
 _PARENT, _RUN_NAME = "mlflow.parentRunId", "mlflow.runName"
 _USER = re.compile(r"//[^/\s]*@")
 # Limits of MLflow's REST API, see mlflow.utils.validation.
@@ -28,13 +29,14 @@ _METRICS_AT_ONCE, _OTHERS_AT_ONCE = 1000, 100
 _PARAMETER_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
 _RUNS_A_PAGE = 1000
 _MOST_ERROR_CHARACTERS = 200
-# By default the library asks for a quarter of an hour before it gives up, and reports its use to
-# its makers. Whoever has set these himself keeps them.
+# By default the library asks for minutes before it gives up, reports its use to its makers, and
+# prints two lines for each run. What the environment says is kept.
 _LIBRARY_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
 
@@ -70,8 +72,8 @@ class MlflowTracker:
             # Marked whole with its last change: whatever is lacking, the mark is.
             status = "FINISHED" if job.is_ok else "FAILED"
             self._client.set_terminated(run.info.run_id, status, _ms(job.ended_unix_s))
-            self._client.set_tag(run.info.run_id, _WHOLE, "true")
-            self._remove_others(job, run.info.run_id)
+            self._client.set_tag(run.info.run_id, _WHOLE, str(time.time_ns()))
+            self._remove_if_twice(job, run.info.run_id)
 
     def _search(self, filter_string: str) -> list[Any]:
         runs, token = [], None
@@ -108,20 +110,26 @@ class MlflowTracker:
         """Return the run of the job's sweep, which is made with the first job that is sent."""
         key = job.sweep.key
         if key not in self._parents:
-            which = f"tags.`{_SWEEP}` = '{key}'"
-            found = [run for run in self._search(which) if _ATTEMPT not in run.data.tags]
-            if found:
-                run = min(found, key=lambda run: str(run.info.run_id))
-            else:
+            found = self._parents_of(key)
+            if not found:
                 run = self._client.create_run(
                     self._experiment(),
-                    start_time=_ms(job.begun_unix_s),
+                    start_time=_ms(time.time()),
                     run_name=_cut(job.sweep.name, _TAG_CHARACTERS),
                     tags={_SWEEP: key},
                 )
-                self._client.set_terminated(run.info.run_id, "FINISHED", _ms(job.ended_unix_s))
-            self._parents[key] = run.info.run_id
+                self._client.set_terminated(run.info.run_id, "FINISHED")
+                found = self._parents_of(key)
+                if found[0].info.run_id != run.info.run_id:  # another process was quicker
+                    self._client.delete_run(run.info.run_id)
+            self._parents[key] = found[0].info.run_id
         return self._parents[key]
+
+    def _parents_of(self, key: str) -> list[Any]:
+        """Return the runs of a sweep itself, the first one first."""
+        found = self._search(f"tags.`{_SWEEP}` = '{key}'")
+        parents = [run for run in found if _ATTEMPT not in run.data.tags]
+        return sorted(parents, key=lambda run: (run.info.start_time, run.info.run_id))
 
     def _own_run(self, job: TrackedJob) -> Any:
         """Return the job's run, as a send that was cut short has left it or new."""
@@ -137,10 +145,10 @@ class MlflowTracker:
             tags={**tags, _PARENT: parent},
         )
 
-    def _remove_others(self, job: TrackedJob, run_id: str) -> None:
-        """Remove this run if another process sent the job meanwhile, and its run is preferred."""
+    def _remove_if_twice(self, job: TrackedJob, run_id: str) -> None:
+        """Remove this run if another process that sent the job meanwhile had it whole before."""
         found = self._search(f"tags.`{_ATTEMPT}` = '{job.key}'")
-        if found and min(found, key=_preference).info.run_id != run_id:
+        if min(found, key=_preference).info.run_id != run_id:
             self._client.delete_run(run_id)
 
     def _log(self, run_id: str, job: TrackedJob) -> None:
@@ -174,12 +182,12 @@ class MlflowTracker:
 
 
 def _is_whole(run: Any) -> bool:
-    tags: Mapping[str, str] = run.data.tags
-    return tags.get(_WHOLE) == "true"
+    return _WHOLE in run.data.tags
 
 
-def _preference(run: Any) -> tuple[bool, str]:
-    return not _is_whole(run), run.info.run_id
+def _preference(run: Any) -> tuple[bool, int, str]:
+    """Order runs of one job: those that are whole first, and of these the first to be."""
+    return not _is_whole(run), int(run.data.tags.get(_WHOLE, 0)), run.info.run_id
 
 
 def _parts(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +20,8 @@ from farm.trackers.sending import send_sweep
 from tests.farm_command import FarmCommand
 from tests.mlflow_server import MlflowServer
 from tests.tracked_sweep import GO, NAME, add_tracked_sweep
+
+WHOLE = "benchfarm.whole_since_ns"
 
 mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
 
@@ -47,7 +50,7 @@ def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def send(farm: FarmCommand, server: MlflowServer) -> str:
     """Export the sweep; return the last line, after those on how far it is."""
     done = farm.run("export", NAME, "--to", "mlflow", "--uri", server.uri)
-    assert done.exit_code == 0, done.output
+    assert (done.exit_code, done.stdout) == (0, ""), done.output
     return done.stderr.splitlines()[-1]
 
 
@@ -94,8 +97,13 @@ def history(server: MlflowServer, run: Any, name: str) -> list[tuple[int, int, f
 
 
 def everything(server: MlflowServer, tmp_path: Path) -> Any:
+    """Return what the runs have, but for when each was sent."""
     return [
-        (run.data.params, run.data.tags, {n: history(server, run, n) for n in run.data.metrics})
+        (
+            run.data.params,
+            {n: v for n, v in run.data.tags.items() if n != WHOLE},
+            {n: history(server, run, n) for n in run.data.metrics},
+        )
         for run in runs_of(server, tmp_path)
     ]
 
@@ -165,7 +173,7 @@ def test_a_run_that_was_sent_in_part_is_completed(
     send(farm, server)
     client, whole = client_of(server), everything(server, tmp_path)
     _, gang, _ = runs_of(server, tmp_path)
-    tags = {n: v for n, v in gang.data.tags.items() if n != "benchfarm.is_whole"}
+    tags = {n: v for n, v in gang.data.tags.items() if n != WHOLE}
     client.delete_run(gang.info.run_id)
     cut = client.create_run(gang.info.experiment_id, gang.info.start_time, tags, "job 1")
     for step, timestamp, value in history(server, gang, "step/time_s")[:2]:
@@ -173,6 +181,27 @@ def test_a_run_that_was_sent_in_part_is_completed(
 
     assert send(farm, server) == "1 job sent to mlflow, 1 job there already"
     assert everything(server, tmp_path) == whole
+
+
+def test_two_exports_at_once_leave_each_run_once(
+    engine: sa.Engine, farm: FarmCommand, server: MlflowServer, tmp_path: Path
+) -> None:
+    add_tracked_sweep(engine)
+    # Both have the experiment, and neither has a run yet.
+    client_of(server).create_experiment(str(tmp_path))
+    together = threading.Barrier(2)
+
+    def export() -> None:
+        tracker = MlflowTracker(server.uri)
+        together.wait()
+        send_sweep(engine, tracker, NAME, progress=lambda *_: None)
+
+    with ThreadPoolExecutor(2) as pool:
+        for one in [pool.submit(export) for _ in range(2)]:
+            one.result()
+    parent, *jobs = runs_of(server, tmp_path)
+    assert [run.info.run_name for run in jobs] == ["job 1", "job 2"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in jobs} == {parent.info.run_id}
 
 
 def test_a_server_that_ends_in_the_middle_has_everything_after_another_export(
