@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 
 import click
 
 from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare
 from farm.cells.reading import read_sweep
+from farm.cells.table import CellLine
 from farm.cli.advice.price_options import prices_or_none
 from farm.cli.output import Column, json_option, print_json, print_table
 from farm.cli.ranges import Real
@@ -118,7 +120,7 @@ def check(
 
     --json prints sweep_id, baseline_sweep_id, is_passed (the exit status is 0), is_slower (null:
     nothing can be said), failed_job_count, unfinished_job_count and cells: values, verdict, ratio,
-    low, high and the step_time_s of both.
+    low, high, the step_time_s of both and jobs_by_state.
     """
     loaded = settings()
     prices = prices_or_none(loaded, prices_file=None, region=None)
@@ -157,7 +159,14 @@ def check(
         _print(found, verdicts, is_slower=is_slower, against=f"sweep {base_id}")
         if failed_count:
             jobs = counted(failed_count, "job")
-            click.echo(f"failed or cancelled: {jobs} of sweep {sweep_id}")
+            states = [
+                f"`farm jobs --sweep {sweep_id} --state {state.value}`"
+                for state in (JobState.FAILED, JobState.CANCELLED)
+                if summary.counts[state]
+            ]
+            click.echo(
+                f"failed or cancelled: {jobs} of sweep {sweep_id}, see {' and '.join(states)}"
+            )
         if unfinished_count:
             of = f"{unfinished_count} of {counted(summary.job_count, 'job')} of sweep {sweep_id}"
             click.echo(f"not ended: {of}; --wait waits for them")
@@ -174,6 +183,7 @@ def _json(pair: CellPair, verdict: Verdict) -> dict[str, object]:
         "high": ratio and ratio.high,
         "baseline_step_time_s": pair.a.median_s,
         "step_time_s": pair.b.median_s,
+        "jobs_by_state": {state.value: pair.b.job_states.count(state) for state in JobState},
     }
 
 
@@ -189,6 +199,8 @@ def _print(
             (Column("ratio", is_right=True), [ratio_text(pair.ratio) for pair in found.pairs]),
             (Column("verdict"), [verdict.value for verdict in verdicts]),
         ]
+        others = [_other_jobs(line) for line in lines]
+        cells += [(Column("other jobs"), others)] if any(others) else []
         rows = zip(*(texts for _, texts in cells), strict=True)
         print_table([column for column, _ in cells], [list(row) for row in rows])
     alone = len(found.only_a) + len(found.only_b)
@@ -204,6 +216,12 @@ def _print(
         click.echo(f"no cell is slower than in {against}")
     if unknown_count and is_slower is not None:
         click.echo(f"{unknown_count} of {counted(len(verdicts), 'cell')} could not be judged")
+
+
+def _other_jobs(line: CellLine) -> str:
+    """Count the jobs of a cell that did not succeed, or have not yet."""
+    counts = Counter(state.value for state in line.job_states if state is not JobState.SUCCEEDED)
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def _time(time_s: float | None) -> str:

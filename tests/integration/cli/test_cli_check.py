@@ -83,8 +83,14 @@ def test_a_check_that_can_say_nothing_fails_and_says_so(farm: FarmCommand) -> No
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (JobState.FAILED, "failed or cancelled: 1 job of sweep 5\n"),
-        (JobState.CANCELLED, "failed or cancelled: 1 job of sweep 5\n"),
+        (
+            JobState.FAILED,
+            "failed or cancelled: 1 job of sweep 5, see `farm jobs --sweep 5 --state failed`\n",
+        ),
+        (
+            JobState.CANCELLED,
+            "failed or cancelled: 1 job of sweep 5, see `farm jobs --sweep 5 --state cancelled`\n",
+        ),
         (JobState.WAITING, "not ended: 1 of 4 jobs of sweep 5; --wait waits for them\n"),
     ],
 )
@@ -97,9 +103,11 @@ def test_a_sweep_that_is_not_whole_fails_the_check(
     found = farm.run("check", "broken")
     assert found.exit_code == 1
     assert f"no cell is slower than in sweep 1\n{said}" in found.stdout
+    assert f"within noise  1 {state.value}\n" in found.stdout
     told = farm.run("check", "broken", "--json")
     assert (told.exit_code, json.loads(told.stdout)["is_passed"]) == (1, False)
     assert json.loads(told.stdout)["is_slower"] is False
+    assert json.loads(told.stdout)["cells"][0]["jobs_by_state"][state.value] == 1
 
 
 def test_a_check_waits_for_the_sweep_if_asked(engine: sa.Engine, farm: FarmCommand) -> None:
