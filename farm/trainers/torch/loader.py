@@ -23,6 +23,7 @@ from farm.messages.trainer_lines import FailureKind
 from farm.text.display import byte_count
 from farm.trainers.contracts import Examples, Seat
 from farm.trainers.failures import RankFailed
+from farm.trainers.loop.batches import share
 from farm.trainers.processes.process import end_with_parent
 
 if TYPE_CHECKING:
@@ -43,12 +44,14 @@ def batch_loader(seat: Seat) -> BatchLoader | None:
         return None
     worker_count = chosen["data_workers"]
     assert isinstance(worker_count, int)
-    return BatchLoader(
-        seat.data.train,
-        worker_count=worker_count,
-        # A rank's share is larger where batches are split by speed.
-        batch_size=seat.job.global_batch_size,
+    job = seat.job
+    mine = share(
+        job.global_batch_size,
+        world_size=job.world_size,
+        rank=seat.rank,
+        weights=seat.go.batch_weights,
     )
+    return BatchLoader(seat.data.train, worker_count=worker_count, batch_size=len(mine))
 
 
 class BatchLoader:
@@ -147,9 +150,9 @@ class _Order:
         self._loading.clear()
 
     def __iter__(self) -> Iterator[IndexArray]:
-        for share in self._shares:
-            self._loading.append(share)
-            yield share
+        for indices in self._shares:
+            self._loading.append(indices)
+            yield indices
 
     def pop(self) -> IndexArray:
         return self._loading.popleft()
@@ -161,18 +164,19 @@ class _Batches(Dataset[Any]):
     def __init__(self, train: Examples) -> None:
         self._train = train
 
-    def __getitem__(self, share: IndexArray) -> _Batch | str:
+    def __getitem__(self, places: IndexArray) -> _Batch | str:
         train = self._train
-        if len(share) == 0:
-            share = np.zeros(1, np.int32)  # a rank without examples takes part in the step with one
+        if len(places) == 0:
+            # A rank without examples takes part in the step with one.
+            places = np.zeros(1, np.int32)
         if train.decode is None:
-            inputs = torch.from_numpy(train.inputs[share])
+            inputs = torch.from_numpy(train.inputs[places])
         else:
             try:
-                inputs = torch.from_numpy(np.stack([train.decode(place) for place in share]))
+                inputs = torch.from_numpy(np.stack([train.decode(place) for place in places]))
             except (OSError, ValueError) as error:
                 return str(error)
-        return inputs, torch.from_numpy(train.labels[share])
+        return inputs, torch.from_numpy(train.labels[places])
 
 
 def _begin_worker(number: int) -> None:

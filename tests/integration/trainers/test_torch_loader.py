@@ -19,8 +19,8 @@ import pytest
 
 from farm import registry
 from farm.configuration.spec import JobSpec
-from farm.messages.trainer_lines import Failure, FailureKind, Started
-from farm.trainers.contracts import Examples
+from farm.messages.trainer_lines import Failure, FailureKind, GoLine, Started
+from farm.trainers.contracts import Examples, Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.processes.process import EXIT_FAILED
 from farm.trainers.strategies import STRATEGIES
@@ -230,6 +230,33 @@ def test_batches_that_shared_memory_cannot_hold_are_refused(
         pass
     with loading(examples(), worker_count=0):  # which needs none
         pass
+
+
+def test_shared_memory_has_to_hold_the_ranks_own_share_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from farm.trainers.torch.loader import batch_loader
+
+    dataset = registry.dataset("digits")
+    seat = Seat(
+        job=replace(PAIR, world_size=4, global_batch_size=400, axes=LOADER),
+        rank=1,
+        role="worker",
+        go=GoLine(cluster={"worker": ("127.0.0.1:1",)}, task_index=1),
+        model=registry.model("mlp"),
+        dataset=dataset.facts,
+        data=dataset.load(()),
+        peer_timeout_s=10.0,
+    )
+    whole = os.statvfs("/dev/shm")
+    # Five batches of 100 digits of 64 bytes, with labels of 8.
+    enough = os.statvfs_result((whole[0], 1, *whole[2:4], 36_000, *whole[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda path: enough)
+    loader = batch_loader(seat)
+    assert loader is not None
+    loader.close()
+    with pytest.raises(RankFailed, match=r"expected .* free in /dev/shm"):
+        batch_loader(replace(seat, job=replace(seat.job, global_batch_size=404)))
 
 
 def test_images_of_a_folder_are_decoded_again_for_each_step(tmp_path: Path) -> None:
