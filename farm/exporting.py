@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
@@ -19,8 +19,12 @@ from farm.errors import FarmError
 from farm.measuring.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, CellKind
 from farm.store.measurements.export_parts import export_parts, origin_parts
 from farm.store.series import sample_pages
+from farm.store.series.imported_samples import origin_samples
 from farm.store.series.sample_pages import WHOLE_COLUMNS, sweep_sample_pages
 from farm.text.formulas import without_formula
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _Rows = Sequence[Mapping[str, object]]
 SAMPLES_A_PART = 20_000
@@ -95,6 +99,11 @@ def write_samples(session: Session, sweep_id: int, form: Form, file: IO[bytes]) 
     return write_rows(SAMPLES, _sample_parts(session, sweep_id), form, file)
 
 
+def write_origin_samples(session: Session, origin: str, form: Form, file: IO[bytes]) -> int:
+    """Write the samples of an imported origin, as `write_samples` does those of a sweep."""
+    return write_rows(SAMPLES, origin_samples(session, origin, most=SAMPLES_A_PART), form, file)
+
+
 def _sample_parts(session: Session, sweep_id: int) -> Iterator[_Rows]:
     for attempt, page in sweep_sample_pages(session, sweep_id, most=SAMPLES_A_PART):
         known = {"job_id": attempt.job_id, "attempt_id": attempt.id}
@@ -149,6 +158,19 @@ def _write_parquet(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
         from pyarrow import parquet
     except ImportError:
         raise FarmError("Parquet needs pyarrow: pip install pyarrow, or use --format csv") from None
+    schema = parquet_schema(columns)
+    count = 0
+    with parquet.ParquetWriter(file, schema) as writer:
+        for rows in parts:
+            writer.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema))
+            count += len(rows)
+    return count
+
+
+def parquet_schema(columns: Columns) -> pyarrow.Schema:
+    """Return the types of a table, which a column without any value does not tell."""
+    import pyarrow
+
     texts = [(name, pyarrow.string()) for name in FLAG_FIELDS if name != "value"]
     flag = pyarrow.struct([*texts, ("value", pyarrow.float64())])
     kinds = {
@@ -157,14 +179,7 @@ def _write_parquet(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
         CellKind.NUMBER: pyarrow.float64(),
         CellKind.FLAGS: pyarrow.list_(flag),
     }
-    # Of a column without any value nothing else tells the type.
-    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
-    count = 0
-    with parquet.ParquetWriter(file, schema) as writer:
-        for rows in parts:
-            writer.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema))
-            count += len(rows)
-    return count
+    return pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
 
 
 _WRITERS: dict[Form, Callable[[Columns, _Parts, IO[bytes]], int]] = {

@@ -43,6 +43,21 @@ class SampleRow(Table):
     extra: Mapped[dict[str, float] | None] = mapped_column(sa.JSON(none_as_null=True))
 
 
+class ImportedSampleRow(Table):
+    """A sample of another farm, by the numbers that its job and attempt have there."""
+
+    __table__ = sa.Table(
+        "imported_samples",
+        Table.metadata,
+        sa.Column("origin", sa.String(64), primary_key=True),
+        sa.Column("attempt_id", BigId, primary_key=True, autoincrement=False),
+        sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("tick", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("job_id", BigId, nullable=False),
+        *(column._copy() for column in SampleRow.__table__.columns if not column.primary_key),
+    )
+
+
 class StepChunk(Table):
     """Consecutive step times of one kind, compressed; quantiles beside them for plain SQL."""
 

@@ -24,7 +24,7 @@ from farm.values.ranges import Length, Range
 
 FORMAT, VERSION = "benchfarm sweep bundle", 1
 MANIFEST = "manifest.json"
-MEASUREMENTS = "measurements.csv"  # the only table that an import reads
+MEASUREMENTS, SAMPLE_FILE = "measurements.csv", "samples.parquet"  # which an import reads
 _NAME = re.compile(r"(figures/)?[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}", re.ASCII)
 _MANIFEST_BYTES = 4 << 20
 _PIECE_BYTES = 1 << 20
@@ -100,7 +100,7 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         InvalidSpec: it is no bundle, of a newer format, cut short, or a file was changed.
     """
-    with _opened(folder, MANIFEST) as file:
+    with opened(folder, MANIFEST) as file:
         content = file.read(_MANIFEST_BYTES + 1)
     if len(content) > _MANIFEST_BYTES:
         raise InvalidSpec(MANIFEST, f"{len(content)} bytes", f"at most {_MANIFEST_BYTES} bytes")
@@ -115,7 +115,7 @@ def read_manifest(folder: Path) -> Manifest:
     for name, listed in manifest.files.items():
         if not _NAME.fullmatch(name):
             raise InvalidSpec(f"{MANIFEST}: files", name, "the name of a file of the bundle")
-        with _opened(folder, name) as file:
+        with opened(folder, name) as file:
             _check(name, _digest(file, most=listed.byte_count), listed)
     if MEASUREMENTS not in manifest.files:
         raise InvalidSpec(f"{MANIFEST}: files", sorted(manifest.files), f"{MEASUREMENTS} in them")
@@ -131,22 +131,20 @@ def content_of(folder: Path, manifest: Manifest, name: str, *, most: int) -> byt
     listed = manifest.files[name]
     if listed.byte_count > most:
         raise InvalidSpec(name, f"{listed.byte_count} bytes", f"at most {most} bytes")
-    with _opened(folder, name) as file:
+    with opened(folder, name) as file:
         content = file.read(listed.byte_count + 1)
     found = BundleFile(sha256=hashlib.sha256(content).hexdigest(), byte_count=len(content))
     _check(name, found, listed)
     return content
 
 
-def _check(name: str, found: BundleFile, listed: BundleFile) -> None:
-    if found != listed:
-        expected = f"the file of {listed.byte_count} bytes that {MANIFEST} lists: it was changed"
-        raise InvalidSpec(name, f"{found.byte_count} bytes, SHA-256 {found.sha256[:8]}", expected)
-
-
 @contextmanager
-def _opened(folder: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open a regular file; a link may lead anywhere, and a pipe would be waited for."""
+def opened(folder: Path, name: str) -> Iterator[IO[bytes]]:
+    """Open a regular file of a bundle; a link may lead anywhere, and a pipe would be waited for.
+
+    Raises:
+        InvalidSpec: there is none.
+    """
     path = folder / name
     try:
         if path.parent != folder and path.parent.is_symlink():
@@ -159,6 +157,12 @@ def _opened(folder: Path, name: str) -> Iterator[IO[bytes]]:
     except OSError as error:
         expected = f"a file of a {FORMAT} ({error.strerror or error})"
         raise InvalidSpec(name, str(path), expected) from None
+
+
+def _check(name: str, found: BundleFile, listed: BundleFile) -> None:
+    if found != listed:
+        expected = f"the file of {listed.byte_count} bytes that {MANIFEST} lists: it was changed"
+        raise InvalidSpec(name, f"{found.byte_count} bytes, SHA-256 {found.sha256[:8]}", expected)
 
 
 def _file(path: Path) -> BundleFile:

@@ -23,7 +23,14 @@ from farm.store.sweeps.sweep_records import (
 )
 from farm.store.sweeps.sweeps import find_sweep
 from farm.store.tables import SweepRow
-from farm.sweep_bundle.manifest import FORMAT, MEASUREMENTS, VERSION, Manifest, files_in
+from farm.sweep_bundle.manifest import (
+    FORMAT,
+    MEASUREMENTS,
+    SAMPLE_FILE,
+    VERSION,
+    Manifest,
+    files_in,
+)
 from farm.text.toml_text import document_text
 
 _WHOLE = frozenset({"job_id", "attempt_id", "repetition", "number"})
@@ -43,7 +50,7 @@ def write_tables(session: Session, sweep_id: int, folder: Path) -> None:
     for name, form, write in (
         (MEASUREMENTS, Form.CSV, write_export),
         ("measurements.parquet", Form.PARQUET, write_export),
-        ("samples.parquet", Form.PARQUET, write_samples),
+        (SAMPLE_FILE, Form.PARQUET, write_samples),
         ("jobs.csv", Form.CSV, _write_jobs),
         ("attempts.csv", Form.CSV, _write_attempts),
     ):

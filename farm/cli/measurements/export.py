@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from farm.cli.operating.row_bar import row_bar
 from farm.cli.session import settings, store
-from farm.exporting import Form, write_export, write_origin, write_samples
+from farm.exporting import Form, write_export, write_origin, write_origin_samples, write_samples
 from farm.processes.standard_output import print_data
 from farm.processes.whole_file import open_whole
 from farm.store.engine import reading
@@ -57,9 +57,12 @@ def export(
     what was sent already is left as it is. --out is then the tracker's folder.
     """
     if origin is not None:
-        if sweep is not None or samples or bundle or to is not None:
-            raise click.UsageError("--origin writes its measurements alone: leave out the others")
-        _write(partial(write_origin, origin=origin), Form(form or Form.CSV), out)
+        if sweep is not None or bundle or to is not None:
+            raise click.UsageError(
+                "--origin is instead of a SWEEP, and has neither --bundle nor --to"
+            )
+        write_all = write_origin_samples if samples else write_origin
+        _write(partial(write_all, origin=origin), Form(form or Form.CSV), out, samples=samples)
     elif sweep is None:
         raise click.UsageError("name a SWEEP, or an --origin")
     elif to is not None:
@@ -75,11 +78,8 @@ def export(
             raise click.UsageError("--bundle needs --out FOLDER")
         _write_bundle(sweep, out)
     else:
-        if samples and out is None:
-            raise click.UsageError("--samples needs --out FILE")
         write = write_samples if samples else write_export
-        noun = "sample" if samples else "measurement"
-        _write(partial(_of_sweep, write, sweep), Form(form or Form.CSV), out, noun=noun)
+        _write(partial(_of_sweep, write, sweep), Form(form or Form.CSV), out, samples=samples)
 
 
 def _of_sweep(
@@ -88,13 +88,12 @@ def _of_sweep(
     return write(session, find_sweep(session, sweep).id, form, file)
 
 
-def _write(
-    write: Callable[..., int], form: Form, out: Path | None, *, noun: str = "measurement"
-) -> None:
+def _write(write: Callable[..., int], form: Form, out: Path | None, *, samples: bool) -> None:
     """Call `write` with a session, a form and a file, and say how many rows it wrote."""
     if out is None:
-        if form is Form.PARQUET:
-            raise click.UsageError("--format parquet needs --out FILE")
+        if samples or form is Form.PARQUET:
+            option = "--samples" if samples else "--format parquet"
+            raise click.UsageError(f"{option} needs --out FILE")
         content = io.BytesIO()
         with store(settings()) as engine, reading(engine) as session:
             write(session, form=form, file=content)
@@ -102,7 +101,9 @@ def _write(
         return
     with store(settings()) as engine, reading(engine) as session, open_whole(out) as file:
         count = write(session, form=form, file=file)
-    click.echo(f"{counted(count, noun)} written to {out}", err=True)
+    click.echo(
+        f"{counted(count, 'sample' if samples else 'measurement')} written to {out}", err=True
+    )
 
 
 def _write_bundle(sweep: str, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from farm.importing import (
 from farm.measuring.imported import ImportedMeasurement
 from farm.store.engine import reading, writing
 from farm.store.measurements.imports import Imported
+from farm.store.series.imported_samples import add_samples
 from farm.sweep_bundle.reading import read_bundle
 from farm.text.nouns import counted
 
@@ -110,7 +111,9 @@ def bundle(
     """Import a sweep of another farm: the FOLDER that `farm export --bundle` wrote there."""
     read = read_bundle(folder, origin=origin)
     how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
-    _import(read.reading, read.source, how)
+    _import(read.reading, read.source, how, samples=read.samples())
+    if not as_json:
+        click.echo(f"{counted(read.sample_count, 'sample')} of it")
 
 
 def _content(path: Path) -> bytes:
@@ -124,7 +127,13 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _import(read: Reading, source: ImportSource, how: _How) -> None:
+def _import(
+    read: Reading,
+    source: ImportSource,
+    how: _How,
+    *,
+    samples: Iterable[Sequence[Mapping[str, Any]]] = (),
+) -> None:
     with store(settings()) as engine:
         if how.is_dry_run:
             with reading(engine) as session:
@@ -138,6 +147,7 @@ def _import(read: Reading, source: ImportSource, how: _How) -> None:
                     now=dt.datetime.now(dt.UTC),
                     is_replacing=how.is_replacing,
                 )
+                add_samples(session, source.origin, samples, is_replacing=how.is_replacing)
     if how.as_json:
         print_json(_json(read, source, done, is_dry_run=how.is_dry_run))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,7 +49,9 @@ def measured(engine: sa.Engine) -> list[int]:
             is_ok = spec.world_size < 3
             state = AttemptState.SUCCEEDED if is_ok else AttemptState.FAILED
             token = add_attempt(session, job_id, ["a1"], state=state)
-            samples = [Sample(tick=tick, cpu_ratio=0.25) for tick in range(1, 4)]
+            samples = [
+                Sample(tick=tick, cpu_ratio=0.25, extra={"celsius": 40.5}) for tick in range(1, 4)
+            ]
             insert_samples(session, day=NOW.date(), token=token, rank=0, samples=samples)
             add_measurement(
                 session,
@@ -147,7 +150,9 @@ def test_a_sweep_is_the_same_on_another_farm(
 ) -> None:
     folder, exported = tmp_path / "bundle", tmp_path / "again.csv"
     farm.text("export", "1", "--bundle", "--out", str(folder))
+    own = os.environ["FARM_DATABASE_URL"]
     with other_farm(request, monkeypatch, tmp_path) as other:
+        url = os.environ["FARM_DATABASE_URL"]
         told = other.json("import", "bundle", str(folder), "--dry-run")
         assert (told["origin"], told["added_count"]) == ("farm-unknown-sweep-1", 3)
         assert other.json("origins") == []
@@ -158,10 +163,19 @@ def test_a_sweep_is_the_same_on_another_farm(
         assert origin["source"] == f"sweep 1, {HOSTILE!r}, of farm unknown"
         other.text("export", "--origin", origin["origin"], "--out", str(exported))
         assert exported.read_text() == (folder / "measurements.csv").read_text()
+        other.text("export", "--origin", origin["origin"], "--samples", "--out", str(exported))
+        monkeypatch.setenv("FARM_DATABASE_URL", own)
+        farm.text("export", "1", "--samples", "--out", str(tmp_path / "own.csv"))
+        monkeypatch.setenv("FARM_DATABASE_URL", url)
+        assert exported.read_text() == (tmp_path / "own.csv").read_text()
+        assert exported.read_text().count("\n") == 10
         asked = ("recommend", "--origin", origin["origin"], "--global-batch-size", "32")
         best = other.json(*asked)["recommended"]
         assert (best["world_size"], best["step_time_s"], best["basis"]) == (2, 0.05, "measured")
         assert best["disturbed_by"] == ["steal"]
+        other.text("origins", "--remove", origin["origin"])
+        other.text("export", "--origin", origin["origin"], "--samples", "--out", str(exported))
+        assert exported.read_text().count("\n") == 1
 
 
 @contextmanager

@@ -110,7 +110,15 @@ RULES: dict[str, set[str]] = {
     "farm.exporting": PURE | {"farm.store", "pyarrow", *STORE},
     "farm.trackers": PURE | {"farm.charts", "farm.processes", "farm.store", *STORE},
     "farm.sweep_bundle": PURE
-    | {"farm", "farm.exporting", "farm.importers", "farm.importing", "farm.store", *STORE},
+    | {
+        "farm",
+        "farm.exporting",
+        "farm.importers",
+        "farm.importing",
+        "farm.store",
+        "pyarrow",
+        *STORE,
+    },
     "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},
     "worker_agent": PURE
     | {

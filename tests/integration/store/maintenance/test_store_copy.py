@@ -25,6 +25,7 @@ from farm.store.maintenance.partitions import partition_days
 from farm.store.notifications import FoundEvent, add_targets, record
 from farm.store.reports.logs import insert_log_part
 from farm.store.schema import check_schema
+from farm.store.series.imported_samples import add_samples
 from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.sweeps.baselines import set_baseline
 from farm.store.sweeps.bundles import add_bundle
@@ -88,6 +89,8 @@ def fill(engine: sa.Engine) -> None:
             *(Sample(tick=t) for t in range(1, 6000)),
         ]
         insert_samples(session, day=NOW.date(), token=token, rank=0, samples=samples)
+        other = {"job_id": 1, "attempt_id": 2, "rank": 0, "tick": 3, "cpu_ratio": 1 / 3}
+        add_samples(session, "another farm", [[{**other, "extra": {"celsius": 0.1}}]])
         steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 1 / 7))
         insert_steps(session, token=token, rank=0, steps=steps)
         epoch = Epoch(
