@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What a delay costs
 #
-# How much longer does a training step take for each millisecond between two machines?
+# How much does each millisecond between two machines add to a training step?
 #
 # `tcp_proxy` needs no root, but TCP does not notice its delay: a real link costs more. Where agents
 # have netem, and in `farm lab`, leave `emulator` out.
@@ -36,8 +36,7 @@ axes = sweep.plot(along="one_way_delay_ms")
 axes.figure.savefig("delay.pdf")
 
 # %% [markdown]
-# Both times are in their 95 % intervals, and so the cost in this one, with at least 90 %.
-# `nan`: too few repetitions.
+# Two 95 % intervals give one of at least 90 % for the cost. `nan`: too few repetitions.
 
 # %%
 near, far = cells.iloc[0], cells.iloc[-1]

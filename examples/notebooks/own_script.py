@@ -13,7 +13,7 @@ import benchfarm
 print(Path("train.py").read_text())
 
 # %% [markdown]
-# The farm starts it on one rank and on two, with what `torchrun` sets, and ends it after 30 steps.
+# The farm sets what `torchrun` does, and ends it after 30 steps.
 
 # %%
 farm = benchfarm.connect()
@@ -37,8 +37,7 @@ cells = sweep.cells()
 cells[["world_size", "step_time_s", "step_time_low_s", "step_time_high_s", "repetition_count"]]
 
 # %% [markdown]
-# Both times are in their 95 % intervals, and so the ratio in this one, with at least 90 %.
-# `nan`: too few repetitions.
+# Two 95 % intervals give one of at least 90 % for the ratio. `nan`: too few repetitions.
 
 # %%
 one, two = cells.set_index("world_size").loc[[1, 2]].to_dict("records")

@@ -33,7 +33,7 @@ table.to_csv("table.csv", index=False)
 table
 
 # %% [markdown]
-# Crosses are repetitions that something else disturbed. They count only where there are no others.
+# Crosses are disturbed repetitions. They count only where there are no others.
 
 # %%
 figure, axes = plt.subplots(figsize=(4.5, 3), layout="constrained")
@@ -47,7 +47,7 @@ for form in ("pdf", "svg"):
     figure.savefig(f"step_time.{form}")
 
 # %% [markdown]
-# Both times are in their 95 % intervals, and so the ratio in this one, with at least 90 %.
+# Two 95 % intervals give one of at least 90 % for the ratio.
 
 # %%
 for batch_size, pair in cells.groupby("global_batch_size"):
