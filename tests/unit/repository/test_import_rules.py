@@ -89,7 +89,7 @@ RULES: dict[str, set[str]] = {
     "farm.trainers.datasets.own": PURE | {"farm.trainers", "PIL", *MATHS},
     "farm.trainers.script": PURE | {"benchfarm", "farm.processes", "farm.trainers", "psutil"},
     "farm.trainers.torch.gang": PURE | {"farm.trainers", "psutil", "torch"},
-    "farm.trainers.torch.loader": PURE | {"farm.trainers", "psutil", "torch"},
+    "farm.trainers.torch.loader": PURE | {"farm.trainers", "numpy", "psutil", "torch"},
     "farm.store": PURE
     | {"farm", "farm.keys.api_tokens", *STORE}
     | {"farm.notifications.addresses", "farm.notifications.events"}
