@@ -63,6 +63,7 @@ def shares_from(first: int) -> list[Any]:
     return [np.arange(i, i + 4, dtype=np.int32) for i in range(first, COUNT - 3, 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [strategy.facts.name for strategy in STRATEGIES if strategy.facts.has_loader]
 )
