@@ -31,7 +31,7 @@ from farm.messages.trainer_lines import (
     Steps,
 )
 from farm.trainers.processes.process import EXIT_FAILED
-from farm.trainers.strategies.torch_ddp import TorchDdp
+from farm.trainers.strategies.torch.ddp import TorchDdp
 from tests.integration.trainer_process import TrainerProcess, free_ports, gang, go, results
 
 pytestmark = [pytest.mark.torch, pytest.mark.alone]

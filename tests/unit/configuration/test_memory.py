@@ -14,8 +14,8 @@ from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
 from farm.placement.memory import FRAMEWORK_BYTES, least_memory_bytes, memory_problem
 from farm.submission import plan, within_memory
-from farm.trainers.strategies.torch_fsdp import TorchFsdp
-from farm.trainers.strategies.torch_pipeline import TorchPipeline
+from farm.trainers.strategies.torch.fsdp import TorchFsdp
+from farm.trainers.strategies.torch.pipeline import TorchPipeline
 
 SIZE = ModelSize(
     parameter_count=1_000_000,

@@ -11,8 +11,8 @@ from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
 from farm.trainers.strategies.mwms_ring import MwmsRing
 from farm.trainers.strategies.single import Single
-from farm.trainers.strategies.torch_fsdp import TorchFsdp
-from farm.trainers.strategies.torch_pipeline import TorchPipeline
+from farm.trainers.strategies.torch.fsdp import TorchFsdp
+from farm.trainers.strategies.torch.pipeline import TorchPipeline
 
 GRADIENT_BYTES = 1000.0
 
