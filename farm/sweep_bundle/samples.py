@@ -23,7 +23,7 @@ _OF_SAMPLE = tuple(name for name in SAMPLES if name in Sample.__dataclass_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _SamplePlace:
     job_id: _Id
     attempt_id: _Id
     rank: Annotated[int, Range(0, 2**31 - 1)]
@@ -73,11 +73,11 @@ def _check(table: Any) -> None:
 
 
 def _row(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    place = {name: row[name] for name in _Place.__dataclass_fields__}
+    place = {name: row[name] for name in _SamplePlace.__dataclass_fields__}
     known = {name: row[name] for name in _OF_SAMPLE}
     known["extra"] = {} if row["extra"] is None else parsed(row["extra"], where=f"{where}.extra")
     sample = from_json(Sample, known, where=where)
     values = {name: getattr(sample, name) for name in _OF_SAMPLE}
-    checked = to_json(from_json(_Place, place, where=where))
+    checked = to_json(from_json(_SamplePlace, place, where=where))
     assert isinstance(checked, dict)
     return {**checked, **values, "extra": sample.extra or None}
