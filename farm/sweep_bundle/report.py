@@ -18,7 +18,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; max-width: 72rem;
   margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere }
-table { border-collapse: collapse; font-size: 0.875rem }
+table { border-collapse: collapse; font-size: 0.875rem; overflow-wrap: normal }
 th, td { text-align: left; vertical-align: top; padding: 0.2rem 0.8rem 0.2rem 0;
   border-bottom: 1px solid #ccc }
 .scroll { overflow-x: auto }
