@@ -10,6 +10,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.configuration.axes import AXES
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
+from farm.values.fields import Name
 from web import parameters
 from web.api.schema import answers, shapes
 from web.api.schema.description import described
@@ -44,7 +45,8 @@ def get_measurements() -> ResponseReturnValue:
         fingerprint=given[_FINGERPRINT],
         status=given[_STATUS],
         axes={
-            axis.field: axis.read(value, axis.name)
+            # A name is looked for as it was given: no measurement has one that is not printable.
+            axis.field: value if isinstance(axis.type, Name) else axis.read(value, axis.name)
             for axis, parameter in _AXES.items()
             if (value := given[parameter]) is not None
         },

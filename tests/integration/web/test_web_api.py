@@ -401,3 +401,9 @@ def test_the_history_of_a_cell_is_read_in_pages_of_sweeps(
     for query, status in (("limit=0", 400), ("limit=101", 400), ("cursor=x", 400)):
         assert client.get(f"/api/v1/jobs/1/history?{query}").status_code == status
     assert client.get("/api/v1/jobs/99/history").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["\U000b3829~", "\u0378", "a\u200eb"])
+def test_measurements_of_an_odd_name_are_none(client: FlaskClient, name: str) -> None:
+    answer = client.get("/api/v1/measurements", query_string={"model": name})
+    assert (answer.status_code, answer.json) == (200, {"items": [], "next": None})
