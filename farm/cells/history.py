@@ -34,6 +34,7 @@ from farm.store.measurements.history import (
 from farm.store.measurements.repetitions import latest_runs
 from farm.store.sweeps.sweeps import stored_precision
 from farm.store.tables import SweepRow
+from farm.text.display import byte_count
 from farm.text.nouns import counted
 
 MOST_SWEEPS = 100  # at once
@@ -278,7 +279,7 @@ def _machine(hardware: object) -> str | None:
     for rank in _ranks(hardware):
         parts = [str(rank.get("cpu_model", "unknown CPU")), counted(rank["core_count"], "core")]
         memory = rank.get("memory_bytes")
-        parts += [] if memory is None else [f"{round(memory / _GIB)} GiB"]
+        parts += [] if memory is None else [byte_count(round(memory / _GIB) * _GIB)]
         kinds.add(", ".join([*parts, *map(str, rank.get("accelerators") or ())]))
     return " + ".join(sorted(kinds)) or None
 

@@ -38,7 +38,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "up": ("farm.cli.start.up:up", "Run a farm on this machine until Ctrl-C."),
         "lab": (
             "farm.cli.start.lab:lab",
-            "Run several hosts with real delays on this machine. Needs root.",
+            "Run several hosts with real delays on this machine, as root.",
         ),
         "run": ("farm.cli.start.run:run", "Run the scheduler, the collector or the web server."),
         "reproduce": ("farm.cli.start.reproduce:reproduce", "Repeat a study and write its page."),
@@ -64,7 +64,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "check": ("farm.cli.sweeps.check:check", "Exit with 1 if a sweep became slower."),
         "history": (
             "farm.cli.sweeps.history:history",
-            "Show how a cell's step time changed over days, and with which versions.",
+            "Show a cell's step times over days, and changes of versions.",
         ),
     },
     "Advice": {

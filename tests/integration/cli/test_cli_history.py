@@ -44,7 +44,7 @@ def test_the_history_of_a_cell_says_what_changed_and_how_sure_that_is(farm: Farm
     assert (newest["verdict"], newest["changes"]) == ("slower", ["torch 2.13.0 -> 2.13.1"])
     assert newest["ratio_low"] > 1
     assert newest["compared_with_sweep_id"] == 1
-    assert newest["machine"] == "A CPU, 4 cores, 8 GiB"
+    assert newest["machine"] == "A CPU, 4 cores, 8.59 GB"
     assert found["next"] == "2"
     assert farm.text("history", "--job", "1", "--last", "1").startswith("older ones: --before 2\n")
     [oldest] = farm.json("history", "--job", "1", "--before", "2")["items"]
@@ -55,7 +55,7 @@ def test_machines_are_named_where_there_are_several(engine: sa.Engine, farm: Far
     with writing(engine) as session:
         add_day(session, 2, *BEFORE, ranks=[hardware(cpu_model="Another")], fingerprint="b")
     printed = farm.text("history", "--job", "1")
-    assert "Another, 4 cores, 8 GiB" in printed
+    assert "Another, 4 cores, 8.59 GB" in printed
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_submit_prints_its_documented_keys(farm: FarmCommand, sweep_file: Path) 
         "job_count": 4,
         "max_job_count": 4,
         "skipped": [],
+        "notify": [],
     }
 
 
