@@ -39,7 +39,8 @@ def farm_up(home: Path, *, agent_count: int, **settings: str) -> Iterator[dict[s
 def submit_and_wait(sweep: Path, environ: dict[str, str]) -> str:
     """Submit a sweep file and wait for its end; return what was printed."""
     done = subprocess.run(
-        [*FARM, "submit", str(sweep), "--wait"],
+        # Agents of a busy machine may take longer to come than the minute that users wait for them.
+        [*FARM, "submit", str(sweep), "--wait", "--patience", "600"],
         env=environ,
         capture_output=True,
         text=True,

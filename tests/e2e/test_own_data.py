@@ -52,7 +52,7 @@ def test_two_contents_of_a_file_are_measured_apart_and_never_taken_for_each_othe
             names.append(line.removeprefix("dataset = ").strip().strip('"'))
             sweeps.append(sweep_on(tmp_path / f"version {version}.toml", line))
             submit_and_wait(sweeps[-1], environ)
-        again = run(environ, "submit", str(sweeps[0]), "--wait")
+        again = run(environ, "submit", str(sweeps[0]), "--wait", "--patience", "600")
         advice = [
             run(environ, "recommend", "--dataset", name, "--global-batch-size", "20", "--json")
             for name in names
