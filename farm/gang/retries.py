@@ -48,9 +48,13 @@ def after_attempt(
 
 def pause_s(attempt_count: int, *, policy: RetryPolicy) -> float:
     """Return how long a job pauses after so many attempts, at least one."""
+    return doubled_pause_s(attempt_count, first_s=policy.wait_s, most_s=MAX_WAIT_S)
+
+
+def doubled_pause_s(failure_count: int, *, first_s: float, most_s: float) -> float:
+    """Return the pause after so many failures in a row, at least one: twice as long after each."""
     # min() before 2.0 ** n: a count of thousands would overflow a float.
-    doublings = min(attempt_count - 1, 32)
-    return min(policy.wait_s * 2.0**doublings, MAX_WAIT_S)
+    return min(first_s * 2.0 ** min(failure_count - 1, 32), most_s)
 
 
 def is_pausing(
@@ -58,8 +62,17 @@ def is_pausing(
 ) -> bool:
     """Tell whether a job that waits is in the pause before its next attempt.
 
-    Only a retry pauses, and never for longer than its policy says: a job that is due later than
-    that was written by a clock that has been set back since, and is due now.
+    Only a retry pauses, and never for longer than its policy says.
     """
-    left_s = (due_at - now).total_seconds()
-    return left_s > 0 and attempt_count > 0 and left_s <= pause_s(attempt_count, policy=policy)
+    if attempt_count < 1:
+        return False
+    longest = dt.timedelta(seconds=pause_s(attempt_count, policy=policy))
+    return is_to_come(due_at, now=now, longest=longest)
+
+
+def is_to_come(due_at: dt.datetime, *, now: dt.datetime, longest: dt.timedelta) -> bool:
+    """Tell whether a pause, of at most `longest`, is not over yet.
+
+    What is due later than that was written by a clock that has been set back since.
+    """
+    return now < due_at <= now + longest

@@ -20,6 +20,7 @@ from farm.broker.celery_app import open_client
 from farm.broker.errors import reported
 from farm.broker.health_records import COLLECTOR, read_health_records
 from farm.errors import FarmError, InvalidSpec
+from farm.gang.retries import doubled_pause_s
 from farm.notifications.addresses import (
     AllowedNetworks,
     NotReachable,
@@ -234,9 +235,10 @@ class Notifier:
 
 
 def _pause(failure_count: int) -> dt.timedelta:
-    """Return how long to wait after so many failures in a row: twice as long after each."""
     most_s = LONGEST_PAUSE.total_seconds() / 2
-    return dt.timedelta(seconds=min(most_s, _FIRST_PAUSE_S * 2 ** min(failure_count - 1, 20)))
+    return dt.timedelta(
+        seconds=doubled_pause_s(failure_count, first_s=_FIRST_PAUSE_S, most_s=most_s)
+    )
 
 
 def collector_is_well(broker_url: str) -> bool:

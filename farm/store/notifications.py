@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
 from farm.gang.lifecycle import FINAL_JOB_STATES
+from farm.gang.retries import is_to_come
 from farm.messages.agents import AgentState
 from farm.notifications.addresses import masked
 from farm.notifications.events import DeliveryState, EventKind
@@ -201,6 +202,7 @@ class ClaimedAddress:
 
 
 def _is_due(column: Any, now: dt.datetime) -> ColumnElement[bool]:
+    # As `is_to_come` says it of one value.
     return or_(column <= now, column > now + LONGEST_PAUSE)
 
 
@@ -241,7 +243,7 @@ def claim_addresses(
             .order_by(NotificationTarget.id)
             .with_for_update()
         ).all()
-        if any(now < target.due_at <= now + LONGEST_PAUSE for target in targets):
+        if any(is_to_come(one.due_at, now=now, longest=LONGEST_PAUSE) for one in targets):
             continue
         for target in targets:
             target.due_at = now + claim

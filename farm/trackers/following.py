@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 
 from farm.errors import FarmError
+from farm.gang.retries import doubled_pause_s
 from farm.processes.subprocess_call import run_in_subprocess
 from farm.store.engine import make_engine, reading, writing
 from farm.store.tables import TrackerCursor
@@ -83,13 +84,16 @@ class Follower:
                 return LOOK_EVERY_S
         trouble = self._send(tuple(jobs))
         failure_count = failure_count + 1 if trouble else 0
-        pause_s = _FIRST_PAUSE_S * 2 ** min(failure_count - 1, 20) if trouble else 0.0
+        pause_s = 0.0
+        if trouble:
+            most_s = LONGEST_PAUSE.total_seconds()
+            pause_s = doubled_pause_s(failure_count, first_s=_FIRST_PAUSE_S, most_s=most_s)
         now = dt.datetime.now(dt.UTC)
         with writing(self._engine) as session:
             release_cursor(
                 session,
                 self._name,
-                due_at=now + min(LONGEST_PAUSE, dt.timedelta(seconds=pause_s)),
+                due_at=now + dt.timedelta(seconds=pause_s),
                 failure_count=failure_count,
                 trouble=trouble,
             )
