@@ -29,7 +29,6 @@ from farm.sweep_bundle.manifest import (
     SAMPLE_FILE,
     VERSION,
     Manifest,
-    files_in,
 )
 from farm.text.toml_text import document_text
 
@@ -61,8 +60,8 @@ def write_tables(session: Session, sweep_id: int, folder: Path) -> None:
     (folder / "environment.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def manifest_of(session: Session, sweep: SweepRow, folder: Path) -> Manifest:
-    """Return the manifest of the files that a folder has."""
+def manifest_of(session: Session, sweep: SweepRow) -> Manifest:
+    """Return the manifest of a bundle that has no files yet."""
     identity = stored_identity(session)
     return Manifest(
         format=FORMAT,
@@ -72,7 +71,7 @@ def manifest_of(session: Session, sweep: SweepRow, folder: Path) -> Manifest:
         sweep_id=sweep.id,
         sweep_name=sweep.name,
         created_at=sweep.created_at.isoformat(),
-        files=files_in(folder),
+        files={},
     )
 
 

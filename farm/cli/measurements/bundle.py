@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from farm.recommend.sweeps.answers import answers_for
 from farm.store.measurements.export_parts import export_parts
 from farm.store.sweeps.sweep_records import hardware_of, job_parts
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
-from farm.sweep_bundle.manifest import Manifest, new_folder, write_manifest
+from farm.sweep_bundle.manifest import Manifest, files_in, new_folder, write_manifest
 from farm.sweep_bundle.report import BundleReport, ReportFigure, ReportTable, report_html
 from farm.sweep_bundle.writing import manifest_of, write_tables
 from farm.text.display import MISSING
@@ -44,7 +45,7 @@ def write_bundle(session: Session, sweep_id: int, folder: Path, *, prices: Price
     with new_folder(folder) as partial:
         write_tables(session, sweep_id, partial)
         figures, undrawn = _figures(session, sweep_id, read, partial)
-        facts = manifest_of(session, sweep, partial)
+        facts = manifest_of(session, sweep)
         summary = sweep_summary(session, sweep_id)
         jobs = ", ".join(f"{n} {state.value}" for state, n in summary.counts.items() if n)
         report = BundleReport(
@@ -62,7 +63,7 @@ def write_bundle(session: Session, sweep_id: int, folder: Path, *, prices: Price
             undrawn=undrawn,
         )
         (partial / "report.html").write_text(report_html(report), encoding="utf-8")
-        manifest = manifest_of(session, sweep, partial)
+        manifest = dataclasses.replace(facts, files=files_in(partial))
         write_manifest(partial, manifest)
     return manifest
 
