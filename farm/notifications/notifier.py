@@ -97,7 +97,6 @@ class Notifier:
         self._since: dt.datetime | None = None
         self._well_since_s: float | None = None
         self._threads: set[threading.Thread] = set()
-        self._stopping = threading.Event()
 
     def turn(self) -> float:
         """Find what is new, and begin to send what is due; return when to look again."""

@@ -138,7 +138,7 @@ def _wants(at: Any, *, sweep_id: Any) -> ColumnElement[bool]:
 def record(session: Session, found: Collection[FoundEvent], *, now: dt.datetime) -> int:
     """Store events that are not known yet, and a delivery to each who wants it; return how many.
 
-    Of two schedulers that find the same event the database lets one store it.
+    The database lets an event in once, even if others have found it, too.
     """
     count = 0
     for event in found:
@@ -146,7 +146,7 @@ def record(session: Session, found: Collection[FoundEvent], *, now: dt.datetime)
             NotificationTarget.removed_at.is_(None), _wants(event.at, sweep_id=event.sweep_id)
         )
         target_ids = session.scalars(query).all()
-        if not target_ids or _is_known(session, event):
+        if not target_ids:
             continue
         row = NotificationEvent(
             kind=event.kind.value,
@@ -168,15 +168,6 @@ def record(session: Session, found: Collection[FoundEvent], *, now: dt.datetime)
         )
         count += 1
     return count
-
-
-def _is_known(session: Session, event: FoundEvent) -> bool:
-    query = exists().where(
-        NotificationEvent.kind == event.kind.value,
-        NotificationEvent.subject == event.subject,
-        NotificationEvent.at == event.at,
-    )
-    return bool(session.scalar(select(query)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
