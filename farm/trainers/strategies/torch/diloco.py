@@ -8,43 +8,24 @@ sent is as in `torch_local_sgd`: the outer step needs the mean of the weights al
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
-from farm.trainers.all_reduce import periodic_all_reduce
-from farm.trainers.averaging import EverySoManySteps
-from farm.trainers.contracts import Engine, Seat
+import dataclasses
+from typing import TYPE_CHECKING
+
+from farm.trainers.strategies.torch.local_sgd import TorchLocalSgd
+
+if TYPE_CHECKING:
+    from farm.trainers.torch.averaging import DilocoEngine
 
 
-class TorchDiloco:
-    facts = StrategyFacts(
+class TorchDiloco(TorchLocalSgd):
+    facts = dataclasses.replace(
+        TorchLocalSgd.facts,
         name="torch_diloco",
         summary="as torch_local_sgd, and each average is a step of an outer optimizer (DiLoCo)",
-        framework="torch",
-        min_world_size=2,
-        is_synchronous=False,
-        averages_weights=True,
         has_outer_optimizer=True,
-        chooses_ports=True,
-        has_training_options=True,
-        has_loader=True,
     )
 
-    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
-        return periodic_all_reduce(gang, gradient_bytes)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.torch.setup import import_torch
-
-        return import_torch(job, cpu_count)
-
-    def build(self, seat: Seat) -> Engine:
+    def _engine(self) -> type[DilocoEngine]:
         from farm.trainers.torch.averaging import DilocoEngine
-        from farm.trainers.torch.engine import choose_device
-        from farm.trainers.torch.gang import join
-        from farm.trainers.torch.loader import batch_loader
 
-        device = choose_device()
-        schedule = EverySoManySteps.of(seat.job)
-        return DilocoEngine(
-            seat, schedule, device=device, loader=batch_loader(seat), gang=join(seat, device)
-        )
+        return DilocoEngine

@@ -7,11 +7,16 @@ is not linear in the gradient.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import periodic_all_reduce
 from farm.trainers.averaging import EverySoManySteps
 from farm.trainers.contracts import Engine, Seat
+
+if TYPE_CHECKING:
+    from farm.trainers.torch.averaging import TorchAveragingEngine
 
 
 class TorchLocalSgd:
@@ -37,13 +42,17 @@ class TorchLocalSgd:
         return import_torch(job, cpu_count)
 
     def build(self, seat: Seat) -> Engine:
-        from farm.trainers.torch.averaging import TorchAveragingEngine
         from farm.trainers.torch.engine import choose_device
         from farm.trainers.torch.gang import join
         from farm.trainers.torch.loader import batch_loader
 
         device = choose_device()
         schedule = EverySoManySteps.of(seat.job)
-        return TorchAveragingEngine(
+        return self._engine()(
             seat, schedule, device=device, loader=batch_loader(seat), gang=join(seat, device)
         )
+
+    def _engine(self) -> type[TorchAveragingEngine]:
+        from farm.trainers.torch.averaging import TorchAveragingEngine
+
+        return TorchAveragingEngine
