@@ -46,7 +46,7 @@ class SubmissionPlan:
 
 @dataclass(frozen=True, slots=True)
 class SignedTarget:
-    """`address` is masked. `secret`: shown once, to whoever submits the sweep."""
+    """`address` is masked. `secret`: shown once, to the submitter."""
 
     address: str
     secret: str

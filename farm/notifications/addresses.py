@@ -1,7 +1,7 @@
 """Addresses that messages are sent to, and which of them may be reached.
 
 An address that somebody submits must not lead into the farm's own network, where services trust
-whoever reaches them (server-side request forgery). So every IP address of its host is checked, when
+every caller (server-side request forgery). So every IP address of its host is checked, when
 it is submitted and again before each message, and the message goes to the one that was checked.
 """
 

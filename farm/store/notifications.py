@@ -202,8 +202,8 @@ def claim_addresses(
 ) -> list[ClaimedAddress]:
     """Take addresses that messages are due for, at most so many, each until the claim is over.
 
-    Those of the farm come first, and then those that have waited longest: whoever submits sweeps
-    with addresses that hang holds up nobody else's messages.
+    Those of the farm come first, and then those that have waited longest, so that a submitter whose
+    addresses do not answer cannot delay the messages of others.
     """
     waits = (
         NotificationDelivery.state == DeliveryState.WAITING,
@@ -227,7 +227,7 @@ def claim_addresses(
     ).all()
     claimed = []
     for address in sorted(addresses):
-        # Whoever has locked one of them sends to this address.
+        # The scheduler that holds this lock sends to the address.
         targets = session.scalars(
             select(NotificationTarget)
             .where(NotificationTarget.address == address)

@@ -1,6 +1,6 @@
 """The folder of a sweep bundle: its manifest, which has the SHA-256 of every file, and its checks.
 
-Whoever hands in a bundle may have written all of it. So nothing in it is executed, a name in it
+All of a bundle may be written by an attacker. So nothing in it is executed, a name in it
 leads to no file outside, and no more of it is read than a limit allows.
 """
 

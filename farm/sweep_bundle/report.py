@@ -1,7 +1,7 @@
 """The report of a sweep bundle: a page that opens from disk. Pure.
 
-It has no script and loads nothing, and a policy in it says so. All text is escaped, since much of
-it was said by agents, trainers and whoever named a sweep.
+It has no script and loads nothing, and its content security policy says so. All text is escaped,
+since agents, trainers and submitters of sweeps supply much of it.
 """
 
 from __future__ import annotations
