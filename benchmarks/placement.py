@@ -43,11 +43,11 @@ def place_plainly(
     for job in sorted(jobs, key=lambda j: (-j.waited_s, j.job_id)):
         able = sorted(a.agent_id for a in agents if job.requires <= a.capabilities)
         usable = [agent_id for agent_id in able if agent_id in idle]
-        if len(usable) >= job.rank_count:
-            gang = tuple(usable[: job.rank_count])
+        if len(usable) >= job.agent_count:
+            gang = tuple(usable[: job.agent_count])
             placements.append(Placement(job.job_id, gang))
             idle.difference_update(gang)
-        elif job.waited_s >= reserve_after_s and len(able) >= job.rank_count:
+        elif job.waited_s >= reserve_after_s and len(able) >= job.agent_count:
             idle.difference_update(usable)
     return placements
 
@@ -93,7 +93,7 @@ def make_jobs(job_count: int, *, seed: int) -> list[WaitingJob]:
         WaitingJob(
             job_id=i,
             sweep_id=rng.randrange(SWEEP_COUNT),
-            rank_count=rng.choice((1, 2, 4, 8, 16)),
+            agent_count=rng.choice((1, 2, 4, 8, 16)),
             requires=frozenset({"netem"} if rng.random() < 1 / 3 else ()),
             labels=frozenset({("instance_type", "large")} if rng.random() < 1 / 5 else ()),
             priority=rng.choice((0, 0, 0, 1)),

@@ -99,7 +99,7 @@ class Simulation:
             WaitingJob(
                 job_id=job.job_id,
                 sweep_id=job.sweep_id,
-                rank_count=job.rank_count,
+                agent_count=job.agent_count,
                 waited_s=self.now_s - job.arrives_s,
                 expected_s=self._expected(job),
             )
@@ -173,7 +173,7 @@ def share_ratios(started: Sequence[StartedJob]) -> list[float]:
     used_s: dict[int, float] = dict.fromkeys(last_start_s, 0.0)
     for one in started:
         overlap_s = max(0.0, min(one.ended_s, until_s) - one.begun_s)
-        used_s[one.job.sweep_id] += one.job.rank_count * overlap_s
+        used_s[one.job.sweep_id] += one.job.agent_count * overlap_s
     equal_s = sum(used_s.values()) / len(used_s)
     return sorted(value / equal_s for value in used_s.values()) if equal_s else []
 

@@ -29,7 +29,7 @@ class TracedJob:
     job_id: int
     sweep_id: int
     cell: int
-    rank_count: int
+    agent_count: int
     length_s: float
     arrives_s: float = 0.0
 
@@ -59,7 +59,7 @@ def make_trace(job_count: int, *, seed: int, arrivals_within_s: float = 0.0) -> 
                         job_id=len(jobs) + 1,
                         sweep_id=sweep_id,
                         cell=cell,
-                        rank_count=width,
+                        agent_count=width,
                         length_s=cell_s * math.exp(rng.gauss(0.0, _SPREAD)),
                         arrives_s=arrives_s,
                     )
@@ -76,7 +76,7 @@ def lower_bound_s(jobs: list[TracedJob], *, agent_count: int) -> float:
     critical_s = max(job.arrives_s + job.length_s for job in jobs)
     work_s = [
         arrives_s
-        + sum(j.rank_count * j.length_s for j in jobs if j.arrives_s >= arrives_s) / agent_count
+        + sum(j.agent_count * j.length_s for j in jobs if j.arrives_s >= arrives_s) / agent_count
         for arrives_s in {job.arrives_s for job in jobs}
     ]
     return max(critical_s, *work_s)

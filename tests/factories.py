@@ -223,7 +223,7 @@ def _waiting(sweep_id: int, spec: JobSpec) -> JobRow:
         dataset=spec.dataset,
         strategy=spec.strategy,
         world_size=spec.world_size,
-        rank_count=spec.rank_count,
+        agent_count=spec.agent_count,
         requires=sorted(spec.required_capabilities),
         global_batch_size=spec.global_batch_size,
         repetition=spec.repetition,

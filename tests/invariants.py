@@ -76,7 +76,7 @@ def gangs_are_whole(
 ) -> list[str]:
     """A live attempt holds an agent of its own for each rank; one that is over holds none."""
     found = []
-    rank_count = {job.id: job.rank_count for job in jobs}
+    agent_count = {job.id: job.agent_count for job in jobs}
     gangs: dict[int, dict[int, str]] = defaultdict(dict)
     for member in ranks:
         gangs[member.attempt_id][member.rank] = member.agent_id
@@ -86,8 +86,8 @@ def gangs_are_whole(
             held[agent.attempt_id].append(agent.id)
     for attempt in attempts:
         gang = gangs[attempt.id]
-        if sorted(gang) != list(range(rank_count[attempt.job_id])):
-            wanted = rank_count[attempt.job_id]
+        if sorted(gang) != list(range(agent_count[attempt.job_id])):
+            wanted = agent_count[attempt.job_id]
             found.append(f"attempt {attempt.id} has ranks {sorted(gang)}; its job needs {wanted}")
         if len(set(gang.values())) < len(gang):
             found.append(f"attempt {attempt.id} has an agent twice: {gang}")

@@ -14,7 +14,7 @@ class JobValue:
     id: int
     state: JobState
     attempt_id: int | None
-    rank_count: int
+    agent_count: int
     is_finished: bool  # the instant at which it was over is stored
 
 

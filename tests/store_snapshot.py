@@ -33,7 +33,7 @@ def store_value(session: Session, *, now: dt.datetime) -> StoreValue:
     """Return all that is promised something about. `now`: the instant that leases are judged at."""
     jobs = session.execute(
         select(
-            JobRow.id, JobRow.state, JobRow.attempt_id, JobRow.rank_count, JobRow.finished_at
+            JobRow.id, JobRow.state, JobRow.attempt_id, JobRow.agent_count, JobRow.finished_at
         ).order_by(JobRow.id)
     )
     attempts = session.execute(
@@ -71,10 +71,10 @@ def store_value(session: Session, *, now: dt.datetime) -> StoreValue:
                 id=job_id,
                 state=state,
                 attempt_id=attempt_id,
-                rank_count=rank_count,
+                agent_count=agent_count,
                 is_finished=finished_at is not None,
             )
-            for job_id, state, attempt_id, rank_count, finished_at in jobs
+            for job_id, state, attempt_id, agent_count, finished_at in jobs
         ),
         attempts=tuple(
             AttemptValue(id=token, job_id=job_id, number=number, state=state)

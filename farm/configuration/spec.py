@@ -361,8 +361,8 @@ class JobSpec:
         return self.world_size // self.ranks_per_agent
 
     @property
-    def rank_count(self) -> int:
-        """Agents that the gang needs, each a rank to the scheduler; the last may only serve."""
+    def agent_count(self) -> int:
+        """Agents that the gang needs; the last ones may only serve parameters."""
         return self.training_agent_count + self.serving_agent_count
 
     @property
@@ -374,7 +374,7 @@ class JobSpec:
     def roles(self) -> tuple[tuple[str, ...], ...]:
         """The role processes of each agent, in order; the first speaks for its agent."""
         training = self.training_agent_count
-        servers: list[list[str]] = [[] for _ in range(self.rank_count)]
+        servers: list[list[str]] = [[] for _ in range(self.agent_count)]
         is_apart = self.server_placement is ServerPlacement.APART
         for server in range(self.server_count):
             servers[training + server if is_apart else server % training] += ["ps"]

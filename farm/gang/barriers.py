@@ -61,7 +61,7 @@ def barrier_limit_s(attempt: AttemptView, state: AttemptState, *, limits: Limits
     """
     profile = attempt.spec.network
     if state is AttemptState.SHAPING and profile is not None:
-        needed_s = _APPLY_S + verification_s(profile, rank_count=len(attempt.ranks))
+        needed_s = _APPLY_S + verification_s(profile, agent_count=len(attempt.ranks))
         return max(limits.shape_s, float(math.ceil(needed_s)))
     return {
         AttemptState.PREPARING: limits.prepare_s,

@@ -64,7 +64,7 @@ def commands_for(
         InvalidSpec: the attempt has more or fewer ranks than its job needs.
     """
     if state is AttemptState.PREPARING:
-        wanted = attempt.spec.rank_count
+        wanted = attempt.spec.agent_count
         if len(attempt.ranks) != wanted:  # leased by a version that knew no servers apart
             raise InvalidSpec("ranks", len(attempt.ranks), f"{wanted}, as the job asks for")
         roles = attempt.spec.roles
@@ -73,7 +73,7 @@ def commands_for(
                 token=attempt.token,
                 job_id=attempt.job_id,
                 rank=rank,
-                rank_count=wanted,
+                agent_count=wanted,
                 roles=roles[rank],
                 spec=attempt.spec,
                 prepare_timeout_s=limits.prepare_s,

@@ -132,10 +132,10 @@ def probing_s(profile: NetworkProfile, *, peer_count: int) -> float:
     return rounds * (PROBE_COUNT + _CONNECT_RTTS) * rtt_s
 
 
-def verification_s(profile: NetworkProfile, *, rank_count: int) -> float:
+def verification_s(profile: NetworkProfile, *, agent_count: int) -> float:
     """Return how long it may take to verify a profile, the profile's part of it."""
-    probing = SHAPED_TRIES * probing_s(profile, peer_count=rank_count - 1)
-    return probing + transfers_s(profile, rank_count=rank_count)
+    probing = SHAPED_TRIES * probing_s(profile, peer_count=agent_count - 1)
+    return probing + transfers_s(profile, agent_count=agent_count)
 
 
 def find_deviations(profile: NetworkProfile, ranks: Sequence[RankNetwork]) -> tuple[str, ...]:

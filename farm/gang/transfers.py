@@ -102,7 +102,7 @@ def waiting_share(bytes_per_s: float, *, rtt_s: float) -> float:
     return plan.window_bytes / (plan.byte_count - plan.untimed_bytes)
 
 
-def partners(rank: int, rank_count: int) -> tuple[int, ...]:
+def partners(rank: int, agent_count: int) -> tuple[int, ...]:
     """Return whom a rank meets, one after the other; of each pair the lower one sends first.
 
     As in a tournament where everybody plays everybody (the circle method): each round pairs all
@@ -110,7 +110,7 @@ def partners(rank: int, rank_count: int) -> tuple[int, ...]:
     rounds, so a rank that waits for its partner waits for one in an earlier round, and no two
     wait for each other.
     """
-    places = rank_count + rank_count % 2
+    places = agent_count + agent_count % 2
     wheel = places - 1  # all but the last place turn
     found = []
     for turn in range(wheel):
@@ -119,7 +119,7 @@ def partners(rank: int, rank_count: int) -> tuple[int, ...]:
         else:
             partner = (turn - rank) % wheel
             partner = wheel if partner == rank else partner
-        if partner < rank_count:
+        if partner < agent_count:
             found.append(partner)
     return tuple(found)
 
@@ -130,17 +130,17 @@ def turn_s(profile: NetworkProfile, *, rtt_s: float) -> float:
     return plan_transfer(profile.bandwidth_bytes_per_s, rtt_s=rtt_s).limit_s + 4 * rtt_s
 
 
-def transfers_s(profile: NetworkProfile, *, rank_count: int) -> float:
+def transfers_s(profile: NetworkProfile, *, agent_count: int) -> float:
     """Return how long all transfers of a gang may take together, its gathering included."""
-    if profile.bandwidth_bytes_per_s is None or rank_count < 2:
+    if profile.bandwidth_bytes_per_s is None or agent_count < 2:
         return 0.0
     rtt_s = 2 * (profile.one_way_delay_s + profile.jitter_s)
-    rounds = rank_count - 1 + rank_count % 2
+    rounds = agent_count - 1 + agent_count % 2
     load = plan_load(profile.bandwidth_bytes_per_s, rtt_s=rtt_s)
     # Each rank loads its way once, at its first meeting, which may be one round later where the
     # number of ranks is odd.
-    loads_s = 0.0 if load is None else 2 * (1 + rank_count % 2) * (load.limit_s + 4 * rtt_s)
-    return 2 * rank_count * rtt_s + 2 * rounds * turn_s(profile, rtt_s=rtt_s) + loads_s
+    loads_s = 0.0 if load is None else 2 * (1 + agent_count % 2) * (load.limit_s + 4 * rtt_s)
+    return 2 * agent_count * rtt_s + 2 * rounds * turn_s(profile, rtt_s=rtt_s) + loads_s
 
 
 def _segments(byte_count: float) -> int:

@@ -26,7 +26,7 @@ class WaitingJob:
     job_id: int
     sweep_id: int = 0
     repetition: int = 0
-    rank_count: int  # agents that its gang needs
+    agent_count: int  # agents that its gang needs
     requires: frozenset[str] = frozenset()  # capabilities, such as "network"
     labels: frozenset[tuple[str, str]] = frozenset()
     avoid: frozenset[str] = frozenset()  # agents that failed it: only if there are no others

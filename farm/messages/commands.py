@@ -18,7 +18,7 @@ class StartRank:
     token: int
     job_id: int | None = None
     rank: int
-    rank_count: int
+    agent_count: int
     roles: tuple[str, ...]  # the role processes of this rank, such as ("worker",)
     spec: JobSpec
     prepare_timeout_s: float

@@ -69,7 +69,7 @@ def excess_of_attempt(
     most_steps = min(clock_count * limits.step_count, MOST_STEPS_READ)
     if step_count > most_steps:
         return f"{step_count} step times of its ranks: at most {most_steps} are possible"
-    most_samples = spec.rank_count * int(limits.time_s + 1)
+    most_samples = spec.agent_count * int(limits.time_s + 1)
     if sample_count > most_samples:
         return f"{sample_count} samples of its ranks: at most {most_samples} are possible"
     return None

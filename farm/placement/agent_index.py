@@ -36,7 +36,7 @@ def wish_of(job: WaitingJob) -> Wish:
 
 def kind_of(job: WaitingJob) -> Kind:
     """Return what decides whether a farm could serve a job at all."""
-    return job.requires, job.labels, job.rank_count
+    return job.requires, job.labels, job.agent_count
 
 
 def needs_tensorflow(capabilities: frozenset[str]) -> bool:
@@ -113,7 +113,7 @@ class AgentIndex:
         Ranks of different versions would be refused before *go*, so that they are not put together.
         """
         wish = wish_of(job)
-        if job.rank_count == 1:
+        if job.agent_count == 1:
             return (wish,)
         if wish not in self._wishes:
             of_one = self._of_one_version(wish)
@@ -146,7 +146,7 @@ class AgentIndex:
             return 1
         if wish not in self._own_cores:
             self._own_cores[wish] = sum(1 for _ in self.disjoint(self.serving_for(wish), 1))
-        return -(-job.rank_count // max(1, self._own_cores[wish]))
+        return -(-job.agent_count // max(1, self._own_cores[wish]))
 
     def disjoint(
         self, agents: Iterable[LiveAgent], ranks_on_a_core: int | None = None

@@ -69,17 +69,17 @@ class AgentPool:
         ]
         for wish in self.index.wishes(job):
             count, brief_s = self._brief_reach.get(wish, (0, 0.0))
-            if 0 < count <= job.rank_count and brief_s <= expected_s:
+            if 0 < count <= job.agent_count and brief_s <= expected_s:
                 continue
             free = [a for i, a in self._candidates_for(wish).items() if i in self._free]
             found = [*free, *(agent for agent in lent if suits(agent, wish))]
             found.sort(key=lambda agent: self.index.order[agent.agent_id])
             limit = self.index.ranks_on_a_core(job, wish)
-            gang = list(itertools.islice(self.index.disjoint(found, limit), job.rank_count))
-            if len(gang) == job.rank_count:
+            gang = list(itertools.islice(self.index.disjoint(found, limit), job.agent_count))
+            if len(gang) == job.agent_count:
                 return gang
             if limit == 1:
-                self._brief_reach[wish] = job.rank_count, expected_s
+                self._brief_reach[wish] = job.agent_count, expected_s
         return None
 
     def _find_free(self, job: WaitingJob) -> list[LiveAgent] | None:
@@ -87,14 +87,14 @@ class AgentPool:
             for wish, others in groups:
                 free = [agent for agent in others if agent.agent_id in self._free]
                 limit = self.index.ranks_on_a_core(job, wish)
-                gang = list(itertools.islice(self.index.disjoint(free, limit), job.rank_count))
-                if len(gang) == job.rank_count:
+                gang = list(itertools.islice(self.index.disjoint(free, limit), job.agent_count))
+                if len(gang) == job.agent_count:
                     return self._spread(job, free, gang=gang, limit=limit)
             return None
         for wish in self.index.wishes(job):
             limit = self.index.ranks_on_a_core(job, wish)
             # Where more share a core, more of them may be found than for the jobs before.
-            if limit > 1 or job.rank_count <= self._reach.get(wish, self.free_count):
+            if limit > 1 or job.agent_count <= self._reach.get(wish, self.free_count):
                 found = self._find(job, wish, limit=limit)
                 if found is not None:
                     return found
@@ -104,10 +104,10 @@ class AgentPool:
         candidates = self._candidates_for(wish)
         gone: list[str] = []
         free = self._still_free(candidates, gone)
-        gang = list(itertools.islice(self.index.disjoint(free, limit), job.rank_count))
+        gang = list(itertools.islice(self.index.disjoint(free, limit), job.agent_count))
         for agent_id in gone:
             del candidates[agent_id]
-        if len(gang) == job.rank_count:
+        if len(gang) == job.agent_count:
             return self._spread(job, candidates.values(), gang=gang, limit=limit)
         self._reach[wish] = len(gang)
         return None
@@ -125,8 +125,8 @@ class AgentPool:
         spread = self.index.disjoint(
             least_measured_first(job, free, likeness=self.index.likeness), limit
         )
-        chosen = list(itertools.islice(spread, job.rank_count))
-        return chosen if len(chosen) == job.rank_count else gang
+        chosen = list(itertools.islice(spread, job.agent_count))
+        return chosen if len(chosen) == job.agent_count else gang
 
     def others_than_avoided(self, job: WaitingJob) -> list[tuple[Wish, list[LiveAgent]]]:
         """Return whom the job must make do with, by wish; empty where it need not, or could not.
@@ -139,8 +139,8 @@ class AgentPool:
         for wish in self.index.wishes(job):
             others = [a for a in self.index.serving_for(wish) if a.agent_id not in job.avoid]
             spread = self.index.disjoint(others, self.index.ranks_on_a_core(job, wish))
-            count = sum(1 for _ in itertools.islice(spread, job.rank_count))
-            if count == job.rank_count:
+            count = sum(1 for _ in itertools.islice(spread, job.agent_count))
+            if count == job.agent_count:
                 found.append((wish, others))
         return found
 
@@ -160,22 +160,22 @@ class AgentPool:
             return None
         found = []
         for wish in self.index.wishes(job):
-            if self.index.capacity(wish) < job.rank_count:
+            if self.index.capacity(wish) < job.agent_count:
                 continue
-            if job.rank_count >= self._unforeseen.get(wish, job.rank_count + 1):
+            if job.agent_count >= self._unforeseen.get(wish, job.agent_count + 1):
                 continue
             limit = self.index.ranks_on_a_core(job, wish)
             soonest = self.forecast.soonest_first(self.index.serving_for(wish), self.index.overlaps)
-            gang = list(itertools.islice(self.index.disjoint(soonest, limit), job.rank_count))
-            if len(gang) < job.rank_count:
-                self._unforeseen[wish] = job.rank_count
+            gang = list(itertools.islice(self.index.disjoint(soonest, limit), job.agent_count))
+            if len(gang) < job.agent_count:
+                self._unforeseen[wish] = job.agent_count
                 continue
             at_s = max(self.forecast.free_in_s(agent, self.index.overlaps(agent)) for agent in gang)
             # Those that are at work until then rather than idle ones, which others can use.
             latest = self.forecast.latest_first(soonest, self.index.overlaps, until_s=at_s)
-            spared = list(itertools.islice(self.index.disjoint(latest, limit), job.rank_count))
+            spared = list(itertools.islice(self.index.disjoint(latest, limit), job.agent_count))
             found.append(
-                Reservation(at_s, tuple(spared if len(spared) == job.rank_count else gang))
+                Reservation(at_s, tuple(spared if len(spared) == job.agent_count else gang))
             )
         return min(found, key=lambda r: r.at_s, default=None)
 
@@ -195,7 +195,7 @@ class AgentPool:
     def hold(self, job: WaitingJob) -> None:
         """Keep what the job could use from all jobs after it."""
         for wish in self.index.wishes(job):
-            if self._reach.get(wish) != 0 and self.index.capacity(wish) >= job.rank_count:
+            if self._reach.get(wish) != 0 and self.index.capacity(wish) >= job.agent_count:
                 self._hold(job, wish)
 
     def is_awaited(self, job: WaitingJob) -> bool:

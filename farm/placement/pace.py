@@ -44,11 +44,11 @@ class StartPace:
             return False
         return self._left >= 1.0
 
-    def took(self, rank_count: int) -> None:
+    def took(self, agent_count: int) -> None:
         """Take notice of so many ranks that have started."""
-        self._left -= rank_count
+        self._left -= agent_count
 
-    def asked_twice(self, rank_count: int, *, now_s: float) -> None:
+    def asked_twice(self, agent_count: int, *, now_s: float) -> None:
         """Take notice of so many ranks that have not answered in time what takes a second."""
-        if rank_count > MOST_ASKED_TWICE:
+        if agent_count > MOST_ASKED_TWICE:
             self._held_until_s = now_s + HOLD_S

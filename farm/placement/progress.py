@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class JobPace:
     """How long `job_count` jobs of one width kept their agents on average, from lease to end."""
 
-    rank_count: int
+    agent_count: int
     job_count: int
     mean_s: float
 
@@ -19,7 +19,7 @@ class JobPace:
 class UnfinishedJob:
     """One job, or `job_count` that are alike. `elapsed_s`: since the lease; 0 while it waits."""
 
-    rank_count: int
+    agent_count: int
     elapsed_s: float = 0.0
     job_count: int = 1
 
@@ -66,7 +66,7 @@ def remaining_s(
     """
     if not unfinished:
         return 0.0
-    if not paces or any(job.rank_count > agent_count for job in unfinished):
+    if not paces or any(job.agent_count > agent_count for job in unfinished):
         return None
     return max(_spent_s(paces, unfinished, agent_count=agent_count))
 
@@ -85,7 +85,7 @@ def estimate_queue(
     for load in loads:
         held_count += load.held_count
         asked = load.active if load.is_paused else load.unfinished
-        fitting = [job for job in asked if job.rank_count <= agent_count]
+        fitting = [job for job in asked if job.agent_count <= agent_count]
         too_wide_count += _job_count(asked) - _job_count(fitting)
         paces = load.paces or elsewhere
         if not paces:
@@ -107,12 +107,12 @@ def _spent_s(
     paces: Collection[JobPace], unfinished: Collection[UnfinishedJob], *, agent_count: int
 ) -> tuple[float, float]:
     """Return what all of them take with every agent at them, and what the longest one takes."""
-    expected_s = {pace.rank_count: pace.mean_s for pace in paces}
+    expected_s = {pace.agent_count: pace.mean_s for pace in paces}
     overall_s = sum(p.mean_s * p.job_count for p in paces) / sum(p.job_count for p in paces)
     total_s = longest_s = 0.0
     for job in unfinished:
-        left_s = max(expected_s.get(job.rank_count, overall_s) - job.elapsed_s, 0.0)
-        total_s += left_s * job.job_count / (agent_count // job.rank_count)
+        left_s = max(expected_s.get(job.agent_count, overall_s) - job.elapsed_s, 0.0)
+        total_s += left_s * job.job_count / (agent_count // job.agent_count)
         longest_s = max(longest_s, left_s)
     return total_s, longest_s
 

@@ -155,7 +155,7 @@ def explain(
             turns.started(job)
             continue
         # Jobs that ask for the same while nothing changes wait for the same.
-        question = (wish_of(job), job.avoid, job.rank_count, pool.change_count)
+        question = (wish_of(job), job.avoid, job.agent_count, pool.change_count)
         if question not in known:
             known[question] = _reason(job, pool)
         reasons[job.job_id] = known[question]
@@ -176,8 +176,8 @@ class Unservable:
     def reason(self, kind: Kind) -> str | None:
         """Return why jobs of the kind could not be served; None: they could."""
         if kind not in self._reasons:
-            requires, labels, rank_count = kind
-            job = WaitingJob(job_id=0, rank_count=rank_count, requires=requires, labels=labels)
+            requires, labels, agent_count = kind
+            job = WaitingJob(job_id=0, agent_count=agent_count, requires=requires, labels=labels)
             self._reasons[kind] = _hopelessness(job, self._pool)
         return self._reasons[kind]
 
@@ -199,7 +199,7 @@ def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
     able = pool.index.able(wish_of(job))
     if not able:
         return _nobody_suits(job, pool.index)
-    if any(pool.index.capacity(wish) >= job.rank_count for wish in pool.index.wishes(job)):
+    if any(pool.index.capacity(wish) >= job.agent_count for wish in pool.index.wishes(job)):
         return None
     return _too_narrow(job, pool, able)
 
@@ -207,7 +207,7 @@ def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
 def _reason(job: WaitingJob, pool: AgentPool) -> str:
     """Say why `find_gang` has none for a job that is not hopeless, as the pool is now."""
     able = pool.index.able(wish_of(job))
-    needed = job.rank_count
+    needed = job.agent_count
     wishes = [wish for wish in pool.index.wishes(job) if pool.index.capacity(wish) >= needed]
     ready = [agent for agent in able if _is_at_hand(agent, pool)]
     at_hand = [
@@ -248,9 +248,9 @@ def _is_at_hand(agent: LiveAgent, pool: AgentPool) -> bool:
 
 
 def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
-    needed = f"needs {counted(job.rank_count, 'agent')}{_with(job)}"
+    needed = f"needs {counted(job.agent_count, 'agent')}{_with(job)}"
     capacity = pool.index.capacity(wish_of(job))
-    if capacity < job.rank_count:
+    if capacity < job.agent_count:
         return f"{needed}; the farm has {_shortage(able, capacity)}{_lacking(job, pool)}"
     counts = [(pool.index.capacity(wish), wish) for wish in pool.index.wishes(job)]
     parts = [f"{count}{_of_version(wish)}" for count, wish in counts if count]
@@ -355,7 +355,7 @@ class UnplaceableRequests:
             return False
         # Written out, since most of a long queue is passed over here.
         due = (job.sweep_id, job.priority) if is_due else None
-        found = self._refused.get((job.requires, job.labels, job.rank_count, due))
+        found = self._refused.get((job.requires, job.labels, job.agent_count, due))
         if found is None or found[0] != self._pool.change_count:
             return False
         return job.expected_s is None or job.expected_s >= found[1]
@@ -369,7 +369,7 @@ class UnplaceableRequests:
 def _question(job: WaitingJob, *, is_due: bool) -> _Question:
     # For whom agents are kept once they are due is a matter of what their sweep has been given.
     due = (job.sweep_id, job.priority) if is_due else None
-    return job.requires, job.labels, job.rank_count, due
+    return job.requires, job.labels, job.agent_count, due
 
 
 def _length_s(job: WaitingJob) -> float:

@@ -124,7 +124,7 @@ class Turns:
 
         The jobs of at least that length need W agents in all: that is W / agents waves, rounded up.
         """
-        known = [(job.expected_s, job.rank_count) for job in jobs if job.expected_s is not None]
+        known = [(job.expected_s, job.agent_count) for job in jobs if job.expected_s is not None]
         if not known or not self._agent_count:
             return math.inf
         # What is not known is taken to be as it is with the others.
@@ -142,7 +142,7 @@ class Turns:
 
     def started(self, job: WaitingJob) -> None:
         """Note that the job has its agents."""
-        self._at_work[job.sweep_id] += job.rank_count
+        self._at_work[job.sweep_id] += job.agent_count
         self._unserved_s[job.sweep_id] = 0.0
         self._start_count += 1
         self._served_at[job.sweep_id] = self._start_count
@@ -227,4 +227,4 @@ def in_order(jobs: Collection[WaitingJob], *, critical_s: float = math.inf) -> l
 def _longest_first(job: WaitingJob) -> tuple[float, ...]:
     assert job.expected_s is not None
     length = round(math.log2(max(job.expected_s, 1e-3)) * _CLASSES_AN_OCTAVE)
-    return -length, -job.rank_count, -job.expected_s, -job.waited_s, job.job_id
+    return -length, -job.agent_count, -job.expected_s, -job.waited_s, job.job_id

@@ -58,7 +58,7 @@ class JobRow(Table):
     strategy: Mapped[str] = mapped_column(sa.Text)
     world_size: Mapped[int]
     # Agents that its gang needs, since parameter servers may have their own.
-    rank_count: Mapped[int] = mapped_column(server_default="1")
+    agent_count: Mapped[int] = mapped_column(server_default="1")
     # What each of them must be capable of, sorted.
     requires: Mapped[list[str]] = mapped_column(sa.JSON, default=list, server_default="[]")
     global_batch_size: Mapped[int]

@@ -106,7 +106,7 @@ class Campaign:
 
     def _feed(self, seen: Glimpse) -> None:
         """Keep some jobs there, and some agents free for those that are tried again."""
-        demand = sum(job.rank_count for job in seen.jobs.values() if not job.is_over)
+        demand = sum(job.agent_count for job in seen.jobs.values() if not job.is_over)
         most = self._farm.demanded_agents
         while demand < most:
             size = min(most, self._sizes.choice(_WORLD_SIZES))

@@ -22,7 +22,7 @@ class SeenJob:
 
     state: JobState
     attempt: int | None
-    rank_count: int
+    agent_count: int
     gang: tuple[str, ...] = ()
     avoids: frozenset[str] = frozenset()
 
@@ -65,10 +65,10 @@ class Glimpse:
             if name in among and agent.heartbeat_at is not None and agent.heartbeat_at >= since
         }
         others = heard.keys() - job.avoids
-        able = others if len(others) >= job.rank_count else heard.keys()
+        able = others if len(others) >= job.agent_count else heard.keys()
         mine = (None, token)
         free = [i for i in able if heard[i].attempt in mine and heard[i].unclean in mine]
-        return len(free) >= job.rank_count
+        return len(free) >= job.agent_count
 
     def told(self, jobs: Collection[int], *, now: dt.datetime) -> str:
         """Say how far those jobs are, and what keeps each agent."""
@@ -91,7 +91,7 @@ def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
     try:
         with reading(engine) as session:
             jobs = session.execute(
-                select(JobRow.id, JobRow.state, JobRow.attempt_id, JobRow.rank_count).where(
+                select(JobRow.id, JobRow.state, JobRow.attempt_id, JobRow.agent_count).where(
                     or_(JobRow.state.not_in(FINAL_JOB_STATES), JobRow.id.in_(watched))
                 )
             ).all()
@@ -120,7 +120,7 @@ def look(engine: Engine, *, watched: Collection[int] = ()) -> Glimpse | None:
             i: SeenJob(
                 state=state,
                 attempt=token,
-                rank_count=count,
+                agent_count=count,
                 gang=() if token is None else tuple(gangs[token]),
                 avoids=avoids.get(i, frozenset()),
             )

@@ -120,7 +120,7 @@ def test_an_agent_of_another_version_is_refused_and_both_sides_say_so(farm: Live
     # Nor is a command of ours half understood: it starts nothing there.
     sender = Sender(farm.redis.url)
     start = StartRank(
-        token=99, rank=0, rank_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=9
+        token=99, rank=0, agent_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=9
     )
     sender.send([("former", start)])
     sender.close()

@@ -67,7 +67,7 @@ def test_a_server_apart_has_a_rank_and_an_agent_of_its_own(farm: LiveFarm, world
             steps=STEPS,
         )
     )
-    assert (job.state, job.rank_count) == (JobState.SUCCEEDED, world_size + 1)
+    assert (job.state, job.agent_count) == (JobState.SUCCEEDED, world_size + 1)
     ranks = last_attempt(farm, job.id).ranks
     assert len({rank.agent_id for rank in ranks}) == len(ranks) == world_size + 1
     server = ranks[-1]
@@ -90,7 +90,7 @@ def test_a_server_apart_has_a_rank_and_an_agent_of_its_own(farm: LiveFarm, world
 def test_collocated_servers_need_no_agents_of_their_own(farm: LiveFarm) -> None:
     sweep_id = farm.submit(strategy="ps_sync", server_count=3, steps=STEPS)
     [job] = farm.wait_for_end(sweep_id)
-    assert (job.state, job.rank_count) == (JobState.SUCCEEDED, 2)
+    assert (job.state, job.agent_count) == (JobState.SUCCEEDED, 2)
     row = farm.measurement(job.id)
     assert (row.server_count, row.server_placement) == (3, "collocated")
     assert "servers" not in row.details

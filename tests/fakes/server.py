@@ -166,7 +166,7 @@ class FakeGang:
                 StartRank(
                     token=self.token,
                     rank=rank,
-                    rank_count=len(self.agent_ids),
+                    agent_count=len(self.agent_ids),
                     roles=("worker",),
                     spec=self.spec,
                     prepare_timeout_s=prepare_timeout_s,

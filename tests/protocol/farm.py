@@ -92,8 +92,8 @@ class ProtocolFarm:
                 for agent in self.agents:
                     agent.die()
 
-    def submit(self, *, rank_count: int) -> None:
-        self.job_ids.append(self.server.submit(rank_count=rank_count, now=self.now))
+    def submit(self, *, agent_count: int) -> None:
+        self.job_ids.append(self.server.submit(agent_count=agent_count, now=self.now))
         self._is_rung = True
 
     def ask_again(self, job_id: int) -> None:

@@ -39,8 +39,8 @@ class LedgerServer:
     def __init__(self) -> None:
         self._ledger = Ledger()
 
-    def submit(self, *, rank_count: int, now: dt.datetime) -> int:
-        job = JobEntry(id=len(self._ledger.jobs) + 1, spec=spec_of(rank_count), due_at=now)
+    def submit(self, *, agent_count: int, now: dt.datetime) -> int:
+        job = JobEntry(id=len(self._ledger.jobs) + 1, spec=spec_of(agent_count), due_at=now)
         self._ledger.jobs[job.id] = job
         return job.id
 
@@ -177,7 +177,7 @@ class LedgerServer:
         return [
             WaitingJob(
                 job_id=job.id,
-                rank_count=job.spec.rank_count,
+                agent_count=job.spec.agent_count,
                 avoid=frozenset(self._failed_agents(job)),
                 waited_s=(now - job.due_at).total_seconds(),
             )
@@ -240,7 +240,7 @@ class LedgerServer:
                     id=job.id,
                     state=job.state,
                     attempt_id=job.token,
-                    rank_count=job.spec.rank_count,
+                    agent_count=job.spec.agent_count,
                     is_finished=job.is_finished,
                 )
                 for job in ledger.jobs.values()

@@ -97,7 +97,7 @@ class SimulatedResources:
         )
 
     def measure(self, addresses: tuple[RankAddress, ...], *, timeout_s: float) -> None:
-        assert len(addresses) == self._command.rank_count
+        assert len(addresses) == self._command.agent_count
         self._measured(MeasuringPurpose.UNTOUCHED)
 
     def shape(

@@ -21,8 +21,8 @@ class PairedServer:
         self._first = first
         self._second = second
 
-    def submit(self, *, rank_count: int, now: dt.datetime) -> int:
-        return self._both(lambda server: server.submit(rank_count=rank_count, now=now))
+    def submit(self, *, agent_count: int, now: dt.datetime) -> int:
+        return self._both(lambda server: server.submit(agent_count=agent_count, now=now))
 
     def cancel(self, job_id: int, *, now: dt.datetime) -> None:
         self._both(lambda server: server.cancel(job_id, now=now))

@@ -49,7 +49,7 @@ class Round(NamedTuple):
 class Server(Protocol):
     """Schedulers, collectors and a store."""
 
-    def submit(self, *, rank_count: int, now: dt.datetime) -> int:
+    def submit(self, *, agent_count: int, now: dt.datetime) -> int:
         """Add a waiting job and return its id."""
 
     def cancel(self, job_id: int, *, now: dt.datetime) -> None: ...
@@ -77,8 +77,8 @@ class Server(Protocol):
         """Return what it has of the agents' reports, counted or late."""
 
 
-def spec_of(rank_count: int) -> JobSpec:
+def spec_of(agent_count: int) -> JobSpec:
     """Return a job of some steps without a network profile."""
     return job_spec(
-        world_size=rank_count, global_batch_size=32, steps=3, time_limit_s=_TIME_LIMIT_S
+        world_size=agent_count, global_batch_size=32, steps=3, time_limit_s=_TIME_LIMIT_S
     )

@@ -37,9 +37,9 @@ class StoreServer:
             for name in (*names, "sqlite_sequence"):
                 connection.exec_driver_sql(f"DELETE FROM {name}")
 
-    def submit(self, *, rank_count: int, now: dt.datetime) -> int:
+    def submit(self, *, agent_count: int, now: dt.datetime) -> int:
         with writing(self._engine) as session:
-            return add_job(session, spec_of(rank_count), due_at=now)
+            return add_job(session, spec_of(agent_count), due_at=now)
 
     def cancel(self, job_id: int, *, now: dt.datetime) -> None:
         with writing(self._engine) as session:

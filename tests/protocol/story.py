@@ -66,13 +66,13 @@ class ProtocolStory(RuleBasedStateMachine):
         finally:
             self._stack.close()
 
-    @initialize(rank_counts=st.lists(st.integers(1, 2), min_size=1, max_size=3))
-    def begin(self, rank_counts: list[int]) -> None:
+    @initialize(agent_counts=st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    def begin(self, agent_counts: list[int]) -> None:
         self._must_recover = True
         for _ in range(2):
             self.farm.go_on()
-        for rank_count in rank_counts:
-            self.farm.submit(rank_count=rank_count)
+        for agent_count in agent_counts:
+            self.farm.submit(agent_count=agent_count)
 
     @rule(count=st.integers(1, 4))
     def go_on(self, count: int) -> None:
@@ -91,9 +91,9 @@ class ProtocolStory(RuleBasedStateMachine):
         self.farm.clock.now_s += seconds
 
     @precondition(lambda self: len(self.farm.job_ids) < MOST_JOBS)
-    @rule(rank_count=st.integers(1, 2))
-    def submit(self, rank_count: int) -> None:
-        self.farm.submit(rank_count=rank_count)
+    @rule(agent_count=st.integers(1, 2))
+    def submit(self, agent_count: int) -> None:
+        self.farm.submit(agent_count=agent_count)
 
     @rule(is_heard=st.booleans(), is_overtaken=st.booleans())
     def schedule(self, is_heard: bool, is_overtaken: bool) -> None:
@@ -155,7 +155,7 @@ class ProtocolStory(RuleBasedStateMachine):
             chosen.turn()
         if is_leased:
             if len(farm.job_ids) < MOST_JOBS:
-                farm.submit(rank_count=1)
+                farm.submit(agent_count=1)
             farm.round(is_heard=False)
         STRIKES[fate](chosen)
         farm.clock.now_s += seconds
@@ -240,7 +240,7 @@ class ProtocolStory(RuleBasedStateMachine):
         farm = self.farm
         farm.mend()
         self._finish()
-        farm.submit(rank_count=len(farm.agents))
+        farm.submit(agent_count=len(farm.agents))
         self._finish()
         tried = [a for a in self._before.attempts if a.job_id == farm.job_ids[-1]]
         assert [a.state for a in tried] == [AttemptState.SUCCEEDED], tried

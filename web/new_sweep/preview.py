@@ -40,7 +40,7 @@ class LeftOut:
 class Need:
     """What a job asks of the agents that serve it."""
 
-    rank_count: int
+    agent_count: int
     requires: frozenset[str]
     labels: frozenset[tuple[str, str]]
 
@@ -141,7 +141,7 @@ def _needs(jobs: Sequence[JobSpec]) -> Counter[Need]:
     alike: dict[tuple[str, str, int, int, str | None, str | None, int], list[JobSpec]] = {}
     for job in jobs:
         where = (id(job.network), job.emulator, job.interface, id(job.labels))
-        key = (job.model, job.strategy, job.rank_count, *where)
+        key = (job.model, job.strategy, job.agent_count, *where)
         alike.setdefault(key, []).append(job)
     needs: Counter[Need] = Counter()
     for first, *others in alike.values():
@@ -151,7 +151,7 @@ def _needs(jobs: Sequence[JobSpec]) -> Counter[Need]:
 
 def _need(job: JobSpec) -> Need:
     return Need(
-        rank_count=job.rank_count,
+        agent_count=job.agent_count,
         requires=job.required_capabilities,
         labels=frozenset(job.labels.items()),
     )
@@ -159,7 +159,7 @@ def _need(job: JobSpec) -> Need:
 
 def _waiting(number: int, need: Need) -> WaitingJob:
     return WaitingJob(
-        job_id=number, rank_count=need.rank_count, requires=need.requires, labels=need.labels
+        job_id=number, agent_count=need.agent_count, requires=need.requires, labels=need.labels
     )
 
 

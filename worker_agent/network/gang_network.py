@@ -46,9 +46,9 @@ class GangNetwork:
     def __init__(self, command: StartRank, site: Site, *, gate: PortGate | None = None) -> None:
         self._token = command.token
         self._rank = command.rank
-        self._most_connections = _CONNECTIONS_A_PEER * command.rank_count + _MORE_CONNECTIONS
+        self._most_connections = _CONNECTIONS_A_PEER * command.agent_count + _MORE_CONNECTIONS
         self._streams = IncomingStreams(
-            token=command.token, peers=frozenset(range(command.rank_count)) - {command.rank}
+            token=command.token, peers=frozenset(range(command.agent_count)) - {command.rank}
         )
         self._spec = command.spec
         self._site = site
@@ -203,8 +203,8 @@ class GangNetwork:
                 self._gate.close(own, peers, limit_s=self._limit_s)
 
     def _verify(self, profile: NetworkProfile, *, deadline: float) -> Shaped:
-        rank_count = len(self._peers) + 1
-        probing_until = deadline - transfers_s(profile, rank_count=rank_count)
+        agent_count = len(self._peers) + 1
+        probing_until = deadline - transfers_s(profile, agent_count=agent_count)
         begun = time.monotonic()
         for count in range(1, SHAPED_TRIES + 1):
             left_s = deadline - time.monotonic()

@@ -120,7 +120,7 @@ def check_abilities(
     offered = [set(agent.facts.get("capabilities", ())) for agent in own]
     for job in planned.expansion.jobs:
         for ability in sorted(job.required_capabilities):
-            if sum(ability in abilities for abilities in offered) >= job.rank_count:
+            if sum(ability in abilities for abilities in offered) >= job.agent_count:
                 continue
             if ability in (EXACT_EMULATION, *EMULATORS):
                 expected = "a network that this machine can emulate; see `farm lab` (it needs root)"
@@ -129,7 +129,7 @@ def check_abilities(
                 expected = "agents that have this interpreter; where `farm up` runs, end it first"
                 raise InvalidSpec("COMMAND", ability.removeprefix(PYTHON_CAPABILITY), expected)
             having = sum(ability in abilities for abilities in offered)
-            expected = f"{job.rank_count} for a job of {job.world_size} ranks"
+            expected = f"{job.agent_count} for a job of {job.world_size} ranks"
             raise InvalidSpec("agents", f"{having} that offer '{ability}'", expected)
 
 

@@ -104,7 +104,7 @@ class SweepWatch:
         clock = time.monotonic()
         unfinished = [
             UnfinishedJob(
-                rank_count=job.rank_count,
+                agent_count=job.agent_count,
                 elapsed_s=(
                     clock - self._active_since.setdefault(job.id, clock)
                     if job.state in ACTIVE_JOB_STATES
@@ -120,7 +120,7 @@ class SweepWatch:
             if waits.sweep_id == self.sweep_id and waits.reason != ABOUT_TO_START
         )
         kinds = Counter(
-            (frozenset(job.requires), frozenset(_labels(job).items()), job.rank_count)
+            (frozenset(job.requires), frozenset(_labels(job).items()), job.agent_count)
             for job in jobs
             if job.state is JobState.WAITING
         )

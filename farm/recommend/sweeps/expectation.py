@@ -79,7 +79,7 @@ def expectation(
             steps * (step_s if high_s is None else high_s),
         )
         training.add(own)
-        machine_count = job.spec.rank_count
+        machine_count = job.spec.agent_count
         of_type = by_type.setdefault(job.instance_type, _Range())
         of_type.add(own, times=machine_count, plus=machine_count * (overhead_s or 0.0))
     cost_usd = _cost_usd(by_type, prices_usd_per_hour)

@@ -31,7 +31,7 @@ def ranks_of(
             JobRow.model,
             JobRow.dataset,
             JobRow.strategy,
-            JobRow.rank_count,
+            JobRow.agent_count,
             JobRow.global_batch_size,
             RankRow.rank,
             AttemptRow.state,

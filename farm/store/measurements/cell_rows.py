@@ -242,7 +242,7 @@ def machine_s_by_cell(
     else:
         taken_s = extract("epoch", AttemptRow.ended_at) - extract("epoch", AttemptRow.leased_at)
     query = (
-        select(JobRow.cell_hash, func.sum(JobRow.rank_count * taken_s))
+        select(JobRow.cell_hash, func.sum(JobRow.agent_count * taken_s))
         .join(AttemptRow, AttemptRow.job_id == JobRow.id)
         .where(JobRow.sweep_id == sweep_id, AttemptRow.ended_at.is_not(None))
         .group_by(JobRow.cell_hash)

@@ -57,9 +57,9 @@ Cell: TypeAlias = tuple[int, str]  # the sweep's id, and the hash
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellServers:
-    """Who has measured a cell: agent to number of ranks, and the kinds of their hardware."""
+    """Who has measured a cell: agent to number of attempts, and the kinds of their hardware."""
 
-    rank_counts: dict[str, int] = field(default_factory=dict)
+    run_counts: dict[str, int] = field(default_factory=dict)
     fingerprints: set[str] = field(default_factory=set)
 
 
@@ -217,7 +217,7 @@ def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellSe
     found: dict[Cell, CellServers] = {}
     for sweep_id, cell_hash, agent_id, fingerprint, count in rows:
         servers = found.setdefault((sweep_id, cell_hash), CellServers())
-        servers.rank_counts[agent_id] = count
+        servers.run_counts[agent_id] = count
         servers.fingerprints.add(fingerprint)
     return found
 

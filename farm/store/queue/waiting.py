@@ -60,7 +60,7 @@ class QueuedJob:
         ):
             told = dataclasses.replace(
                 self.job,
-                measured_by=measured.rank_counts,
+                measured_by=measured.run_counts,
                 measured_on=frozenset(measured.fingerprints),
             )
             self._spread = self.job, measured, told
@@ -141,10 +141,10 @@ class Kinds:
     def of(self, row: Any) -> Kind:
         """Return the kind of a row of `queued_rows`."""
         labels = (row.labels or {}).items()
-        key = (row.rank_count, *row.requires, None, *labels)
+        key = (row.agent_count, *row.requires, None, *labels)
         known = self._known.get(key)
         if known is None:
-            known = frozenset(row.requires), frozenset(labels), row.rank_count
+            known = frozenset(row.requires), frozenset(labels), row.agent_count
             self._known[key] = known
         return known
 
@@ -156,7 +156,7 @@ def queued_rows() -> Select[Any]:
         JobRow.sweep_id,
         JobRow.cell_hash,
         JobRow.repetition,
-        JobRow.rank_count,
+        JobRow.agent_count,
         JobRow.requires,
         JobRow.priority,
         JobRow.due_at,
@@ -170,12 +170,12 @@ def queued_job(
 ) -> QueuedJob:
     """Make a job of a row of `queued_rows`, without what others know of it."""
     kind = kinds.of(row)
-    requires, labels, rank_count = kind
+    requires, labels, agent_count = kind
     job = WaitingJob(
         job_id=row.id,
         sweep_id=row.sweep_id,
         repetition=row.repetition,
-        rank_count=rank_count,
+        agent_count=agent_count,
         requires=requires,
         labels=labels,
         priority=row.priority,

@@ -38,13 +38,13 @@ def sweep_loads(
     active: dict[int, list[UnfinishedJob]] = defaultdict(list)
     waiting: dict[int, list[UnfinishedJob]] = defaultdict(list)
     paused: set[int] = set()
-    for sweep_id, rank_count, is_paused, count in session.execute(_waiting(sweep_ids)):
-        waiting[sweep_id].append(UnfinishedJob(rank_count=rank_count, job_count=count))
+    for sweep_id, agent_count, is_paused, count in session.execute(_waiting(sweep_ids)):
+        waiting[sweep_id].append(UnfinishedJob(agent_count=agent_count, job_count=count))
         if is_paused:
             paused.add(sweep_id)
-    for sweep_id, rank_count, leased_at in session.execute(_active(sweep_ids)):
+    for sweep_id, agent_count, leased_at in session.execute(_active(sweep_ids)):
         elapsed_s = (now - leased_at).total_seconds()
-        active[sweep_id].append(UnfinishedJob(rank_count=rank_count, elapsed_s=elapsed_s))
+        active[sweep_id].append(UnfinishedJob(agent_count=agent_count, elapsed_s=elapsed_s))
     unfinished = active.keys() | waiting.keys()
     known = (read_paces or paces)(session, unfinished)
     return {
@@ -67,11 +67,11 @@ def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[JobPa
     if not sweep_ids:
         return {}
     rows = session.execute(
-        select(JobRow.sweep_id, JobRow.rank_count, func.count(), func.avg(_taken_s()))
+        select(JobRow.sweep_id, JobRow.agent_count, func.count(), func.avg(_taken_s()))
         .join(AttemptRow, AttemptRow.job_id == JobRow.id)
         .where(JobRow.sweep_id.in_(sweep_ids), *_DECIDED, AttemptRow.ended_at.is_not(None))
-        .group_by(JobRow.sweep_id, JobRow.rank_count)
-        .order_by(JobRow.sweep_id, JobRow.rank_count)
+        .group_by(JobRow.sweep_id, JobRow.agent_count)
+        .order_by(JobRow.sweep_id, JobRow.agent_count)
     )
     found: dict[int, list[JobPace]] = defaultdict(list)
     for sweep_id, *row in rows:
@@ -82,7 +82,7 @@ def paces(session: Session, sweep_ids: Collection[int]) -> dict[int, tuple[JobPa
 def latest_paces(session: Session) -> tuple[JobPace, ...]:
     """Return for every width how long the latest jobs took, whatever sweeps they were of."""
     latest = (
-        select(JobRow.rank_count, _taken_s().label("taken_s"))
+        select(JobRow.agent_count, _taken_s().label("taken_s"))
         .join(AttemptRow, AttemptRow.job_id == JobRow.id)
         .where(*_DECIDED, AttemptRow.ended_at.is_not(None))
         .order_by(AttemptRow.id.desc())
@@ -90,26 +90,26 @@ def latest_paces(session: Session) -> tuple[JobPace, ...]:
         .subquery()
     )
     rows = session.execute(
-        select(latest.c.rank_count, func.count(), func.avg(latest.c.taken_s))
-        .group_by(latest.c.rank_count)
-        .order_by(latest.c.rank_count)
+        select(latest.c.agent_count, func.count(), func.avg(latest.c.taken_s))
+        .group_by(latest.c.agent_count)
+        .order_by(latest.c.agent_count)
     )
     return tuple(_pace(row) for row in rows)
 
 
 def _waiting(sweep_ids: Collection[int] | None) -> Select[int, int, bool, int]:
     query = (
-        select(JobRow.sweep_id, JobRow.rank_count, SweepRow.is_paused, func.count())
+        select(JobRow.sweep_id, JobRow.agent_count, SweepRow.is_paused, func.count())
         .join(SweepRow, SweepRow.id == JobRow.sweep_id)
         .where(JobRow.state == JobState.WAITING)
-        .group_by(JobRow.sweep_id, JobRow.rank_count, SweepRow.is_paused)
+        .group_by(JobRow.sweep_id, JobRow.agent_count, SweepRow.is_paused)
     )
     return query if sweep_ids is None else query.where(JobRow.sweep_id.in_(sweep_ids))
 
 
 def _active(sweep_ids: Collection[int] | None) -> Select[int, int, dt.datetime]:
     query = (
-        select(JobRow.sweep_id, JobRow.rank_count, AttemptRow.leased_at)
+        select(JobRow.sweep_id, JobRow.agent_count, AttemptRow.leased_at)
         .join(AttemptRow, AttemptRow.id == JobRow.attempt_id)
         .where(JobRow.state.in_(ACTIVE_JOB_STATES))
     )
@@ -122,6 +122,6 @@ def _taken_s() -> ColumnElement[Any]:
 
 
 def _pace(row: Sequence[Any]) -> JobPace:
-    rank_count, count, mean_s = row
+    agent_count, count, mean_s = row
     # PostgreSQL reckons exactly, in decimals.
-    return JobPace(rank_count=rank_count, job_count=count, mean_s=float(mean_s))
+    return JobPace(agent_count=agent_count, job_count=count, mean_s=float(mean_s))

@@ -217,7 +217,7 @@ def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -
         "dataset": spec.dataset,
         "strategy": spec.strategy,
         "world_size": spec.world_size,
-        "rank_count": spec.rank_count,
+        "agent_count": spec.agent_count,
         "requires": sorted(spec.required_capabilities),
         "global_batch_size": spec.global_batch_size,
         "repetition": spec.repetition,

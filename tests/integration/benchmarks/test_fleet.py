@@ -132,7 +132,7 @@ def _start(token: int, *, spec: object) -> StartRank:
     return StartRank(
         token=token,
         rank=0,
-        rank_count=1,
+        agent_count=1,
         roles=("worker",),
         spec=spec,  # type: ignore[arg-type] # job_spec's
         prepare_timeout_s=60.0,

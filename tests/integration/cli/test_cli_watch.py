@@ -66,7 +66,7 @@ def test_jobs_that_nobody_can_serve_end_the_waiting_once_nothing_else_is_left(
     with writing(engine) as session:
         add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
         for job_id in (2, 3):
-            session.get_one(JobRow, job_id).rank_count = 2
+            session.get_one(JobRow, job_id).agent_count = 2
 
     def first_job_ends() -> None:
         with writing(engine) as session:

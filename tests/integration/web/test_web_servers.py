@@ -71,10 +71,10 @@ def served_job(
     )
     with writing(engine) as session:
         job_id = factories.add_job(session, spec)
-        agents = [factories.add_agent(session, f"a{n}") for n in range(spec.rank_count)]
+        agents = [factories.add_agent(session, f"a{n}") for n in range(spec.agent_count)]
         token = factories.add_attempt(session, job_id, agents, state=AttemptState.SUCCEEDED)
         day = session.get_one(AttemptRow, token).leased_at.date()
-        for rank in range(spec.rank_count):
+        for rank in range(spec.agent_count):
             serves = rank >= 2
             result = dataclasses.replace(RESULT, profile=None, exchange=None, window_step_count=0)
             ended = RankEnded(

@@ -31,7 +31,7 @@ def shares_of(
     command = StartRank(
         token=1,
         rank=0,
-        rank_count=1,
+        agent_count=1,
         roles=roles,
         spec=job_spec(world_size=roles.count(WORKER), strategy=strategy, axes=axes),
         prepare_timeout_s=1.0,

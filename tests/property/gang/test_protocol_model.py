@@ -86,7 +86,7 @@ def test_a_rank_served_again_on_a_new_disk_may_say_the_same_again() -> None:
         with farm.running():
             for _ in range(8):
                 farm.go_on()
-            farm.submit(rank_count=1)
+            farm.submit(agent_count=1)
             farm.round()
             given_out = [name for name, _ in farm.broker.given_out[agent.agent_id]]
             for life in range(2):

@@ -51,7 +51,7 @@ _QUEUES = st.lists(
         WaitingJob,
         job_id=st.integers(1, 1000),
         sweep_id=st.integers(0, 2),
-        rank_count=st.integers(1, 4),
+        agent_count=st.integers(1, 4),
         labels=_ROLES,
         avoid=st.one_of(st.just(frozenset()), st.frozensets(st.sampled_from(_AGENT_IDS))),
         priority=st.sampled_from([0, 0, 1]),
@@ -84,9 +84,9 @@ _ONE_IDLE = [
 _OF_UNKNOWN_LENGTH = [GangAtWork(sweep_id=1, agent_ids=("agent-1",), age_s=1.0)]
 # The second wants what the first did, and may have agents held for it since it is due.
 _DUE_BEHIND_ONE_THAT_IS_NOT = [
-    WaitingJob(job_id=1, sweep_id=0, rank_count=2),
-    WaitingJob(job_id=2, sweep_id=1, rank_count=2, waited_s=500.0),
-    WaitingJob(job_id=3, sweep_id=1, rank_count=1),
+    WaitingJob(job_id=1, sweep_id=0, agent_count=2),
+    WaitingJob(job_id=2, sweep_id=1, agent_count=2, waited_s=500.0),
+    WaitingJob(job_id=3, sweep_id=1, agent_count=1),
 ]
 
 
@@ -117,11 +117,11 @@ _CHAINED = [
 _ALL_BUT_ONE_FOR_THE_CHAIN = [
     WaitingJob(
         job_id=job_id,
-        rank_count=rank_count,
+        agent_count=agent_count,
         labels=frozenset({("role", label)}),
         waited_s=50.0 - job_id,
     )
-    for job_id, rank_count, label in (
+    for job_id, agent_count, label in (
         (1, 4, "a"),
         (2, 2, "a"),
         (3, 4, "a"),

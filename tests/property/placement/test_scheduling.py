@@ -42,7 +42,7 @@ QUEUES = st.lists(
     st.builds(
         WaitingJob,
         job_id=st.integers(1, 1000),
-        rank_count=st.integers(1, 5),
+        agent_count=st.integers(1, 5),
         requires=CAPABILITIES,
         labels=LABELS,
         avoid=st.frozensets(AGENT_IDS, max_size=1),
@@ -68,9 +68,9 @@ def usable(job: WaitingJob, agents: list[LiveAgent]) -> list[LiveAgent]:
     """Those that suit and, if the job has several ranks, have enough others of their version."""
     suiting = [agent for agent in agents if suits(agent, job)]
     counts = Counter(agent.framework_version for agent in suiting)
-    if job.rank_count == 1:
+    if job.agent_count == 1:
         return suiting
-    return [a for a in suiting if counts[a.framework_version] >= job.rank_count]
+    return [a for a in suiting if counts[a.framework_version] >= job.agent_count]
 
 
 def overlap(a: LiveAgent, b: LiveAgent) -> bool:
@@ -94,7 +94,7 @@ def test_gangs_are_whole_idle_capable_and_disjoint(
     assert len({agent.agent_id for agent in used}) == len(used)
     for placement in placements:
         job = by_job[placement.job_id]
-        assert len(placement.agent_ids) == job.rank_count
+        assert len(placement.agent_ids) == job.agent_count
         assert all(suits(by_agent[agent_id], job) for agent_id in placement.agent_ids)
         assert len({by_agent[agent_id].framework_version for agent_id in placement.agent_ids}) == 1
     assert all(agent.is_idle for agent in used)
@@ -120,7 +120,7 @@ def test_no_gpu_of_a_machine_is_given_to_two_agents(
         )
         for i, own in enumerate(gpus)
     ]
-    jobs = [WaitingJob(job_id=i, rank_count=width) for i, width in enumerate(widths, start=1)]
+    jobs = [WaitingJob(job_id=i, agent_count=width) for i, width in enumerate(widths, start=1)]
     by_agent = {agent.agent_id: agent for agent in agents}
     used = [by_agent[agent_id] for p in decide(jobs, agents) for agent_id in p.agent_ids]
     working = used + [agent for agent in agents if agent.is_occupying]
@@ -173,7 +173,7 @@ def test_nobody_behind_an_overdue_job_takes_an_agent_that_it_could_use(
     by_agent = {agent.agent_id: agent for agent in agents}
     for job in jobs:
         kept = usable(job, [a for a in agents if a.is_idle or a.is_occupying])
-        is_possible = len(kept) >= job.rank_count
+        is_possible = len(kept) >= job.agent_count
         if job.job_id in placements or job.waited_s < RESERVE_AFTER_S or not is_possible:
             continue
         for later in jobs:
@@ -187,7 +187,7 @@ def test_a_job_wider_than_the_farm_changes_nothing_for_anybody(
     jobs: list[WaitingJob], agents: list[LiveAgent]
 ) -> None:
     too_wide = WaitingJob(
-        job_id=2000, rank_count=len(agents) + 1, priority=9, waited_s=10 * RESERVE_AFTER_S
+        job_id=2000, agent_count=len(agents) + 1, priority=9, waited_s=10 * RESERVE_AFTER_S
     )
     assert decide([*jobs, too_wide], agents) == decide(jobs, agents)
 
@@ -204,7 +204,7 @@ def test_an_idle_agent_is_left_over_only_for_a_reason(
     placed = {p.job_id for p in placements}
     for job in jobs:
         left = usable(job, [a for a in agents if a.is_idle and a.agent_id not in used])
-        assert job.job_id in placed or len(left) < job.rank_count
+        assert job.job_id in placed or len(left) < job.agent_count
 
 
 @given(QUEUES, farms())

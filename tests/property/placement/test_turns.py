@@ -23,7 +23,7 @@ def traces(draw: st.DrawFn) -> list[TracedJob]:
             job_id=i,
             sweep_id=draw(st.integers(1, 3)),
             cell=i,
-            rank_count=draw(st.sampled_from([1, 2, 4, 8])),
+            agent_count=draw(st.sampled_from([1, 2, 4, 8])),
             length_s=draw(LENGTHS_S),
         )
         for i in range(1, count + 1)
@@ -48,7 +48,7 @@ def waiting(jobs: list[TracedJob]) -> list[WaitingJob]:
         WaitingJob(
             job_id=job.job_id,
             sweep_id=job.sweep_id,
-            rank_count=job.rank_count,
+            agent_count=job.agent_count,
             expected_s=job.length_s,
         )
         for job in jobs
@@ -105,7 +105,7 @@ def test_no_sweep_has_a_second_gang_before_each_was_offered_a_first(
 def test_of_jobs_that_decide_nothing_the_first_repetitions_go_first(jobs: list[TracedJob]) -> None:
     """However long they take: short beside a queue that keeps all agents busy for ever."""
     endless = WaitingJob(
-        job_id=1000, sweep_id=99, rank_count=AGENT_COUNT, priority=0, expected_s=1e9
+        job_id=1000, sweep_id=99, agent_count=AGENT_COUNT, priority=0, expected_s=1e9
     )
     order = [job for job in Turns([endless, *waiting(jobs)], agent_count=AGENT_COUNT)]
     for sweep_id in {job.sweep_id for job in jobs}:
@@ -118,7 +118,7 @@ def test_of_jobs_that_decide_nothing_the_first_repetitions_go_first(jobs: list[T
 def test_a_reserved_agent_is_lent_only_to_those_that_are_done_by_then(
     jobs: list[TracedJob], busy_s: float
 ) -> None:
-    wide = WaitingJob(job_id=1000, sweep_id=9, rank_count=AGENT_COUNT, priority=1, expected_s=10.0)
+    wide = WaitingJob(job_id=1000, sweep_id=9, agent_count=AGENT_COUNT, priority=1, expected_s=10.0)
     agents = farm()
     busy = LiveAgent(
         agent_id="a0", machine_id="m0", cpus=frozenset({0}), is_idle=False, is_occupying=True

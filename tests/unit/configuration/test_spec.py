@@ -154,19 +154,19 @@ def test_each_setting_makes_another_cell_and_survives_the_way_to_an_agent(
 
 def test_collocated_servers_are_second_processes_of_the_first_ranks() -> None:
     served = spec(server_count=3)
-    assert served.rank_count == 2
+    assert served.agent_count == 2
     assert served.roles == (("worker", "ps", "ps"), ("worker", "ps"))
 
 
 def test_servers_apart_have_ranks_of_their_own_after_those_that_train() -> None:
     served = spec(server_count=2, server_placement=ServerPlacement.APART)
-    assert served.rank_count == 4
+    assert served.agent_count == 4
     assert served.roles == (("worker",), ("worker",), ("ps",), ("ps",))
 
 
 def test_ranks_of_one_agent_are_processes_of_it_and_servers_come_after() -> None:
     several = spec(world_size=4, axes={"ranks_per_agent": 2})
-    assert (several.rank_count, several.training_agent_count) == (2, 2)
+    assert (several.agent_count, several.training_agent_count) == (2, 2)
     assert several.roles == (("worker", "worker"),) * 2
     assert [several.rank_of(place, process) for place in (0, 1) for process in (0, 1)] == [
         *range(4)

@@ -406,10 +406,10 @@ def test_a_disk_that_fills_up() -> None:
 
 def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
     jobs = [
-        WaitingJob(job_id=1, rank_count=1, waited_s=9.0),
-        WaitingJob(job_id=2, rank_count=3),
-        WaitingJob(job_id=3, rank_count=3),
-        WaitingJob(job_id=4, rank_count=1, requires=frozenset({"gpu"})),
+        WaitingJob(job_id=1, agent_count=1, waited_s=9.0),
+        WaitingJob(job_id=2, agent_count=3),
+        WaitingJob(job_id=3, agent_count=3),
+        WaitingJob(job_id=4, agent_count=1, requires=frozenset({"gpu"})),
     ]
     busy = LiveAgent(
         agent_id="a1",

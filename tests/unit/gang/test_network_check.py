@@ -179,6 +179,6 @@ def test_a_way_that_has_become_quicker_is_back() -> None:
 
 def test_a_long_delay_has_the_time_for_all_its_probes() -> None:
     slow = NetworkProfile(one_way_delay_s=1.0)
-    assert verification_s(slow, rank_count=2) >= 3 * 20 * 2.0
-    assert verification_s(slow, rank_count=9) >= 2 * 3 * 20 * 2.0
-    assert verification_s(NetworkProfile(one_way_delay_s=0.02), rank_count=2) < 10
+    assert verification_s(slow, agent_count=2) >= 3 * 20 * 2.0
+    assert verification_s(slow, agent_count=9) >= 2 * 3 * 20 * 2.0
+    assert verification_s(NetworkProfile(one_way_delay_s=0.02), agent_count=2) < 10

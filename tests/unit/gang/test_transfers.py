@@ -42,13 +42,13 @@ def test_a_slow_link_is_timed_over_some_packets_all_the_same() -> None:
 
 def test_the_time_for_a_gang_grows_with_its_meetings() -> None:
     profile = NetworkProfile(bandwidth_bytes_per_s=1.25e6)
-    two, three, four, eight = (transfers_s(profile, rank_count=n) for n in (2, 3, 4, 8))
+    two, three, four, eight = (transfers_s(profile, agent_count=n) for n in (2, 3, 4, 8))
     loads_s = 2 * (plan_load(1.25e6, rtt_s=0.0) or pytest.fail("it takes a second")).limit_s
     assert three - 2 * loads_s == pytest.approx(3 * (two - loads_s))
     assert four == pytest.approx(three - loads_s), "two pairs meet at once"
     assert eight - loads_s == pytest.approx(7 * (two - loads_s))
-    assert transfers_s(profile, rank_count=1) == 0.0
-    assert transfers_s(NetworkProfile(one_way_delay_s=1.0), rank_count=8) == 0.0
+    assert transfers_s(profile, agent_count=1) == 0.0
+    assert transfers_s(NetworkProfile(one_way_delay_s=1.0), agent_count=8) == 0.0
 
 
 @pytest.mark.parametrize("bytes_per_s", [20_000, 1.25e6, 1.25e8, 1.25e11])

@@ -93,7 +93,7 @@ RESULT = TrainerResult(
 FAILURE = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the cgroup's counter rose")
 
 COMMAND_EXAMPLES: list[Command] = [
-    StartRank(token=7, rank=1, rank_count=2, roles=("worker",), spec=SPEC, prepare_timeout_s=60.0),
+    StartRank(token=7, rank=1, agent_count=2, roles=("worker",), spec=SPEC, prepare_timeout_s=60.0),
     Peers(token=7, addresses=(ADDRESS,), timeout_s=20.0),
     Shape(token=7, profile=PROFILE, timeout_s=30.0),
     Shape(token=7, profile=None, timeout_s=30.0),

@@ -8,11 +8,11 @@ from farm.placement.progress import JobPace, SweepLoad, UnfinishedJob, estimate_
 
 
 def pace(world_size: int, mean_s: float, job_count: int = 1) -> JobPace:
-    return JobPace(rank_count=world_size, job_count=job_count, mean_s=mean_s)
+    return JobPace(agent_count=world_size, job_count=job_count, mean_s=mean_s)
 
 
 def waiting(count: int, world_size: int = 1) -> list[UnfinishedJob]:
-    return [UnfinishedJob(rank_count=world_size, job_count=count)]
+    return [UnfinishedJob(agent_count=world_size, job_count=count)]
 
 
 def load(
@@ -43,7 +43,7 @@ def test_narrow_jobs_share_the_agents() -> None:
 
 
 def test_jobs_count_as_often_as_there_are_of_them() -> None:
-    one_by_one = [UnfinishedJob(rank_count=1)] * 6
+    one_by_one = [UnfinishedJob(agent_count=1)] * 6
     assert remaining_s([pace(1, 10.0)], one_by_one, agent_count=2) == pytest.approx(30.0)
 
 
@@ -63,12 +63,12 @@ def test_a_width_not_seen_yet_takes_what_all_jobs_took_so_far() -> None:
 
 
 def test_time_already_spent_counts() -> None:
-    running = [UnfinishedJob(rank_count=1, elapsed_s=4.0)]
+    running = [UnfinishedJob(agent_count=1, elapsed_s=4.0)]
     assert remaining_s([pace(1, 10.0)], running, agent_count=1) == pytest.approx(6.0)
 
 
 def test_a_job_that_takes_longer_than_expected_shortens_no_other() -> None:
-    unfinished = [UnfinishedJob(rank_count=1, elapsed_s=40.0), *waiting(2)]
+    unfinished = [UnfinishedJob(agent_count=1, elapsed_s=40.0), *waiting(2)]
     assert remaining_s([pace(1, 10.0)], unfinished, agent_count=1) == pytest.approx(20.0)
 
 
@@ -87,7 +87,7 @@ def test_the_queue_takes_what_its_sweeps_take_together() -> None:
 
 
 def test_jobs_that_run_beside_each_other_end_with_the_longest() -> None:
-    running = [UnfinishedJob(rank_count=1, elapsed_s=10.0)]
+    running = [UnfinishedJob(agent_count=1, elapsed_s=10.0)]
     loads = [load([pace(1, 110.0)], active=running), load([pace(1, 60.0)], active=running)]
     assert estimate_queue(loads, [], agent_count=2).remaining_s == pytest.approx(100.0)
 
@@ -100,7 +100,7 @@ def test_a_sweep_without_a_result_goes_by_those_of_others() -> None:
 
 
 def test_what_a_pause_holds_back_is_not_in_it_and_what_runs_is() -> None:
-    running = [UnfinishedJob(rank_count=1)]
+    running = [UnfinishedJob(agent_count=1)]
     paused = load([pace(1, 10.0)], active=running, waits=waiting(5), is_paused=True)
     found = estimate_queue([paused], [], agent_count=1)
     assert (found.remaining_s, found.held_count) == (10.0, 5)

@@ -52,7 +52,7 @@ def job(
 ) -> WaitingJob:
     return WaitingJob(
         job_id=job_id,
-        rank_count=world_size,
+        agent_count=world_size,
         requires=frozenset(requires),
         labels=frozenset(labels),
         avoid=frozenset(avoid),
@@ -465,7 +465,7 @@ def expecting(
     return WaitingJob(
         job_id=job_id,
         sweep_id=sweep,
-        rank_count=world_size,
+        agent_count=world_size,
         expected_s=expected_s,
         waited_s=waited_s,
     )

@@ -8,7 +8,7 @@ from farm.placement.turns import Turns, in_order
 
 def jobs_of(sweep_id: int, *widths: int, waited_s: float = 0.0) -> list[WaitingJob]:
     return [
-        WaitingJob(job_id=100 * sweep_id + i, sweep_id=sweep_id, rank_count=w, waited_s=waited_s)
+        WaitingJob(job_id=100 * sweep_id + i, sweep_id=sweep_id, agent_count=w, waited_s=waited_s)
         for i, w in enumerate(widths, start=1)
     ]
 
@@ -20,8 +20,8 @@ def served(
     turns = Turns(jobs, gangs, agent_count=agent_count)
     sweep_ids = []
     for job in turns:
-        if job.rank_count <= agent_count:
-            agent_count -= job.rank_count
+        if job.agent_count <= agent_count:
+            agent_count -= job.agent_count
             turns.started(job)
             sweep_ids.append(job.sweep_id)
     return sweep_ids
@@ -43,11 +43,11 @@ def test_of_those_served_at_the_same_time_the_first_goes_first_whatever_its_numb
 def test_repetitions_of_one_cell_are_apart_in_time_whenever_they_were_added() -> None:
     """Those of the second cell were added later, and its jobs decide when all is done."""
     first = [
-        WaitingJob(job_id=i, repetition=2 + i, rank_count=1, waited_s=9.0, expected_s=1.0)
+        WaitingJob(job_id=i, repetition=2 + i, agent_count=1, waited_s=9.0, expected_s=1.0)
         for i in range(1, 4)
     ]
     second = [
-        WaitingJob(job_id=i, repetition=i - 1, rank_count=1, waited_s=5.0, expected_s=2.0)
+        WaitingJob(job_id=i, repetition=i - 1, agent_count=1, waited_s=5.0, expected_s=2.0)
         for i in range(4, 7)
     ]
     jobs = [*first, *second]

@@ -34,7 +34,7 @@ CLEAN = Evidence(
     store=StoreValue(
         jobs=(
             JobValue(
-                id=1, state=JobState.SUCCEEDED, attempt_id=None, rank_count=1, is_finished=True
+                id=1, state=JobState.SUCCEEDED, attempt_id=None, agent_count=1, is_finished=True
             ),
         ),
         attempts=(AttemptValue(id=7, job_id=1, number=1, state=AttemptState.SUCCEEDED),),
@@ -97,7 +97,7 @@ def changed(**fields: object) -> Evidence:
 
 
 def failed() -> Evidence:
-    job = JobValue(id=1, state=JobState.FAILED, attempt_id=None, rank_count=1, is_finished=True)
+    job = JobValue(id=1, state=JobState.FAILED, attempt_id=None, agent_count=1, is_finished=True)
     attempt = AttemptValue(id=7, job_id=1, number=1, state=AttemptState.LOST)
     store = dataclasses.replace(CLEAN.store, jobs=(job,), attempts=(attempt,), measurements=())
     return changed(store=store)

@@ -46,7 +46,7 @@ def may_be_leased(
     among: Collection[str] = (),
 ) -> bool:
     job = SeenJob(
-        state=JobState.WAITING, attempt=None, rank_count=count, avoids=frozenset(avoids.split())
+        state=JobState.WAITING, attempt=None, agent_count=count, avoids=frozenset(avoids.split())
     )
     return seen.may_be_leased(job, token=token, since=since, among=among or seen.agents)
 
@@ -62,8 +62,8 @@ def test_a_job_waits_for_others_than_failed_it_only_while_there_are_enough() -> 
 
 
 def test_a_glimpse_tells_how_far_a_job_is_and_what_keeps_each_agent() -> None:
-    waiting = SeenJob(state=JobState.WAITING, attempt=None, rank_count=2, avoids=frozenset("a"))
-    running = SeenJob(state=JobState.RUNNING, attempt=8, rank_count=1, gang=("b",))
+    waiting = SeenJob(state=JobState.WAITING, attempt=None, agent_count=2, avoids=frozenset("a"))
+    running = SeenJob(state=JobState.RUNNING, attempt=8, agent_count=1, gang=("b",))
     seen = Glimpse(
         jobs={1: waiting, 2: running, 3: running},
         agents={

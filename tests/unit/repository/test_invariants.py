@@ -34,7 +34,7 @@ LATE_S = 3.0
 
 
 def job(**changes: Any) -> JobValue:
-    value = JobValue(id=1, state=JobState.RUNNING, attempt_id=7, rank_count=2, is_finished=False)
+    value = JobValue(id=1, state=JobState.RUNNING, attempt_id=7, agent_count=2, is_finished=False)
     return dataclasses.replace(value, **changes)
 
 

@@ -231,7 +231,7 @@ def test_its_own_sweep_runs_on_two_agents() -> None:
     jobs = plan(read_sweep_file(sweep)).expansion.jobs
 
     assert PROCESSES.place == LoopbackAgents(2)
-    assert max(job.rank_count for job in jobs) == 2
+    assert max(job.agent_count for job in jobs) == 2
     assert all(job.network is None for job in jobs)
     by_strategy = {
         strategy: {job.global_batch_size for job in jobs if job.strategy == strategy}

@@ -238,7 +238,7 @@ def test_its_own_sweep_is_what_the_page_is_about() -> None:
     ).expansion.jobs
 
     assert SERVERS.place == LabHosts(3)
-    assert max(job.rank_count for job in jobs) == 3
+    assert max(job.agent_count for job in jobs) == 3
     gangs = [job for job in jobs if job.world_size == 2]
     assert {job.strategy for job in gangs} == {SYNC, ASYNC}
     assert {job.network.one_way_delay_s if job.network else 0.0 for job in gangs} == set(DELAYS_S)

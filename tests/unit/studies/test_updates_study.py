@@ -224,7 +224,7 @@ def test_the_sweep_has_what_the_page_compares_and_the_batch_of_a_node_stays(
     jobs = plan(read_sweep_file(file)).expansion.jobs
 
     assert {job.global_batch_size / job.world_size for job in jobs} == {32, 256}
-    assert max(job.rank_count for job in jobs) == 3
+    assert max(job.agent_count for job in jobs) == 3
     assert len(jobs) == 75
 
 

@@ -51,7 +51,7 @@ class LinkTest:
     is_settled: bool
 
     @property
-    def rank_count(self) -> int:
+    def agent_count(self) -> int:
         return len(self.reached) + 1
 
 
@@ -92,7 +92,7 @@ def measure_bandwidths(
             return LinkResults(loaded_rtt_unknown="not all round trips were as asked")
         found = []
         loaded = LinkResults()
-        order = partners(link_test.own_rank, link_test.rank_count)
+        order = partners(link_test.own_rank, link_test.agent_count)
         for count, rank in enumerate(order, start=1):
             with _naming(peers[rank]):
                 if rank < link_test.own_rank:

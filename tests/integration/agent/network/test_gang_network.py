@@ -76,7 +76,7 @@ class Peer:
 def peers_and_network(tmp_path: Path) -> Iterator[tuple[tuple[Peer, Peer], GangNetwork]]:
     spec = job_spec(world_size=3, network=DELAYED, emulator="tcp_proxy")
     command = StartRank(
-        token=7, rank=0, rank_count=3, roles=("worker",), spec=spec, prepare_timeout_s=30
+        token=7, rank=0, agent_count=3, roles=("worker",), spec=spec, prepare_timeout_s=30
     )
     cpus = tuple(os.sched_getaffinity(0))
     site = Site(state_dir=str(tmp_path), interface="lo", cpus=cpus, spared_ports=())

@@ -33,7 +33,7 @@ DELAYED = NetworkProfile(one_way_delay_s=0.01)
 COMMAND = StartRank(
     token=7,
     rank=0,
-    rank_count=2,
+    agent_count=2,
     roles=("worker",),
     spec=job_spec(network=DELAYED),
     prepare_timeout_s=30.0,

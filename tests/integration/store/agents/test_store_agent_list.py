@@ -103,7 +103,7 @@ def test_the_ranks_of_an_agent_are_told_with_how_they_ended(engine: sa.Engine) -
         running, voided, lost = ranks_of(session, "a1", limit=9)
         assert (running.state, running.ended_at) == (AttemptState.RUNNING, None)
         assert (voided.token, voided.disturbed_by) == (void, "cpu_steal")
-        assert (lost.job_id, lost.rank, lost.rank_count) == (job_id, 1, 2)
+        assert (lost.job_id, lost.rank, lost.agent_count) == (job_id, 1, 2)
         assert (lost.own_failure, lost.reason) == ("out_of_memory", "rank 1 has no memory left")
         assert (lost.ended_at - lost.leased_at, lost.control_s) == (seconds(30), 0.25)
         assert (lost.strategy, lost.global_batch_size) == ("mwms_ring", 64)

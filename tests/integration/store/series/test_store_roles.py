@@ -15,16 +15,16 @@ from farm.store.tables import AttemptRow, JobRow
 from tests import factories
 
 
-def _attempt(engine: sa.Engine, rank_count: int, samples: dict[int, list[Sample]]) -> int:
+def _attempt(engine: sa.Engine, agent_count: int, samples: dict[int, list[Sample]]) -> int:
     spec = factories.job_spec(
         strategy="ps_async",
         world_size=2,
         server_count=1,
-        server_placement=ServerPlacement.APART if rank_count > 2 else ServerPlacement.COLLOCATED,
+        server_placement=ServerPlacement.APART if agent_count > 2 else ServerPlacement.COLLOCATED,
     )
     with writing(engine) as session:
         job_id = factories.add_job(session, spec)
-        agents = [factories.add_agent(session, f"a{n}") for n in range(rank_count)]
+        agents = [factories.add_agent(session, f"a{n}") for n in range(agent_count)]
         token = factories.add_attempt(session, job_id, agents)
         day = session.get_one(AttemptRow, token).leased_at.date()
         for rank, series in samples.items():

@@ -132,7 +132,7 @@ def test_only_a_shaped_network_needs_an_emulator(
         [waiting] = waiting_jobs(session, now=NOW)
     assert waiting.requires == requires
     assert waiting.labels == {("zone", "a")}
-    assert waiting.rank_count == 2
+    assert waiting.agent_count == 2
 
 
 def test_a_waiting_job_is_cancelled_at_once(engine: sa.Engine) -> None:

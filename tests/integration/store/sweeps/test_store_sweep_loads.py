@@ -43,8 +43,8 @@ def test_a_pace_is_the_mean_of_what_was_decided_by_width(engine: sa.Engine) -> N
     with reading(engine) as session:
         assert paces(session, [sweep_id]) == {
             sweep_id: (
-                JobPace(rank_count=1, job_count=2, mean_s=20.5),
-                JobPace(rank_count=2, job_count=1, mean_s=60.0),
+                JobPace(agent_count=1, job_count=2, mean_s=20.5),
+                JobPace(agent_count=2, job_count=1, mean_s=60.0),
             )
         }
         assert paces(session, []) == {}
@@ -56,7 +56,7 @@ def test_the_latest_paces_are_of_all_sweeps(engine: sa.Engine) -> None:
             [job_id] = add_sweep(session)
             decide(session, job_id, duration_s)
     with reading(engine) as session:
-        assert latest_paces(session) == (JobPace(rank_count=1, job_count=2, mean_s=15.0),)
+        assert latest_paces(session) == (JobPace(agent_count=1, job_count=2, mean_s=15.0),)
 
 
 def test_nothing_has_a_pace_before_anything_is_over(engine: sa.Engine) -> None:
@@ -86,12 +86,12 @@ def test_what_is_left_is_what_waits_and_what_runs(engine: sa.Engine) -> None:
     with reading(engine) as session:
         loads = sweep_loads(session, now=NOW + seconds(5))
         assert list(loads) == ids
-        assert loads[ids[0]].active == (UnfinishedJob(rank_count=1, elapsed_s=5.0),)
-        assert sorted(loads[ids[0]].waiting, key=lambda job: job.rank_count) == [
-            UnfinishedJob(rank_count=1, job_count=2),
-            UnfinishedJob(rank_count=2, job_count=1),
+        assert loads[ids[0]].active == (UnfinishedJob(agent_count=1, elapsed_s=5.0),)
+        assert sorted(loads[ids[0]].waiting, key=lambda job: job.agent_count) == [
+            UnfinishedJob(agent_count=1, job_count=2),
+            UnfinishedJob(agent_count=2, job_count=1),
         ]
-        assert loads[ids[0]].paces == (JobPace(rank_count=1, job_count=1, mean_s=12.0),)
+        assert loads[ids[0]].paces == (JobPace(agent_count=1, job_count=1, mean_s=12.0),)
         assert (loads[ids[0]].held_count, loads[ids[1]].held_count) == (0, 1)
         assert list(sweep_loads(session, now=NOW, sweep_ids=[ids[1]])) == [ids[1]]
         assert sweep_loads(session, now=NOW, sweep_ids=[]) == {}

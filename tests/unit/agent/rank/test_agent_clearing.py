@@ -20,7 +20,7 @@ from worker_agent.rank.resources import RankResources
 from worker_agent.supervisor.events import AgentEvent, RankCleared, TrainerExited
 
 COMMAND = StartRank(
-    token=7, rank=0, rank_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=30.0
+    token=7, rank=0, agent_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=30.0
 )
 
 
@@ -84,7 +84,7 @@ def test_of_several_ranks_of_an_agent_it_is_said_which_has_failed(
 ) -> None:
     spec = job_spec(world_size=4, axes={"ranks_per_agent": 2})
     command = dataclasses.replace(
-        COMMAND, rank=1, rank_count=2, roles=("worker", "worker"), spec=spec
+        COMMAND, rank=1, agent_count=2, roles=("worker", "worker"), spec=spec
     )
     environ = {"AGENT_STATE_DIR": str(tmp_path), "AGENT_ADVERTISE_ADDRESS": "127.0.0.1"}
     config = load_config({**environ, "AGENT_TRAINER": "sleep 60"})

@@ -43,7 +43,7 @@ class Ranks:
     def of(self, network: str | None) -> RankResources:
         spec = job_spec(world_size=2, interface=network)
         command = StartRank(
-            token=7, rank=0, rank_count=2, roles=("worker",), spec=spec, prepare_timeout_s=30.0
+            token=7, rank=0, agent_count=2, roles=("worker",), spec=spec, prepare_timeout_s=30.0
         )
         ports = PortRange(28200, 28299)
         made = RankResources(command, config=self._config, ports=ports, post=self._events.put)

@@ -227,7 +227,7 @@ def test_each_process_of_an_agent_is_told_apart_in_its_log(
     command = StartRank(
         token=7,
         rank=1,
-        rank_count=2,
+        agent_count=2,
         roles=spec.roles[1],
         spec=spec,
         prepare_timeout_s=30.0,

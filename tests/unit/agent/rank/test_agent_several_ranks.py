@@ -46,7 +46,7 @@ from worker_agent.supervisor.events import (
 COMMAND = StartRank(
     token=7,
     rank=0,
-    rank_count=1,
+    agent_count=1,
     roles=("worker", "worker"),
     spec=job_spec(world_size=2, axes={"ranks_per_agent": 2}, model="file:own.py"),
     prepare_timeout_s=30.0,

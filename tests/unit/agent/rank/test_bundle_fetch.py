@@ -18,7 +18,7 @@ BUNDLE = SHA256[:12]
 
 def order(token: int = 1) -> StartRank:
     return StartRank(
-        token=token, rank=0, rank_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=60
+        token=token, rank=0, agent_count=1, roles=("worker",), spec=job_spec(), prepare_timeout_s=60
     )
 
 

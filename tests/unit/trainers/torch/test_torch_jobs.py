@@ -43,10 +43,10 @@ def with_torch(agent_id: str, version: str, *, tensorflow: str | None = "2.21.0"
     return agent(agent_id, TORCH, f"torch:{version}", tensorflow=tensorflow)
 
 
-def job(rank_count: int, requires: Iterable[str] = (TORCH,)) -> WaitingJob:
+def job(agent_count: int, requires: Iterable[str] = (TORCH,)) -> WaitingJob:
     return WaitingJob(
         job_id=1,
-        rank_count=rank_count,
+        agent_count=agent_count,
         requires=frozenset(requires),
         labels=frozenset(),
         avoid=frozenset(),
