@@ -31,6 +31,7 @@ from farm.text import display
 from farm.text.nouns import counted
 
 DEFAULT_NAME = "default"
+_MISSING = "missing"  # a verdict on a cell that the baseline alone has
 _name_option = click.option(
     "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Which baseline."
 )
@@ -97,6 +98,7 @@ def remove(name: str) -> None:
     metavar="PERCENT",
     help="So much slower is not slower.",
 )
+@click.option("--allow-missing", is_flag=True, help="Cells of the baseline may be missing.")
 @click.option("--wait", is_flag=True, help="Show progress until the SWEEP's last job is over.")
 @patience_option
 @json_option
@@ -107,20 +109,21 @@ def check(
     *,
     name: str,
     tolerance: float,
+    allow_missing: bool,
     wait: bool,
     patience_s: float,
     as_json: bool,
 ) -> None:
     """Exit with 1 if a SWEEP (its id or name) is slower than its baseline.
 
-    Also if a job of it failed, was cancelled or has not ended, or if no cell can be judged. A cell
-    is slower where the whole 95 % interval of the ratio of step times is above 1 and the tolerance.
-    It takes 3 repetitions on the same kind of hardware in both sweeps, and cells that were
-    disturbed are not judged.
+    Also if a job of it failed, was cancelled or has not ended, if it lacks a cell that the baseline
+    measured, or if no cell can be judged. A cell is slower where the whole 95 % interval of the
+    ratio of step times is above 1 and the tolerance. It takes 3 repetitions on the same kind of
+    hardware in both sweeps, and cells that were disturbed are not judged.
 
     --json prints sweep_id, baseline_sweep_id, is_passed (the exit status is 0), is_slower (null:
-    nothing can be said), failed_job_count, unfinished_job_count and cells: values, verdict, ratio,
-    low, high, the step_time_s of both and jobs_by_state.
+    nothing can be said), failed_job_count, unfinished_job_count, missing_cell_count and cells:
+    values, verdict, ratio, low, high, the step_time_s of both and jobs_by_state.
     """
     loaded = settings()
     prices = prices_or_none(loaded, prices_file=None, region=None)
@@ -142,7 +145,9 @@ def check(
     is_slower = (
         Verdict.SLOWER in verdicts if any(verdict.is_known for verdict in verdicts) else None
     )
-    is_passed = is_slower is False and not failed_count and not unfinished_count
+    missing = [line for line in found.only_a if line.times_s]
+    is_complete = allow_missing or not missing
+    is_passed = is_slower is False and is_complete and not failed_count and not unfinished_count
     if as_json:
         print_json(
             {
@@ -152,11 +157,19 @@ def check(
                 "is_slower": is_slower,
                 "failed_job_count": failed_count,
                 "unfinished_job_count": unfinished_count,
-                "cells": [_json(*one) for one in zip(found.pairs, verdicts, strict=True)],
+                "missing_cell_count": len(missing),
+                "cells": [
+                    *(_json(*one) for one in zip(found.pairs, verdicts, strict=True)),
+                    *map(_missing_json, missing),
+                ],
             }
         )
     else:
-        _print(found, verdicts, is_slower=is_slower, against=f"sweep {base_id}")
+        _print(found, verdicts, missing, is_slower=is_slower, against=f"sweep {base_id}")
+        if missing:
+            cells = counted(len(missing), "cell")
+            passes = "; allowed" if allow_missing else "; see --allow-missing"
+            click.echo(f"missing: {cells} of sweep {base_id} in sweep {sweep_id}{passes}")
         if failed_count:
             jobs = counted(failed_count, "job")
             states = [
@@ -187,25 +200,47 @@ def _json(pair: CellPair, verdict: Verdict) -> dict[str, object]:
     }
 
 
+def _missing_json(line: CellLine) -> dict[str, object]:
+    return {
+        "values": line.configuration.values,
+        "verdict": _MISSING,
+        "ratio": None,
+        "low": None,
+        "high": None,
+        "baseline_step_time_s": line.median_s,
+        "step_time_s": None,
+        "jobs_by_state": dict.fromkeys((state.value for state in JobState), 0),
+    }
+
+
 def _print(
-    found: SweepComparison, verdicts: list[Verdict], *, is_slower: bool | None, against: str
+    found: SweepComparison,
+    verdicts: list[Verdict],
+    missing: list[CellLine],
+    *,
+    is_slower: bool | None,
+    against: str,
 ) -> None:
-    if found.pairs:
-        lines = [pair.b for pair in found.pairs]
+    if found.pairs or missing:
+        pairs, absent = found.pairs, [display.MISSING] * len(missing)
+        lines = [pair.b for pair in pairs]
+        before = [*(pair.a for pair in pairs), *missing]
+        now = [*(_time(line.median_s) for line in lines), *absent]
+        ratios = [*(ratio_text(pair.ratio) for pair in pairs), *absent]
+        said = [*(verdict.value for verdict in verdicts), *[_MISSING] * len(missing)]
         cells = [
-            *naming_columns(lines),
-            (Column("baseline", is_right=True), [_time(pair.a.median_s) for pair in found.pairs]),
-            (Column("now", is_right=True), [_time(pair.b.median_s) for pair in found.pairs]),
-            (Column("ratio", is_right=True), [ratio_text(pair.ratio) for pair in found.pairs]),
-            (Column("verdict"), [verdict.value for verdict in verdicts]),
+            *naming_columns([*lines, *missing]),
+            (Column("baseline", is_right=True), [_time(line.median_s) for line in before]),
+            (Column("now", is_right=True), now),
+            (Column("ratio", is_right=True), ratios),
+            (Column("verdict"), said),
         ]
-        others = [_other_jobs(line) for line in lines]
+        others = [*map(_other_jobs, lines), *[""] * len(missing)]
         cells += [(Column("other jobs"), others)] if any(others) else []
         rows = zip(*(texts for _, texts in cells), strict=True)
         print_table([column for column, _ in cells], [list(row) for row in rows])
-    alone = len(found.only_a) + len(found.only_b)
-    if alone:
-        click.echo(f"{counted(alone, 'cell is', 'cells are')} in one of the two sweeps alone")
+    if found.only_b:
+        click.echo(f"{counted(len(found.only_b), 'cell is', 'cells are')} not in {against}")
     count = verdicts.count(Verdict.SLOWER)
     unknown_count = sum(not verdict.is_known for verdict in verdicts)
     if is_slower is None:

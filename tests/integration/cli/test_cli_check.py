@@ -128,6 +128,24 @@ def test_cells_that_cannot_be_judged_are_counted(engine: sa.Engine, farm: FarmCo
     assert farm.text("check", "two again").endswith("1 of 2 cells could not be judged\n")
 
 
+def test_a_cell_that_the_baseline_alone_has_fails_the_check(
+    engine: sa.Engine, farm: FarmCommand
+) -> None:
+    with writing(engine) as session:
+        _measured(session, "both cells", 0.100, 0.101, 0.099, batches=(32, 64))
+    farm.text("baseline", "set", "both cells")
+    found = farm.run("check", "alike")
+    assert found.exit_code == 1
+    assert "missing: 1 cell of sweep 5 in sweep 3; see --allow-missing\n" in found.stdout
+    told = json.loads(farm.run("check", "alike", "--json").stdout)
+    assert (told["is_passed"], told["is_slower"], told["missing_cell_count"]) == (False, False, 1)
+    lacking = told["cells"][1]
+    assert (lacking["verdict"], lacking["values"]["global_batch_size"]) == ("missing", 64)
+    assert "missing: 1 cell" in farm.text("check", "alike", "--allow-missing")
+    farm.text("baseline", "set", "alike")
+    assert "1 cell is not in sweep 3" in farm.text("check", "both cells")  # a new one passes
+
+
 def test_a_name_that_is_no_text_is_refused_by_one_line(farm: FarmCommand) -> None:
     for command in (("check", "\udcff"), ("status", "\udcff"), ("agent", "remove", "a\udcff")):
         assert "expected a text in UTF-8, got" in farm.refusal(*command, status=2)
