@@ -33,6 +33,7 @@ from farm.notifications.addresses import (
 from farm.notifications.events import DeliveryState, SendOutcome, make_secret
 from farm.store.engine import reading, writing
 from farm.store.notifications import (
+    FIRST_LOOK,
     LONGEST_PAUSE,
     ClaimedAddress,
     Message,
@@ -51,8 +52,7 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0
 GIVE_UP_AFTER = dt.timedelta(days=3)
 _FIRST_PAUSE_S = 5.0
-_FIRST_LOOK = dt.timedelta(days=7)  # how far back, when the scheduler begins
-# Later: an event may be seen after the look that it came before.
+# How far back: an event may be seen after the look that it came before.
 _LOOK_BACK = dt.timedelta(minutes=10)
 _MOST_THREADS = 8
 _MOST_MESSAGES = 100  # to one address, in one claim
@@ -104,7 +104,7 @@ class Notifier:
         if self._since is None:
             with writing(self._engine) as session:
                 self._follow_setting(session, now=now)
-            self._since = now - _FIRST_LOOK
+            self._since = now - FIRST_LOOK
         with reading(self._engine) as session:
             if not has_targets(session):
                 self._since = now - _LOOK_BACK

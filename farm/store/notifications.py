@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, exists, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, exists, func, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
@@ -27,6 +27,9 @@ from farm.store.tables import (
 
 # A clock that was set back must not hold messages for longer than this.
 LONGEST_PAUSE = dt.timedelta(hours=1)
+# How far back a scheduler looks for events when it begins. Until then each is kept, so that none is
+# found anew.
+FIRST_LOOK = dt.timedelta(days=7)
 AGENT_SUBJECT = "agent "  # followed by its id
 
 
@@ -267,6 +270,23 @@ def _message(delivery: NotificationDelivery, event: NotificationEvent, secret: s
         data=event.data,
         attempt_count=delivery.attempt_count,
     )
+
+
+def is_old_delivery(before: dt.datetime) -> ColumnElement[bool]:
+    """Messages that are sent no more: delivered or given up before, and of events before, that."""
+    return and_(
+        NotificationDelivery.state != DeliveryState.WAITING,
+        NotificationDelivery.last_at < before,
+        NotificationDelivery.event_id.in_(
+            select(NotificationEvent.id).where(NotificationEvent.at < before)
+        ),
+    )
+
+
+def is_old_event(before: dt.datetime) -> ColumnElement[bool]:
+    """Events before that of which no message is left."""
+    has_messages = exists().where(NotificationDelivery.event_id == NotificationEvent.id)
+    return and_(NotificationEvent.at < before, ~has_messages)
 
 
 def note_attempt(

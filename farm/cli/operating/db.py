@@ -254,6 +254,7 @@ class Pruned:
     late_report_count: int
     spool_position_count: int
     log_part_count: int
+    notification_count: int
     silent_agents: tuple[str, ...]
     purged_message_count: int
 
@@ -268,7 +269,7 @@ class Pruned:
 @click.option(
     "--drop-after",
     type=Age("1d", _OLDEST_AGE),
-    help="Drop older samples, logs, late reports and spool positions, as 365d.",
+    help="Drop older samples, logs, reports, messages; as 365d.",
 )
 @click.option(
     "--queues-after", type=Age("1d", _OLDEST_AGE), help="Empty queues of agents silent for longer."
@@ -366,6 +367,7 @@ def _pruned(
         late_report_count=plan.late_report_count,
         spool_position_count=plan.spool_position_count,
         log_part_count=plan.log_part_count,
+        notification_count=plan.notification_count,
         silent_agents=silent,
         purged_message_count=purged_count,
     )
@@ -381,6 +383,7 @@ def _print_pruned(
         click.echo(f"  {pruned.dropped_sample_count} samples{days}")
         click.echo(f"  {pruned.log_part_count} parts of logs")
         click.echo(f"  {pruned.spool_position_count} positions of spools long replaced or gone")
+        click.echo(f"  {pruned.notification_count} notifications, delivered or given up")
     if retention.drop_late_reports or retention.drop_after is not None:
         age = "" if retention.drop_late_reports else " as old"
         click.echo(f"late reports{age} {verb}dropped: {pruned.late_report_count}")

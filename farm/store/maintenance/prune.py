@@ -24,9 +24,10 @@ from farm.messages.reports import Sample
 from farm.store.engine import SQLITE, writing
 from farm.store.maintenance.partitions import drop_partition, is_lock_conflict
 from farm.store.maintenance.retention import PrunePlan, StoredSeries, is_forgotten, is_old_log
+from farm.store.notifications import is_old_delivery, is_old_event
 from farm.store.reports.late_reports import forget_late_counts
 from farm.store.result_tables import LogPartRow, SampleRow
-from farm.store.tables import LateReport, SpoolPosition
+from farm.store.tables import LateReport, NotificationDelivery, NotificationEvent, SpoolPosition
 
 # Of one transaction: SQLite has one writer at a time, and others wait some hundredths of a second.
 _ROWS_AT_ONCE = 5000
@@ -65,6 +66,8 @@ def prune(
         with writing(engine) as session:
             session.execute(delete(SpoolPosition).where(is_forgotten(plan.before)))
         _drop_logs(engine, plan.before)
+    if plan.notified_before is not None:
+        _drop_notifications(engine, plan.notified_before)
     rest = [series for series in plan.dropped if series.day not in plan.partitions]
     for batch in _batches(rest, width=1):
         with _short_writing(engine) as session:
@@ -158,6 +161,17 @@ def _drop_logs(engine: sa.Engine, before: dt.datetime) -> None:
     while count:
         with _short_writing(engine) as session:
             count = session.connection().execute(drop_some).rowcount
+
+
+def _drop_notifications(engine: sa.Engine, before: dt.datetime) -> None:
+    delivery, event = NotificationDelivery.id, NotificationEvent.id
+    for key, which in ((delivery, is_old_delivery(before)), (event, is_old_event(before))):
+        some = select(key).where(which).limit(_ROWS_AT_ONCE)
+        count = 1
+        while count:
+            with _short_writing(engine) as session:
+                dropped = delete(key.class_).where(key.in_(some))
+                count = session.connection().execute(dropped).rowcount
 
 
 def _thin(session: Session, piece: _Piece, *, width: int) -> None:

@@ -18,9 +18,10 @@ from sqlalchemy.orm import Session, aliased
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.engine import reading
 from farm.store.maintenance.partitions import partition_days
+from farm.store.notifications import FIRST_LOOK, is_old_delivery
 from farm.store.reports.late_reports import forgotten_late_count
 from farm.store.result_tables import LogPartRow, SampleRow
-from farm.store.tables import AgentRow, AttemptRow, LateReport, SpoolPosition
+from farm.store.tables import AgentRow, AttemptRow, LateReport, NotificationDelivery, SpoolPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +54,14 @@ class PrunePlan:
     retention: Retention
     before: dt.datetime | None  # of what is dropped
     late_before: dt.datetime | None  # of the reports that did not count
+    notified_before: dt.datetime | None  # of messages
     dropped: tuple[StoredSeries, ...]
     thinned: tuple[StoredSeries, ...]
     partitions: tuple[dt.date, ...]  # dropped whole
     late_report_count: int
     spool_position_count: int
     log_part_count: int
+    notification_count: int
 
     @property
     def dropped_sample_count(self) -> int:
@@ -79,8 +82,9 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
     dropped: list[StoredSeries] = []
     thinned: list[StoredSeries] = []
     partitions: list[dt.date] = []
-    late_count = position_count = log_count = 0
+    late_count = position_count = log_count = notification_count = 0
     before = None if retention.drop_after is None else now - retention.drop_after
+    notified_before = None if before is None else min(before, now - 2 * FIRST_LOOK)
     with reading(engine) as session:
         if before is not None:
             dropped = _series(session, [SampleRow.day < before.date()])
@@ -90,6 +94,9 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
             partitions = [day for day in days if day < before.date() and day not in held]
             position_count = _count(session, SpoolPosition, is_forgotten(before))
             log_count = _count(session, LogPartRow, is_old_log(before))
+        if notified_before is not None:
+            which_notified = is_old_delivery(notified_before)
+            notification_count = _count(session, NotificationDelivery, which_notified)
         late_before = now if retention.drop_late_reports else before
         if late_before is not None:
             late_count = _count(session, LateReport, LateReport.received_at < late_before)
@@ -103,12 +110,14 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
         retention=retention,
         before=before,
         late_before=late_before,
+        notified_before=notified_before,
         dropped=tuple(dropped),
         thinned=tuple(series for series in thinned if series.surplus_count),
         partitions=tuple(partitions),
         late_report_count=late_count,
         spool_position_count=position_count,
         log_part_count=log_count,
+        notification_count=notification_count,
     )
 
 

@@ -15,16 +15,25 @@ from farm.errors import Unreachable
 from farm.gang.lifecycle import AttemptState
 from farm.messages.reports import LogPart, Sample, StepTimes
 from farm.messages.trainer_lines import Epoch, StepKind
+from farm.notifications.events import DeliveryState, EventKind
 from farm.store.base import Table
 from farm.store.engine import reading, writing
 from farm.store.maintenance.partitions import make_partitions, partition_days
 from farm.store.maintenance.prune import prune
 from farm.store.maintenance.retention import PrunePlan, Retention, plan_prune
+from farm.store.notifications import FoundEvent, add_targets, record
 from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.reports.logs import insert_log_part
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.series.series import insert_epoch, insert_samples, insert_steps, samples_of
-from farm.store.tables import AttemptRow, JobEvent, LateReport, SpoolPosition
+from farm.store.tables import (
+    AttemptRow,
+    JobEvent,
+    LateReport,
+    NotificationDelivery,
+    NotificationEvent,
+    SpoolPosition,
+)
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, refused_report
 from tests.postgres_server import wait_until_blocked
 
@@ -173,6 +182,33 @@ def test_logs_go_with_the_samples_of_their_attempts(engine: sa.Engine, add: AddA
         left = session.scalars(select(LogPartRow.attempt_id).order_by(LogPartRow.attempt_id))
         assert list(left) == sorted([active, young])
     assert run(engine, DROP).log_part_count == 0
+
+
+def test_messages_that_are_sent_no_more_go_and_none_is_sent_again(engine: sa.Engine) -> None:
+    ages = [400 * DAY, 400 * DAY, 400 * DAY, 5 * DAY]
+    with writing(engine) as session:
+        add_targets(session, ["https://example.org"], ["s"], sweep_id=None, now=NOW - 500 * DAY)
+        events = [
+            FoundEvent(kind=EventKind.AGENT_LOST, subject=f"agent {n}", at=NOW - age, data={})
+            for n, age in enumerate(ages)
+        ]
+        record(session, events, now=NOW - 400 * DAY)
+        deliveries = session.scalars(
+            select(NotificationDelivery).order_by(NotificationDelivery.id)
+        ).all()
+        for delivery, age in zip(deliveries, ages, strict=True):
+            delivery.state, delivery.last_at = DeliveryState.DELIVERED, NOW - age
+        deliveries[0].state = DeliveryState.GIVEN_UP
+        deliveries[2].state = DeliveryState.WAITING
+        kept = [deliveries[2].id, deliveries[3].id]
+    for drop_after, dropped_count in ((365 * DAY, 2), (DAY, 0)):
+        assert run(engine, Retention(drop_after=drop_after)).notification_count == dropped_count
+        with reading(engine) as session:
+            assert session.scalars(select(NotificationDelivery.id)).all() == kept
+    with writing(engine) as session:
+        assert count(engine, NotificationEvent) == 2
+        # A scheduler that begins finds the events of a week again.
+        assert record(session, events[2:], now=NOW) == 0
 
 
 def test_a_plan_changes_nothing_and_says_what_would_go(engine: sa.Engine, add: AddAttempt) -> None:
