@@ -25,16 +25,22 @@ class DeliveryState(enum.Enum):
 
     WAITING = "waiting"  # to be sent, or sent again
     DELIVERED = "delivered"
-    GIVEN_UP = "given_up"  # too old, or its address was removed
+    GIVEN_UP = "given_up"  # too old, or its address was removed or is gone
 
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """How sending went. `is_answered`: the receiver is there, whatever it thinks of the message."""
+    """How sending went.
+
+    `is_available`: the receiver takes messages, whatever it thinks of this one. `is_gone`: it wants
+    no message ever again. `pause_s`: how long it asks to be left alone.
+    """
 
     is_delivered: bool
-    is_answered: bool
+    is_available: bool
     said: str
+    is_gone: bool = False
+    pause_s: float = 0.0
 
 
 def make_secret() -> str:

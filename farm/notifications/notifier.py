@@ -43,6 +43,7 @@ from farm.store.notifications import (
     note_attempt,
     record,
     release_address,
+    remove_address,
     remove_target,
     targets_of_farm,
 )
@@ -176,12 +177,13 @@ class Notifier:
         for message in claimed.messages:
             outcome = self._send(claimed.address, message)
             now = self._now()
-            is_away = not outcome.is_answered
-            pause = _pause(1 + (claimed.failure_count if is_away else message.attempt_count))
+            is_away = not outcome.is_available
+            failure_count = 1 + (claimed.failure_count if is_away else message.attempt_count)
+            pause = _pause(failure_count, least_s=outcome.pause_s)
             state = DeliveryState.WAITING
             if outcome.is_delivered:
                 state = DeliveryState.DELIVERED
-            elif now - message.at > GIVE_UP_AFTER:
+            elif outcome.is_gone or now - message.at > GIVE_UP_AFTER:
                 state = DeliveryState.GIVEN_UP
             log = logger.info if outcome.is_delivered else logger.warning
             log("message %s to %s: %s", message.kind, masked(claimed.address), outcome.said)
@@ -201,7 +203,9 @@ class Notifier:
                         failure_count=claimed.failure_count + 1,
                         due_at=now + pause,
                     )
-            if is_away:
+                if outcome.is_gone:
+                    remove_address(session, claimed.address, now=now)
+            if is_away or outcome.is_gone:
                 return
             if time.monotonic() > until_s:
                 break
@@ -220,7 +224,7 @@ class Notifier:
         try:
             endpoint = find_endpoint(address, self._allowed, look_up=self._look_up)
         except (NotReachable, InvalidSpec) as error:
-            return SendOutcome(is_delivered=False, is_answered=False, said=str(error))
+            return SendOutcome(is_delivered=False, is_available=False, said=str(error))
         body = json.dumps(
             {"type": message.kind, "timestamp": message.at.isoformat(), "data": message.data}
         )
@@ -233,11 +237,10 @@ class Notifier:
         )
 
 
-def _pause(failure_count: int) -> dt.timedelta:
+def _pause(failure_count: int, *, least_s: float) -> dt.timedelta:
     most_s = LONGEST_PAUSE.total_seconds() / 2
-    return dt.timedelta(
-        seconds=doubled_pause_s(failure_count, first_s=_FIRST_PAUSE_S, most_s=most_s)
-    )
+    own_s = doubled_pause_s(failure_count, first_s=_FIRST_PAUSE_S, most_s=most_s)
+    return dt.timedelta(seconds=max(own_s, min(least_s, most_s)))
 
 
 def collector_is_well(broker_url: str) -> bool:

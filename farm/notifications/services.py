@@ -60,12 +60,12 @@ def send_by_service(
         service = find_service(address, allowed)
         is_delivered = bool(service.notify(body=text, title=title))
     except FarmError as error:
-        return SendOutcome(is_delivered=False, is_answered=False, said=str(error))
+        return SendOutcome(is_delivered=False, is_available=False, said=str(error))
     except Exception as error:  # a plugin's own; what it says may hold the address
         said = f"{scheme_of(address)} failed: {type(error).__name__}"
-        return SendOutcome(is_delivered=False, is_answered=False, said=said)
+        return SendOutcome(is_delivered=False, is_available=False, said=said)
     said = "sent" if is_delivered else "the service did not take it, or was not reached"
-    return SendOutcome(is_delivered=is_delivered, is_answered=is_delivered, said=said)
+    return SendOutcome(is_delivered=is_delivered, is_available=is_delivered, said=said)
 
 
 def _is_allowed(host: str, allowed: AllowedNetworks) -> bool:

@@ -10,6 +10,8 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import re
+from email.utils import parsedate_to_datetime
 
 import httpx
 from httpx import codes
@@ -20,6 +22,8 @@ from farm.text.log_text import one_line
 
 TIMEOUT_S = 15.0  # of a whole message, whatever the receiver does
 _MOST_SHOWN = 200  # characters of an error
+# Other refusals may be of one message, or be mended by the receiver within days.
+_OVERLOADED = (codes.TOO_MANY_REQUESTS, codes.SERVICE_UNAVAILABLE)
 
 
 def signature(secret: str, *, message_id: str, timestamp_s: int, body: bytes) -> str:
@@ -54,7 +58,7 @@ def send(
     async def bounded() -> SendOutcome:
         # Limits of single reads would let a receiver hold this one byte by byte.
         async with asyncio.timeout(timeout_s):
-            return await _post(endpoint, headers, body, timeout_s=timeout_s)
+            return await _post(endpoint, headers, body, timeout_s=timeout_s, now_s=timestamp_s)
 
     try:
         return asyncio.run(bounded())
@@ -65,7 +69,7 @@ def send(
 
 
 async def _post(
-    endpoint: Endpoint, headers: dict[str, str], body: bytes, *, timeout_s: float
+    endpoint: Endpoint, headers: dict[str, str], body: bytes, *, timeout_s: float, now_s: int
 ) -> SendOutcome:
     # Without the environment: a proxy would connect in our place, to whatever the name is then.
     async with httpx.AsyncClient(
@@ -84,7 +88,28 @@ async def _post(
             said = f"{answer.status_code} {codes.get_reason_phrase(answer.status_code)}".strip()
             if answer.is_redirect:
                 said = f"{said}: redirects are not followed"
-            return SendOutcome(answer.is_success, True, said)
+            status = answer.status_code
+            if status == codes.GONE:
+                said = f"{said}: nothing is sent there any more"
+            return SendOutcome(
+                is_delivered=answer.is_success,
+                is_available=status not in _OVERLOADED,
+                said=said,
+                is_gone=status == codes.GONE,
+                pause_s=_seconds_of(answer.headers.get("retry-after"), now_s=now_s),
+            )
+
+
+def _seconds_of(retry_after: str | None, *, now_s: int) -> float:
+    """Return how long to wait by `Retry-After`, seconds or a date; 0: it does not say."""
+    if retry_after is None:
+        return 0.0
+    if re.fullmatch(r"\d{1,9}", retry_after, re.ASCII):
+        return float(retry_after)
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now_s)
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _shown(text: str) -> str:

@@ -338,6 +338,16 @@ def remove_target(session: Session, target_id: int, *, now: dt.datetime) -> None
     )
 
 
+def remove_address(session: Session, address: str, *, now: dt.datetime) -> None:
+    """Send nothing to an address any more, whoever wanted it: see `remove_target`."""
+    release_address(session, address, failure_count=0, due_at=now)
+    of_address = select(NotificationTarget.id).where(
+        NotificationTarget.address == address, NotificationTarget.removed_at.is_(None)
+    )
+    for target_id in session.scalars(of_address).all():
+        remove_target(session, target_id, now=now)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedDelivery:
     """A line of the log. `address` has its secrets still: mask it."""

@@ -24,6 +24,7 @@ class Receiver:
         self.answer: Callable[[int], int] = lambda number: 204
         self.says = b""
         self.reason: str | None = None
+        self.retry_after: str | None = None
         self.location = "http://127.0.0.1:1/"
         self.requests: list[str] = []
         receiver = self
@@ -35,6 +36,8 @@ class Receiver:
                 receiver.received.append((headers, body))
                 self.send_response(receiver.answer(len(receiver.received)), receiver.reason)
                 self.send_header("location", receiver.location)
+                if receiver.retry_after is not None:
+                    self.send_header("retry-after", receiver.retry_after)
                 self.end_headers()
                 self.wfile.write(receiver.says)
 

@@ -242,6 +242,57 @@ def test_a_message_is_given_up_after_days(engine: sa.Engine, receiver: Receiver)
     assert len(receiver.received) == 2
 
 
+def test_a_receiver_that_is_gone_gets_no_more_messages(
+    engine: sa.Engine, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answer = lambda number: 410
+    for name in ("first", "second"):
+        ended_sweep(engine, receiver.address, name=name)
+    clock = Clock()
+    sender = Sender(engine, clock, addresses=[receiver.address])
+    sender.turn()
+    ended_sweep(engine, name="later")
+    clock.go_on(60)
+    sender.turn()
+    assert {state for state, _ in states(engine)} == {DeliveryState.GIVEN_UP}
+    assert len(receiver.received) == 1
+    assert "410 Gone: nothing is sent there any more" in caplog.text
+    receiver.answer = lambda number: 200  # it is wanted once more
+    ended_sweep(engine, receiver.address, name="new")
+    sender.turn()
+    assert len(receiver.received) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "pause_s"),
+    [
+        (429, "90", 90),
+        (503, "Sun, 01 Mar 2026 12:01:30 GMT", 90),
+        (503, "100000000", 1800),
+        (503, "nan", 5),
+        (503, "-1", 5),
+        (429, None, 5),
+    ],
+)
+def test_an_overloaded_receiver_is_left_alone_for_as_long_as_it_asks(
+    engine: sa.Engine, receiver: Receiver, status: int, asked: str | None, pause_s: int
+) -> None:
+    assert dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC) == NOW
+    receiver.answer = lambda number: status if number == 1 else 200
+    receiver.retry_after = asked
+    for name in ("first", "second"):
+        ended_sweep(engine, receiver.address, name=name)
+    clock = Clock()
+    sender = Sender(engine, clock)
+    sender.turn()
+    clock.go_on(pause_s - 1)
+    sender.turn()
+    assert len(receiver.received) == 1
+    clock.go_on(1)
+    sender.turn()
+    assert states(engine) == [(DeliveryState.DELIVERED, 2), (DeliveryState.DELIVERED, 1)]
+
+
 def test_a_sender_that_dies_leaves_its_messages_to_the_next(
     engine: sa.Engine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
