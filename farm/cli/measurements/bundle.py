@@ -26,8 +26,9 @@ from farm.sweep_bundle.report import BundleReport, ReportFigure, ReportTable, re
 from farm.sweep_bundle.writing import manifest_of, write_tables
 from farm.text.display import MISSING
 
-# Predictions of cells from each other fit models for minutes; `farm plot` draws them.
-_KINDS = tuple(kind for kind in PlotKind if kind is not PlotKind.PREDICTION)
+# `farm plot` draws the others: a history is of other sweeps too, and predictions of cells from each
+# other fit models for minutes.
+_KINDS = tuple(k for k in PlotKind if k not in (PlotKind.HISTORY, PlotKind.PREDICTION))
 _FORMS = ("svg", "png")
 
 

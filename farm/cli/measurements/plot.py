@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from farm.cells.table import SweepTable
     from farm.cli.measurements.plots import Plot, PlotKind, PlotRequest
 
-_KINDS = ("lines", "bars", "map", "pareto", "series", "prediction")
+_KINDS = ("lines", "bars", "map", "pareto", "series", "history", "prediction")
 _FORMS = ("png", "svg", "pdf")
 # The parameters of a sweep's page, as options are called.
 _OPTIONS = {"metric": "--metric", "along": "--along", "by": "--by", "x": "--over", "y": "--down"}
@@ -35,7 +35,7 @@ _FIXED = "at_"
 @click.option("--over", metavar="AXIS", help="The columns of the map.")
 @click.option("--down", metavar="AXIS", help="The rows of the map.")
 @click.option("--at", "held", metavar="AXIS=VALUE", multiple=True, help="Only this; repeatable.")
-@click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="Whose series; the first gang's.")
+@click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="Of series and history.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="./plots/SWEEP")
 @click.option("--format", "forms", default="png,svg", show_default=True, help="Also pdf.")
 @prices_option
@@ -66,6 +66,7 @@ def plot(
     map         the metric over two axes
     pareto      time against cost of an epoch, and what nothing else beats in both
     series      CPU, memory and network of a job's roles, the steps laid over
+    history     step time of a cell in all sweeps, and the versions that changed
     prediction  every cell as predicted from the others, against what was measured
 
     Axes are named as in the sweep file. --along and --by make a panel for each value of what else

@@ -20,6 +20,7 @@ from farm.charts.sweep_figures import BARS, LINES, PARETO
 from farm.charts.timelines import TimelineFigure
 from farm.cli.operating.row_bar import row_bar
 from farm.configuration.spec import ServerPlacement
+from farm.configuration.sweep_cell import shown
 from farm.errors import NotFound
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class PlotKind(enum.StrEnum):
     MAP = "map"
     PARETO = "pareto"
     SERIES = "series"
+    HISTORY = "history"
     PREDICTION = "prediction"
 
 
@@ -56,7 +58,7 @@ class Plot:
 class PlotRequest:
     """What is to be drawn. `is_of_metric`: the metric was named, and only it is drawn.
 
-    `job_id`: whose series; None: of the first that is fit.
+    `job_id`: whose series, or of which cell the history; None: of the first that is fit.
     """
 
     sweep_id: int
@@ -75,6 +77,8 @@ def plots_of(
     """
     if kind is PlotKind.SERIES:
         yield _series(session, table, asked)
+    elif kind is PlotKind.HISTORY:
+        yield _history(session, asked)
     elif kind is PlotKind.PREDICTION:
         yield _prediction(session, asked)
     else:
@@ -132,17 +136,17 @@ def _bars(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
 def _map(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
     from farm.charts.files.heat_maps import draw_map
 
-    shown = heat_map(table, asked.choice)
-    if shown is None:
+    filled = heat_map(table, asked.choice)
+    if filled is None:
         raise NotFound("there is no map to draw: this sweep varies nothing that is not held")
-    if shown.least is None:
+    if filled.least is None:
         raise NotFound(nothing_known(asked.choice))
     yield Plot(
         kind=PlotKind.MAP,
         name=PlotKind.MAP.value,
-        title=shown.title,
-        summary=shown.summary,
-        draw=partial(draw_map, shown),
+        title=filled.title,
+        summary=filled.summary,
+        draw=partial(draw_map, filled),
     )
 
 
@@ -175,13 +179,13 @@ def _series(session: Session, table: SweepTable, asked: PlotRequest) -> Plot:
     last = detail.attempts[-1]
     what = configuration_of(detail.job.spec)
     servers = what["server_placement"]
-    shown = ChartSelection(
+    selection = ChartSelection(
         ranks=tuple(rank.rank for rank in last.ranks)[:_MOST_RANKS],
         servers=None if servers is None else ServerPlacement(servers),
         training_count=what.training_machine_count,
     )
     chief = next((rank for rank in last.ranks if rank.rank == 0), None)
-    read = read_job(session, last.attempt, shown, timed_window=timed_window(chief))
+    read = read_job(session, last.attempt, selection, timed_window=timed_window(chief))
     # Without servers every rank has the same role, and its own line.
     by_role = list(read.roles) or list(read.ranks)[:_MEASURED_OF_RANKS]
     timelines = [one for one in by_role if _is_measured(one)]
@@ -222,6 +226,33 @@ def _first_gang(table: SweepTable, choice: Choice) -> int:
 def _is_measured(timeline: TimelineFigure) -> bool:
     own = [line for line in timeline.lines if not line.is_over]
     return any(value is not None for line in own for _, value in line.points)
+
+
+def _history(session: Session, asked: PlotRequest) -> Plot:
+    from farm.cells.history import DEFAULT_SWEEPS, read_history
+    from farm.charts.files.charts import draw_charts
+    from farm.charts.history import history_figures
+    from farm.store.measurements.history import cells_over_days, find_job
+
+    job_id = asked.job_id
+    if job_id is None:
+        cells = cells_over_days(session, asked.sweep_id, limit=1)
+        if not cells:
+            raise NotFound("there is no history to draw: no cell was measured on several days")
+        job_id = cells[0].job_id
+    elif (of_sweep := find_job(session, job_id).sweep_id) != asked.sweep_id:
+        raise NotFound(f"job {job_id}: it is of sweep {of_sweep}, not of this one")
+    history = read_history(session, job_id, limit=DEFAULT_SWEEPS)
+    figures = history_figures(history)
+    if not figures:
+        raise NotFound(f"job {job_id}: its cell was not measured yet")
+    return Plot(
+        kind=PlotKind.HISTORY,
+        name=f"history-job-{job_id}",
+        title=shown(history.configuration.values),
+        summary="; ".join(f"{one.title}: {one.summary}" for one in figures),
+        draw=partial(draw_charts, figures, columns=1),
+    )
 
 
 def _prediction(session: Session, asked: PlotRequest) -> Plot:

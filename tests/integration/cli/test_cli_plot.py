@@ -18,6 +18,7 @@ from farm.store.series.series import insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
+from tests.histories import BEFORE, SLOWER, add_day
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 
@@ -79,8 +80,8 @@ def sampled(engine: sa.Engine, measured: list[int]) -> int:
     return job_id
 
 
-def _plots(farm: FarmCommand, *arguments: str) -> dict[str, Any]:
-    return {one["kind"]: one for one in farm.json("plot", "scaling", *arguments)["plots"]}
+def _plots(farm: FarmCommand, *arguments: str, sweep: str = "scaling") -> dict[str, Any]:
+    return {one["kind"]: one for one in farm.json("plot", sweep, *arguments)["plots"]}
 
 
 def test_everything_there_is_goes_into_a_folder_named_after_the_sweep(
@@ -134,6 +135,25 @@ def test_options_choose_axes_metric_and_form(farm: FarmCommand, tmp_path: Path) 
     held = _plots(farm, "--kind", "map", "--at", "one_way_delay_ms=20.0")["map"]
     assert "delay" not in held["title"]
     assert "6 of 6 fields have a number" in held["summary"]
+
+
+def test_a_history_is_of_a_cell_in_all_sweeps(farm: FarmCommand, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_day(session, 0, *BEFORE)
+        add_day(session, 1, *SLOWER, framework="torch 2.13.1")
+        add_day(session, 1, *BEFORE, spec=job_spec(global_batch_size=64))
+    for asked in ((), ("--job", "1")):
+        [plot] = _plots(farm, "--kind", "history", *asked, sweep="day 0").values()
+        assert plot["title"].endswith("world_size=1 global_batch_size=32")
+        assert plot["summary"] == (
+            "A CPU, 4 cores, 8.59 GB: 2 points, 1 slower and 0 faster than before"
+        )
+    for arguments, told in (
+        (("3",), "no cell was measured on several days"),
+        (("1", "--job", "4"), "job 4: it is of sweep 2, not of this one"),
+        (("1", "--job", "99"), "job 99: there is none"),
+    ):
+        assert told in farm.refusal("plot", "--kind", "history", *arguments, status=1)
 
 
 def test_a_jobs_series_have_its_steps_laid_over(farm: FarmCommand, sampled: int) -> None:
