@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from sqlalchemy.orm import Session
 
@@ -16,10 +15,16 @@ from farm.store.identity import stored_identity
 from farm.store.sweeps.sweep_records import (
     AGENTS,
     ATTEMPTS,
+    EPOCHS,
     JOBS,
+    LOGS,
+    STEPS,
     attempt_parts,
+    epoch_parts,
     hardware_of,
     job_parts,
+    log_parts,
+    step_parts,
 )
 from farm.store.sweeps.sweeps import find_sweep
 from farm.store.tables import SweepRow
@@ -32,11 +37,26 @@ from farm.sweep_bundle.manifest import (
 )
 from farm.text.toml_text import document_text
 
-_WHOLE = frozenset({"job_id", "attempt_id", "repetition", "number"})
+_WHOLE = frozenset(
+    {
+        *("job_id", "attempt_id", "repetition", "number", "rank"),
+        *("epoch", "step_count", "step", "first_character"),
+    }
+)
+_TEXTS = frozenset({"kind", "text", AGENTS, *JOBS, *ATTEMPTS}) - _WHOLE
+_Parts = Callable[[Session, int], Iterator[list[dict[str, object]]]]
+# Beside measurements and samples: name, form, columns and rows.
+_TABLES: Sequence[tuple[str, Form, Iterable[str], _Parts]] = (
+    ("jobs.csv", Form.CSV, JOBS, job_parts),
+    ("attempts.csv", Form.CSV, [*ATTEMPTS, AGENTS], attempt_parts),
+    ("epochs.csv", Form.CSV, EPOCHS, epoch_parts),
+    ("steps.parquet", Form.PARQUET, STEPS, step_parts),
+    ("logs.parquet", Form.PARQUET, LOGS, log_parts),
+)
 
 
 def write_tables(session: Session, sweep_id: int, folder: Path) -> None:
-    """Write a sweep's measurements, jobs, attempts, samples, environment and sweep file.
+    """Write a sweep's measurements, samples, jobs, attempts, steps, logs, and what it ran on.
 
     `sweep.toml` is what was submitted, with its defaults as they are stored.
 
@@ -50,11 +70,13 @@ def write_tables(session: Session, sweep_id: int, folder: Path) -> None:
         (MEASUREMENTS, Form.CSV, write_export),
         ("measurements.parquet", Form.PARQUET, write_export),
         (SAMPLE_FILE, Form.PARQUET, write_samples),
-        ("jobs.csv", Form.CSV, _write_jobs),
-        ("attempts.csv", Form.CSV, _write_attempts),
     ):
         with (folder / name).open("wb") as file:
             write(session, sweep_id, form, file)
+    for name, form, columns, parts in _TABLES:
+        kinds = {column: _kind(column) for column in columns}
+        with (folder / name).open("wb") as file:
+            write_rows(kinds, parts(session, sweep_id), form, file)
     environment = {"farm": __version__, "agents": hardware_of(session, sweep_id)}
     text = json.dumps(environment, indent=2, sort_keys=True, allow_nan=False)
     (folder / "environment.json").write_text(f"{text}\n", encoding="utf-8")
@@ -75,14 +97,7 @@ def manifest_of(session: Session, sweep: SweepRow) -> Manifest:
     )
 
 
-def _write_jobs(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
-    return write_rows(_kinds(JOBS), job_parts(session, sweep_id), form, file)
-
-
-def _write_attempts(session: Session, sweep_id: int, form: Form, file: IO[bytes]) -> int:
-    columns = _kinds([*ATTEMPTS, AGENTS])
-    return write_rows(columns, attempt_parts(session, sweep_id), form, file)
-
-
-def _kinds(names: Iterable[str]) -> dict[str, CellKind]:
-    return {name: CellKind.WHOLE if name in _WHOLE else CellKind.TEXT for name in names}
+def _kind(column: str) -> CellKind:
+    if column in _WHOLE:
+        return CellKind.WHOLE
+    return CellKind.TEXT if column in _TEXTS else CellKind.NUMBER

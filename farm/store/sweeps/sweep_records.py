@@ -11,10 +11,14 @@ import sqlalchemy as sa
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from farm.messages.agents import Hardware
+from farm.store.base import Table
+from farm.store.result_tables import EpochRow, LogPartRow, StepChunk
+from farm.store.series.series import unpacked
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import canonical_json, from_stored
 
 _ROWS_A_PART = 1000
+_STORED_A_PART = 200  # a log's part has some ten thousand characters
 _Columns = Mapping[str, InstrumentedAttribute[Any]]
 # By what files call them.
 JOBS: _Columns = {
@@ -39,7 +43,15 @@ ATTEMPTS: _Columns = {
     "started_at": AttemptRow.started_at,
     "ended_at": AttemptRow.ended_at,
 }
+_OF_ATTEMPTS = sa.select().join_from(AttemptRow, JobRow, JobRow.id == AttemptRow.job_id)
 AGENTS = "agents"  # of an attempt, that of rank 0 first
+_OF_RANK = ("job_id", "attempt_id", "rank")
+EPOCHS = (
+    *(*_OF_RANK, "epoch", "train_s", "step_count"),
+    *("train_loss", "val_loss", "val_accuracy_ratio"),
+)
+STEPS = (*_OF_RANK, "step", "kind", "begun_s", "step_time_s")
+LOGS = (*_OF_RANK, "first_character", "text")
 
 
 def job_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
@@ -49,8 +61,7 @@ def job_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object
 
 def attempt_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
     """Yield all attempts of a sweep's jobs as rows of ATTEMPTS and AGENTS, by id."""
-    query = sa.select().join_from(AttemptRow, JobRow, JobRow.id == AttemptRow.job_id)
-    for rows in _parts(session, ATTEMPTS, query, AttemptRow.id, sweep_id):
+    for rows in _parts(session, ATTEMPTS, _OF_ATTEMPTS, AttemptRow.id, sweep_id):
         agents: dict[object, list[str]] = {row["attempt_id"]: [] for row in rows}
         members = sa.select(RankRow.attempt_id, RankRow.agent_id).where(
             RankRow.attempt_id.in_(agents)
@@ -58,6 +69,36 @@ def attempt_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, ob
         for token, agent_id in session.execute(members.order_by(RankRow.attempt_id, RankRow.rank)):
             agents[token].append(agent_id)
         yield [{**row, AGENTS: canonical_json(agents[row["attempt_id"]])} for row in rows]
+
+
+def epoch_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
+    """Yield the passes over the training set of all attempts, as rows of EPOCHS."""
+    for rows in _rank_parts(session, EpochRow, "epoch", sweep_id):
+        yield [{name: getattr(row, name) for name in EPOCHS} for row in rows]
+
+
+def step_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
+    """Yield every step of all attempts, as rows of STEPS.
+
+    `begun_s`: seconds after go; exact of the first step of what was reported together.
+    """
+    for chunks in _rank_parts(session, StepChunk, "first_step", sweep_id):
+        rows: list[dict[str, object]] = []
+        for chunk in chunks:
+            known = {name: getattr(chunk, name) for name in _OF_RANK}
+            found = unpacked(chunk)
+            begun_s = found.begun_s
+            for step, time_s in enumerate(found.times_s, start=found.first_step):
+                values = (step, found.kind.value, begun_s, time_s)
+                rows.append({**known, **dict(zip(STEPS[len(_OF_RANK) :], values, strict=True))})
+                begun_s += time_s
+        yield rows
+
+
+def log_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
+    """Yield what the trainers of all attempts have written, in pieces, as rows of LOGS."""
+    for rows in _rank_parts(session, LogPartRow, "first_character", sweep_id):
+        yield [{name: getattr(row, name) for name in LOGS} for row in rows]
 
 
 def hardware_of(session: Session, sweep_id: int) -> list[dict[str, object]]:
@@ -107,6 +148,28 @@ def _parts(
             return
         yield [dict(zip(columns, map(_written, row[1:]), strict=True)) for row in rows]
         last_id = rows[-1][0]
+
+
+def _rank_parts(
+    session: Session, table: type[Table], place: str, sweep_id: int
+) -> Iterator[Sequence[Any]]:
+    """Yield rows of a table with the job of each, by attempt, rank and place."""
+    columns = table.__table__.c
+    key = (columns["rank"], columns[place])
+    for attempts in _parts(session, ATTEMPTS, _OF_ATTEMPTS, AttemptRow.id, sweep_id):
+        for attempt in attempts:
+            query = (
+                sa.select(sa.literal(attempt["job_id"]).label("job_id"), *columns)
+                .where(columns["attempt_id"] == attempt["attempt_id"])
+                .order_by(*key)
+                .limit(_STORED_A_PART)
+            )
+            behind = query
+            while rows := session.execute(behind).all():
+                yield rows
+                behind = query.where(
+                    sa.tuple_(*key) > tuple(getattr(rows[-1], c.name) for c in key)
+                )
 
 
 def _written(value: object) -> object:

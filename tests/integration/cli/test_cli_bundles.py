@@ -15,9 +15,11 @@ import pytest
 import sqlalchemy as sa
 
 from farm.gang.lifecycle import AttemptState, JobState
-from farm.messages.reports import Sample
+from farm.messages.reports import LogPart, Sample, StepTimes
+from farm.messages.trainer_lines import Epoch, StepKind
 from farm.store.engine import make_engine, writing
-from farm.store.series.series import insert_samples
+from farm.store.reports.logs import insert_log_part
+from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from farm.sweep_bundle.manifest import files_in
 from farm.values.codec import to_json
@@ -53,6 +55,23 @@ def measured(engine: sa.Engine) -> list[int]:
                 Sample(tick=tick, cpu_ratio=0.25, extra={"celsius": 40.5}) for tick in range(1, 4)
             ]
             insert_samples(session, day=NOW.date(), token=token, rank=0, samples=samples)
+            for first in (0, 250):
+                steps = StepTimes(
+                    kind=StepKind.TIMED, first_step=first, begun_s=first / 10, times_s=(0.1,) * 250
+                )
+                insert_steps(session, token=token, rank=0, steps=steps)
+            epoch = Epoch(
+                epoch=0,
+                train_s=50.0,
+                step_count=500,
+                train_loss=0.5,
+                val_loss=None,
+                val_accuracy_ratio=0.9,
+            )
+            insert_epoch(session, token=token, rank=0, epoch=epoch)
+            for n in range(300):
+                part = LogPart(first_character=10 * n, text=f"line {n:4}\n")
+                insert_log_part(session, token=token, rank=0, part=part)
             add_measurement(
                 session,
                 f"job {job_id}",
@@ -103,6 +122,17 @@ def test_a_bundle_has_all_that_is_known_of_a_sweep(
     attempts = rows_of(folder / "attempts.csv")
     assert [attempt["agents"] for attempt in attempts] == ['["a1"]'] * 3
     assert [int(attempt["job_id"]) for attempt in attempts] == measured
+    epochs = rows_of(folder / "epochs.csv")
+    assert [(row["job_id"], row["val_accuracy_ratio"]) for row in epochs] == [
+        (str(job_id), "0.9") for job_id in measured
+    ]
+    steps = parquet.read_table(folder / "steps.parquet").to_pylist()
+    assert [row["step"] for row in steps] == [*range(500)] * 3
+    assert max(abs(row["begun_s"] - row["step"] / 10) for row in steps) < 1e-6
+    logs = parquet.read_table(folder / "logs.parquet").to_pylist()
+    assert len(logs) == 900
+    first = "".join(row["text"] for row in logs if row["job_id"] == measured[0])
+    assert first == "".join(f"line {n:4}\n" for n in range(300))
     [agent] = json.loads((folder / "environment.json").read_text())["agents"]
     assert (agent["agent_id"], agent["hardware"]["kernel"]) == ("a1", "6.1.0")
     assert {path.suffix for path in (folder / "figures").iterdir()} == {".svg", ".png"}
