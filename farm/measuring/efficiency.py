@@ -9,7 +9,7 @@ import math
 from farm.configuration.catalogue import ExampleKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import AttemptFigures, Unknown, timed_mean, timed_values
-from farm.sampling.role_samples import CPU_POWER_EXTRA, GPU_POWER_EXTRA
+from farm.sampling.names import CPU_POWER_EXTRA, GPU_POWER_EXTRA
 from farm.statistics.means import mean
 
 # Of a forward pass: the gradients by the inputs and by the weights of a layer take as much each

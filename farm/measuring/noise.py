@@ -19,7 +19,7 @@ from farm.configuration.spec import JobSpec
 from farm.measuring.control_run import PAST_COUNT, ControlRun
 from farm.measuring.measurement import RankOutcome, window_samples
 from farm.messages.reports import Sample
-from farm.sampling.gpu_samples import (
+from farm.sampling.names import (
     ECC_CORRECTED,
     ECC_UNCORRECTED,
     FOREIGN_PROCESSES,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from farm.measuring.noise import NoiseLimits
-from farm.sampling.role_samples import cpu_extra, resident_extra
+from farm.sampling.names import cpu_extra, resident_extra
 from farm.text.display import byte_count, byte_rate, percent
 
 _LIMITS = NoiseLimits()

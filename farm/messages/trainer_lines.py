@@ -19,7 +19,7 @@ from typing import Annotated
 
 from farm.configuration.spec import WORKER, JobSpec
 from farm.errors import InvalidSpec
-from farm.sampling.role_samples import LOOPBACK
+from farm.sampling.names import LOOPBACK
 from farm.values.codec import from_json, parsed, to_json
 from farm.values.ranges import (
     ByteSize,

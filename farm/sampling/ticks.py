@@ -9,6 +9,7 @@ filled in, and no rate is computed across it. All instants are one machine's mon
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 TICK_S = 1.0
@@ -36,6 +37,19 @@ def rate_per_s(previous: CounterReading | None, current: CounterReading) -> floa
     if previous is None or current.tick != previous.tick + 1 or current.value < previous.value:
         return None
     return float(current.value - previous.value)
+
+
+class Rates:
+    """Converts a group of counters to rates per second; keeps the previous reading of each."""
+
+    def __init__(self) -> None:
+        self._previous: dict[str, CounterReading] = {}
+
+    def update(self, tick: int, counters: Mapping[str, int]) -> dict[str, float | None]:
+        """Return each counter's growth over the second that ends at `tick`, None if unknown."""
+        readings = {name: CounterReading(tick, value) for name, value in counters.items()}
+        previous, self._previous = self._previous, readings
+        return {name: rate_per_s(previous.get(name), now) for name, now in readings.items()}
 
 
 def tick_of(now_s: float, go_s: float) -> int:

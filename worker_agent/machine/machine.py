@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from farm.errors import InvalidSpec, Unreachable
-from farm.sampling.role_samples import LOOPBACK
+from farm.sampling.names import LOOPBACK
 
 _SHORT_NAME_BYTES = 16
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18

@@ -1,4 +1,4 @@
-"""The groups of metrics that are sampled. To add one: write its file, and name it here.
+"""The groups of metrics that are sampled. To add one, write it and name it here.
 
 Each entry makes the group for one rank, or returns None where this machine lacks it.
 """
@@ -9,31 +9,24 @@ from collections.abc import Callable
 
 from worker_agent.metrics import (
     cpu,
-    disk,
-    frequency,
     gpu,
-    memory,
+    machine,
     network,
-    power,
-    pressure,
     processes,
-    swap,
-    thermal,
-    throttling,
 )
 from worker_agent.metrics.contracts import Metric, Watched
 
 METRICS: tuple[Callable[[Watched], Metric | None], ...] = (
-    cpu.create,
+    cpu.create_load,
     processes.create,
-    memory.create,
+    machine.create_memory,
     network.create,
-    disk.create,
-    swap.create,
-    throttling.create,
-    thermal.create,
-    frequency.create,
-    pressure.create,
-    power.create,
+    machine.create_disk,
+    machine.create_swap,
+    cpu.create_throttling,
+    cpu.create_thermal,
+    cpu.create_frequency,
+    machine.create_pressure,
+    machine.create_power,
     gpu.create,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +17,11 @@ class Watched:
     pids: tuple[int, ...]  # the trainers, and a proxy; their descendants belong to them
     gpus: tuple[str, ...] = ()  # UUIDs of the agent's
     roles: tuple[str, ...] = ()  # of the trainers, in the order of their pids
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether the agent has all CPUs of the machine, whose energy is then the rank's."""
+        return len(self.cpus) == os.cpu_count()
 
 
 class Metric(Protocol):

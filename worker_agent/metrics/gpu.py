@@ -12,21 +12,20 @@ from typing import Any
 
 import psutil
 
-from farm.sampling.gpu_samples import (
+from farm.sampling.names import (
     ECC_CORRECTED,
     ECC_UNCORRECTED,
     FOREIGN_PROCESSES,
+    GPU_POWER_EXTRA,
     HARDWARE_SLOWDOWN,
     HEAT_SLOWDOWN,
     MOST_GPUS,
     POWER_CAPPED,
     gpu_extra,
 )
-from farm.sampling.role_samples import GPU_POWER_EXTRA
+from farm.sampling.ticks import Rates
 from worker_agent.machine.gpus import handles, open_nvml
 from worker_agent.metrics.contracts import Watched
-from worker_agent.metrics.power import has_machine
-from worker_agent.metrics.rates import Rates
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ def create(watched: Watched) -> GpuMetric | None:
         nvml,
         watched.gpus,
         own_pids=watched.pids if _sees_all_processes() else None,
-        has_machine=has_machine(watched),
+        has_machine=watched.has_machine,
     )
 
 

@@ -13,9 +13,9 @@ import psutil
 
 from farm.processes.tcp_connections import PROC, socket_inodes, tcp_connections
 from farm.sampling.byte_count import ByteCount
-from farm.sampling.role_samples import LOOPBACK
+from farm.sampling.names import LOOPBACK
+from farm.sampling.ticks import Rates
 from worker_agent.metrics.contracts import Metric, Watched
-from worker_agent.metrics.rates import Rates
 
 _RESCAN_TICKS = 5
 _UNKNOWN = {"net_rx_bytes_per_s": None, "net_tx_bytes_per_s": None}

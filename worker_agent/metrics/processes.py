@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 import psutil
 
-from farm.sampling.role_samples import (
+from farm.sampling.names import (
     TRAINER_READS_EXTRA,
     TRAINER_WRITES_EXTRA,
     cpu_extra,
     resident_extra,
 )
+from farm.sampling.ticks import Rates
 from worker_agent.metrics.contracts import Watched
-from worker_agent.metrics.rates import Rates
 
 _CLOCK_HZ = os.sysconf("SC_CLK_TCK")
 # By process: its role, and the clock ticks of itself and of those it has waited for.

@@ -32,7 +32,7 @@ from farm.measuring.quantities import measure
 from farm.messages.agents import Hardware
 from farm.messages.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.messages.trainer_lines import Failure
-from farm.sampling.role_samples import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
+from farm.sampling.names import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
 from farm.store.gangs.attempts import Member
 from farm.store.gangs.findings import Findings
 from farm.store.result_tables import FURTHER_QUANTITIES

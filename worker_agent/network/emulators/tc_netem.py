@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from farm.configuration.spec import EXACT_EMULATION, LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
-from farm.sampling.role_samples import LOOPBACK
+from farm.sampling.names import LOOPBACK
 from worker_agent.machine.machine import interface_index
 from worker_agent.network.emulators.site import Site
 from worker_agent.network.emulators.tc_link import (

@@ -17,7 +17,7 @@ import pytest
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeersMeasured, RankEnded
 from tests.agents import AgentFarm
-from worker_agent.metrics import throttling
+from worker_agent.metrics import cpu
 from worker_agent.metrics.contracts import Watched
 from worker_agent.network.probing.probe import EchoServer, measure_peers
 from worker_agent.rank.control import run_control
@@ -76,7 +76,7 @@ def test_a_quota_of_a_fifth_of_a_core_shows_as_four_fifths_throttled() -> None:
     with quota(busy_us=20_000) as folder, burner() as process:
         (folder / "cgroup.procs").write_text(str(process.pid))
         watched = Watched(cpus=(CORE,), interface="lo", pids=(process.pid,))
-        metric = throttling.create(watched)
+        metric = cpu.create_throttling(watched)
         assert metric is not None
         assert metric.read(0) == {"throttled_ratio": None}
         ratios: list[float] = []
@@ -91,7 +91,7 @@ def test_a_quota_of_a_fifth_of_a_core_shows_as_four_fifths_throttled() -> None:
 
 def test_without_a_quota_nothing_is_throttled() -> None:
     watched = Watched(cpus=(CORE,), interface="lo", pids=(os.getpid(),))
-    metric = throttling.create(watched)
+    metric = cpu.create_throttling(watched)
     if metric is None:
         pytest.skip("no CPU controller counts here")
     metric.read(0)

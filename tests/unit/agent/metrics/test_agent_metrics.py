@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from worker_agent.metrics import frequency, network, pressure, swap, thermal, throttling
+from worker_agent.metrics import cpu, machine, network
 from worker_agent.metrics.contracts import Watched
 
 WATCHED = Watched(cpus=(0, 1), interface="lo", pids=())
@@ -30,8 +30,8 @@ def test_swap_is_the_traffic_in_both_directions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / "vmstat", "pgpgin 7\npswpin 1\npswpout 2\n")
-    monkeypatch.setattr(swap, "PROC_VMSTAT", file)
-    metric = swap.create(WATCHED)
+    monkeypatch.setattr(machine, "PROC_VMSTAT", file)
+    metric = machine.create_swap(WATCHED)
     assert metric is not None
     assert metric.read(0) == {"swap_bytes_per_s": None}
     file.write_text("pgpgin 9\npswpin 4\npswpout 9\n")
@@ -41,8 +41,8 @@ def test_swap_is_the_traffic_in_both_directions(
 def test_a_kernel_without_swap_has_no_such_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "PROC_VMSTAT", write(tmp_path / "vmstat", "pgpgin 7\n"))
-    assert swap.create(WATCHED) is None
+    monkeypatch.setattr(machine, "PROC_VMSTAT", write(tmp_path / "vmstat", "pgpgin 7\n"))
+    assert machine.create_swap(WATCHED) is None
 
 
 V2 = "usage_usec 5\nnr_periods 10\nnr_throttled 2\nthrottled_usec {}\n"
@@ -51,14 +51,14 @@ V1 = "nr_periods 10\nnr_throttled 2\nthrottled_time {}\n"
 
 @pytest.fixture
 def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(throttling, "SYS_CGROUP", tmp_path)
+    monkeypatch.setattr(cpu, "SYS_CGROUP", tmp_path)
     return tmp_path
 
 
 def test_throttling_is_a_share_of_the_cores_time_in_both_versions(cgroups: Path) -> None:
     second = write(cgroups / "farm" / "cpu.stat", V2.format(0))
     first = write(cgroups / "cpu" / "farm" / "cpu.stat", V1.format(0))
-    metric = throttling.ThrottlingMetric([second, first], core_count=2)
+    metric = cpu.ThrottlingMetric([second, first], core_count=2)
     assert metric.read(0) == {"throttled_ratio": None}
     second.write_text(V2.format(500_000))
     assert metric.read(1) == {"throttled_ratio": 0.25}
@@ -71,7 +71,7 @@ def test_throttling_is_a_share_of_the_cores_time_in_both_versions(cgroups: Path)
 def test_the_quotas_of_a_process_are_its_own_groups_and_those_above(cgroups: Path) -> None:
     for folder in ("", "farm.slice", "farm.slice/agent.service", "other"):
         write(cgroups / folder / "cpu.stat", V2.format(0))
-    found = throttling.stat_files("0::/farm.slice/agent.service\n")
+    found = cpu.stat_files("0::/farm.slice/agent.service\n")
     assert [str(f.relative_to(cgroups)) for f in found] == [
         "farm.slice/agent.service/cpu.stat",
         "farm.slice/cpu.stat",
@@ -82,28 +82,28 @@ def test_the_quotas_of_a_process_are_its_own_groups_and_those_above(cgroups: Pat
 def test_only_the_cpu_controller_of_version_1_is_asked(cgroups: Path) -> None:
     file = write(cgroups / "cpu" / "a" / "cpu.stat", V1.format(0))
     write(cgroups / "cpuacct" / "a" / "cpu.stat", V1.format(0))
-    assert throttling.stat_files("5:memory:/a\n3:cpuset:/a\n2:cpuacct:/a\n1:cpu,x:/a\n") == [file]
+    assert cpu.stat_files("5:memory:/a\n3:cpuset:/a\n2:cpuacct:/a\n1:cpu,x:/a\n") == [file]
 
 
 def test_in_a_container_that_sees_its_hosts_path_the_root_is_asked(cgroups: Path) -> None:
     file = write(cgroups / "cpu.stat", V2.format(0))
-    assert throttling.stat_files("0::/kubepods/pod1/abc\n") == [file]
+    assert cpu.stat_files("0::/kubepods/pod1/abc\n") == [file]
 
 
 def test_without_a_quota_controller_there_is_no_such_group(cgroups: Path) -> None:
     write(cgroups / "cpu.stat", "usage_usec 5\n")
-    assert throttling.create(WATCHED) is None
+    assert cpu.create_throttling(WATCHED) is None
 
 
 def test_heat_is_the_count_that_grew_fastest_on_the_agents_own_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thermal, "SYS_CPU", tmp_path)
+    monkeypatch.setattr(cpu, "SYS_CPU", tmp_path)
     folder = "thermal_throttle"
     core = write(tmp_path / "cpu0" / folder / "core_throttle_count", "1\n")
     package = write(tmp_path / "cpu0" / folder / "package_throttle_count", "5\n")
     other = write(tmp_path / "cpu7" / folder / "core_throttle_count", "0\n")
-    metric = thermal.create(WATCHED)
+    metric = cpu.create_thermal(WATCHED)
     assert metric is not None
     assert metric.read(0) == {"thermal_throttles_per_s": None}
     core.write_text("2\n")
@@ -115,11 +115,11 @@ def test_heat_is_the_count_that_grew_fastest_on_the_agents_own_cores(
 def test_the_clock_is_the_mean_of_the_agents_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frequency, "SYS_CPU", tmp_path)
-    assert frequency.create(WATCHED) is None
+    monkeypatch.setattr(cpu, "SYS_CPU", tmp_path)
+    assert cpu.create_frequency(WATCHED) is None
     for number, khz in enumerate((2_000_000, 3_000_000)):
         write(tmp_path / f"cpu{number}" / "cpufreq" / "scaling_cur_freq", f"{khz}\n")
-    metric = frequency.create(WATCHED)
+    metric = cpu.create_frequency(WATCHED)
     assert metric is not None
     assert metric.read(0) == {"cpu_frequency_hz": 2.5e9}
 
@@ -128,11 +128,11 @@ def test_pressure_is_the_share_of_the_second_in_which_somebody_waited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "some avg10=1.00 avg60=0.50 avg300=0.10 total={}\nfull avg10=0 total=1\n"
-    monkeypatch.setattr(pressure, "PROC_PRESSURE", tmp_path)
-    assert pressure.create(WATCHED) is None
+    monkeypatch.setattr(machine, "PROC_PRESSURE", tmp_path)
+    assert machine.create_pressure(WATCHED) is None
     write(tmp_path / "memory", text.format(0))
     cpu = write(tmp_path / "cpu", text.format(1000))
-    metric = pressure.create(WATCHED)
+    metric = machine.create_pressure(WATCHED)
     assert metric is not None
     assert metric.read(0) == {"cpu_pressure_ratio": None, "memory_pressure_ratio": None}
     cpu.write_text(text.format(251_000))

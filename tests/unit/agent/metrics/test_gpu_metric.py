@@ -10,7 +10,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from farm.sampling.role_samples import GPU_POWER_EXTRA
+from farm.sampling.names import GPU_POWER_EXTRA
 from tests.fakes.nvml import FakeNvml, uuid_of
 from worker_agent.metrics import gpu
 from worker_agent.metrics.contracts import Metric, Watched

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from farm.sampling.role_samples import CPU_POWER_EXTRA
-from worker_agent.metrics import power
+from farm.sampling.names import CPU_POWER_EXTRA
+from worker_agent.metrics import machine
 from worker_agent.metrics.contracts import Watched
 
 MACHINE = Watched(cpus=tuple(range(os.cpu_count() or 1)), interface="lo", pids=())
@@ -25,11 +25,11 @@ def zone(folder: Path, name: str, energy_uj: int) -> Path:
 
 @pytest.fixture
 def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(power, "SYS_POWERCAP", tmp_path)
+    monkeypatch.setattr(machine, "SYS_POWERCAP", tmp_path)
     return tmp_path
 
 
-def read_w(metric: power.PowerMetric, tick: int) -> float | None:
+def read_w(metric: machine.PowerMetric, tick: int) -> float | None:
     return metric.read(tick)[CPU_POWER_EXTRA]
 
 
@@ -42,7 +42,7 @@ def test_power_is_of_all_processors_and_their_memory_and_counts_nothing_twice(
     part = zone(powercap / "intel-rapl:0:0", "core", 0)
     platform = zone(powercap / "intel-rapl:2", "psys", 0)
     again = zone(powercap / "intel-rapl-mmio:0", "package-0", 0)
-    metric = power.create(MACHINE)
+    metric = machine.create_power(MACHINE)
     assert metric is not None
     assert read_w(metric, 0) is None
     for file, uj in ((first, 51_000_000), (second, 20_000_000), (memory, 5_000_000)):
@@ -55,7 +55,7 @@ def test_power_is_of_all_processors_and_their_memory_and_counts_nothing_twice(
 
 def test_a_counter_that_begins_again_goes_on(powercap: Path) -> None:
     energy = zone(powercap / "intel-rapl:0", "package-0", LARGEST_UJ - 10_000_000)
-    metric = power.create(MACHINE)
+    metric = machine.create_power(MACHINE)
     assert metric is not None
     read_w(metric, 0)
     energy.write_text("30000000")
@@ -65,9 +65,9 @@ def test_a_counter_that_begins_again_goes_on(powercap: Path) -> None:
 
 
 def test_energy_that_is_not_the_agents_alone_or_cannot_be_read_is_not_told(powercap: Path) -> None:
-    assert power.create(MACHINE) is None
+    assert machine.create_power(MACHINE) is None
     energy = zone(powercap / "intel-rapl:0", "package-0", 0)
-    assert power.create(MACHINE) is not None
-    assert power.create(Watched(cpus=MACHINE.cpus[1:], interface="lo", pids=())) is None
+    assert machine.create_power(MACHINE) is not None
+    assert machine.create_power(Watched(cpus=MACHINE.cpus[1:], interface="lo", pids=())) is None
     energy.unlink()  # as good as one that only root may read, for tests that root runs
-    assert power.create(MACHINE) is None
+    assert machine.create_power(MACHINE) is None

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from farm.messages.reports import Sample
-from worker_agent.metrics import METRICS, cpu, disk
+from farm.sampling.ticks import Rates
+from worker_agent.metrics import METRICS, cpu, machine
 from worker_agent.metrics.contracts import Watched
-from worker_agent.metrics.rates import Rates
 from worker_agent.metrics.sampler import Sampler, create_metrics, read_sample
 
 WATCHED = Watched(cpus=tuple(sorted(os.sched_getaffinity(0))), interface="lo", pids=(os.getpid(),))
@@ -155,7 +155,7 @@ def test_cpu_and_steal_are_shares_of_the_kernels_own_time(
 
 
 def test_partitions_and_loop_devices_are_not_counted_twice() -> None:
-    assert disk.parse_diskstats(DISKSTATS, {"vda"}) == {
+    assert machine.parse_diskstats(DISKSTATS, {"vda"}) == {
         "disk_read_bytes_per_s": 2000 * 512,
         "disk_write_bytes_per_s": 400 * 512,
         "disk_read_operations_per_s": 100,

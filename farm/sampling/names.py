@@ -1,8 +1,21 @@
-"""Names of the samples that are taken of each GPU."""
+"""Names of samples: of roles, of trainers' calls, of power, of each GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+# This interface carries each byte of all ranks of a machine. So bytes received and sent are those
+# of the trainers' own TCP connections there, and the whole interface's anywhere else.
+LOOPBACK = "lo"
+
+# Calls that read or write, of the trainers' process tree, in a second.
+TRAINER_READS_EXTRA = "trainer_read_operations_per_s"
+TRAINER_WRITES_EXTRA = "trainer_write_operations_per_s"
+
+# Mean power over a second, of all processors with their memory, and of all GPUs. Agents that share
+# a machine with others have neither.
+CPU_POWER_EXTRA = "cpu_power_w"
+GPU_POWER_EXTRA = "gpu_power_w"
 
 MOST_GPUS = 16  # of an agent that are sampled
 # Why a GPU's clocks are lower than they could be: 1 at a second at which that is so, else 0.
@@ -13,6 +26,16 @@ HARDWARE_SLOWDOWN = "hardware_slowdown_ratio"
 FOREIGN_PROCESSES = "foreign_process_count"
 ECC_CORRECTED = "ecc_corrected_errors_per_s"
 ECC_UNCORRECTED = "ecc_uncorrected_errors_per_s"
+
+
+def cpu_extra(role: str) -> str:
+    """Name the share of the agent's cores that the processes of a role used."""
+    return f"{role}_cpu_ratio"
+
+
+def resident_extra(role: str) -> str:
+    """Name the memory that the processes of a role have."""
+    return f"{role}_resident_bytes"
 
 
 def gpu_extra(place: int, name: str) -> str:
