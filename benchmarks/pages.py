@@ -49,7 +49,7 @@ from benchmarks.ingest import postgres_database
 from benchmarks.viewers import Viewer, Viewers, delays_s
 from benchmarks.web_server import Client, TimedAnswer, running_web
 from farm.errors import FarmError
-from farm.statistics.means import quantile
+from farm.statistics import quantile
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
 from farm.text.display import duration, exact_milliseconds

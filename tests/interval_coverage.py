@@ -26,7 +26,7 @@ from farm.measuring.precision import (
     cell_statistics,
     next_repetitions,
 )
-from farm.statistics.intervals import median_interval
+from farm.statistics import median_interval
 
 PART = MarkedPart("coverage")
 SHAPES = ("log-normal", "bimodal", "heavy tails", "skewed")

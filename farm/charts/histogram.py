@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from farm.statistics.means import quantile
+from farm.statistics import quantile
 from farm.text.display import count, duration
 from farm.text.nouns import counted
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.statistics.means import quantile
+from farm.statistics import quantile
 
 PAST_COUNT = 20  # how many of an agent's latest runs are its past
 # Fewer say too little: of five, two may be wrong before the median is.

@@ -10,7 +10,7 @@ from farm.configuration.catalogue import ExampleKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import AttemptFigures, Unknown, timed_mean, timed_values
 from farm.sampling.names import CPU_POWER_EXTRA, GPU_POWER_EXTRA
-from farm.statistics.means import mean
+from farm.statistics import mean
 
 # Of a forward pass: the gradients by the inputs and by the weights of a layer take as much each
 # (Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1).

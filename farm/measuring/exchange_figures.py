@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farm.messages.trainer_lines import Exchange, StepProfile
-from farm.statistics.means import mean
+from farm.statistics import mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     WindowUse,
 )
-from farm.statistics.means import mean, quantile
+from farm.statistics import mean, quantile
 
 # Of one second nobody knows how far it is from the others.
 _LEAST_TICKS = 2

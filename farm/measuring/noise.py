@@ -27,9 +27,7 @@ from farm.sampling.names import (
     HEAT_SLOWDOWN,
     highest_of_gpus,
 )
-from farm.statistics.intervals import median_interval
-from farm.statistics.means import mean
-from farm.statistics.outliers import Outliers, find_outliers
+from farm.statistics import Outliers, find_outliers, mean, median_interval
 from farm.text.display import byte_rate, duration, percent, percent_in_digits
 
 # What the agent's thermal group calls its reading, among the extras of a sample.
@@ -222,7 +220,7 @@ class NoiseVerdict:
     """`voids`: what makes it void, the worst first; all of them are among `flags` too.
 
     `step_time_low_s` and `_high_s`: 95 % interval of the median of the timed steps, within this
-    attempt. `control_ratio`: the slowest rank's. `largest_outlier_s`: see farm.statistics.outliers.
+    attempt. `control_ratio`: the slowest rank's. `largest_outlier_s`: see farm.statistics.
     """
 
     flags: tuple[NoiseFlag, ...] = ()

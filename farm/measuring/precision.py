@@ -29,9 +29,7 @@ from operator import attrgetter
 
 from farm.configuration.sweep import LEAST_REPETITIONS, Precision
 from farm.measuring.noise import UNDISTURBED, Disturbance, undisturbed_first
-from farm.statistics.means import weighted_median
-from farm.statistics.outliers import outlier_positions
-from farm.statistics.student import student_quantile
+from farm.statistics import outlier_positions, student_quantile, weighted_median
 
 CONFIDENCE = 0.95
 # Of the interval that repetitions are stopped by; see `time_interval`.
@@ -297,7 +295,7 @@ def cell_statistics(
     """Sum up one cell; `precision` None where its number of repetitions is fixed.
 
     `timeline`: of the cell's sweep; without one the repetitions count as run back to back.
-    Outliers are repetitions far from the cell's median (see farm.statistics.outliers). They are
+    Outliers are repetitions far from the cell's median (see farm.statistics). They are
     named, and count in every figure all the same.
     """
     known = judged(repetitions)

@@ -26,7 +26,7 @@ from farm.measuring.efficiency import (
     utilisation_ratio,
 )
 from farm.measuring.measurement import OK, AttemptFigures, Unknown
-from farm.statistics.means import weighted_median
+from farm.statistics import weighted_median
 from farm.text.display import (
     byte_count,
     byte_rate,

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from farm.configuration.axes import AXES, Axis, AxisKind, Value
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
 from farm.measuring.noise import disturbance_of_row, undisturbed_first
-from farm.statistics.means import weighted_median
+from farm.statistics import weighted_median
 
 
 class ScaledMeasurement(Protocol):

@@ -20,7 +20,7 @@ import numpy as np
 from farm.text.nouns import counted
 
 # A time is far from the median of the others beyond this factor, and beyond so many of their
-# deviations: 1.4826 x the median absolute deviation of ln(time), as in `farm.statistics.outliers`.
+# deviations: 1.4826 x the median absolute deviation of ln(time), as in `farm.statistics`.
 FAR_RATIO = 1.5
 FAR_DEVIATIONS = 3.5 * 1.4826
 # Beyond this factor one measurement is enough, and disturbed ones are compared as well: neither

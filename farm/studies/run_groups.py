@@ -1,4 +1,4 @@
-"""Groups runs of the same configuration, with medians and spreads. Pure."""
+"""Groups runs of the same configuration, with medians, spreads and comparisons of two. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farm.charts.chart import Mark
 from farm.measuring.measurement import OK
 from farm.measuring.precision import TimeInterval, time_interval
 from farm.measuring.study_run import StudyRun
-from farm.statistics.means import mean
+from farm.statistics import mean
 from farm.studies.orderings import Place, Placed
 
 # By `farm.measuring.precision.variance_inflation` with `ASSUMED_CORRELATION`; no configuration of
@@ -70,6 +70,11 @@ class RunGroup:
         """Return what was measured in ascending order."""
         return sorted(value for run in self.runs if (value := getattr(run, column)) is not None)
 
+    def by_repetition(self, column: str) -> dict[int, float]:
+        """Return what was measured by the number of the repetition, which is its seed."""
+        values = ((run.repetition, getattr(run, column)) for run in self.runs)
+        return {number: value for number, value in values if value is not None}
+
     def placed(self, column: str, axes: Iterable[str]) -> Placed | None:
         """Return the median with its interval, and where it stands on these axes (columns too)."""
         at = {axis: getattr(self.first, axis) for axis in axes}
@@ -104,11 +109,28 @@ def run_groups(runs: Iterable[StudyRun], axes: Sequence[str]) -> list[RunGroup]:
     groups: dict[tuple[object, ...], list[StudyRun]] = {}
     for run in runs:
         groups.setdefault(tuple(getattr(run, axis) for axis in axes), []).append(run)
-    return [RunGroup(runs=tuple(groups[key])) for key in sorted(groups, key=_order)]
+
+    def order(key: tuple[object, ...]) -> tuple[tuple[int, float, str], ...]:
+        return tuple(
+            (1, float(value), "") if isinstance(value, int | float) else (0, 0.0, str(value or ""))
+            for value in key
+        )
+
+    return [RunGroup(runs=tuple(groups[key])) for key in sorted(groups, key=order)]
 
 
-def _order(key: tuple[object, ...]) -> tuple[tuple[int, float, str], ...]:
-    return tuple(
-        (1, float(value), "") if isinstance(value, int | float) else (0, 0.0, str(value or ""))
-        for value in key
-    )
+def ratios(over: RunGroup, under: RunGroup, column: str) -> list[float]:
+    """Return by repetition a column of `over` divided by that of `under`, where both have it."""
+    pairs = _pairs(over, under, column)
+    return [above / below for above, below in pairs if below > 0]
+
+
+def differences(one: RunGroup, other: RunGroup, column: str) -> list[float]:
+    """Return by repetition by how much the values of a column differ, always 0 or more."""
+    return [abs(left - right) for left, right in _pairs(one, other, column)]
+
+
+def _pairs(one: RunGroup, other: RunGroup, column: str) -> list[tuple[float, float]]:
+    """Pair the runs of the same seed, which have the same initial weights and order of examples."""
+    left, right = one.by_repetition(column), other.by_repetition(column)
+    return [(left[number], right[number]) for number in sorted(left.keys() & right.keys())]

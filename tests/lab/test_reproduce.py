@@ -14,7 +14,7 @@ from farm.embedded.farm import find_marked
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AttemptRow, SweepRow
-from farm.studies.runs_file import read_runs
+from farm.studies.publishing import read_runs
 from tests.e2e.live_farm import wait_until
 from tests.lab.test_command import environment
 

@@ -16,7 +16,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.trainer_lines import Epoch
 from farm.processes.cache import Cache
-from farm.statistics.means import mean, quantile
+from farm.statistics import mean, quantile
 from farm.store.measurements.neighbours import Neighbour, neighbours_of, repetitions_of
 from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs

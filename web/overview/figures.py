@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.measuring.control_run import ControlRun
-from farm.statistics.means import quantile
+from farm.statistics import quantile
 from farm.store.agents.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
 from farm.text.display import count, deviation, duration

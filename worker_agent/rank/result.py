@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from farm.errors import InvalidSpec
 from farm.messages.trainer_lines import SCRIPT_TIMES, TrainerResult
-from farm.statistics.means import mean
+from farm.statistics import mean
 from farm.values.codec import to_json
 
 

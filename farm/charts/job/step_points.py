@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from farm.messages.reports import StepTimes
 from farm.messages.trainer_lines import StepKind
-from farm.statistics.means import quantile
+from farm.statistics import quantile
 from farm.store.series.step_ranges import StepRange, StepSeries
 
 

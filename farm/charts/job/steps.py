@@ -13,8 +13,7 @@ from farm.charts.histogram import Histogram, histogram
 from farm.charts.job.step_points import StepPoint
 from farm.charts.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries
 from farm.messages.trainer_lines import StepKind
-from farm.statistics.means import quantile
-from farm.statistics.outliers import outlier_positions
+from farm.statistics import outlier_positions, quantile
 from farm.store.series.step_ranges import StepSeries
 from farm.text.display import count, duration
 from farm.text.nouns import counted

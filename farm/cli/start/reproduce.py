@@ -69,9 +69,10 @@ def reproduce(
         publish_data,
         publish_page,
         read_data,
+        read_runs,
         sweep_path,
+        write_runs,
     )
-    from farm.studies.runs_file import read_runs, write_runs
 
     study = _STUDIES[name]
     if page_only and sweep_file:

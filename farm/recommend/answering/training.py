@@ -16,7 +16,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Option, Question
 from farm.recommend.objective import UNKNOWN_ACCURACY
 from farm.recommend.prediction import Basis, Prediction
-from farm.statistics.means import weighted_median
+from farm.statistics import weighted_median
 
 # Of strategies that a table names and the farm does not have.
 _OTHER_UPDATES = re.compile(

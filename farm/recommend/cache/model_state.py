@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Arrays = list[NDArray[Any]]
 
 PACKAGES = (
-    *("farm.recommend.", "farm.configuration.", "farm.measuring.", "farm.statistics."),
+    *("farm.recommend.", "farm.configuration.", "farm.measuring."),
     "sklearn.gaussian_process.",
 )
 _MAX_DEPTH = 200

@@ -18,7 +18,7 @@ from farm.recommend.calibrated.repetitions import shares
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
-from farm.statistics.student import student_quantile
+from farm.statistics import student_quantile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.statistics.student import student_quantile
+from farm.statistics import student_quantile
 
 if TYPE_CHECKING:
     import numpy as np

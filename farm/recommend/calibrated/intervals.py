@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.measuring.precision import LEAST_DEVIATION
-from farm.statistics.student import student_quantile
+from farm.statistics import student_quantile
 
 # With two, the spread itself is hardly known: the interval would be six times as wide as it.
 MIN_REPETITIONS = 3

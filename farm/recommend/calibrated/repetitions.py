@@ -19,8 +19,7 @@ from farm.recommend.calibrated.intervals import (
 )
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, amount, named, named_alone, plain, rounded
-from farm.statistics.means import weighted_median
-from farm.statistics.student import student_quantile
+from farm.statistics import student_quantile, weighted_median
 
 # With fewer, the common noise itself is hardly known.
 _LEAST_DEGREES = 3

@@ -16,7 +16,7 @@ from farm.measuring.measurement import OK, RankOutcome, window_samples
 from farm.measuring.study_run import StudyRun
 from farm.messages.reports import RankEnded, Sample
 from farm.sampling.names import resident_extra
-from farm.statistics.means import mean
+from farm.statistics import mean
 from farm.store.result_tables import EpochRow, MeasurementRow
 from farm.store.series.role_series import SERVING, TRAINING
 from farm.store.series.series import samples_by_rank

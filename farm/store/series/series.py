@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidSpec, NotFound
 from farm.messages.reports import Sample, StepTimes
 from farm.messages.trainer_lines import Epoch
-from farm.statistics.means import quantile
+from farm.statistics import quantile
 from farm.store.engine import POSTGRESQL, insert_into
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.series.sample_ranges import extent, ranks_there, stored_span

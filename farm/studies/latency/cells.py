@@ -12,8 +12,7 @@ from farm.configuration.catalogue import GangShape
 from farm.measuring.precision import TimeInterval
 from farm.measuring.study_run import StudyRun
 from farm.registry import strategy
-from farm.statistics.means import mean
-from farm.studies.latency.line_fit import LineFit, fit_line
+from farm.statistics import LineFit, fit_line, mean
 from farm.studies.run_groups import study_interval
 
 _Key = TypeVar("_Key", float, tuple[int, str], tuple[str, str, int])
@@ -149,7 +148,13 @@ def panels_of(runs: Sequence[StudyRun]) -> list[Panel]:
         curves = tuple(_curve(members) for _, members in _grouped(group, curve_key))
         panels.append(Panel(curves=curves))
     # The larger model first: what it shows is what people ask for.
-    return sorted(panels, key=lambda panel: (-_parameters(panel), panel_key(panel.first)))
+    return sorted(
+        panels,
+        key=lambda panel: (
+            -max((run.parameter_count or 0 for c in panel.curves for run in c.runs), default=0),
+            panel_key(panel.first),
+        ),
+    )
 
 
 def worth_it_up_to_s(curve: Curve, alone: Curve) -> float | None:
@@ -170,10 +175,6 @@ def _grouped(
 ) -> list[tuple[_Key, list[StudyRun]]]:
     ordered = sorted(runs, key=key)
     return [(value, list(group)) for value, group in itertools.groupby(ordered, key=key)]
-
-
-def _parameters(panel: Panel) -> int:
-    return max((run.parameter_count or 0 for c in panel.curves for run in c.runs), default=0)
 
 
 def _curve(runs: Sequence[StudyRun]) -> Curve:

@@ -1,9 +1,428 @@
-"""The machines study: time per epoch by batch size, machines and delay."""
+"""The machines study: time per epoch by batch size, machines and delay, and its page.
+
+Every number comes from its runs, or is a published one. Figures have the published study above what
+was measured here.
+"""
 
 from __future__ import annotations
 
-from farm.studies.contracts import LabHosts, Study
-from farm.studies.machines.page import machines_page
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
+
+from farm.charts import chart
+from farm.charts.chart import ChartAxis, ChartSeries, Mark
+from farm.charts.files.charts import draw_charts
+from farm.errors import FarmError
+from farm.importers.anwar2021 import ANWAR2021
+from farm.importers.published import read_publication
+from farm.measuring.measurement import OK
+from farm.measuring.study_run import StudyRun
+from farm.registry import model_size
+from farm.studies import conditions
+from farm.studies.conditions import refuse_other_work
+from farm.studies.contracts import Drawing, LabHosts, Page, Study
+from farm.studies.machines.cells import (
+    CellTimes,
+    Fastest,
+    MachineCell,
+    groups_of,
+    own_times,
+    published_times,
+)
+from farm.studies.machines.claims import ORDERINGS, values_of
+from farm.studies.orderings import judge, orderings_table
+from farm.studies.run_groups import RunGroup, one_kind
+from farm.studies.text import (
+    MISSING,
+    delay_ms,
+    listing,
+    ms,
+    percent,
+    significant,
+    span,
+    table,
+    us,
+    whole,
+)
+from farm.text import display
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_EPOCH_AXIS = ChartAxis(
+    title="time of 70 steps (s)", write=lambda value: f"{value or 0:g}", is_log=True
+)
+_EXAMPLE_AXIS = ChartAxis(title="time per example", write=display.duration, is_log=True)
+_MACHINES_AXIS = ChartAxis(
+    title="machines", write=lambda value: f"{value or 0:.0f}", is_counted=True
+)
+_BATCH_AXIS = ChartAxis(title="batch", write=lambda value: whole(round(value or 0)), is_log=True)
+
+
+def machines_page(runs: Sequence[StudyRun]) -> Page:
+    """Make the page and its figures.
+
+    Raises:
+        FarmError: there is no run with a time, or the runs are not of the same work.
+    """
+    kept = one_kind(runs)
+    if not kept:
+        raise FarmError("the machines study has no measured run to show")
+    _refuse_other_work(kept)
+    published = published_times(read_publication(ANWAR2021).measurements)
+    own = own_times(kept)
+    template = Template(files("farm.studies.machines").joinpath("page.md").read_text())
+    text = template.substitute(
+        **_conditions(runs, kept, own),
+        **_theirs(published),
+        findings=conditions.findings(kept, lambda some: _findings(published, own_times(some))),
+        disturbed=conditions.disturbed(kept),
+        verdicts_rest_on=conditions.verdicts_rest_on(kept),
+        paired=_paired(published, own),
+        published_fastest=_fastest_table(published),
+        own_fastest=_fastest_table(own),
+        trips=_trips_table(published, own),
+        orderings=orderings_table(
+            ORDERINGS,
+            published=values_of(published),
+            own=values_of(own_times(conditions.undisturbed(kept))),
+        ),
+        configurations=_configurations_table(groups_of(kept), own),
+    )
+    return Page(
+        text=text,
+        drawings=(
+            Drawing("machines-epoch-time", partial(_draw_epochs, published, own)),
+            Drawing("machines-example-time", partial(_draw_examples, published, own)),
+        ),
+    )
+
+
+def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
+    """Its cells are distinguished by batch, machines and delay: other work would be pooled."""
+    refuse_other_work(
+        {
+            "model": {run.model for run in runs},
+            "data set": {run.dataset for run in runs},
+            "strategy of gangs": {run.strategy for run in runs if run.world_size > 1},
+        },
+        compares="machines with one model, data set and strategy",
+    )
+
+
+def _conditions(
+    runs: Sequence[StudyRun], kept: Sequence[StudyRun], own: CellTimes
+) -> dict[str, str]:
+    first = kept[0]
+    counts = sorted(len(group.runs) for group in groups_of(kept))
+    steps = sorted({run.timed_step_count for run in kept if run.timed_step_count})
+    size = model_size(first.model or "", first.dataset or "")
+    return {
+        "model": first.model or MISSING,
+        "dataset": first.dataset or MISSING,
+        "parameters": MISSING if size is None else whole(size.parameter_count),
+        "world_sizes": listing([str(size) for size in own.world_sizes]),
+        "batches": listing([whole(batch) for batch in own.batches]),
+        "delays": listing([delay_ms(delay_s) for delay_s in own.delays_s]),
+        "repetitions": span(map(str, counts)),
+        "steps": span(map(str, steps)),
+        "runs": str(len(kept)),
+        "cores": str(max(run.core_count for run in kept)),
+        "machine": conditions.machine(kept),
+        "round_trips": conditions.round_trips(kept),
+        "noise": conditions.noise(kept),
+        "left_out": conditions.left_out(runs, kept),
+        "failures": _failures(runs),
+        "large_batch": whole(own.large_batch),
+    }
+
+
+def _theirs(published: CellTimes) -> dict[str, str]:
+    size = model_size("small_cnn", "mnist")
+    return {
+        "citation": ANWAR2021.citation,
+        "published_parameters": MISSING if size is None else whole(size.parameter_count),
+        "published_batches": listing([whole(batch) for batch in published.batches]),
+        "published_delays": listing([delay_ms(delay_s) for delay_s in published.delays_s]),
+        "published_large_batch": whole(published.large_batch),
+    }
+
+
+def _failures(runs: Sequence[StudyRun]) -> str:
+    failed = sorted(
+        {
+            f"batch {whole(run.global_batch_size)} on {run.world_size}: {run.status}"
+            for run in runs
+            if run.status != OK
+        }
+    )
+    if not failed:
+        return ""
+    return f"Without a time, which is a result as well: {listing(failed)}.\n\n"
+
+
+def _findings(published: CellTimes, own: CellTimes) -> list[str]:
+    verdicts = [
+        (judge(one, values_of(published)[one.of]), judge(one, values_of(own)[one.of]))
+        for one in ORDERINGS
+    ]
+    told = [(there.holds, here.holds) for there, here in verdicts if there.holds is not None]
+    same = sum(there is here for there, here in told)
+    open_count = sum(here is None for _, here in told)
+    untold = f", and {open_count} cannot be told here" if open_count else ""
+    return [
+        f"**{same} of {len(told)} orderings of the study hold here as well**{untold}: see "
+        "[below](#what-agrees).",
+        *_trips(published, own),
+        *_gains(published, own),
+        *_fastest(published, own),
+    ]
+
+
+def _trips(published: CellTimes, own: CellTimes) -> list[str]:
+    return [
+        f"**With {size} machines a step waits for {_trips_span(own, size)} round trips here, and "
+        f"for {_trips_span(published, size)} in the study**, by batch size. No overlap would make "
+        f"it {2 * size - 1}."
+        for size in own.world_sizes
+        if size > 1 and MISSING not in (_trips_span(own, size), _trips_span(published, size))
+    ]
+
+
+def _gains(published: CellTimes, own: CellTimes) -> list[str]:
+    """Say what the large batch gains by more machines, under no delay and the longest."""
+    lines = []
+    for source, who in ((own, "Here"), (published, "In the study")):
+        batch = source.large_batch
+        if batch is None:
+            continue
+        parts = []
+        for delay_s in sorted({source.delays_s[0], source.delays_s[-1]}):
+            found = source.fastest(batch, delay_s)
+            if found is None or found.speedup is None:
+                continue
+            gain = (
+                "one machine is the fastest"
+                if found.world_size == 1
+                else f"{found.world_size} machines are {significant(found.speedup)} times as fast "
+                "as one"
+            )
+            if found.others:
+                possible = listing([str(n) for n in sorted((found.world_size, *found.others))])
+                gain += f" (the intervals leave open {possible})"
+            parts.append(f"{gain} at {delay_ms(delay_s)} ms")
+        if parts:
+            lines.append(f"{who}, at batch {whole(batch)}, {listing(parts)}.")
+    return lines
+
+
+def _fastest(published: CellTimes, own: CellTimes) -> list[str]:
+    """Say in how many places one machine is the fastest."""
+    counts = []
+    for source in (own, published):
+        found = [
+            fastest
+            for batch in source.batches
+            for delay_s in source.delays_s
+            if (fastest := source.fastest(batch, delay_s)) and fastest.speedup is not None
+        ]
+        alone = sum(one.world_size == 1 and not one.others for one in found)
+        counts.append((alone, len(found)))
+    if not all(total for _, total in counts):
+        return []
+    (ours, of_ours), (theirs, of_theirs) = counts
+    return [
+        f"One machine is clearly the fastest in {ours} of {of_ours} combinations of batch and "
+        f"delay here ({percent(ours / of_ours)}), and in {theirs} of {of_theirs} of the study "
+        f"({percent(theirs / of_theirs)})."
+    ]
+
+
+def _paired(published: CellTimes, own: CellTimes) -> str:
+    pairs = paired_batches(published, own)
+    return listing([f"{whole(theirs)} above {whole(ours)}" for theirs, ours in pairs])
+
+
+def _fastest_table(source: CellTimes) -> str:
+    """Which number of machines has the shortest step, by batch size and delay."""
+    rows = [
+        [
+            whole(batch),
+            *(_fastest_cell(source.fastest(batch, delay_s)) for delay_s in source.delays_s),
+        ]
+        for batch in source.batches
+    ]
+    return table(["batch", *(f"{delay_ms(delay_s)} ms" for delay_s in source.delays_s)], rows)
+
+
+def _fastest_cell(found: Fastest | None) -> str:
+    if found is None:
+        return MISSING
+    others = f" or {listing([str(size) for size in found.others])}" if found.others else ""
+    gain = ""
+    if found.speedup is not None and found.world_size > 1:
+        gain = f" ({significant(found.speedup)} x)"
+    return f"**{found.world_size}**{others}{gain}"
+
+
+def _trips_table(published: CellTimes, own: CellTimes) -> str:
+    """How many round trips a step waits for, by number of machines, in both sources."""
+    sizes = sorted({*published.world_sizes, *own.world_sizes} - {1})
+    rows = [
+        [str(size), str(2 * size - 1), _trips_span(published, size), _trips_span(own, size)]
+        for size in sizes
+    ]
+    return table(["machines", "2 n - 1", "the study", "here"], rows)
+
+
+def _trips_span(source: CellTimes, world_size: int) -> str:
+    """Write the round trips of a step from the batch size with fewest to that with most."""
+    fits = (source.round_trips(world_size, batch) for batch in source.batches)
+    slopes = sorted(fit.slope for fit in fits if fit is not None)
+    return span(f"{slope:.1f}" for slope in slopes)
+
+
+def _configurations_table(groups: Sequence[RunGroup], own: CellTimes) -> str:
+    """Every configuration of ours with its median, its interval and its runs."""
+    rows = []
+    for group in groups:
+        first = group.first
+        cell = own.cell(first.world_size, first.global_batch_size, first.one_way_delay_s)
+        if cell is None:
+            continue
+        half = None
+        if cell.low_s is not None and cell.high_s is not None:
+            half = (cell.high_s - cell.low_s) / 2 / cell.step_time_s
+        has_network = first.world_size > 1
+        rows.append(
+            [
+                whole(first.global_batch_size),
+                str(first.world_size),
+                delay_ms(first.one_way_delay_s) if has_network else MISSING,
+                ms(group.median_of("rtt_s")) if has_network else MISSING,
+                f"{ms(cell.step_time_s)} ± {percent(half)}",
+                significant(cell.epoch_s),
+                us(cell.step_time_s / first.global_batch_size),
+                str(len(group.runs)),
+                str(sum(bool(run.flags) for run in group.runs)),
+            ]
+        )
+    titles = ("hosts", "delay (ms)", "RTT (ms)", "step time (ms)", "70 steps (s)")
+    return table(["batch", *titles, "per example (µs)", "runs", "flagged"], rows)
+
+
+def paired_batches(published: CellTimes, own: CellTimes) -> list[tuple[int, int]]:
+    """Pair each batch size of ours with the published one nearest in rank, least to most.
+
+    Machines and data differ so much that equal batch sizes would not be equal work. What one
+    machine of the study could not do is left out: its lines have nothing to begin with.
+    """
+    most, ours = published.large_batch, own.batches
+    theirs = [batch for batch in published.batches if most is None or batch <= most]
+    last = max(1, len(ours) - 1)
+    places = [round(place * (len(theirs) - 1) / last) for place in range(len(ours))]
+    return [(theirs[place], batch) for place, batch in zip(places, ours, strict=True)]
+
+
+def _draw_epochs(published: CellTimes, own: CellTimes) -> Figure:
+    """Time of an epoch against machines: a panel for each batch size, a line for each delay."""
+    pairs = paired_batches(published, own)
+    delays_s = sorted({*published.delays_s, *own.delays_s})
+    panels = [
+        _epochs_figure(source, batch, delays_s, who=who)
+        for source, batches, who in (
+            (published, [pair[0] for pair in pairs], "study"),
+            (own, [pair[1] for pair in pairs], "here"),
+        )
+        for batch in batches
+    ]
+    drawn = draw_charts(_labelled_once(panels, len(pairs)), columns=len(pairs), row_height_in=2.7)
+    # Whole numbers of machines need no more room.
+    drawn.set_figwidth(max(4.8, 2.4 * len(pairs)))
+    return drawn
+
+
+def _epochs_figure(
+    source: CellTimes, batch: int, delays_s: Sequence[float], *, who: str
+) -> chart.Figure:
+    # Delays of the other source have a series without marks, so that one key serves all panels.
+    series = [
+        ChartSeries(
+            name=f"{delay_ms(delay_s)} ms",
+            marks=[
+                _mark(cell, x=cell.of.world_size, factor=cell.epoch_s / cell.step_time_s)
+                for cell in source.beside(batch, delay_s)
+                if delay_s in source.delays_s
+            ],
+        )
+        for delay_s in delays_s
+    ]
+    title = f"{who}: batch {whole(batch)}"
+    return chart.Figure(title=title, summary=title, x=_MACHINES_AXIS, y=_EPOCH_AXIS, series=series)
+
+
+def _draw_examples(published: CellTimes, own: CellTimes) -> Figure:
+    """Time per example against batch size, a line for each number of machines."""
+    delays_s = _shared_delays_s(published, own)
+    sizes = sorted({*published.world_sizes, *own.world_sizes})
+    panels = [
+        _examples_figure(source, delay_s, sizes, who=who)
+        for source, who in ((published, "study"), (own, "here"))
+        for delay_s in delays_s
+    ]
+    return draw_charts(_labelled_once(panels, len(delays_s)), columns=len(delays_s))
+
+
+def _labelled_once(panels: Sequence[chart.Figure], columns: int) -> list[chart.Figure]:
+    """Leave the titles of axes to the panels on the left and at the bottom: all have the same."""
+    last = len(panels) - columns
+    return [
+        dataclasses.replace(
+            panel,
+            x=panel.x if place >= last else dataclasses.replace(panel.x, title=""),
+            y=panel.y if place % columns == 0 else dataclasses.replace(panel.y, title=""),
+        )
+        for place, panel in enumerate(panels)
+    ]
+
+
+def _shared_delays_s(published: CellTimes, own: CellTimes) -> list[float]:
+    """Return no delay, and the longest that both have; nothing shared: what ours begins with."""
+    both = [delay_s for delay_s in own.delays_s if delay_s in published.delays_s]
+    return sorted({both[0], both[-1]}) if both else own.delays_s[:1]
+
+
+def _examples_figure(
+    source: CellTimes, delay_s: float, sizes: Sequence[int], *, who: str
+) -> chart.Figure:
+    series = []
+    for size in sizes:
+        cells = [source.cell(size, batch, delay_s) for batch in source.batches]
+        marks = [
+            _mark(
+                cell,
+                x=cell.of.global_batch_size,
+                factor=1 / cell.of.global_batch_size,
+            )
+            for cell in cells
+            if cell is not None
+        ]
+        series.append(
+            ChartSeries(name="1 machine" if size == 1 else f"{size} machines", marks=marks)
+        )
+    title = f"{who}: {delay_ms(delay_s)} ms one way"
+    return chart.Figure(title=title, summary=title, x=_BATCH_AXIS, y=_EXAMPLE_AXIS, series=series)
+
+
+def _mark(cell: MachineCell, *, x: float, factor: float) -> Mark:
+    """Return the step time times a factor, with its interval."""
+    low, high = (None if end is None else factor * end for end in (cell.low_s, cell.high_s))
+    return Mark(x=x, y=factor * cell.step_time_s, low=low, high=high)
+
 
 MACHINES = Study(
     name="machines",

@@ -10,7 +10,7 @@ from farm.importers.anwar2021 import STEPS_PER_EPOCH
 from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
-from farm.studies.latency.line_fit import LineFit, fit_line
+from farm.statistics import LineFit, fit_line
 from farm.studies.run_groups import RunGroup, run_groups
 
 # Of the published study, at every batch size, whatever the size of the data set.

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from farm.charts.bars import Bars, BarSeries
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
-from farm.studies.updates.kinds import ALONE, DRAWN, KINDS, RING, SERVERS
 from farm.studies.updates.points import (
+    ALONE,
+    DRAWN,
     ETHERNET,
     INFINIBAND,
+    KINDS,
     LAB,
+    RING,
+    SERVERS,
     TRAINED,
     Row,
     ThroughputPoint,

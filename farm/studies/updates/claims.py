@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from farm.studies.orderings import Ordering, Place
-from farm.studies.updates.kinds import APART, CENTRAL, COPIES, GLOO, RING, SERVERS, SOFT_SERVERS
-from farm.studies.updates.points import ETHERNET, FORWARD, INFINIBAND, LAB, TRAINED
+from farm.studies.updates.points import (
+    APART,
+    CENTRAL,
+    COPIES,
+    ETHERNET,
+    FORWARD,
+    GLOO,
+    INFINIBAND,
+    LAB,
+    RING,
+    SERVERS,
+    SOFT_SERVERS,
+    TRAINED,
+)
 
 THROUGHPUT, EFFICIENCY = "throughput", "efficiency"
 

@@ -12,7 +12,7 @@ from farm.cli.start.reproduce import begin
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
-from farm.studies.runs_file import write_runs
+from farm.studies.publishing import write_runs
 from farm.submission import plan, read_sweep_file
 from tests.factories import add_measurement
 from tests.farm_command import FarmCommand

@@ -11,7 +11,7 @@ import pytest
 
 from farm.embedded.farm import find_marked
 from farm.embedded.redis import free_port
-from farm.studies.runs_file import read_runs
+from farm.studies.publishing import read_runs
 from tests.e2e.live_farm import FAKE_TRAINER
 
 pytestmark = pytest.mark.alone

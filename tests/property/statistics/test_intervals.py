@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.statistics.intervals import correlation_length, median_interval
+from farm.statistics import correlation_length, median_interval
 
 SERIES = st.lists(st.floats(1e-6, 1e3), min_size=6, max_size=200)
 

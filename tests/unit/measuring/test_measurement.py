@@ -38,7 +38,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
 )
 from farm.registry import strategy
-from farm.statistics.means import mean, quantile
+from farm.statistics import mean, quantile
 from farm.values.codec import to_json
 
 APART = ServerPlacement.APART

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from farm.statistics.outliers import Outliers, find_outliers
+from farm.statistics import Outliers, find_outliers
 
 
 def test_without_steps_there_are_no_outliers() -> None:

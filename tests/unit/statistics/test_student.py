@@ -1,6 +1,6 @@
 import pytest
 
-from farm.statistics.student import student_quantile
+from farm.statistics import student_quantile
 
 
 @pytest.mark.parametrize(

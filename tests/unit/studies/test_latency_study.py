@@ -13,17 +13,17 @@ from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies import STUDIES
 from farm.studies.contracts import Page, Study
+from farm.studies.latency import latency_page
 from farm.studies.latency.cells import panels_of, worth_it_up_to_s
-from farm.studies.latency.page import latency_page
 from farm.studies.publishing import (
     data_path,
     own_sweep,
     page_path,
     publish_page,
     read_data,
+    read_runs,
     sweep_path,
 )
-from farm.studies.runs_file import read_runs
 from farm.submission import plan, read_sweep_file
 from tests.study_runs import ALONE_S, BASE_S, TRIPS, gang_run, study_run, whole_study
 

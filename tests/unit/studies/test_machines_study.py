@@ -18,10 +18,9 @@ from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.published import read_publication
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts, Page
-from farm.studies.machines import MACHINES
+from farm.studies.machines import MACHINES, machines_page, paired_batches
 from farm.studies.machines.cells import CellTimes, own_times, published_times
 from farm.studies.machines.claims import ORDERINGS, size_of, values_of
-from farm.studies.machines.page import machines_page, paired_batches
 from farm.studies.orderings import Ordering, judge
 from farm.studies.publishing import own_sweep
 from farm.submission import plan, read_sweep_file

@@ -15,16 +15,14 @@ from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LoopbackAgents
 from farm.studies.orderings import judge
-from farm.studies.processes import PROCESSES
-from farm.studies.processes.page import (
-    CLAIMS,
-    claimed_values,
+from farm.studies.processes import (
+    PROCESSES,
     learning_bars,
     processes_page,
     small,
     time_figures,
 )
-from farm.studies.processes.set_ups import set_ups
+from farm.studies.processes.set_ups import CLAIMS, claimed_values, set_ups
 from farm.submission import plan, read_sweep_file
 from tests.facts import lacking
 from tests.study_runs import study_run

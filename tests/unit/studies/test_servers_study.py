@@ -15,16 +15,16 @@ from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts
 from farm.studies.orderings import judge
-from farm.studies.servers import SERVERS
-from farm.studies.servers.lines import ASYNC, SYNC, server_lines
-from farm.studies.servers.page import (
+from farm.studies.servers import (
     CLAIMS,
+    SERVERS,
     accuracy_figure,
     claimed_values,
     servers_page,
     time_figures,
     waiting_figure,
 )
+from farm.studies.servers.lines import ASYNC, SYNC, server_lines
 from farm.submission import plan, read_sweep_file
 from tests.facts import lacking
 from tests.study_runs import study_run

@@ -9,7 +9,7 @@ import pytest
 from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
-from farm.studies.slow_networks.page import slow_networks_page
+from farm.studies.slow_networks import slow_networks_page
 from tests.study_runs import study_run
 
 

@@ -10,7 +10,7 @@ import pytest
 from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
-from farm.studies.strategies.page import strategies_page, strategy_rows
+from farm.studies.strategies import strategies_page, strategy_rows
 from tests.study_runs import GRADIENT_BYTES, study_run
 
 

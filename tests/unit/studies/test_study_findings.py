@@ -17,9 +17,8 @@ from farm.measuring.study_run import StudyRun
 from farm.studies import STUDIES
 from farm.studies.conditions import findings
 from farm.studies.contracts import Study
-from farm.studies.publishing import data_path, page_path, read_data
+from farm.studies.publishing import data_path, page_path, read_data, read_runs
 from farm.studies.run_groups import VARIANCE_INFLATION
-from farm.studies.runs_file import read_runs
 from tests.study_runs import study_run
 
 DOCUMENTS = Path(__file__).parents[3] / "docs"

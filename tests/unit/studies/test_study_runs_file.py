@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from farm.errors import InvalidSpec
-from farm.studies.runs_file import read_runs, write_runs
+from farm.studies.publishing import read_runs, write_runs
 from tests.study_runs import gang_run, study_run, whole_study
 
 

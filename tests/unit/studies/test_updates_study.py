@@ -15,9 +15,8 @@ from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
 from farm.studies.orderings import judge
 from farm.studies.publishing import own_sweep
-from farm.studies.updates import UPDATES_STUDY
+from farm.studies.updates import UPDATES_STUDY, updates_page
 from farm.studies.updates.claims import EFFICIENCY, ORDERINGS, THROUGHPUT
-from farm.studies.updates.page import updates_page
 from farm.studies.updates.points import placed, published_points
 from farm.submission import plan, read_sweep_file
 from tests.study_runs import GRADIENT_BYTES, study_run

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from farm.studies.latency.line_fit import fit_line
+from farm.statistics import fit_line
 
 
 def test_points_on_a_line_give_that_line_without_any_doubt() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.studies.latency.line_fit import LineFit, fit_line
+from farm.statistics import LineFit, fit_line
 
 
 @st.composite

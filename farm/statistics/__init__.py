@@ -1,1 +1,0 @@
-"""Medians, intervals and outliers."""
