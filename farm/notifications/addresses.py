@@ -55,10 +55,12 @@ class AllowedNetworks:
 
         A global address may always. An IPv6 address that stands for an IPv4 one is judged as that.
         """
-        if isinstance(address, ipaddress.IPv6Address) and (inner := _inner(address)) is not None:
-            return self.allows(host, inner)
-        if _is_public(address):
-            return True
+        address = _without_disguise(address)
+        return _is_public(address) or self.names(host, address)
+
+    def names(self, host: str, address: IpAddress) -> bool:
+        """Whether the operator has named this host, or a network that has its address."""
+        address = _without_disguise(address)
         return host in self.hosts or any(
             address.version == network.version and address in network for network in self.networks
         )
@@ -75,11 +77,13 @@ def _is_public(address: IpAddress) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _without_disguise(address: IpAddress) -> IpAddress:
     """Return the IPv4 address that an IPv6 one stands for: mapped, 6to4 or NAT64 (RFC 6052)."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def parse_allowed(text: str) -> AllowedNetworks:

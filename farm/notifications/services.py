@@ -1,8 +1,9 @@
 """Sends messages to chat, mail and push services, by the library Apprise.
 
-Apprise looks up hosts by itself, so a host of the sender's own choice must be an IP address that
-may be reached, or be named in FARM_NOTIFY_ALLOW. Only services of the two lists are used: others
-of Apprise run programs, write files or open windows on this machine.
+Apprise looks up hosts by itself, and reads answers of any length for as long as they come. So it
+sends only to hosts that the operator names in FARM_NOTIFY_ALLOW, and to those of services that have
+their own. Only services of the two lists are used: others of Apprise run programs, write files or
+open windows on this machine.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def find_service(address: str, allowed: AllowedNetworks) -> Any:
     if scheme_of(address) in SERVICES_WITH_HOST:
         # As Apprise reads the address: of odd ones another reader may take another part for it.
         host = str(service.host or "").strip("[]").lower()
-        if not _is_allowed(host, allowed):
+        if not _is_named(host, allowed):
             raise NotReachable(address, "its host is not named in FARM_NOTIFY_ALLOW")
     return service
 
@@ -68,9 +69,9 @@ def send_by_service(
     return SendOutcome(is_delivered=is_delivered, is_available=is_delivered, said=said)
 
 
-def _is_allowed(host: str, allowed: AllowedNetworks) -> bool:
+def _is_named(host: str, allowed: AllowedNetworks) -> bool:
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:
         return host in allowed.hosts
-    return allowed.allows(host, ip)
+    return allowed.names(host, ip)

@@ -77,6 +77,8 @@ def test_a_service_inside_the_network_is_not_reached_unless_it_is_allowed(
     "address",
     [
         "ntfy://127.0.0.1/topic",
+        "ntfy://93.184.215.14/topic",
+        "ntfy://[2606:4700::1]/topic",
         "ntfy://[::1]/topic",
         "ntfy://[::ffff:127.0.0.1]/topic",
         "ntfy://2130706433/topic",
@@ -122,6 +124,11 @@ def test_other_services_and_options_are_no_addresses(address: str) -> None:
 )
 def test_services_that_are_allowed(address: str) -> None:
     check_reachable([address], parse_allowed("named.example"))
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3", "[::ffff:10.1.2.3]", "93.184.215.14"])
+def test_services_in_a_network_that_is_allowed(host: str) -> None:
+    check_reachable([f"ntfy://{host}/topic"], parse_allowed("10.0.0.0/8,93.184.215.0/24"))
 
 
 def test_only_the_scheme_of_a_service_is_shown() -> None:
