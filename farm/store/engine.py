@@ -30,6 +30,8 @@ SQLITE = "sqlite"
 POSTGRESQL = "postgresql"
 # Databases limit the parameters of one statement.
 IDS_A_QUERY = 1000
+# Of failed statements: errors are logged, and secrets of messages and tokens are among them.
+_HIDE_PARAMETERS = True
 _LOCK_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 5
 # Kept open, if so many were ever needed at once: the web server asks with some twenty threads, and
@@ -171,7 +173,12 @@ def _parse(url: str, name: str) -> sa.URL:
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:
-    engine = sa.create_engine(url, connect_args={"timeout": _LOCK_TIMEOUT_S}, pool_timeout=10)
+    engine = sa.create_engine(
+        url,
+        connect_args={"timeout": _LOCK_TIMEOUT_S},
+        pool_timeout=10,
+        hide_parameters=_HIDE_PARAMETERS,
+    )
     database = url.database or ""
     try:
         make_private_folder(Path(database).parent)
@@ -230,6 +237,7 @@ def _postgresql(url: sa.URL, *, trusted_s: float) -> sa.Engine:
         pool_size=_KEPT_CONNECTIONS,
         max_overflow=_MORE_CONNECTIONS,
         pool_timeout=10,
+        hide_parameters=_HIDE_PARAMETERS,
         connect_args={
             "connect_timeout": _CONNECT_TIMEOUT_S,
             # A server that vanished without a word is noticed within half a minute.

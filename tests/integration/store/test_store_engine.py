@@ -61,6 +61,13 @@ def test_what_was_loaded_stays_readable_after_the_block(engine: sa.Engine) -> No
     assert loaded.name == "s"
 
 
+def test_an_error_shows_no_value_of_its_statement(engine: sa.Engine) -> None:
+    statement = sa.text("SELECT nothing FROM nowhere WHERE secret = :secret")
+    with pytest.raises(DBAPIError, match="nowhere") as raised, reading(engine) as session:
+        session.execute(statement, {"secret": "s3cret"})
+    assert "s3cret" not in str(raised.value)
+
+
 def test_a_savepoint_undoes_only_itself(engine: sa.Engine) -> None:
     with writing(engine) as session:
         add_sweep(session)
