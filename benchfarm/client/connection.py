@@ -15,6 +15,7 @@ import httpx
 
 from benchfarm.client.errors import (
     ClientError,
+    MissingField,
     NoSuchThing,
     NotAuthorized,
     NotConnected,
@@ -35,11 +36,21 @@ ANSWER_S, _CONNECT_S = 60.0, 5.0
 _LINE_S = 10.0
 # So long the last request of a wait may take, beyond its limit.
 _LAST_ANSWER_S = 2.0
-_LONGEST_TEXT = 200
+_LONGEST_TEXT, _LONGEST_ERROR = 200, 500
 _EXAMPLE = "such as http://127.0.0.1:8080"
 
 # A value of a query: several are sent with commas between them, None is left out.
 Value = Any
+
+
+class AnsweredObject(dict[str, Any]):
+    """An object of the API's JSON."""
+
+    def __missing__(self, name: object) -> Any:
+        raise MissingField(
+            f"the farm's answer has no {name!r}: take a client of the farm's own version, or "
+            f"correct the name; it has {', '.join(self) or 'nothing'}"[:_LONGEST_ERROR]
+        )
 
 
 class FarmConnection:
@@ -82,13 +93,13 @@ class FarmConnection:
         """Give up the connection."""
         self._http.close()
 
-    def get(self, path: str, *, until: float = math.inf, **query: Value) -> Any:
+    def get(self, path: str, *, until: float = math.inf, **query: Value) -> AnsweredObject:
         """Return the JSON of an answer."""
         return self._json(self.send("GET", path, query=query, until=until))
 
     def post(
         self, path: str, body: Any = None, *, content: bytes | None = None, kind: str = JSON
-    ) -> Any:
+    ) -> AnsweredObject:
         """Post JSON, or bytes of another kind; return the JSON of the answer."""
         if content is None:
             try:
@@ -207,14 +218,16 @@ class FarmConnection:
             time.sleep(wait_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _json(self, answer: httpx.Response) -> Any:
+    def _json(self, answer: httpx.Response) -> AnsweredObject:
         try:
             if answer.headers.get("Content-Type", "").partition(";")[0] == JSON:
-                return answer.json()
+                found = answer.json(object_hook=AnsweredObject)
+                if isinstance(found, AnsweredObject):
+                    return found
         except (ValueError, RecursionError):
             pass
         raise WrongServer(
-            f"{self.url} answers {answer.request.url.path} without JSON: is it a farm?"
+            f"{self.url} answers {answer.request.url.path} without an object of JSON: is it a farm?"
         )
 
 
@@ -260,8 +273,18 @@ def _checked(answer: httpx.Response) -> httpx.Response:
 def _refusal(answer: httpx.Response) -> ClientError:
     """Return what an answer that is no success means."""
     status = answer.status_code
+    if answer.has_redirect_location:
+        return WrongServer(
+            f"{answer.request.url} leads to {answer.headers['Location'][:_LONGEST_TEXT]}: "
+            "connect to the address at which the farm itself answers"
+        )
     if answer.headers.get("Content-Type", "").partition(";")[0] != _PROBLEM:
         said = answer.reason_phrase or "no such answer of a farm"
+        if status in _PASSING:
+            return NotConnected(
+                f"{answer.request.url} answers {status} ({said}): is the farm's web server "
+                "running, behind whatever answers in its place?"
+            )
         return WrongServer(
             f"{answer.request.url} answers {status} ({said}): is it a farm, of this version?"
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 
 class ClientError(Exception):
     """Anything that went wrong between a program and its farm."""
@@ -15,6 +18,12 @@ class WrongServer(ClientError):
     """What answers is no farm, or one of a version that the client does not know."""
 
 
+class MissingField(WrongServer, KeyError):
+    """An answer lacks something, as those of servers of another version may."""
+
+    __str__ = Exception.__str__  # that of KeyError puts quotes around it
+
+
 class RequestRefused(ClientError):
     """The farm refused a request: mend it as the text says.
 
@@ -25,6 +34,10 @@ class RequestRefused(ClientError):
         super().__init__(detail)
         self.status = status
         self.field = field
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = partial(type(self), status=self.status, field=self.field)
+        return made, self.args
 
 
 class NotAuthorized(RequestRefused):

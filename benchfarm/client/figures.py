@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from benchfarm.client.errors import ClientError
@@ -33,8 +34,13 @@ def draw_figure(found: Mapping[str, Any], axes: Axes | None) -> Axes:
     from farm.charts.chart import ChartSeries, Figure, Mark
     from farm.charts.files.charts import draw_panel
 
+    # A newer farm may say more of a mark, and an older one less.
+    known = {field.name for field in fields(Mark)}
     series = [
-        ChartSeries(name=one["name"], marks=[Mark(**mark) for mark in one["marks"]])
+        ChartSeries(
+            name=one["name"],
+            marks=[Mark(**{k: mark[k] for k in known & mark.keys()}) for mark in one["marks"]],
+        )
         for one in found["series"]
     ]
     shown = Figure(

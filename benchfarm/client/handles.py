@@ -12,7 +12,7 @@ import pyarrow
 
 from benchfarm.client.answers import FarmAnswer
 from benchfarm.client.connection import FarmConnection
-from benchfarm.client.errors import ClientError, WrongServer
+from benchfarm.client.errors import ClientError, NotConnected, WrongServer
 from benchfarm.client.figures import draw_figure
 from benchfarm.client.frames import Library, as_frame, frame_of, with_extras
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 FINISHED = "finished"  # of a sweep; a paused one may go on
 ENDED = frozenset({"succeeded", "failed", "cancelled"})  # of a job
+# Of a stream in Arrow's format: of each message, and of the last one, which is empty.
+_ARROW_BEGIN = b"\xff\xff\xff\xff"
+_ARROW_END = _ARROW_BEGIN + bytes(4)
 # Between two looks where the server cannot say when something has changed.
 _LOOK_S = 2.0
 
@@ -143,6 +146,13 @@ class JobHandle(_Handle):
         """
         path = f"{self._path}/samples"
         for content in self._connection.linked(path, attempt=attempt, rank=rank, limit=limit):
+            if content.startswith(_ARROW_BEGIN) and not content.endswith(_ARROW_END):
+                # Of an answer without a length neither HTTP nor Arrow says that its end is lacking.
+                raise NotConnected(
+                    f"the answer of {self._connection.url} to {path} was cut: something between "
+                    "you and the farm has closed the connection; read it again, with a smaller "
+                    "`limit`"
+                )
             try:
                 with pyarrow.ipc.open_stream(content) as stream:
                     yield from stream
@@ -166,7 +176,11 @@ class JobHandle(_Handle):
         evidence goes, and `changes` which versions had changed.
         """
         found = self._connection.items(f"{self._path}/history", limit=100)
-        return frame_of([{**point.pop("quantities"), **point} for point in found], library)
+        rows = [
+            {**point["quantities"], **{k: v for k, v in point.items() if k != "quantities"}}
+            for point in found
+        ]
+        return frame_of(rows, library)
 
     def log(self, *, attempt: int | None = None, rank: int | None = None) -> str:
         """Return what a rank's trainer has written, rank 0 by default."""
@@ -249,9 +263,9 @@ class SweepHandle(_Handle):
         """
         rows = []
         for cell in self.refresh()["cells"]:
-            results = {k: v for k, v in cell.items() if k not in ("configuration", "values")}
-            quantities = results.pop("quantities")
-            rows.append({**cell["values"], **quantities, **results})
+            taken_apart = ("configuration", "values", "quantities")
+            results = {k: v for k, v in cell.items() if k not in taken_apart}
+            rows.append({**cell["values"], **cell["quantities"], **results})
         return frame_of(rows, library)
 
     def plot(

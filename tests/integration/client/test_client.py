@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 import os
+import pickle
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -331,7 +336,6 @@ def test_a_token_that_may_only_read_is_told_so(engine: sa.Engine, connected: Con
         httpx.Response(200, content=b"{", headers={"Content-Type": "application/json"}),
         httpx.Response(400, content=b"{", headers={"Content-Type": "application/problem+json"}),
         httpx.Response(400, content=b"7", headers={"Content-Type": "application/problem+json"}),
-        httpx.Response(301, headers={"Location": "http://elsewhere"}),
         *_DEEP,
     ],
     ids=[
@@ -342,7 +346,6 @@ def test_a_token_that_may_only_read_is_told_so(engine: sa.Engine, connected: Con
         "half",
         "half a problem",
         "a number",
-        "moved",
         "deep",
         "a deep problem",
     ],
@@ -368,10 +371,110 @@ def test_an_answer_that_cannot_be_unpacked_is_of_no_farm() -> None:
 )
 def test_a_wait_that_no_calendar_has_is_none(retry_after: str) -> None:
     busy = httpx.Response(503, headers={"Retry-After": retry_after})
-    with pytest.raises(WrongServer, match="503"):
+    with pytest.raises(NotConnected, match="503"):
         benchfarm.connect(
             "http://farm", patience_s=0, transport=httpx.MockTransport(lambda _: busy)
         )
+
+
+def test_a_redirect_is_named_and_not_followed() -> None:
+    moved = httpx.Response(308, headers={"Location": "https://farm.example.org/api"})
+    with pytest.raises(WrongServer, match=r"leads to https://farm\.example\.org/api: connect to"):
+        benchfarm.connect("http://farm", transport=httpx.MockTransport(lambda _: moved))
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_proxy_whose_server_is_away_is_no_other_server(status: int) -> None:
+    page = httpx.Response(status, html="<p>later</p>")
+    with pytest.raises(NotConnected, match=f"answers {status} .* is the farm's web server running"):
+        benchfarm.connect(
+            "http://farm", patience_s=0, transport=httpx.MockTransport(lambda _: page)
+        )
+
+
+class Changed(httpx.BaseTransport):
+    """Changes each object of the server's answers, as a server of another version might."""
+
+    def __init__(
+        self, server: httpx.BaseTransport, change: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> None:
+        self._server = server
+        self._change = change
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self._server.handle_request(request)
+        if request.url.path.endswith("/openapi.json"):
+            return answer
+        body = json.loads(answer.read(), object_hook=self._change)
+        return httpx.Response(answer.status_code, json=body)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda farm: farm.submit(SWEEP),
+        lambda farm: farm.preview(SWEEP)["jobs"],
+        lambda farm: farm.sweep(1).wait(),
+        lambda farm: farm.sweep(1).skipped,
+        lambda farm: farm.sweep(1).cells(),
+        lambda farm: farm.sweep(1).plot(),
+        lambda farm: farm.job(1).state,
+        lambda farm: farm.job(1).series(),
+        lambda farm: farm.job(1).steps(),
+        lambda farm: farm.job(1).log(),
+        lambda farm: farm.recommend(model="mlp", dataset="digits", global_batch_size=64).headline,
+        lambda farm: farm.origins(),
+        lambda farm: farm.send_bundle(b"PK"),
+        lambda farm: farm.agents(),
+    ],
+)
+def test_what_a_server_of_another_version_does_not_say_is_named(
+    engine: sa.Engine, connected: Connect, use: Callable[[Farm], object]
+) -> None:
+    seed(engine)
+    farm = connected(between=lambda server: Changed(server, lambda _: {"title": "of old"}))
+    with pytest.raises(WrongServer, match="version"):
+        use(farm)
+
+
+def test_what_a_newer_server_says_beside_is_passed_over(
+    engine: sa.Engine, connected: Connect
+) -> None:
+    with writing(engine) as session:
+        sweep_id = _add_measured_sweep(session)
+    farm = connected(between=lambda server: Changed(server, lambda found: {**found, "new": 1}))
+    assert farm.sweep(sweep_id).plot(Figure().subplots()).get_ylabel() == "Step time"
+
+
+def test_an_answer_is_a_mapping_like_any_other(connected: Connect) -> None:
+    answer = connected().preview(SWEEP)
+    assert "no such field" not in answer
+    assert answer.get("no such field") is None
+    with pytest.raises(KeyError, match="the farm's answer has no 'no such field'"):
+        answer["no such field"]
+
+
+@pytest.mark.parametrize("kind", [RequestRefused, NotAuthorized, NoSuchThing])
+def test_a_refusal_reaches_the_process_that_asked(kind: type[RequestRefused]) -> None:
+    there = pickle.loads(pickle.dumps(kind("no such sweep", status=404, field="sweep")))
+    assert type(there) is kind
+    assert (str(there), there.status, there.field) == ("no such sweep", 404, "sweep")
+
+
+@pytest.mark.slow
+def test_a_users_own_program_is_checked_against_the_types(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import benchfarm\n"
+        "farm = benchfarm.connect()\n"
+        "answer = farm.recommend(global_batch_size='256')\n"
+        "reveal_type(answer.headline)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", program.name]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert 'incompatible type "str"; expected "int"' in checked.stdout
+    assert 'Revealed type is "str"' in checked.stdout
+    assert "Found 1 error" in checked.stdout
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"items": 3, "next": None}, {"items": [{}, 1]}])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 
 import httpx
 import pyarrow
 import pytest
 import sqlalchemy as sa
 
-from benchfarm.client import NoSuchThing, WrongServer
+from benchfarm.client import NoSuchThing, NotConnected, WrongServer
 from farm.gang.lifecycle import AttemptState
 from farm.messages.reports import LogPart, Sample
 from farm.store.engine import writing
@@ -142,24 +143,39 @@ def test_a_log_stays_with_the_attempt_that_it_begins_with(
     assert connected(between=RetriedMeanwhile).job(job_id).log() == "first"
 
 
-@pytest.mark.parametrize("content", [b"<html>Sign in</html>", b"", None], ids=["page", "", "cut"])
+class Instead(httpx.BaseTransport):
+    """Answers with something else than the server's samples."""
+
+    def __init__(self, server: httpx.BaseTransport, change: Callable[[bytes], bytes]) -> None:
+        self._server = server
+        self._change = change
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self._server.handle_request(request)
+        if not request.url.path.endswith("/samples"):
+            return answer
+        return httpx.Response(200, content=self._change(answer.read()))
+
+
+@pytest.mark.parametrize("content", [b"<html>Sign in</html>", b""], ids=["page", "nothing"])
 def test_samples_that_are_not_arrow_are_of_no_farm(
-    engine: sa.Engine, connected: Connect, content: bytes | None
+    engine: sa.Engine, connected: Connect, content: bytes
 ) -> None:
     job_id = _job_with(engine, ranks=1, seconds=3)
-
-    class SigningIn(httpx.BaseTransport):
-        def __init__(self, server: httpx.BaseTransport) -> None:
-            self._server = server
-
-        def handle_request(self, request: httpx.Request) -> httpx.Response:
-            answer = self._server.handle_request(request)
-            if not request.url.path.endswith("/samples"):
-                return answer
-            return httpx.Response(200, content=answer.read()[:-300] if content is None else content)
-
+    farm = connected(between=lambda server: Instead(server, lambda _: content))
     with pytest.raises(WrongServer, match="/samples"):
-        connected(between=SigningIn).job(job_id).series(full=True)
+        farm.job(job_id).series(full=True)
+
+
+@pytest.mark.parametrize("lacking", [1, 8, 300])
+def test_samples_whose_end_is_lacking_are_no_shorter_series(
+    engine: sa.Engine, connected: Connect, lacking: int
+) -> None:
+    """As behind a proxy of HTTP/1.0: of an answer without a length nothing says that it was cut."""
+    job_id = _job_with(engine, ranks=1, seconds=3)
+    farm = connected(between=lambda server: Instead(server, lambda whole: whole[:-lacking]))
+    with pytest.raises(NotConnected, match="/samples was cut"):
+        farm.job(job_id).series(full=True)
 
 
 @pytest.mark.parametrize("full", [False, True])
