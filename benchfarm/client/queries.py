@@ -55,8 +55,8 @@ class MeasurementQuery(TypedDict, total=False):
       the backward pass, for strategies of PyTorch but `torch_fsdp` and `torch_pipeline`
     - `compile`: with this value: what compiles the model
     - `input_pipeline`: with this value: where a step's examples come from
-    - `data_workers`: with this value: processes of a rank that load its batches, with
-      `input_pipeline = "loader"`; 0: the rank itself
+    - `data_workers`: with this value: what loads a rank's batches with `input_pipeline = "loader"`:
+      threads of TensorFlow, processes of PyTorch; 0: the rank itself
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run

@@ -732,8 +732,8 @@ AXES: tuple[Axis, ...] = (
         phrase=lambda value: f"examples from {value}",
         choices={
             "memory": "arrays in memory",
-            "loader": "PyTorch's DataLoader, which decodes a folder's images anew; for its "
-            "strategies but `torch_pipeline`",
+            "loader": "the framework's own, tf.data or PyTorch's DataLoader, which decodes a "
+            "folder's images anew; for strategies but `torch_pipeline`",
         },
         is_of_speed=True,
     ),
@@ -742,8 +742,8 @@ AXES: tuple[Axis, ...] = (
         kind=AxisKind.SETUP,
         type=Whole(0, MAX_DATA_WORKERS),
         title="Data workers",
-        meaning='processes of a rank that load its batches, with `input_pipeline = "loader"`; 0: '
-        "the rank itself",
+        meaning='what loads a rank\'s batches with `input_pipeline = "loader"`: threads of '
+        "TensorFlow, processes of PyTorch; 0: the rank itself",
         default=0,
         only_with=("input_pipeline", InputPipeline.LOADER),
         usual=0,

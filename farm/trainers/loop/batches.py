@@ -1,4 +1,4 @@
-"""Selects the examples of each rank in each step.
+"""Selects the examples of each rank in each step, and reads them.
 
 The training set is gone through in a seeded order of its own in every epoch, cut into global
 batches, and every global batch into one share per rank. So `single` with B and a gang with B over
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farm.configuration.spec import JobSpec
+from farm.configuration.axes import spec_values
+from farm.configuration.spec import InputPipeline, JobSpec
 from farm.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from farm.trainers.contracts import IndexArray
+    from farm.trainers.contracts import Examples, IndexArray, InputArray, LabelArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +115,28 @@ def endless_steps(
         yield from epoch_steps(
             job, rank=rank, epoch=epoch, examples_count=examples_count, weights=weights
         )
+
+
+def data_worker_count(job: JobSpec) -> int | None:
+    """Return how many workers load a rank's batches, 0: none beside it; None: all are in memory."""
+    chosen = spec_values(job)
+    if chosen["input_pipeline"] != InputPipeline.LOADER.value:
+        return None
+    worker_count = chosen["data_workers"]
+    assert isinstance(worker_count, int)
+    return worker_count
+
+
+def read_examples(train: Examples, indices: IndexArray) -> tuple[InputArray, LabelArray]:
+    """Return inputs and labels of a step, which are decoded again where they come from files.
+
+    A rank without examples takes part in the step with one.
+
+    Raises:
+        OSError, ValueError: a file cannot be decoded any more.
+    """
+    if len(indices) == 0:
+        indices = np.zeros(1, np.int32)
+    if train.decode is None:
+        return train.inputs[indices], train.labels[indices]
+    return np.stack([train.decode(place) for place in indices]), train.labels[indices]

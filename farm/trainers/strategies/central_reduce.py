@@ -18,6 +18,7 @@ class CentralReduce:
         name="central_reduce",
         summary="rank 0 sums the gradients and sends the sum to every rank",
         framework="tensorflow",
+        has_loader=True,
         min_world_size=2,
     )
 

@@ -15,6 +15,7 @@ class CentralStorage:
         name="central_storage",
         summary="replicas on one machine, weights on its CPU: TensorFlow's CentralStorageStrategy",
         framework="tensorflow",
+        has_loader=True,
         max_world_size=1,
         uses_replicas=True,
     )

@@ -20,6 +20,7 @@ class LocalSgd:
         name="local_sgd",
         summary="ranks train alone; all average their weights every steps_between_averages steps",
         framework="tensorflow",
+        has_loader=True,
         min_world_size=2,
         is_synchronous=False,
         averages_weights=True,

@@ -16,6 +16,7 @@ class Mirrored:
         name="mirrored",
         summary="replicas on one machine, each with its weights: TensorFlow's MirroredStrategy",
         framework="tensorflow",
+        has_loader=True,
         max_world_size=1,
         uses_replicas=True,
         compiles_by_xla=True,

@@ -17,6 +17,7 @@ class MwmsAuto:
         name="mwms_auto",
         summary="MultiWorkerMirroredStrategy; it chooses the collective: NCCL on GPUs",
         framework="tensorflow",
+        has_loader=True,
         min_world_size=2,
         compiles_by_xla=True,
     )

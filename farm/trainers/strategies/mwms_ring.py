@@ -13,6 +13,7 @@ class MwmsRing:
         name="mwms_ring",
         summary="synchronous, ring all-reduce: TensorFlow's MultiWorkerMirroredStrategy",
         framework="tensorflow",
+        has_loader=True,
         min_world_size=2,
         compiles_by_xla=True,
     )

@@ -17,6 +17,7 @@ class PsAsync(ServerStrategy):
         name="ps_async",
         summary="asynchronous parameter servers: gradients are applied as they arrive, also stale",
         framework="tensorflow",
+        has_loader=True,
         min_world_size=2,
         is_synchronous=False,
         uses_servers=True,

@@ -17,6 +17,7 @@ class PsSync(ServerStrategy):
         name="ps_sync",
         summary="synchronous parameter servers: all ranks' gradients are applied together",
         framework="tensorflow",
+        has_loader=True,
         min_world_size=2,
         uses_servers=True,
     )

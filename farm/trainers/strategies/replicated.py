@@ -17,6 +17,7 @@ class Replicated(ServerStrategy):
         name="replicated",
         summary="each rank has a copy of the weights; servers apply gradients, send new weights",
         framework="tensorflow",
+        has_loader=True,
         min_world_size=2,
         uses_servers=True,
     )

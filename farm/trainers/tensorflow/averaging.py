@@ -109,6 +109,8 @@ class AveragingEngine(TensorFlowEngine):
         if len(indices) > 0:
             loss_sum = self._run(indices, 1.0 / len(indices), examples_count=examples_count)
             self._count_update(examples_count)
+        elif self.loader is not None:
+            self.loader.next(indices)
         group = self._schedule.group_after(self._step_count)
         if group is not None and self._does_average:
             self._averages[group].apply()

@@ -17,13 +17,14 @@ import tensorflow as tf
 from farm.configuration.axes import spec_values
 from farm.configuration.spec import Compilation, OperatorPlacement, TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Examples, Loader, MatrixProduct, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, Examples, MatrixProduct, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
 from farm.trainers.tensorflow.evaluation import Evaluator
 from farm.trainers.tensorflow.inputs import model_input
+from farm.trainers.tensorflow.loader import example_specs, tensorflow_loader
 from farm.trainers.tensorflow.loss import loss_sum
 from farm.trainers.tensorflow.profile import collective_times
 from farm.trainers.tensorflow.setup import tensorflow_settings
@@ -41,8 +42,6 @@ Step: TypeAlias = Any  # of tf.function
 class TensorFlowEngine:
     """Drives a built model; the strategy is connected and owned by the process."""
 
-    loader: Loader | None = None
-
     def __init__(self, seat: Seat, *, strategy: Any, gang: Gang) -> None:
         self._gang = gang
         self._placement = seat.job.placement
@@ -59,7 +58,11 @@ class TensorFlowEngine:
             self._optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
             self._optimizer.build(self._model.trainable_variables)
         passes = self._forward if self._is_forward else self._forward_backward
-        make_step = self._step_maker(seat.data.train, strategy=strategy)
+        self.loader = tensorflow_loader(seat)
+        train = seat.data.train
+        if self.loader is None:
+            self._inputs, self._labels = self._placed(train.inputs), self._placed(train.labels)
+        make_step = self._step_maker(train, strategy=strategy)
         self._step = self._full_step = make_step(passes)
         if spec_values(seat.job)["compile"] == Compilation.XLA.value:
             self._full_step = make_step(tf.function(passes, jit_compile=True, autograph=False))
@@ -133,6 +136,8 @@ class TensorFlowEngine:
 
     def leave(self) -> None:
         self._gang.leave()
+        if self.loader is not None:
+            self.loader.close()
 
     def _build_model(self, seat: Seat) -> Any:
         return seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
@@ -144,11 +149,24 @@ class TensorFlowEngine:
     def _run(self, indices: IndexArray, scale: float, *, examples_count: int) -> float:
         """Return the sum of the losses of a step whose gradients are multiplied by `scale`."""
         step = self._step_of(examples_count)
-        if len(indices) == 0:
+        inputs, labels, places = self._examples(indices)
+        if len(places) == 0:
             # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
             # sum: one example with weight zero.
-            return float(step(np.zeros(1, np.int32), np.float32(0.0))) * 0.0
-        return float(step(indices, np.float32(scale)))
+            return float(step(inputs, labels, np.zeros(1, np.int32), np.float32(0.0))) * 0.0
+        return float(step(inputs, labels, places, np.float32(scale)))
+
+    def _examples(self, indices: IndexArray) -> tuple[Any, Any, IndexArray]:
+        """Return inputs and labels that have the examples of a step, and their places in these."""
+        if self.loader is None:
+            return self._inputs, self._labels, indices
+        inputs, labels = self.loader.next(indices)
+        places = np.arange(len(indices), dtype=np.int32)
+        return self._placed(inputs), self._placed(labels), places
+
+    def _placed(self, examples: Any) -> Any:
+        """Return inputs or labels where steps read them."""
+        return tf.convert_to_tensor(examples)
 
     def _step_of(self, examples_count: int) -> Step:
         """Return what runs a step of a batch of that many examples in the whole gang."""
@@ -167,15 +185,15 @@ class TensorFlowEngine:
         return [*self._model.variables, *self._optimizer.variables]
 
     def _step_maker(self, train: Examples, *, strategy: Any) -> Callable[[Passes], Step]:
-        """Return what compiles a step around passes: (indices, scale) to the sum of losses.
+        """Return what compiles a step around passes.
 
-        The examples stay in memory as bytes and become floats inside, batch by batch. The batch
-        dimension is open, so that partial and uneven batches trace nothing again.
+        Such a step maps inputs, labels, the indices of its examples in these and a scale to the sum
+        of losses. The examples stay in memory as bytes and become floats inside, batch by batch.
+        The batch dimension is open, so that partial and uneven batches trace nothing again.
         """
-        inputs, labels = tf.constant(train.inputs), tf.constant(train.labels)
 
         def made(passes: Passes) -> Step:
-            def on_replica(indices: Any, scale: Any) -> Any:
+            def on_replica(inputs: Any, labels: Any, indices: Any, scale: Any) -> Any:
                 summed, gradients = passes(
                     tf.gather(inputs, indices), tf.gather(labels, indices), scale
                 )
@@ -185,12 +203,16 @@ class TensorFlowEngine:
             # Without autograph, which has nothing to translate here and makes up a third of the
             # time until the first step is done.
             @tf.function(  # type: ignore[untyped-decorator]
-                input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.float32)],
+                input_signature=[
+                    *example_specs(train),
+                    tf.TensorSpec([None], tf.int32),
+                    tf.TensorSpec([], tf.float32),
+                ],
                 autograph=False,
             )
-            def step(indices: Any, scale: Any) -> Any:
+            def step(inputs: Any, labels: Any, indices: Any, scale: Any) -> Any:
                 with self._scope():
-                    return strategy.run(on_replica, args=(indices, scale))
+                    return strategy.run(on_replica, args=(inputs, labels, indices, scale))
 
             return step
 

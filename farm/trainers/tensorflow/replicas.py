@@ -13,6 +13,7 @@ from farm.trainers.contracts import Examples, Seat
 from farm.trainers.gang import Alone
 from farm.trainers.replicas import replica_devices, share_among_replicas
 from farm.trainers.tensorflow.engine import Passes, Step, TensorFlowEngine
+from farm.trainers.tensorflow.loader import example_specs
 from farm.trainers.tensorflow.profile import collective_times
 
 if TYPE_CHECKING:
@@ -74,25 +75,41 @@ class ReplicatedEngine(TensorFlowEngine):
             return super()._build_model(seat)
 
     def _run(self, indices: IndexArray, scale: float, *, examples_count: int) -> float:
-        shares = share_among_replicas(indices, len(self._devices))
+        inputs, labels, places = self._examples(indices)
+        shares = share_among_replicas(places, len(self._devices))
         scales = shares.weights * np.float32(scale)
-        return float(self._step_of(examples_count)(shares.indices, shares.bounds, scales))
+        step = self._step_of(examples_count)
+        return float(step(inputs, labels, shares.indices, shares.bounds, scales))
+
+    def _placed(self, examples: Any) -> list[Any]:
+        """Return the examples for each replica: a copy on each GPU, one for all on the CPU."""
+        if not any("GPU" in device for device in self._devices):
+            return [super()._placed(examples)] * len(self._devices)
+        copies = []
+        for device in self._devices:
+            with tf.device(device):
+                copies.append(tf.identity(examples))
+        return copies
 
     def _step_maker(self, train: Examples, *, strategy: Any) -> Callable[[Passes], Step]:
-        """Return what compiles a step: (indices, bounds, scales) of `ReplicaShares` to losses."""
+        """Return what compiles a step.
+
+        Such a step maps each replica's inputs and labels, and indices, bounds and scales of
+        `ReplicaShares`, to the sum of losses.
+        """
         count = len(self._devices)
-        inputs, labels = self._copies(train.inputs), self._copies(train.labels)
 
         def made(passes: Passes) -> Step:
             @tf.function(  # type: ignore[untyped-decorator]
                 input_signature=[
+                    *([spec] * count for spec in example_specs(train)),
                     tf.TensorSpec([None], tf.int32),
                     tf.TensorSpec([count + 1], tf.int32),
                     tf.TensorSpec([count], tf.float32),
                 ],
                 autograph=False,
             )
-            def step(indices: Any, bounds: Any, scales: Any) -> Any:
+            def step(inputs: Any, labels: Any, indices: Any, bounds: Any, scales: Any) -> Any:
                 def on_replica(inputs: Any, labels: Any) -> Any:
                     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
                     mine = indices[bounds[replica] : bounds[replica + 1]]
@@ -114,16 +131,6 @@ class ReplicatedEngine(TensorFlowEngine):
             return step
 
         return made
-
-    def _copies(self, array: Any) -> list[Any]:
-        """Return the examples for each replica: a copy on each GPU, one for all on the CPU."""
-        if not any("GPU" in device for device in self._devices):
-            return [tf.constant(array)] * len(self._devices)
-        copies = []
-        for device in self._devices:
-            with tf.device(device):
-                copies.append(tf.constant(array))
-        return copies
 
 
 def _with_aggregation(create: Callable[..., Any], **details: Any) -> Any:

@@ -17,13 +17,11 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from farm.configuration.axes import spec_values
-from farm.configuration.spec import InputPipeline
 from farm.messages.trainer_lines import FailureKind
 from farm.text.display import byte_count
 from farm.trainers.contracts import Examples, Seat
 from farm.trainers.failures import RankFailed
-from farm.trainers.loop.batches import share
+from farm.trainers.loop.batches import data_worker_count, read_examples, share
 from farm.trainers.processes.process import end_with_parent
 
 if TYPE_CHECKING:
@@ -39,12 +37,10 @@ def batch_loader(seat: Seat) -> BatchLoader | None:
 
     To be called before the rank connects, so that no other process has its connections.
     """
-    chosen = spec_values(seat.job)
-    if chosen["input_pipeline"] != InputPipeline.LOADER.value:
-        return None
-    worker_count = chosen["data_workers"]
-    assert isinstance(worker_count, int)
     job = seat.job
+    worker_count = data_worker_count(job)
+    if worker_count is None:
+        return None
     mine = share(
         job.global_batch_size,
         world_size=job.world_size,
@@ -165,18 +161,11 @@ class _Batches(Dataset[Any]):
         self._train = train
 
     def __getitem__(self, places: IndexArray) -> _Batch | str:
-        train = self._train
-        if len(places) == 0:
-            # A rank without examples takes part in the step with one.
-            places = np.zeros(1, np.int32)
-        if train.decode is None:
-            inputs = torch.from_numpy(train.inputs[places])
-        else:
-            try:
-                inputs = torch.from_numpy(np.stack([train.decode(place) for place in places]))
-            except (OSError, ValueError) as error:
-                return str(error)
-        return inputs, torch.from_numpy(train.labels[places])
+        try:
+            inputs, labels = read_examples(self._train, places)
+        except (OSError, ValueError) as error:
+            return str(error)
+        return torch.from_numpy(inputs), torch.from_numpy(labels)
 
 
 def _begin_worker(number: int) -> None:

@@ -30,7 +30,7 @@ PRODUCERS = {
             "farm.trainers.model_files.model_file",
         ),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
-        "farm.trainers.torch.loader",
+        *("farm.trainers.torch.loader", "farm.trainers.tensorflow.loader"),
         *("farm.trainers.script.process", "farm.trainers.script.watch", "farm.scheduler.leading"),
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank.rank"},

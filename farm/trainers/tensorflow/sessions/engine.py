@@ -18,10 +18,11 @@ import tensorflow as tf
 
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Loader, MatrixProduct, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
 from farm.trainers.tensorflow.evaluation import Evaluator
+from farm.trainers.tensorflow.loader import tensorflow_loader
 from farm.trainers.tensorflow.sessions.gang import SessionGang
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme, spread
 from farm.trainers.tensorflow.sessions.training_graph import StepOutputs, TrainingGraph
@@ -30,13 +31,11 @@ from farm.trainers.tensorflow.setup import tensorflow_settings
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from farm.trainers.contracts import IndexArray
+    from farm.trainers.contracts import IndexArray, InputArray, LabelArray
 
 
 class SessionEngine:
     """Connected, with the initial weights in place, once it is built."""
-
-    loader: Loader | None = None
 
     def __init__(self, seat: Seat, scheme: Scheme) -> None:
         self._seat = seat
@@ -48,6 +47,7 @@ class SessionEngine:
         self._evaluator = Evaluator(self._model, seat.data.test)
         self._count = ExchangeCount(is_synchronous=scheme.is_synchronous)
         self._communication_s: list[float] = []
+        self.loader = tensorflow_loader(seat)
         self._join()
 
     def _join(self) -> None:
@@ -109,6 +109,7 @@ class SessionEngine:
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         # Partial steps are not among the timed ones, whose exchange is counted.
         is_counted = examples_count == self._seat.job.global_batch_size
+        inputs, labels = self._examples(indices)
         if len(indices) == 0 and not self._scheme.is_synchronous:
             if is_counted:
                 self._count.add(push_s=0.0, pull_s=0.0, is_update=False)
@@ -116,13 +117,23 @@ class SessionEngine:
         if len(indices) == 0:
             # Convolutions raise on an empty batch, and the peers wait for this rank's part of the
             # sum: one example with weight zero.
-            return self._step(np.zeros(1, np.int32), 0.0, is_counted=is_counted) * 0.0
+            return self._step(inputs, labels, scale=0.0, is_counted=is_counted) * 0.0
         divisor = examples_count if self._scheme.is_synchronous else len(indices)
-        return self._step(indices, 1.0 / divisor, is_counted=is_counted)
+        return self._step(inputs, labels, scale=1.0 / divisor, is_counted=is_counted)
 
-    def _step(self, indices: IndexArray, scale: float, *, is_counted: bool) -> float:
+    def _examples(self, indices: IndexArray) -> tuple[InputArray, LabelArray]:
+        """Return inputs and labels of a step; those of one example where it has none."""
+        if self.loader is not None:
+            inputs, labels = self.loader.next(indices)
+            return inputs.numpy(), labels.numpy()
         train = self._seat.data.train
-        inputs, labels = train.inputs[indices], train.labels[indices]
+        if len(indices) == 0:
+            indices = np.zeros(1, np.int32)
+        return train.inputs[indices], train.labels[indices]
+
+    def _step(
+        self, inputs: InputArray, labels: LabelArray, *, scale: float, is_counted: bool
+    ) -> float:
         values, _ = self._gang.run(lambda _: self._run(inputs, labels, np.float32(scale)))
         told = dict(zip(self._names, values, strict=True))
         exchanged_s = told.get("exchanged", told["computing_ended"])
@@ -212,6 +223,8 @@ class SessionEngine:
 
     def leave(self) -> None:
         self._gang.leave()
+        if self.loader is not None:
+            self.loader.close()
 
     @property
     def _weight_bytes(self) -> list[int]:
