@@ -20,10 +20,10 @@ from sqlalchemy.orm import Session
 from farm.cells.axes import order
 from farm.cells.choice import read_choice
 from farm.cells.reading import read_sweep
+from farm.cells.result_table import table as command_table
 from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
 from farm.cli.advice.recommend import recommend as recommend_command
-from farm.cli.sweeps.results import table as command_table
 from farm.configuration.axes import BY_NAME, Axis, spec_values
 from farm.configuration.expansion import expand
 from farm.configuration.spec import JobSpec

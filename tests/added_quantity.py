@@ -21,9 +21,9 @@ import sqlalchemy as sa
 from farm.cells.choice import read_choice
 from farm.cells.json_forms import results_json
 from farm.cells.reading import read_sweep
+from farm.cells.result_table import table as command_table
 from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
-from farm.cli.sweeps.results import table as command_table
 from farm.errors import InvalidSpec
 from farm.importers.table import read_table
 from farm.measuring.quantities import BY_NAME

@@ -7,14 +7,13 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from farm.configuration.axes import Axis
 from farm.processes.standard_output import unfiltered
-from farm.text.display import in_text, plain
+from farm.text.columns import Column
+from farm.text.display import plain
 from farm.text.log_text import one_line
 from farm.values.codec import to_json
 
@@ -22,19 +21,6 @@ from farm.values.codec import to_json
 _NARROWEST = 24
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column; numbers read better flush right."""
-
-    title: str
-    is_right: bool = False
-
-
-def axis_column(axis: Axis) -> Column:
-    """Return the column of an axis, under its title."""
-    return Column(in_text(axis.title), is_right=axis.is_number)
 
 
 def print_json(value: object) -> None:

@@ -17,10 +17,10 @@ from farm.cli.advice.evaluation_tables import (
     few_shot_cells,
     interval_cells,
 )
-from farm.cli.output import Column
 from farm.errors import InvalidSpec
 from farm.processes.whole_file import write_whole
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farm.cli.output import Column
 from farm.text import display
+from farm.text.columns import Column
 
 if TYPE_CHECKING:
     from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore

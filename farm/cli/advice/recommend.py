@@ -16,7 +16,7 @@ from farm.cli.advice.questions import (
     region_option,
     with_options,
 )
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Count, Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
 from farm.configuration.axes import PROFILE_AXES, Axis, profile_fields
@@ -35,6 +35,7 @@ from farm.recommend.prices import Prices
 from farm.recommend.service import recommend as ask
 from farm.store.engine import reading
 from farm.text import display
+from farm.text.columns import Column
 from farm.values.fields import Amount
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store
 from farm.importers.sources import citation
 from farm.store.engine import reading, writing
@@ -14,6 +14,7 @@ from farm.store.gangs.outcomes import ORIGIN as FARM
 from farm.store.measurements.imports import OriginSummary, remove_origin
 from farm.store.measurements.imports import origins as summaries
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.nouns import counted
 
 _COLUMNS = (

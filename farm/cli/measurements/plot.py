@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from farm.cli.advice.price_options import prices_option, region_option
+from farm.cli.operating.row_bar import row_bar
 from farm.cli.output import json_option, print_json
 from farm.cli.session import JOB_ID, settings, store
 from farm.errors import FarmError, InvalidSpec
@@ -17,7 +19,7 @@ from farm.errors import FarmError, InvalidSpec
 if TYPE_CHECKING:
     from farm.cells.choice import Choice
     from farm.cells.table import SweepTable
-    from farm.cli.measurements.plots import Plot, PlotKind, PlotRequest
+    from farm.charts.plots import Plot, PlotKind, PlotRequest
 
 _KINDS = ("lines", "bars", "map", "pareto", "series", "history", "prediction")
 _FORMS = ("png", "svg", "pdf")
@@ -110,7 +112,7 @@ def _plot(
     """Draw and write; return what each plot is and where."""
     from farm.cells.reading import read_sweep
     from farm.charts.files.look import require
-    from farm.cli.measurements.plots import PlotKind, PlotRequest
+    from farm.charts.plots import PlotKind, PlotRequest
     from farm.recommend.prices import load_prices
     from farm.store.engine import reading
     from farm.store.sweeps.sweeps import find_sweep
@@ -134,12 +136,14 @@ def _drawn(
     session: Any, table: SweepTable, asked: PlotRequest, kinds: Sequence[PlotKind], *, is_all: bool
 ) -> list[Plot]:
     """Return the plots. `is_all`: of a kind that cannot be drawn is said why, and no more."""
-    from farm.cli.measurements.plots import plots_of
+    from farm.charts.plots import PlotKind, plots_of
 
     drawn: list[Plot] = []
     for kind in kinds:
         try:
-            drawn += plots_of(session, table, asked, kind)
+            is_slow = kind is PlotKind.PREDICTION
+            with row_bar("predicting", noun="fits") if is_slow else nullcontext() as show:
+                drawn += plots_of(session, table, asked, kind, show=show)
         except FarmError as error:
             if not is_all:
                 raise

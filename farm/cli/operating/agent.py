@@ -11,7 +11,7 @@ import click
 from farm.broker import plaintext
 from farm.broker.accounts import BrokerAccounts, agent_url
 from farm.broker.url import authorities_file, stays_here
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store, wake_scheduler
 from farm.errors import InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key
@@ -27,6 +27,7 @@ from farm.store.agents.agent_keys import (
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentKeyRow
 from farm.text import display
+from farm.text.columns import Column
 
 _LONGEST_GRACE_HOURS = 24 * 90
 # What is longer has the system's authorities, which each machine has of its own.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, stopped_farm, store, wake_scheduler
 from farm.cli.sweeps.rows import row_json
 from farm.configuration.spec import TORCH_VERSION
@@ -16,6 +16,7 @@ from farm.store.agents.agents import has_tensorflow, list_agents, set_drained
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.log_text import one_line
 
 _COLUMNS = (

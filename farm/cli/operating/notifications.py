@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Count
 from farm.cli.session import settings, store
 from farm.notifications.addresses import masked
@@ -12,6 +12,7 @@ from farm.store.engine import reading
 from farm.store.notifications import LoggedDelivery, list_deliveries, targets_of_farm
 from farm.store.sweeps.sweeps import find_sweep
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.log_text import one_line
 
 _COLUMNS = (

@@ -7,13 +7,14 @@ import secrets
 
 import click
 
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store
 from farm.keys.api_tokens import SECRET_BYTES, Scope, make_token, token_hash, token_state
 from farm.store.access.api_tokens import add_token, list_tokens, remove_token, revoke_token
 from farm.store.engine import reading, writing
 from farm.store.tables import ApiToken
 from farm.text import display
+from farm.text.columns import Column
 
 _LONGEST_DAYS = 36_500
 _COLUMNS = (

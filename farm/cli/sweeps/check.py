@@ -9,12 +9,12 @@ import click
 
 from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare
 from farm.cells.reading import read_sweep
+from farm.cells.result_table import naming_columns
 from farm.cells.table import CellLine
 from farm.cli.advice.price_options import prices_or_none
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
-from farm.cli.sweeps.results import naming_columns
 from farm.cli.sweeps.submit import patience_option
 from farm.cli.sweeps.watch import SweepWatch, watch_to_end
 from farm.gang.lifecycle import JobState
@@ -28,6 +28,7 @@ from farm.store.sweeps.baselines import (
 )
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.nouns import counted
 
 DEFAULT_NAME = "default"

@@ -15,16 +15,17 @@ from farm.cells.history import (
     HistoryPoint,
     read_history,
 )
-from farm.cli.output import Column, json_option, print_json, print_table
+from farm.cells.result_table import notes, repetitions_text, step_time_text
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Count
 from farm.cli.session import JOB_ID, settings, store
 from farm.cli.sweeps.check import ratio_text
-from farm.cli.sweeps.results import notes, repetitions_text, step_time_text
 from farm.configuration.sweep_cell import shown
 from farm.store.engine import reading
 from farm.store.measurements.history import MeasuredDays, cells_over_days
 from farm.store.sweeps.sweeps import find_sweep
 from farm.text import display
+from farm.text.columns import Column
 
 _MOST_CELLS = 1000
 

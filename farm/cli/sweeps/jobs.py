@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import click
 from sqlalchemy.orm import Session
 
-from farm.cli.output import Column, axis_column, json_option, print_json, print_table
+from farm.cells.result_table import axis_column
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import JOB_ID, settings, store
 from farm.cli.sweeps.rows import job_json, row_json
 from farm.cli.sweeps.waits import waits_of
@@ -20,6 +21,7 @@ from farm.store.sweeps.jobs import JobDetail, job_detail, list_jobs
 from farm.store.sweeps.sweeps import find_sweep
 from farm.store.tables import JobRow
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.log_text import one_line
 
 _MARK = "!"  # beside what was disturbed

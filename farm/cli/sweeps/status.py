@@ -13,21 +13,22 @@ from sqlalchemy.orm import Session
 from farm.cells.accurate_cells import AccurateCell, accurate_cells
 from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.reading import first_cells, read_sweep
+from farm.cells.result_table import axis_column, distinctions
 from farm.cells.table import CellLine
 from farm.cli.advice.price_options import prices_option, prices_or_none, region_option
 from farm.cli.operating.agents import is_alive, troubles
-from farm.cli.output import Column, axis_column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
-from farm.cli.sweeps.results import distinctions, measured_json, print_cells
+from farm.cli.sweeps.results import measured_json, print_cells
 from farm.cli.sweeps.rows import sweep_json
-from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
+from farm.cli.sweeps.sweep_answers import print_answers
 from farm.cli.sweeps.waits import waits_of
 from farm.cli.sweeps.watch import SweepWatch, summary_line
 from farm.configuration.axes import BY_NAME
 from farm.configuration.expansion import MAX_JOBS
 from farm.gang.lifecycle import JobState
-from farm.recommend.sweeps.answers import answers_for
+from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.settings.server import Settings
 from farm.store.agents.agents import list_agents
 from farm.store.engine import reading
@@ -41,6 +42,7 @@ from farm.store.queue.waiting_reasons import (
 )
 from farm.store.sweeps.sweeps import find_sweep, list_sweeps
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.log_text import one_line
 from farm.text.nouns import counted
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from farm.cells.configuration import length_of
+from farm.cells.result_table import axis_column
 from farm.cli.advice.price_options import prices_option, region_option
 from farm.cli.advice.questions import memory_of, prices_of
-from farm.cli.output import Column, axis_column, json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store, wake_scheduler
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import JobSpec, spec_json
@@ -28,6 +29,7 @@ from farm.settings.server import Settings
 from farm.store.engine import reading
 from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
 from farm.text import display
+from farm.text.columns import Column
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
@@ -170,8 +172,8 @@ def _conclude(
     as_json: bool,
 ) -> None:
     """Say what follows from a sweep that is over. Mutates `result`, the values of --json."""
-    from farm.cli.sweeps.sweep_answers import MOST_ANSWERS, print_answers
-    from farm.recommend.sweeps.answers import answers_for
+    from farm.cli.sweeps.sweep_answers import print_answers
+    from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
     from farm.store.engine import reading
 
     with reading(engine) as session:

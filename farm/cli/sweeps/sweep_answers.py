@@ -8,8 +8,6 @@ import click
 
 from farm.recommend.sweeps.answers import OwnAnswer
 
-MOST_ANSWERS = 8  # to one sweep
-
 
 def print_answers(answers: Sequence[OwnAnswer]) -> None:
     """Print a line for each; what comes of other sweeps is said."""

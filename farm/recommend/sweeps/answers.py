@@ -24,6 +24,8 @@ from farm.store.measurements.measurements import ids_within
 from farm.text.nouns import counted
 from farm.values.codec import to_json
 
+MOST_ANSWERS = 8  # that commands and reports have of one sweep
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:

@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
-from farm.cli.output import Column, command_hint, plain_table, print_json, print_table
+from farm.cli.output import command_hint, plain_table, print_json, print_table
 from farm.processes.standard_output import print_data, standard_output
+from farm.text.columns import Column
 from farm.text.display import byte_count, count, duration, plus_minus
 
 _COLUMNS = (Column("name"), Column("count", is_right=True))

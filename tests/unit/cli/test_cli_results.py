@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from farm.cells.json_forms import CellSummary
-from farm.cli.sweeps.results import measured_json, notes, table
+from farm.cells.result_table import notes, table
+from farm.cli.sweeps.results import measured_json
 from farm.configuration.spec import (
     BatchSplit,
     JobSpec,

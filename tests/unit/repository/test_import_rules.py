@@ -77,6 +77,8 @@ RULES: dict[str, set[str]] = {
     "farm.cells.reading": PURE | {"farm.cells", "farm.recommend", "farm.store", *STORE},
     "farm.charts": PURE | {"farm.cells", "farm.registry", "farm.recommend", "farm.store"},
     "farm.charts.job.reading": PURE | {"farm.charts", "farm.store", *STORE},
+    "farm.charts.plots": PURE
+    | {"farm.cells", "farm.charts", "farm.recommend", "farm.store", "matplotlib", *STORE},
     "farm.charts.files": PURE | {"farm.charts", "matplotlib"},
     "farm.studies": PURE
     | {
@@ -111,12 +113,8 @@ RULES: dict[str, set[str]] = {
     "farm.trackers": PURE | {"farm.charts", "farm.processes", "farm.store", *STORE},
     "farm.sweep_bundle": PURE
     | {
-        "farm",
-        "farm.exporting",
-        "farm.importers",
-        "farm.importing",
-        "farm.store",
-        "pyarrow",
+        *("farm", "farm.cells", "farm.charts", "farm.exporting", "farm.importers"),
+        *("farm.importing", "farm.recommend", "farm.store", "pyarrow"),
         *STORE,
     },
     "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},
@@ -132,6 +130,7 @@ RULES: dict[str, set[str]] = {
     | {
         *("farm", "farm.store", "farm.recommend", "farm.submission", "farm.cells", "farm.charts"),
         *("farm.exporting", "farm.importers", "farm.importing", "farm.registry", "farm.log"),
+        "farm.sweep_bundle",
         *("farm.broker", "farm.keys", "farm.notifications", "farm.processes", "farm.settings"),
         *("apiflask", "pyarrow", "pydantic", "typing_extensions"),
         *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),

@@ -1,4 +1,4 @@
-"""The figures that `farm plot` draws, by kind: the same as on the sweep's page."""
+"""The figures of a sweep as files, by kind: the same as on its page. Reads the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from farm.charts.pareto import cost_against_time
 from farm.charts.sweep_bars import bars_of
 from farm.charts.sweep_figures import BARS, LINES, PARETO
 from farm.charts.timelines import TimelineFigure
-from farm.cli.operating.row_bar import row_bar
 from farm.configuration.spec import ServerPlacement
 from farm.configuration.sweep_cell import shown
 from farm.errors import NotFound
@@ -68,9 +67,14 @@ class PlotRequest:
 
 
 def plots_of(
-    session: Session, table: SweepTable, asked: PlotRequest, kind: PlotKind
+    session: Session,
+    table: SweepTable,
+    asked: PlotRequest,
+    kind: PlotKind,
+    *,
+    show: Callable[[int, int], None] | None = None,
 ) -> Iterator[Plot]:
-    """Yield the plots of a kind.
+    """Yield the plots of a kind. `show`: told how many fits of a prediction are done, of how many.
 
     Raises:
         FarmError: the sweep has nothing for it; the message says why.
@@ -80,7 +84,7 @@ def plots_of(
     elif kind is PlotKind.HISTORY:
         yield _history(session, asked)
     elif kind is PlotKind.PREDICTION:
-        yield _prediction(session, asked)
+        yield _prediction(session, asked, show=show)
     else:
         makers = {
             PlotKind.LINES: _lines,
@@ -255,15 +259,16 @@ def _history(session: Session, asked: PlotRequest) -> Plot:
     )
 
 
-def _prediction(session: Session, asked: PlotRequest) -> Plot:
+def _prediction(
+    session: Session, asked: PlotRequest, *, show: Callable[[int, int], None] | None
+) -> Plot:
     from farm.charts.files.charts import draw_charts
     from farm.charts.prediction import prediction_figures
     from farm.recommend.observations import load_sweep
 
     kinds = list(load_sweep(session, asked.sweep_id).values())
     observations = kinds[0].observations if kinds else ()
-    with row_bar("predicting", noun="fits") as show:
-        figures = list(prediction_figures(observations, show=show).values())
+    figures = list(prediction_figures(observations, show=show).values())
     said = figures[0].summary
     if len(kinds) > 1:
         said += f"; of the most measured of {len(kinds)} kinds of hardware"

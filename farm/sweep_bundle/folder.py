@@ -1,4 +1,4 @@
-"""`farm export --bundle`: a sweep as one folder, with figures and a report."""
+"""Writes a sweep bundle: its tables, figures, report and manifest."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from sqlalchemy.orm import Session
 
 from farm.cells.choice import read_choice
 from farm.cells.reading import read_sweep
+from farm.cells.result_table import notes, table
 from farm.cells.table import SweepTable
 from farm.charts.files.look import file_of, require
-from farm.cli.measurements.plots import PlotKind, PlotRequest, plots_of
-from farm.cli.sweeps.results import notes, table
-from farm.cli.sweeps.sweep_answers import MOST_ANSWERS
+from farm.charts.plots import PlotKind, PlotRequest, plots_of
 from farm.errors import FarmError
 from farm.recommend.prices import Prices
-from farm.recommend.sweeps.answers import answers_for
+from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.store.measurements.export_parts import export_parts
 from farm.store.sweeps.sweep_records import hardware_of, job_parts
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary

@@ -1,0 +1,139 @@
+"""The measured cells of a sweep as a table of texts, with a key to its signs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from farm.cells.axes import places_of
+from farm.cells.choice import CellMetric, columns_of
+from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine
+from farm.configuration.axes import BY_NAME, Axis, Value
+from farm.measuring.measurement import STEP_TIME_NOTE
+from farm.measuring.noise import disturbed_by
+from farm.text.columns import Column
+from farm.text.display import MISSING, between, duration, in_text, plus_minus
+from farm.text.nouns import counted
+
+# These have columns in every table, in this order; whatever else cells differ in comes before.
+_IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
+
+
+def axis_column(axis: Axis) -> Column:
+    """Return the column of an axis, under its title."""
+    return Column(in_text(axis.title), is_right=axis.is_number)
+
+
+def notes(lines: Sequence[CellLine]) -> list[str]:
+    """Say below the table what its signs mean, as far as they occur in it."""
+    found = []
+    if any(line.statistics.half_width_ratio is not None for line in lines):
+        found.append("±: 95 % interval of the median step time, over the repetitions")
+    if any(_shows_steps(line) for line in lines):
+        found.append("in parentheses: the middle half of the steps within a repetition")
+    if job_ids := sorted(job_id for line in lines for job_id in line.statistics.outlier_job_ids):
+        named = ", ".join(str(job_id) for job_id in job_ids)
+        found.append(f"*: repetitions far from the others, counted all the same: job {named}")
+    if lines:
+        found.append(STEP_TIME_NOTE)
+    return [*found, *_disturbed(lines)]
+
+
+def _disturbed(lines: Sequence[CellLine]) -> list[str]:
+    disturbed = [one for line in lines for one in line.disturbed]
+    if not disturbed:
+        return []
+    count = sum(line.repetition_count + line.set_aside_count for line in lines)
+    note = (
+        f"!: {len(disturbed)} of {counted(count, 'repetition')} "
+        f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by {disturbed_by(disturbed)}"
+    )
+    if set_aside_count := sum(line.set_aside_count for line in lines):
+        verb = "does" if set_aside_count == 1 else "do"
+        note += (
+            f"; {set_aside_count} of them {verb} not count, since undisturbed ones of the cell do"
+        )
+    return [note]
+
+
+def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows, with a column in front for whatever else tells cells apart."""
+    columns = [
+        *naming_columns(lines),
+        (Column("repetitions", is_right=True), [repetitions_text(line) for line in lines]),
+        (Column("step time", is_right=True), [step_time_text(line) for line in lines]),
+        *(
+            (Column(in_text(one.title), is_right=True), _written(one, lines))
+            for one in columns_of(lines)
+        ),
+    ]
+    texts = [column for _, column in columns]
+    return [column for column, _ in columns], [list(row) for row in zip(*texts, strict=True)]
+
+
+def naming_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
+    """Return the columns that say which cell each line is of, with a text for each."""
+    return [
+        *distinctions(lines),
+        *(
+            (
+                axis_column(axis),
+                [_text(axis, axis.value_of(line.configuration)) for line in lines],
+            )
+            for axis in _IN_COLUMNS
+        ),
+    ]
+
+
+def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
+    """Return what else tells cells apart, with a text for each cell."""
+    axes, places, _ = places_of([line.configuration for line in lines])
+    found = [
+        (
+            axis_column(axis),
+            [_text(axis, place[i]) for place in places],
+        )
+        for i, axis in enumerate(axes)
+        if axis not in _IN_COLUMNS
+    ]
+    hardware = [(line.fingerprint or MISSING)[:FINGERPRINT_DIGITS_SHOWN] for line in lines]
+    frameworks = [line.framework or MISSING for line in lines]
+    for title, texts in (("framework", frameworks), ("hardware", hardware)):
+        if len(set(texts)) > 1:
+            found.append((Column(title), texts))
+    return found
+
+
+def _text(axis: Axis, value: Value) -> str:
+    return MISSING if value is None and not axis.is_number else axis.text(value)
+
+
+def _written(metric: CellMetric, lines: Iterable[CellLine]) -> list[str]:
+    return [metric.write(metric.read(line)) for line in lines]
+
+
+def repetitions_text(line: CellLine) -> str:
+    """Write how many repetitions count, and the signs that `notes` explains."""
+    target = line.statistics.target
+    stands = "" if target is None else f" {target.value.replace('_', ' ')}"
+    far = "*" if line.statistics.outlier_job_ids else ""
+    disturbed = "!" if line.is_disturbed else ""
+    return f"{line.repetition_count}{far}{disturbed}{stands}"
+
+
+def _shows_steps(line: CellLine) -> bool:
+    no_interval = line.statistics.half_width_ratio is None
+    return no_interval and line.median("step_time_p25_s") is not None
+
+
+def step_time_text(line: CellLine) -> str:
+    """Write the step time with its interval.
+
+    Two repetitions have no interval to speak of: then it is shown how steps differ within.
+    """
+    known = line.statistics
+    text = duration(line.median_s)
+    if not _shows_steps(line):
+        return f"{text} {plus_minus(known.half_width_ratio)}".rstrip()
+    low_s, high_s = line.median("step_time_p25_s"), line.median("step_time_p75_s")
+    middle = between(low_s, high_s, line.median_s)
+    return f"{text} ({middle})"

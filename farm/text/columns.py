@@ -1,0 +1,13 @@
+"""The columns of a table that is printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; numbers read better flush right."""
+
+    title: str
+    is_right: bool = False
