@@ -256,6 +256,7 @@ class Pruned:
     spool_position_count: int
     log_part_count: int
     notification_count: int
+    imported_sample_count: int
     silent_agents: tuple[str, ...]
     purged_message_count: int
 
@@ -369,6 +370,7 @@ def _pruned(
         spool_position_count=plan.spool_position_count,
         log_part_count=plan.log_part_count,
         notification_count=plan.notification_count,
+        imported_sample_count=plan.imported_sample_count,
         silent_agents=silent,
         purged_message_count=purged_count,
     )
@@ -382,6 +384,7 @@ def _print_pruned(
         days = f", {len(pruned.dropped_partitions)} whole days" if pruned.dropped_partitions else ""
         click.echo(f"older than {retention.drop_after.days} days, {verb}dropped:")
         click.echo(f"  {pruned.dropped_sample_count} samples{days}")
+        click.echo(f"  {pruned.imported_sample_count} samples of other farms, imported as long ago")
         click.echo(f"  {pruned.log_part_count} parts of logs")
         click.echo(f"  {pruned.spool_position_count} positions of spools long replaced or gone")
         click.echo(f"  {pruned.notification_count} notifications, delivered or given up")

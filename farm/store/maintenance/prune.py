@@ -26,7 +26,8 @@ from farm.store.maintenance.partitions import drop_partition, is_lock_conflict
 from farm.store.maintenance.retention import PrunePlan, StoredSeries, is_forgotten, is_old_log
 from farm.store.notifications import is_old_delivery, is_old_event
 from farm.store.reports.late_reports import forget_late_counts
-from farm.store.result_tables import LogPartRow, SampleRow
+from farm.store.result_tables import ImportedSampleRow, LogPartRow, SampleRow
+from farm.store.series.imported_samples import is_of_old_import
 from farm.store.tables import LateReport, NotificationDelivery, NotificationEvent, SpoolPosition
 
 # Of one transaction: SQLite has one writer at a time, and others wait some hundredths of a second.
@@ -66,6 +67,7 @@ def prune(
         with writing(engine) as session:
             session.execute(delete(SpoolPosition).where(is_forgotten(plan.before)))
         _drop_logs(engine, plan.before)
+        _drop_imported(engine, plan.before)
     if plan.notified_before is not None:
         _drop_notifications(engine, plan.notified_before)
     rest = [series for series in plan.dropped if series.day not in plan.partitions]
@@ -157,6 +159,16 @@ def _drop_logs(engine: sa.Engine, before: dt.datetime) -> None:
     key = (LogPartRow.attempt_id, LogPartRow.rank, LogPartRow.first_character)
     some = select(*key).where(is_old_log(before)).limit(_LOG_PARTS_AT_ONCE)
     drop_some = delete(LogPartRow).where(sa.tuple_(*key).in_(some))
+    count = 1
+    while count:
+        with _short_writing(engine) as session:
+            count = session.connection().execute(drop_some).rowcount
+
+
+def _drop_imported(engine: sa.Engine, before: dt.datetime) -> None:
+    key = ImportedSampleRow.__table__.primary_key.columns
+    some = select(*key).where(is_of_old_import(before)).limit(_ROWS_AT_ONCE)
+    drop_some = delete(ImportedSampleRow).where(sa.tuple_(*key).in_(some))
     count = 1
     while count:
         with _short_writing(engine) as session:

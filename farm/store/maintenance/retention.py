@@ -20,7 +20,8 @@ from farm.store.engine import reading
 from farm.store.maintenance.partitions import partition_days
 from farm.store.notifications import FIRST_LOOK, is_old_delivery
 from farm.store.reports.late_reports import forgotten_late_count
-from farm.store.result_tables import LogPartRow, SampleRow
+from farm.store.result_tables import ImportedSampleRow, LogPartRow, SampleRow
+from farm.store.series.imported_samples import is_of_old_import
 from farm.store.tables import AgentRow, AttemptRow, LateReport, NotificationDelivery, SpoolPosition
 
 
@@ -62,6 +63,7 @@ class PrunePlan:
     spool_position_count: int
     log_part_count: int
     notification_count: int
+    imported_sample_count: int
 
     @property
     def dropped_sample_count(self) -> int:
@@ -82,7 +84,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
     dropped: list[StoredSeries] = []
     thinned: list[StoredSeries] = []
     partitions: list[dt.date] = []
-    late_count = position_count = log_count = notification_count = 0
+    late_count = position_count = log_count = notification_count = imported_count = 0
     before = None if retention.drop_after is None else now - retention.drop_after
     notified_before = None if before is None else min(before, now - 2 * FIRST_LOOK)
     with reading(engine) as session:
@@ -94,6 +96,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
             partitions = [day for day in days if day < before.date() and day not in held]
             position_count = _count(session, SpoolPosition, is_forgotten(before))
             log_count = _count(session, LogPartRow, is_old_log(before))
+            imported_count = _count(session, ImportedSampleRow, is_of_old_import(before))
         if notified_before is not None:
             which_notified = is_old_delivery(notified_before)
             notification_count = _count(session, NotificationDelivery, which_notified)
@@ -118,6 +121,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
         spool_position_count=position_count,
         log_part_count=log_count,
         notification_count=notification_count,
+        imported_sample_count=imported_count,
     )
 
 

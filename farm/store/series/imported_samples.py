@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.store.engine import insert_into
-from farm.store.result_tables import ImportedSampleRow
+from farm.store.result_tables import ImportedSampleRow, MeasurementRow
 from farm.store.series.sample_pages import COLUMNS
 
 _TABLE = ImportedSampleRow.__table__
@@ -38,6 +39,13 @@ def add_samples(
 def remove_samples(session: Session, origin: str) -> None:
     """Remove all samples of an origin."""
     session.execute(sa.delete(_TABLE).where(_TABLE.c.origin == origin))
+
+
+def is_of_old_import(before: dt.datetime) -> sa.ColumnElement[bool]:
+    """Samples of origins to which nothing was imported since an instant."""
+    last_at = sa.func.max(MeasurementRow.created_at)
+    old = sa.select(MeasurementRow.origin).group_by(MeasurementRow.origin).having(last_at < before)
+    return _TABLE.c.origin.in_(old)
 
 
 def origin_samples(

@@ -24,7 +24,15 @@ from farm.store.maintenance.retention import PrunePlan, Retention, plan_prune
 from farm.store.notifications import FoundEvent, add_targets, record
 from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.reports.logs import insert_log_part
-from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
+from farm.store.result_tables import (
+    EpochRow,
+    ImportedSampleRow,
+    LogPartRow,
+    MeasurementRow,
+    SampleRow,
+    StepChunk,
+)
+from farm.store.series.imported_samples import add_samples
 from farm.store.series.series import insert_epoch, insert_samples, insert_steps, samples_of
 from farm.store.tables import (
     AttemptRow,
@@ -182,6 +190,21 @@ def test_logs_go_with_the_samples_of_their_attempts(engine: sa.Engine, add: AddA
         left = session.scalars(select(LogPartRow.attempt_id).order_by(LogPartRow.attempt_id))
         assert list(left) == sorted([active, young])
     assert run(engine, DROP).log_part_count == 0
+
+
+def test_imported_samples_go_by_the_age_of_their_import(engine: sa.Engine) -> None:
+    row = {"job_id": 1, "attempt_id": 1, "rank": 0, "span_ticks": 1}
+    samples = [[{**row, "tick": tick} for tick in range(3)]]
+    with writing(engine) as session:
+        for origin, days_ago in (("old", 400), ("renewed", 400), ("renewed", 1)):
+            at = NOW - days_ago * DAY
+            add_measurement(session, f"row {days_ago}", origin=origin, created_at=at)
+            add_samples(session, origin, samples)
+    assert run(engine, DROP).imported_sample_count == 3
+    with reading(engine) as session:
+        left = session.scalars(select(ImportedSampleRow.__table__.c.origin)).all()
+    assert left == ["renewed"] * 3
+    assert count(engine, MeasurementRow) == 3
 
 
 def test_messages_that_are_sent_no_more_go_and_none_is_sent_again(engine: sa.Engine) -> None:
