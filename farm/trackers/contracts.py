@@ -65,7 +65,8 @@ class TrackedJob:
 
     - `key`: of the attempt that measured it, see `TrackedSweep.job_key`
     - `parameters`: what was asked for; `summary`: what was measured, every value finite; both
-      under the names of the measurement table and in its units, and without what is not known
+      under the names of the measurement table and in its units, and without what is not known. A
+      script's own parameters are called `parameters.NAME`
     - `begun_unix_s`, `ended_unix_s`: of the attempt; `is_ok`: it has a step time
     """
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm.charts.job.reading import timed_window
 from farm.charts.job.step_points import step_points
+from farm.configuration.scripts import parameters_of
 from farm.measuring.measurement import OK
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource
 from farm.messages.trainer_lines import StepKind
@@ -80,7 +81,7 @@ def describe_job(session: Session, job_id: int) -> TrackedJob | None:
         begun_unix_s=found.attempt.leased_at.timestamp(),
         ended_unix_s=_end(found).timestamp(),
         is_ok=found.measurement.status == OK,
-        parameters=dict(_parameters(row)),
+        parameters=dict(itertools.chain(_parameters(row), _of_script(found.job.model))),
         summary=dict(_summary(row)),
         series=[one for one in _series(session, found) if one.points],
         tags=_tags(found, sweep),
@@ -101,6 +102,12 @@ def _parameters(row: Mapping[str, object]) -> Iterator[tuple[str, str | int | fl
             and isinstance(value, str | int | float)
         ):
             yield column.name, value
+
+
+def _of_script(model: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of a script's own parameters, by which trackers then sort and compare."""
+    for name, value in parameters_of(model).items():
+        yield f"parameters.{name}", value
 
 
 def _summary(row: Mapping[str, object]) -> Iterator[tuple[str, float]]:

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from farm.errors import FarmError, Unreachable
+from farm.errors import FarmError, InvalidSpec, Unreachable
 from farm.trackers.contracts import SeriesAxis, TrackedJob, TrackedSweep, library
 
 _PROJECT = "benchfarm"  # where WANDB_PROJECT names no other
 # Errors are ours to tell, and not its makers'.
 _LIBRARY_SETTINGS = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
 _INIT_S, _UPLOAD_S = 20, 600
+_MODES = ("offline", "online")  # another of the library writes nothing, without an error
 _RUNS = "wandb"  # the folder in a folder where the library puts its runs
 _RUN = re.compile(r"(?:offline-)?run-\d+_\d+-(.+)-attempt-(\d+)")
 # Groups of names that count by something else than the rows.
@@ -36,6 +37,9 @@ class WandbTracker:
     def __init__(self, destination: str) -> None:
         for variable, value in _LIBRARY_SETTINGS.items():
             os.environ.setdefault(variable, value)
+        self._mode = os.environ.get("WANDB_MODE") or "offline"
+        if self._mode not in _MODES:
+            raise InvalidSpec("WANDB_MODE", self._mode, " or ".join(_MODES))
         self._wandb = library("wandb", self.name)
         self._folder = Path(destination)
 
@@ -78,7 +82,7 @@ class WandbTracker:
             group=job.sweep.name,
             config={**job.parameters, **job.tags},
             dir=str(folder),
-            mode=os.environ.get("WANDB_MODE") or "offline",
+            mode=self._mode,
             resume="allow",
             reinit="create_new",
             settings=settings,
@@ -99,7 +103,7 @@ class WandbTracker:
             raise FarmError(
                 f"{self._folder} cannot be written: {error.strerror or error}"
             ) from error
-        except self._wandb.Error as error:
+        except (self._wandb.Error, ValueError) as error:  # this of its variables
             line = " ".join(str(error).split())
             raise Unreachable(
                 f"W&B does not do as asked ({line}): check WANDB_BASE_URL and WANDB_API_KEY, or "

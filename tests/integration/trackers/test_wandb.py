@@ -76,6 +76,21 @@ def test_a_second_export_adds_nothing(engine: sa.Engine, farm: FarmCommand, tmp_
     assert runs_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("mode", ["disabled", "nonsense"])
+def test_a_mode_in_which_nothing_would_be_written_is_refused(
+    engine: sa.Engine,
+    farm: FarmCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    add_tracked_sweep(engine)
+    monkeypatch.setenv("WANDB_MODE", mode)
+    done = farm.run("export", NAME, "--to", "wandb", "--out", str(tmp_path / "runs"))
+    assert done.exit_code == 2
+    assert done.stderr == f"farm: WANDB_MODE: expected offline or online, got '{mode}'\n"
+
+
 def test_a_run_that_was_written_in_part_is_written_again(
     engine: sa.Engine, farm: FarmCommand, tmp_path: Path
 ) -> None:
