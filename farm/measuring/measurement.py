@@ -193,10 +193,12 @@ class AttemptFigures:
             return None
         if self.examples_per_step is not None and self.timed_step_count:
             return self.examples_per_step * self.timed_step_count / slowest_s
-        spec, examples_count = self.spec, 0
-        for rank, times_s in self.pace.items():
-            synchronous = self.is_synchronous
-            own = spec.global_batch_size if synchronous else spec.per_replica_batch_size(rank)
+        if self.is_synchronous:
+            return self.spec.global_batch_size * sum(map(len, self.pace.values())) / slowest_s
+        each, examples_count = self.spec.ranks_per_agent, 0
+        for place, times_s in self.pace.items():
+            ranks = range(place * each, (place + 1) * each)
+            own = sum(self.spec.per_replica_batch_size(rank) for rank in ranks)
             examples_count += own * len(times_s)
         return examples_count / slowest_s
 

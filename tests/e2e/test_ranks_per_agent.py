@@ -18,7 +18,7 @@ from farm.store.reports.logs import log_stretch
 from farm.store.tables import JobRow, RankRow
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, live_farm
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.torch, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.torch, pytest.mark.timeout(1700)]
 
 # Four agents of one core, which they and their ranks share.
 AGENT = {
@@ -37,7 +37,8 @@ name = "ranks per agent"
 [[case]]
 model = "mlp"
 dataset = "digits"
-strategy = ["torch_ddp", "mwms_ring", "ps_sync"]
+strategy = ["torch_ddp", "mwms_ring", "ps_sync", "local_sgd", "gossip", "torch_local_sgd",
+            "torch_diloco"]
 epochs = 1
 {GANG}
 [[case]]
@@ -46,6 +47,7 @@ args = ["--batch-size", "{{per_rank_batch_size}}", "--epochs", "1"]
 steps = "all"
 {GANG}
 """
+AVERAGING = ("local_sgd", "gossip", "torch_local_sgd", "torch_diloco")
 RANKS_PER_AGENT = BY_NAME["ranks_per_agent"]
 
 
@@ -64,15 +66,22 @@ def test_ranks_of_one_agent_train_as_ranks_of_their_own_agents_do(tmp_path: Path
             check=False,
         )
         assert submitted.returncode == 0, submitted.stderr
-        jobs = farm.wait_for_end(1, within_s=800)
+        jobs = farm.wait_for_end(1, within_s=1500)
         assert {job.state for job in jobs} == {JobState.SUCCEEDED}, farm.story(1)
         found: dict[str, dict[object, tuple[float, int]]] = {}
+        updates: dict[str, set[int | None]] = {}
         for job in jobs:
             each = RANKS_PER_AGENT.value_in(job.spec)
             found.setdefault(job.strategy, {})[each] = loss_and_agents(farm, job)
             kinds = {flag["kind"] for flag in farm.measurement(job.id).flags}
             assert ("shared_cores" in kinds) is (each != 1)
-    assert len(found) == 4
+            measured = farm.measurement(job.id)
+            updates.setdefault(job.strategy, set()).add(measured.update_count)
+            if job.strategy in AVERAGING:
+                # Each rank makes its own, in 22 full steps.
+                assert measured.update_count == 4 * 22
+    assert len(found) == 8
+    assert all(len(counts) == 1 for counts in updates.values()), updates
     for by_count in found.values():
         assert {each: agents for each, (_, agents) in by_count.items()} == {1: 4, 2: 2, 4: 1}
         losses = [loss for loss, _ in by_count.values()]

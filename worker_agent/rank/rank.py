@@ -38,6 +38,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
+from farm.registry import described
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.resources import RankResources, title_of
 from worker_agent.rank.result import result_of_ranks
@@ -365,7 +366,8 @@ class RunningRank:
             self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
         self._report_log(is_last=True)
         outcome = self._failure or result_of_ranks(
-            [self._results[process] for process in sorted(self._training)]
+            [self._results[process] for process in sorted(self._training)],
+            is_synchronous=described(self._command.spec.strategy).facts.is_synchronous,
         )
         log_tail = self._resources.log_tail()
         self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))

@@ -67,11 +67,11 @@ class AttemptEvidence:
 
 
 def clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
-    """Return the ranks whose steps tell the time of the gang.
+    """Return the agents whose steps tell the time of the gang, by their places in it.
 
     `is_synchronous`: its ranks step together, so that rank 0 tells it.
     """
-    return range(1 if is_synchronous else attempt.spec.world_size)
+    return range(1 if is_synchronous else attempt.spec.training_agent_count)
 
 
 def evidence_of(

@@ -52,6 +52,7 @@ CATALOGUE = Catalogue(
         "pair": strategy("pair", min_world_size=2, max_world_size=3),
         "ring": strategy("ring", min_world_size=2),
         "servers": strategy("servers", uses_servers=True),
+        "async_servers": strategy("async_servers", uses_servers=True, is_synchronous=False),
         "replicas": strategy("replicas", max_world_size=1, uses_replicas=True),
         "torch": strategy("torch", framework="torch", has_training_options=True, has_loader=True),
         "averaging": strategy(
@@ -376,10 +377,16 @@ def test_the_ranks_of_one_agent_have_no_network_and_no_duplicates() -> None:
     assert expansion.duplicate_count == 1
 
 
-def test_ranks_per_agent_are_for_ranks_that_step_together() -> None:
+def test_ranks_per_agent_are_for_ranks_of_which_one_tells_the_pace_of_all() -> None:
     assert [job.ranks_per_agent for job in expanded({"ranks_per_agent": [1, 2]}).jobs] == [1]
-    case = {**RING, "strategy": "averaging", "ranks_per_agent": 2}
-    assert [job.ranks_per_agent for job in expanded(case).jobs] == [1]
+    case = {**RING, "strategy": "averaging", "ranks_per_agent": [1, 2]}
+    assert sorted(job.ranks_per_agent for job in expanded(case).jobs) == [1, 2]
+    apart = {**RING, "strategy": "async_servers", "ranks_per_agent": [1, 2]}
+    expected = "ranks_per_agent: expected 1 for strategy 'async_servers', whose ranks never wait"
+    with pytest.raises(InvalidSpec, match=expected):
+        expanded(apart)
+    jobs = expanded(apart, skip_impossible=True).jobs
+    assert [job.ranks_per_agent for job in jobs] == [1]
 
 
 def test_gpus_are_asked_for_by_device_and_of_those_of_a_rank_only_scripts_choose_how_many() -> None:
@@ -479,8 +486,8 @@ IMPOSSIBLE = {
     "an unknown data set": ({"dataset": "zzz"}, "dataset: expected one of digits, got 'zzz'"),
     "an unknown strategy": (
         {"strategy": "rings"},
-        "strategy: expected one of single, pair, ring, servers, replicas, torch, averaging "
-        "(did you mean 'ring'?), got 'rings'",
+        "strategy: expected one of single, pair, ring, servers, async_servers, replicas, torch, "
+        "averaging (did you mean 'ring'?), got 'rings'",
     ),
 }
 

@@ -17,6 +17,7 @@ from farm.messages.reports import Prepared, RankEnded, ReportBody
 from farm.messages.trainer_lines import (
     SCRIPT_TIMES,
     Event,
+    Exchange,
     Failure,
     FailureKind,
     Ready,
@@ -25,6 +26,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
+from farm.registry import described
 from farm.values.codec import to_json
 from tests.factories import job_spec
 from tests.two_agents import RESULT, SOURCE
@@ -32,6 +34,7 @@ from worker_agent.config import load_config
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank
 from worker_agent.rank.resources import RankResources
+from worker_agent.rank.result import result_of_ranks
 from worker_agent.supervisor.events import (
     AgentEvent,
     MeasuringPurpose,
@@ -217,6 +220,18 @@ def test_the_bytes_of_an_agent_are_the_mean_of_its_ranks_and_its_memory_all_of_t
     assert result is not None
     assert (result.payload_tx_bytes, result.payload_rx_bytes) == (2000, 1700)
     assert result.peak_resident_bytes == 900
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("mwms_ring", 5), ("local_sgd", 9)])
+def test_updates_of_ranks_add_up_where_each_makes_its_own(strategy: str, expected: int) -> None:
+    results = [dataclasses.replace(RESULT, exchange=Exchange(update_count=n)) for n in (5, 4)]
+    is_synchronous = described(strategy).facts.is_synchronous
+    exchange = result_of_ranks(results, is_synchronous=is_synchronous).exchange
+    assert exchange is not None
+    assert exchange.update_count == expected
+    results[1] = dataclasses.replace(RESULT, exchange=None)
+    exchange = result_of_ranks(results, is_synchronous=is_synchronous).exchange
+    assert (exchange is None) is not is_synchronous
 
 
 def script_times(result: TrainerResult) -> ScriptTimes:
