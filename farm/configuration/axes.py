@@ -560,7 +560,7 @@ AXES: tuple[Axis, ...] = (
         usual=BatchSplit.EVEN.value,
         choices={
             "even": "equal parts",
-            "by_speed": "in proportion to the speed in the control run",
+            "by_speed": "in proportion to the speed in the control run, of PyTorch on GPUs theirs",
         },
         write=_spoken,
         phrase=lambda value: f"batch split {_spoken(value)}",

@@ -32,17 +32,20 @@ def batch_weights(attempt: AttemptView) -> tuple[float, ...] | None:
     """Return the share of a global batch that each rank that trains takes, the sum being 1.
 
     In proportion to its agent's speed: how often in a second its cores together could do the fixed
-    piece of work of its control run, which each of them does by itself. None where the batch is
-    shared evenly, and where a rank's speed is not known.
+    piece of work of its control run, which each of them does by itself; or, if all ranks have
+    GPUs, how often these could do theirs. None where the batch is shared evenly, and where a rank's
+    speed is not known.
     """
     if attempt.spec.batch_split is BatchSplit.EVEN:
         return None
     training = attempt.ranks[: attempt.spec.training_agent_count]
-    speeds = [
-        r.control.core_count / r.control.control_s
-        for r in training
-        if r.control is not None and r.control.control_s > 0
-    ]
+    speeds = [1 / r.device_control_s for r in training if r.device_control_s]
+    if len(speeds) < len(training):
+        speeds = [
+            r.control.core_count / r.control.control_s
+            for r in training
+            if r.control is not None and r.control.control_s > 0
+        ]
     if len(speeds) < len(training):
         return None
     each = attempt.spec.ranks_per_agent

@@ -94,6 +94,7 @@ class RankView:
     weights_checksum: float | None = None  # only while its attempt starts
     # Only while its attempt waits at the barrier after it, and until shares by speed are sent.
     control: ControlRun | None = None
+    device_control_s: float | None = None  # of its agent's GPUs, once prepared
     untouched: tuple[PeerRtt, ...] = ()  # these only once it is shaped and while that is judged
     shaped: tuple[PeerRtt, ...] = ()
     bandwidths: tuple[PeerBandwidth, ...] = ()

@@ -36,12 +36,16 @@ MOST_SAMPLES_AT_ONCE = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Barrier 1: ports are held, a probe listens, a trainer waits."""
+    """Barrier 1: ports are held, a probe listens, a trainer waits.
+
+    `device_control_s`: of the slowest of the agent's ranks; None where one trains on no GPU.
+    """
 
     address: RankAddress
     framework: Name
     dataset: DatasetSource
     model_sha256: Name | None = None
+    device_control_s: Duration | None = None
     prepare_s: Span
 
 

@@ -137,6 +137,7 @@ class Ready:
     framework: Name  # such as "tensorflow 2.21.0"
     dataset: DatasetSource
     model_sha256: Name | None = None  # of the file, if the model is a user's own
+    device_control_s: Span | None = None  # of PyTorch on a GPU: see `farm.trainers.torch.control`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

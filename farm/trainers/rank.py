@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from farm import registry
-from farm.configuration.spec import WORKER, Device
+from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.spec import TORCH, WORKER, Device
 from farm.messages.trainer_lines import (
     Assignment,
     Failure,
@@ -72,7 +73,13 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     import_s = time.monotonic() - begun_s
     sha256 = model.sha256 if isinstance(model, ModelFile) else None
     line.emit(
-        Ready(import_s=import_s, framework=framework, dataset=data.source, model_sha256=sha256)
+        Ready(
+            import_s=import_s,
+            framework=framework,
+            dataset=data.source,
+            model_sha256=sha256,
+            device_control_s=_device_control_s(assignment, strategy.facts),
+        )
     )
 
     go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
@@ -111,6 +118,15 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     )
     line.emit(training.run())
     engine.leave()
+
+
+def _device_control_s(assignment: Assignment, facts: StrategyFacts) -> float | None:
+    """Do the control run of the GPU that a rank of PyTorch trains on, if it does."""
+    if assignment.role != WORKER or facts.framework != TORCH:
+        return None
+    from farm.trainers.torch.control import device_control_s
+
+    return device_control_s(assignment.job)
 
 
 def _own_kill(model: str, how: str) -> Failure:

@@ -262,12 +262,17 @@ class RunningRank:
         if self._phase is not Phase.PREPARING or len(self._ready) < len(self._command.roles):
             return
         assert self._address is not None
+        control_s = [self._ready[process].device_control_s for process in self._training]
+        known_s = [one_s for one_s in control_s if one_s is not None]
         self._report(
             Prepared(
                 address=self._address,
                 framework=self._ready[0].framework,
                 dataset=self._ready[0].dataset,
                 model_sha256=self._ready[0].model_sha256,
+                device_control_s=max(known_s, default=None)
+                if len(known_s) == len(control_s)
+                else None,
                 prepare_s=now - self.begun_s,
             )
         )

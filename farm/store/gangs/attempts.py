@@ -217,6 +217,7 @@ def _rank_view(
         failure=ended.failure if ended else None,
         ended_age_s=(now - rank.ended_at).total_seconds() if rank.ended_at else None,
         control=control,
+        device_control_s=prepared.device_control_s if prepared else None,
         untouched=from_json(PeersMeasured, rank.peers).rtts if is_judged and rank.peers else (),
         back=ended.rtts if ended else (),
         shaped=shaped.rtts if shaped else (),

@@ -88,6 +88,20 @@ def test_the_ranks_of_an_agent_share_its_part_of_a_batch() -> None:
     assert batch_weights(by_speed) == pytest.approx((0.375, 0.375, 0.125, 0.125))
 
 
+def test_gpus_count_where_all_ranks_have_one_and_else_the_cores() -> None:
+    by_speed = ranks_that_took([0.1, 0.3], batch_split=BatchSplit.BY_SPEED)
+
+    def on_gpus(*times_s: float | None) -> AttemptView:
+        ranks = [
+            dataclasses.replace(rank, device_control_s=time_s)
+            for rank, time_s in zip(by_speed.ranks, times_s, strict=True)
+        ]
+        return dataclasses.replace(by_speed, ranks=tuple(ranks))
+
+    assert batch_weights(on_gpus(0.04, 0.01)) == pytest.approx((0.2, 0.8))
+    assert batch_weights(on_gpus(0.04, None)) == pytest.approx((0.75, 0.25))
+
+
 def test_a_batch_is_shared_evenly_unless_it_is_asked_for_and_every_speed_is_known() -> None:
     assert batch_weights(ranks_that_took([0.1, 0.3])) is None
     unknown = ranks_that_took([0.1, None], batch_split=BatchSplit.BY_SPEED)

@@ -97,6 +97,12 @@ class Agent:
         assert isinstance(ended, RankEnded)
         return ended
 
+    def close(self) -> None:
+        if not self.rank.is_over:
+            self.rank.stop("the test is over")
+            while not isinstance(self.events.get(timeout=60), RankCleared):
+                pass
+
     def failure(self) -> Failure:
         """Return what the rank has failed of."""
         failure = self.end().failure
@@ -104,9 +110,8 @@ class Agent:
         return failure
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Agent]:
-    """Yield an agent whose two ranks may connect."""
+def unprepared(tmp_path: Path) -> Agent:
+    """Return an agent of two ranks that have not said yet that they are ready."""
     environ = {
         "AGENT_STATE_DIR": str(tmp_path),
         "AGENT_ADVERTISE_ADDRESS": "127.0.0.1",
@@ -122,9 +127,26 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     )
     agent = Agent(rank, events, reports)
     rank.start()
+    return agent
+
+
+def ready(device_control_s: float | None = None) -> Ready:
+    return Ready(
+        import_s=0.1,
+        framework="torch 2.13.0",
+        dataset=SOURCE,
+        device_control_s=device_control_s,
+    )
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    """Yield an agent whose two ranks may connect."""
+    agent = unprepared(tmp_path)
+    rank = agent.rank
     for process in range(2):
-        agent.say(process, Ready(import_s=0.1, framework="torch 2.13.0", dataset=SOURCE))
-    [prepared] = reports
+        agent.say(process, ready())
+    [prepared] = agent.reports
     assert isinstance(prepared, Prepared)
     addresses = (prepared.address,)
     rank.peers(Peers(token=7, addresses=addresses, timeout_s=10.0), now=agent.now)
@@ -140,10 +162,20 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     cluster = cluster_spec(addresses, [COMMAND.roles])
     rank.go(Go(token=7, cluster=cluster, timeout_s=FIRST_STEP_S), received_s=agent.now)
     yield agent
-    if not rank.is_over:
-        rank.stop("the test is over")
-        while not isinstance(events.get(timeout=60), RankCleared):
-            pass
+    agent.close()
+
+
+@pytest.mark.parametrize(("second_s", "expected_s"), [(0.03, 0.03), (0.01, 0.02), (None, None)])
+def test_an_agent_is_as_fast_as_the_slowest_gpu_of_its_ranks(
+    tmp_path: Path, second_s: float | None, expected_s: float | None
+) -> None:
+    agent = unprepared(tmp_path)
+    agent.say(0, ready(0.02))
+    agent.say(1, ready(second_s))
+    [prepared] = agent.reports
+    agent.close()
+    assert isinstance(prepared, Prepared)
+    assert prepared.device_control_s == expected_s
 
 
 def test_the_cause_counts_and_not_the_echo_that_another_rank_heard_first(agent: Agent) -> None:
