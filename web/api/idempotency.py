@@ -38,6 +38,8 @@ PARAMETER: Mapping[str, object] = {
     "schema": {"type": "string", "maxLength": LONGEST_KEY_CHARACTERS},
 }
 LONGEST_ANSWER_BYTES = 16 * 1024
+# Of what was created: that of a sweep lists the cells that were left out, as the store does, too.
+LONGEST_CREATED_BYTES = 1024 * 1024
 # A request that has no answer after so long will get none: its server has ended.
 _UNDER_WAY = dt.timedelta(seconds=60)
 _RETRY_AFTER_S = 1
@@ -88,9 +90,9 @@ def install(app: Flask) -> None:
         sent = g.pop("idempotent", None)
         if sent is not None:
             is_final = response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
-            is_short = not response.is_streamed and (
-                (response.content_length or 0) <= LONGEST_ANSWER_BYTES
-            )
+            is_created = response.status_code == HTTPStatus.CREATED
+            most = LONGEST_CREATED_BYTES if is_created else LONGEST_ANSWER_BYTES
+            is_short = not response.is_streamed and (response.content_length or 0) <= most
             if is_final and is_short:
                 _keep(sent, response)
         return response

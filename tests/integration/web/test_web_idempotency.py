@@ -49,6 +49,22 @@ def test_a_sweep_that_is_sent_again_is_enqueued_once(
     assert _sweep_count(engine) == before + 3
 
 
+def test_a_sweep_that_leaves_out_much_has_the_same_answer_again(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    before = _sweep_count(engine)
+    [case] = SWEEP["case"]  # type: ignore[misc]
+    sizes = list(range(64, 84))
+    wide = {**case, "world_size": list(range(1, 33)), "global_batch_size": sizes}
+    sweep = {**SWEEP, "case": [wide], "skip_impossible": True}
+    first = client.post("/api/v1/sweeps", json=sweep, headers=KEYED)
+    assert first.json is not None
+    assert len(first.json["skipped"]) == 31 * len(sizes)
+    again = client.post("/api/v1/sweeps", json=sweep, headers=KEYED)
+    assert (again.status_code, again.json) == (201, first.json)
+    assert _sweep_count(engine) == before + 1
+
+
 def test_after_a_restart_of_the_web_server_too(client: FlaskClient, engine: sa.Engine) -> None:
     before = _sweep_count(engine)
     first = client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
