@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,20 @@ def test_the_documented_code_tells_ours_from_others() -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102
-    secret, body = make_secret(), b"{}"
-    signed = signature(secret, message_id="msg_1", timestamp_s=7, body=body)
-    headers = {"webhook-id": "msg_1", "webhook-timestamp": "7", "webhook-signature": signed}
-    assert names["is_ours"](secret, headers, body)
-    assert not names["is_ours"](secret, headers, b"{ }")
-    assert not names["is_ours"](make_secret(), headers, body)
-    assert not names["is_ours"](secret, {**headers, "webhook-timestamp": "8"}, body)
+    is_ours = names["is_ours"]
+    secret, body, now_s = make_secret(), b"{}", int(time.time())
+
+    def headers(timestamp_s: int) -> dict[str, str]:
+        signed = signature(secret, message_id="msg_1", timestamp_s=timestamp_s, body=body)
+        return {
+            "webhook-id": "msg_1",
+            "webhook-timestamp": str(timestamp_s),
+            "webhook-signature": signed,
+        }
+
+    good = headers(now_s)
+    assert is_ours(secret, good, body)
+    assert not is_ours(secret, good, b"{ }")
+    assert not is_ours(make_secret(), good, body)
+    assert not is_ours(secret, {**good, "webhook-timestamp": str(now_s + 1)}, body)
+    assert not is_ours(secret, headers(now_s - 3600), body)
