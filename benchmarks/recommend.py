@@ -35,8 +35,7 @@ from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
 from benchmarks.web_server import Client, farm_environ, running_web
 from farm.errors import FarmError
 from farm.recommend.cache.fits import Fits
-from farm.recommend.cache.knowledge import read_knowledge
-from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
+from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default, read_knowledge
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.prices import load_prices

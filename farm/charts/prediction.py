@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.errors import FarmError, NotFound
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.prediction import Prediction
+from farm.recommend.contracts import Prediction
 from farm.text.display import count, duration, percent
 from farm.text.nouns import counted
 

@@ -1,23 +1,98 @@
-"""The types of questions, evidence and answers."""
+"""The types of questions, evidence, predictions and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from farm.configuration.axes import CONDITION_AXES
 from farm.configuration.spec import LARGEST
 from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
-from farm.recommend.configuration import Configuration, TrainingTask, network_of
-from farm.recommend.layout import machines, serving_machines
+from farm.recommend.configuration import (
+    Configuration,
+    TrainingTask,
+    machines,
+    network_of,
+    serving_machines,
+)
 from farm.values.codec import to_json
 
 # An interval whose ends are further apart than this factor does not support a recommendation.
 WIDE_RATIO = 2.0
 # A recommended option that is less probably the best is not shown as a sure answer.
 FIRM_PROBABILITY = 0.5
+
+
+class Basis(enum.Enum):
+    """How a prediction relates to what was measured."""
+
+    MEASURED = "measured"  # this very configuration was
+    INTERPOLATED = "interpolated"  # it lies between measured ones on every axis
+    EXTRAPOLATED = "extrapolated"  # it lies beyond them on one axis at least
+    UNKNOWN = "unknown"  # nothing is said, and `unknown_because` says why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The time of one synchronous step; all times are None where it is unknown.
+
+    `low_s` to `high_s` is the 90 % prediction interval, `low80_s` to `high80_s` the 80 % one:
+    where one more measurement of this configuration is expected to fall. `measurement_ids`: the
+    repetitions of this configuration, or the nearest measurements that the value rests on.
+    `speculative_because`: why the value is a guess, such as a world size far beyond those that were
+    measured like this; None: measurements bear it out.
+    """
+
+    step_time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    low80_s: float | None
+    high80_s: float | None
+    basis: Basis
+    measurement_ids: tuple[int, ...] = ()
+    unknown_because: str | None = None
+    speculative_because: str | None = None
+
+    @classmethod
+    def unknown(cls, because: str | None) -> Prediction:
+        """Return the prediction that says nothing but why."""
+        return cls(
+            step_time_s=None,
+            low_s=None,
+            high_s=None,
+            low80_s=None,
+            high80_s=None,
+            basis=Basis.UNKNOWN,
+            unknown_because=because,
+        )
+
+
+class Suspicious(Protocol):
+    """A measurement that is hard to believe, and why."""
+
+    @property
+    def measurement_id(self) -> int: ...
+
+    @property
+    def message(self) -> str: ...
+
+
+class StepTimeModel(Protocol):
+    """Fitted to all measurements of one origin and kind of hardware, and calibrated."""
+
+    @property
+    def suspicions(self) -> Sequence[Suspicious]: ...
+
+    @property
+    def predictor_name(self) -> str: ...
+
+    def predict(self, configurations: Sequence[Configuration]) -> list[Prediction]:
+        """Return a prediction for each, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +216,7 @@ class Option:
     """One configuration with what is known of it, measured or predicted.
 
     `time_per_epoch_s` and `step_time_s` are medians over the repetitions, or predictions; `basis`
-    says which, see `farm.recommend.prediction.Basis`. `spread_s` is the range of the former over
+    says which, see `Basis`. `spread_s` is the range of the former over
     the repetitions, and `step_time_spread_s` the median interquartile range of the steps within
     one. `low_s` to `high_s` (90 %) and `low80_s` to `high80_s` are prediction intervals of
     `time_per_epoch_s`, `step_low_s` and so on of `step_time_s`; None where nothing tells them.
@@ -158,7 +233,7 @@ class Option:
     of them that something disturbed, see `farm.measuring.noise`. `set_aside_ids`: disturbed
     measurements of the same configuration that do not count, since undisturbed ones do.
     `disturbed_by`: the kinds of what disturbed either. `speculative_because`: why the time is a
-    guess, see `farm.recommend.prediction.Prediction`; None: it is none. `unjudged_because`: what is
+    guess, see `Prediction`; None: it is none. `unjudged_because`: what is
     not known of it, so that it could not be ranked or held against a limit. `is_synchronous` False:
     it computes other updates than synchronous training, so that equal epochs need not give equal
     accuracy.

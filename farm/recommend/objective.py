@@ -10,8 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from farm.recommend.contracts import Objective, Option
-from farm.recommend.prediction import Basis
+from farm.recommend.contracts import Basis, Objective, Option
 from farm.text.nouns import counted
 
 _Z90 = 1.6449  # standard deviations from the middle of a normal distribution to its 95 % quantile

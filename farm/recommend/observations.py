@@ -27,9 +27,14 @@ from farm.configuration.axes import AXES, SETUP_AXES, Axis, AxisKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
-from farm.recommend.configuration import Configuration, Observation, network_of
+from farm.recommend.configuration import (
+    Configuration,
+    Observation,
+    farm_placement,
+    layout_name,
+    network_of,
+)
 from farm.recommend.contracts import MACHINE_STATUSES
-from farm.recommend.layout import farm_placement, layout_name
 from farm.recommend.outlying import AgentComparison, Timed, compare
 from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 

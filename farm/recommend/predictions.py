@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import SETUP_AXES
 from farm.configuration.spec import CONDITIONS, OperatorPlacement, TrainingPass
 from farm.recommend.cache.memory import Memory
-from farm.recommend.configuration import Configuration, network_of
-from farm.recommend.layout import fills_machines, layout_name
+from farm.recommend.configuration import Configuration, fills_machines, layout_name, network_of
+from farm.recommend.contracts import Prediction
 from farm.recommend.memory_limits import (
     OUT_OF_MEMORY,
     MemoryLimits,
@@ -22,7 +22,6 @@ from farm.recommend.memory_limits import (
     workload,
 )
 from farm.recommend.observations import Loaded, load
-from farm.recommend.prediction import Prediction
 from farm.recommend.service import Models, check_origin
 
 FINGERPRINT = "fingerprint"  # of a query: which kind of hardware is meant

@@ -12,11 +12,9 @@ from farm.errors import InvalidSpec, NotFound
 from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
 from farm.recommend.answering.options import options_for
 from farm.recommend.cache.fits import Fitted
-from farm.recommend.cache.knowledge import Knowledge, read_knowledge
-from farm.recommend.cache.memory import Memory
-from farm.recommend.contracts import Evidence, Objective, Question, Recommendation
+from farm.recommend.cache.memory import Knowledge, Memory, read_knowledge
+from farm.recommend.contracts import Evidence, Objective, Question, Recommendation, StepTimeModel
 from farm.recommend.outlying import cannot_tell
-from farm.recommend.prediction import StepTimeModel
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
@@ -184,7 +182,11 @@ class Models:
 
     def warnings(self) -> list[str]:
         """Say what models lack, and which are not of the newest measurements."""
-        said = [f"only what was measured is compared: {f.lacking_because}" for f in self._lacking()]
+        said = [
+            f"only what was measured is compared: {f.lacking_because}"
+            for f in self.used.values()
+            if f.lacking_because is not None
+        ]
         for fingerprint, fitted in self.used.items():
             if not fitted.is_current:
                 count = len(self._knowledge.observed[fingerprint].observations)
@@ -193,6 +195,3 @@ class Models:
                     f"of which there are {count} now: they are being renewed"
                 )
         return list(dict.fromkeys(said))
-
-    def _lacking(self) -> list[Fitted]:
-        return [fitted for fitted in self.used.values() if fitted.lacking_because is not None]

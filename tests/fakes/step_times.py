@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.prediction import Basis, Prediction
+from farm.recommend.contracts import Basis, Prediction
 
 SECONDS_PER_EXAMPLE = 0.01
 ROUND_TRIPS = 4.0

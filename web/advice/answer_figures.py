@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
-from farm.recommend.contracts import Option, Recommendation
+from farm.recommend.contracts import Basis, Option, Recommendation
 from farm.recommend.objective import is_compared_by_step
-from farm.recommend.prediction import Basis
 from farm.text.display import count, dollars, duration
 from farm.text.nouns import counted
 

@@ -30,8 +30,7 @@ from farm.text.nouns import counted
 
 if TYPE_CHECKING:
     from farm.recommend.configuration import Configuration, Observation
-    from farm.recommend.evaluating.evaluate import FewShotTrial
-    from farm.recommend.evaluating.evaluation import DoubtInWords, PredictorEvaluation
+    from farm.recommend.evaluating.evaluate import DoubtInWords, FewShotTrial, PredictorEvaluation
     from farm.recommend.observations import Loaded
 
 FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
@@ -171,8 +170,12 @@ def _evaluate(
     from farm.cli.advice.trials import run_all
     from farm.recommend.calibrated.novelty import Space
     from farm.recommend.calibrated.splits import all_splits
-    from farm.recommend.evaluating.evaluate import summarise, summarise_few_shot, trials
-    from farm.recommend.evaluating.evaluation import PredictorEvaluation
+    from farm.recommend.evaluating.evaluate import (
+        PredictorEvaluation,
+        summarise,
+        summarise_few_shot,
+        trials,
+    )
     from farm.recommend.evaluating.questions import default_machine_price
 
     observations = loaded.observations
@@ -237,7 +240,7 @@ def _few_shots(
 
 def _doubts(observations: Sequence[Observation], predictor: str) -> list[DoubtInWords]:
     from farm.recommend.calibrated.step_time_model import fit_step_time_model
-    from farm.recommend.evaluating.evaluation import DoubtInWords
+    from farm.recommend.evaluating.evaluate import DoubtInWords
     from farm.recommend.predictors import PREDICTORS
 
     by_id = {o.measurement_id: o for o in observations}

@@ -24,7 +24,7 @@ from farm.text.columns import Column
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
-    from farm.recommend.evaluating.evaluation import PredictorEvaluation
+    from farm.recommend.evaluating.evaluate import PredictorEvaluation
 
 _HELD_OUT = """\
 *Held out* is what a predictor did not see. `random`: {random}.

@@ -8,8 +8,7 @@ from farm.text import display
 from farm.text.columns import Column
 
 if TYPE_CHECKING:
-    from farm.recommend.evaluating.evaluate import FewShotScore, SplitScore
-    from farm.recommend.evaluating.evaluation import DoubtInWords
+    from farm.recommend.evaluating.evaluate import DoubtInWords, FewShotScore, SplitScore
     from farm.recommend.evaluating.scores import RegretScore
 
 CHOICE_COLUMNS = (

@@ -21,7 +21,7 @@ from farm.importers.sheet import MAX_BYTES, lines_of, read_sheet
 from farm.importers.table import impossible_together
 from farm.processes.standard_output import print_data
 from farm.processes.whole_file import write_whole
-from farm.recommend.prediction import Prediction
+from farm.recommend.contracts import Prediction
 from farm.recommend.predictions import FINGERPRINT, predict_queries
 from farm.store.engine import reading
 

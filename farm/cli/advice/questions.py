@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from farm.recommend.configuration import Observation
-    from farm.recommend.prediction import StepTimeModel
+    from farm.recommend.contracts import StepTimeModel
     from farm.store.measurements.scripts import MeasuredScript
 
 

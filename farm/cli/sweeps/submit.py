@@ -21,7 +21,7 @@ from farm.configuration.sweep import NOTIFY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.notifications.addresses import check_reachable
-from farm.recommend.layout import layout_of
+from farm.recommend.configuration import layout_of
 from farm.recommend.sweeps.expectation import Expectation
 from farm.recommend.sweeps.expected import expected as expected_of
 from farm.script_folder import with_bundles

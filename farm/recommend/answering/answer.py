@@ -20,16 +20,16 @@ from farm.recommend.answering.measured import (
 )
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
-from farm.recommend.configuration import Configuration
+from farm.recommend.configuration import Configuration, learning_part
 from farm.recommend.contracts import (
     MACHINE_STATUSES,
+    Basis,
     Evidence,
     Objective,
     Option,
     Question,
     Recommendation,
 )
-from farm.recommend.layout import learning_part
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 from farm.recommend.objective import (
     UNKNOWN_LEAST,
@@ -41,7 +41,6 @@ from farm.recommend.objective import (
     pareto_front,
     rank,
 )
-from farm.recommend.prediction import Basis
 from farm.text.display import decimal, duration, percent
 from farm.text.nouns import counted
 

@@ -21,9 +21,8 @@ from farm.recommend.answering.measured import (
     name_of,
     told_apart_by,
 )
-from farm.recommend.configuration import Configuration
+from farm.recommend.configuration import Configuration, fills_machines, part_of_one_machine
 from farm.recommend.contracts import Evidence, Question
-from farm.recommend.layout import fills_machines, part_of_one_machine
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
 
 # Far more than anybody compares; each costs a prediction.

@@ -8,8 +8,7 @@ from farm.recommend.answering.measured import (
     servers_words,
     told_apart_by,
 )
-from farm.recommend.contracts import Option, Recommendation
-from farm.recommend.prediction import Basis
+from farm.recommend.contracts import Basis, Option, Recommendation
 from farm.text import display
 from farm.text.nouns import counted
 

@@ -31,10 +31,16 @@ from farm.recommend.answering.training import (
     predicted_option,
     trains_alike,
 )
-from farm.recommend.configuration import Configuration
-from farm.recommend.contracts import WIDE_RATIO, Evidence, Option, Question
-from farm.recommend.layout import learning_part
-from farm.recommend.prediction import Basis, Prediction, StepTimeModel
+from farm.recommend.configuration import Configuration, learning_part
+from farm.recommend.contracts import (
+    WIDE_RATIO,
+    Basis,
+    Evidence,
+    Option,
+    Prediction,
+    Question,
+    StepTimeModel,
+)
 
 # Gives the model of a kind of hardware, by its fingerprint; None where there is none.
 Models = Callable[[str | None], StepTimeModel | None]

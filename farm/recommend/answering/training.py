@@ -13,9 +13,8 @@ from farm.recommend.answering.epoch_length import EpochLength, EpochRatio
 from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.configuration import Configuration
-from farm.recommend.contracts import Evidence, Option, Question
+from farm.recommend.contracts import Basis, Evidence, Option, Prediction, Question
 from farm.recommend.objective import UNKNOWN_ACCURACY
-from farm.recommend.prediction import Basis, Prediction
 from farm.statistics import weighted_median
 
 # Of strategies that a table names and the farm does not have.
@@ -62,7 +61,8 @@ def measured_option(
     A time per epoch counts as it was measured, even where it is not the steps' times their number.
     Disturbed repetitions count only where there are no others, each by its weight.
     """
-    kept = undisturbed_first([e for e in repetitions if _is_timed(e)], lambda e: e.disturbance)
+    timed = [e for e in repetitions if (e.step_time_s, e.time_per_epoch_s) != (None, None)]
+    kept = undisturbed_first(timed, lambda e: e.disturbance)
     kept_ids = {e.measurement_id for e in kept}
     set_aside_ids = tuple(
         e.measurement_id
@@ -214,10 +214,6 @@ def _is_of(prediction: Prediction, repetitions: Iterable[Evidence]) -> bool:
     """Whether it was made from just these; a fit may lack the latest."""
     known_ids = {e.measurement_id for e in repetitions}
     return prediction.basis is Basis.MEASURED and set(prediction.measurement_ids) == known_ids
-
-
-def _is_timed(evidence: Evidence) -> bool:
-    return evidence.step_time_s is not None or evidence.time_per_epoch_s is not None
 
 
 def _time_per_epoch_s(evidence: Evidence, terms: TrainingTerms) -> float | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from farm.recommend.cache.fit_files import FitFiles, digest_of
 from farm.recommend.configuration import Observation
-from farm.recommend.prediction import StepTimeModel
+from farm.recommend.contracts import StepTimeModel
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.recommend.calibrated.conformal import AIMS, Conformal, Errors, quantile
 from farm.recommend.calibrated.held_out import Combination, HeldOut, hold_out, joined
-from farm.recommend.calibrated.neighbourhood import Neighbourhood
-from farm.recommend.calibrated.novelty import NUMBERS, Gap, GapAxis, OwnGap, Side, Space
+from farm.recommend.calibrated.intervals import AIMS, Conformal, Errors, quantile
+from farm.recommend.calibrated.novelty import (
+    NUMBERS,
+    Gap,
+    GapAxis,
+    Neighbourhood,
+    OwnGap,
+    Side,
+    Space,
+)
 from farm.recommend.calibrated.repetitions import shares
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.recommend.calibrated.conformal import AIMS
 from farm.recommend.calibrated.intervals import (
+    AIMS,
     MIN_REPETITIONS,
     Interval,
     distinct,

@@ -89,7 +89,7 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
     def network(c: Configuration) -> Hashable:
         return None if c.is_one_machine else str(c.network)
 
-    together = _series if space.is_weak else _itself
+    together = _series if space.is_weak else (lambda configuration: configuration)
     sizes = sorted({c.world_size for c in configurations})
     beyond = [beyond_largest(configurations, from_size=sizes[-2])] if len(sizes) > 3 else []
     found = [
@@ -179,10 +179,6 @@ def _types_on(configurations: Sequence[Configuration], *, most: int) -> list[Fol
         if name in known
     ]
     return [fold for fold in found if fold.tested]
-
-
-def _itself(configuration: Configuration) -> Hashable:
-    return configuration
 
 
 def _series(configuration: Configuration) -> Hashable:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from farm.configuration.axes import BY_FIELD
 from farm.recommend.calibrated.calibration import Calibration, calibrate
-from farm.recommend.calibrated.conformal import AIMS
 from farm.recommend.calibrated.held_out import refit_of
-from farm.recommend.calibrated.intervals import MIN_REPETITIONS, Interval, distinct
+from farm.recommend.calibrated.intervals import AIMS, MIN_REPETITIONS, Interval, distinct
 from farm.recommend.calibrated.novelty import Beyond, Gap, GapAxis
 from farm.recommend.calibrated.repetitions import (
     Repetitions,
@@ -24,8 +23,8 @@ from farm.recommend.calibrated.repetitions import (
 )
 from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.contracts import Basis, Prediction
 from farm.recommend.features import plain
-from farm.recommend.prediction import Basis, Prediction
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate, Predictor
 
@@ -66,7 +65,7 @@ def fit_step_time_model(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedModel:
-    """A StepTimeModel; `farm.recommend.prediction` says what its answers mean."""
+    """A StepTimeModel; `farm.recommend.contracts` says what its answers mean."""
 
     predictor_name: str
     fitted: FittedPredictor

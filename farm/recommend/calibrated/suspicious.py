@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.calibrated.held_out import HeldOut
-from farm.recommend.calibrated.neighbourhood import Neighbourhood
-from farm.recommend.calibrated.novelty import Space
+from farm.recommend.calibrated.novelty import Neighbourhood, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, plain
 from farm.text.display import duration

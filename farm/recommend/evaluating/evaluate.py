@@ -11,10 +11,12 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.recommend.calibrated.conformal import AIMS
+from farm.recommend.calibrated.intervals import AIMS
 from farm.recommend.calibrated.splits import Fold, Split
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
+from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.contracts import Prediction
 from farm.recommend.evaluating.few_shot import Truth, few_shot
 from farm.recommend.evaluating.questions import factor, questions
 from farm.recommend.evaluating.scores import (
@@ -28,7 +30,6 @@ from farm.recommend.evaluating.scores import (
     regret_score,
 )
 from farm.recommend.features import plain
-from farm.recommend.prediction import Prediction
 from farm.recommend.predictors import PREDICTORS
 
 POOLED = "all that leave one out"
@@ -249,3 +250,36 @@ def summarise_few_shot(
         )
         for (name, is_planned, count), groups in pooled.items()
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtInWords:
+    """A suspicious measurement, in words."""
+
+    configuration: str
+    step_time_s: float
+    suspicion: Suspicion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorEvaluation:
+    """Of one workload and kind of hardware.
+
+    `machine_price`: what is minimised by a choice is time x (1 + machines x it). `outcomes`: of
+    the first split, as the first predictor answered it; left out of JSON, being long.
+    """
+
+    origin: str
+    model: str | None
+    dataset: str | None
+    fingerprint: str | None
+    observation_count: int
+    failure_count: int
+    machine_price: float
+    is_weak: bool
+    seed: int
+    predictors: tuple[str, ...]
+    splits: tuple[SplitScore, ...]
+    few_shots: tuple[FewShotScore, ...]
+    suspicious: tuple[DoubtInWords, ...]
+    outcomes: tuple[HeldOutAnswer, ...]

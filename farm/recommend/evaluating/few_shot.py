@@ -16,11 +16,11 @@ import dataclasses
 import math
 import random
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluating.choices import choices
+from farm.recommend.evaluating.questions import Factor, choices
 from farm.recommend.features import plain
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.planner import Candidate, plan
@@ -28,8 +28,6 @@ from farm.recommend.predictors.contracts import Predictor
 
 ROUND_COUNT = 3  # measurements that are planned at once, before anything of them is known
 NOISE_LOG = 0.02  # the median difference between repetitions in Graur's thesis
-
-Factor = Callable[[Configuration], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +78,7 @@ def few_shot(
     `predictor` answers in the end, the plan's own belief where it is None. `factor`: what makes a
     step time the quantity that is minimised, such as 1 + machines / 16; see `Candidate`.
     """
-    campaign = _Campaign(truth, random.Random(seed), noise_log, factor or _one)
+    campaign = _Campaign(truth, random.Random(seed), noise_log, factor or (lambda _: 1.0))
     found = {}
     for count in sorted(set(counts)):
         if is_planned:
@@ -89,10 +87,6 @@ def few_shot(
             campaign.measure_random(count)
         found[count] = campaign.regrets(predictor)
     return found
-
-
-def _one(configuration: Configuration) -> float:
-    return 1.0
 
 
 class _Campaign:

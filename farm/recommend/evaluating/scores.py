@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from farm.recommend.configuration import Observation
-from farm.recommend.prediction import Prediction
+from farm.recommend.contracts import Prediction
 
 _Candidate = TypeVar("_Candidate")
 

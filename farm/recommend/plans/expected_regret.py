@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from farm.recommend.evaluating.choices import Choice
+from farm.recommend.evaluating.questions import Choice
 from farm.recommend.plans.belief import Belief
 
 Array = NDArray[np.float64]

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 
 from farm.configuration.spec import NetworkConditions
 from farm.recommend.calibrated.novelty import keeps_replica_batch
-from farm.recommend.configuration import UNTOUCHED_NETWORK, Configuration
+from farm.recommend.configuration import (
+    UNTOUCHED_NETWORK,
+    Configuration,
+    fills_machines,
+    part_of_one_machine,
+)
 from farm.recommend.features import plain
-from farm.recommend.layout import fills_machines, part_of_one_machine
 from farm.recommend.memory_limits import limits_by_workload, workload
 
 # Five proposals then take some seconds; the time grows with the square of the number.
@@ -49,7 +53,8 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
     single = [c for c in known if c.is_one_machine]
     for way in _ways(single or [_by_itself(c) for c in gangs]):
         for batch in _batches(known, axes, world_size=1):
-            found.setdefault(_one_machine(way, batch))
+            alone = dataclasses.replace(way.without_network(), world_size=1, server_count=0)
+            found.setdefault(dataclasses.replace(alone, global_batch_size=batch))
     networks = _networks(gangs, axes)
     for way in _ways(_on_networks(gangs, networks)):
         for network in (n for n in networks if n[0] == way.network):
@@ -59,7 +64,10 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
                     continue
                 for batch in _batches(known, axes, world_size=world_size):
                     if batch >= world_size:
-                        found.setdefault(plain(_gang(way, network, world_size, batch)))
+                        gang = dataclasses.replace(
+                            way.on_network(*network), world_size=world_size, global_batch_size=batch
+                        )
+                        found.setdefault(plain(gang))
     return list(found)
 
 
@@ -178,16 +186,4 @@ def _by_itself(gang: Configuration) -> Configuration:
     """Return one machine of a gang, which has neither its servers nor its averages."""
     return dataclasses.replace(
         gang.without_network(), server_count=0, placement=part_of_one_machine(gang.placement)
-    )
-
-
-def _one_machine(way: Configuration, batch: int) -> Configuration:
-    return dataclasses.replace(
-        way.without_network(), world_size=1, server_count=0, global_batch_size=batch
-    )
-
-
-def _gang(way: Configuration, network: _Network, world_size: int, batch: int) -> Configuration:
-    return dataclasses.replace(
-        way.on_network(*network), world_size=world_size, global_batch_size=batch
     )

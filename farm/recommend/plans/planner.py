@@ -2,9 +2,14 @@
 
 A plan sees what was measured and what is believed of the rest, never the truth of a cell that was
 not. Two stages: while what a step consists of is hardly known, the measurement that tells most of
-it (see `farm.recommend.plans.start`); then the one that takes most off the expected regret per
-cost. Several of one plan are chosen one after another, each as if those before it had been
-measured, in every one of the truths that are possible: so they are not all alike.
+it (see `start_positions`); then the one that takes most off the expected regret per cost. Several
+of one plan are chosen one after another, each as if those before it had been measured, in every one
+of the truths that are possible: so they are not all alike.
+
+A curve is what one strategy does over the world size, on one kind of machine and network. Its
+smallest world size, its largest, and the one nearest to 8 between them pin down how the time of an
+exchange grows; and one configuration more than a step has physical terms pins down their
+coefficients.
 """
 
 from __future__ import annotations
@@ -12,15 +17,15 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluating.choices import Choice, choices
-from farm.recommend.features import plain
+from farm.recommend.evaluating.questions import Choice, choices
+from farm.recommend.features import NAMES, plain
 from farm.recommend.plans.belief import Belief, believe
 from farm.recommend.plans.expected_regret import (
     ExpectedRegret,
@@ -29,12 +34,14 @@ from farm.recommend.plans.expected_regret import (
     regret_ratios,
     regret_ratios_after,
 )
-from farm.recommend.plans.start import start_positions
 from farm.recommend.predictors.contracts import Predictor
 from farm.text.display import duration
+from farm.text.nouns import counted
 
 _ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
 MAX_PLANNED = 100  # what `until_regret` may ask for
+_MIDDLE_WORLD_SIZE = 8
+LEAST_CONFIGURATIONS = 6  # a step without a bandwidth limit has five terms; one checks them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +119,7 @@ def plan(
         belief=belief,
         tested=[plain(o.configuration) for o in observations] + sorted(failed, key=repr),
         precise=precisely_measured(observations),
-        once=_measured_once(observations),
+        once=frozenset((c for c, own in _believed_logs(observations).items() if len(own) == 1)),
         random=random.Random(seed),
     )
     return search.run(future, count=count, until_regret_ratio=until_regret_ratio, budget=budget)
@@ -294,10 +301,6 @@ def precisely_measured(observations: Iterable[Observation]) -> frozenset[Configu
     return frozenset(c for c, own in logs.items() if own and _is_enough(own, noise_log))
 
 
-def _measured_once(observations: Iterable[Observation]) -> frozenset[Configuration]:
-    return frozenset(c for c, own in _believed_logs(observations).items() if len(own) == 1)
-
-
 def _believed_logs(observations: Iterable[Observation]) -> dict[Configuration, list[float]]:
     """Return ln(time) of the measurements that are believed, by configuration."""
     logs: dict[Configuration, list[float]] = {}
@@ -313,3 +316,56 @@ def _is_enough(logs: Sequence[float], noise_log: float) -> bool:
         return True
     deviation = statistics.stdev(logs) if len(logs) > 1 else noise_log
     return deviation / math.sqrt(len(logs)) <= ENOUGH_LOG
+
+
+def start_positions(
+    configurations: Sequence[Configuration],
+    positions: Iterable[int],
+    *,
+    tested: Iterable[Configuration],
+) -> Mapping[int, str]:
+    """Return which of the positions would be a beginning, with what each would begin.
+
+    `tested`: what was measured, planned, or failed. Empty once every curve has its anchors and
+    there are enough configurations.
+    """
+    tested = {plain(c) for c in tested}
+    done: dict[tuple[object, ...], set[int]] = {}
+    for c in tested:
+        done.setdefault(curve(c), set()).add(c.world_size)
+    sizes: dict[tuple[object, ...], set[int]] = {}
+    for c in configurations:
+        sizes.setdefault(curve(c), set()).add(c.world_size)
+    wanted = {
+        (name, size): text
+        for name, of_curve in sizes.items()
+        # A curve that is known in as many places needs no beginning, wherever they are.
+        if len(done.get(name, ())) < len(anchors(of_curve))
+        for size, text in anchors(of_curve).items()
+        if size not in done.get(name, ())
+    }
+    at = {i: (curve(configurations[i]), configurations[i].world_size) for i in positions}
+    missing = {i: wanted[key] for i, key in at.items() if key in wanted}
+    if missing or len(tested) >= LEAST_CONFIGURATIONS:
+        return missing
+    first = {(name, size) for name, of_curve in sizes.items() for size in anchors(of_curve)}
+    why = f"only {counted(len(tested), 'configuration is', 'configurations are')} known"
+    return {i: why for i, key in at.items() if key in first}
+
+
+def curve(configuration: Configuration) -> tuple[object, ...]:
+    """Return what configurations of one curve agree in; one machine exchanges by no strategy."""
+    c = plain(configuration)
+    names = [n for n in NAMES if not (c.is_one_machine and n in ("strategy", "placement"))]
+    return (c.is_one_machine, c.server_count, *(getattr(c, name) for name in names))
+
+
+def anchors(world_sizes: Iterable[int]) -> dict[int, str]:
+    """Return the world sizes to measure first, with what they are."""
+    ordered = sorted(set(world_sizes))
+    middle = min(ordered, key=lambda n: (abs(math.log(n / _MIDDLE_WORLD_SIZE)), n))
+    return {
+        middle: "the middle of its curve",
+        ordered[0]: "one machine" if ordered[0] == 1 else "the smallest world size of its curve",
+        ordered[-1]: "one machine" if ordered[-1] == 1 else "the largest world size of its curve",
+    }

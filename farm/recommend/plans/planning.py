@@ -14,9 +14,13 @@ from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import NetworkProfile
 from farm.configuration.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
-from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.configuration import (
+    Configuration,
+    Observation,
+    cell_fields,
+    part_of_one_machine,
+)
 from farm.recommend.contracts import Objective
-from farm.recommend.layout import cell_fields, part_of_one_machine
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.grid import Axes, grid, thinned, works
 from farm.recommend.plans.planner import MAX_PLANNED, Candidate, MeasurementPlan, plan

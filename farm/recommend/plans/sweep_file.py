@@ -9,9 +9,8 @@ from farm.configuration.axes import SETUP_AXES, profile_numbers
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
-from farm.recommend.configuration import Configuration
+from farm.recommend.configuration import Configuration, layout_axes
 from farm.recommend.features import plain
-from farm.recommend.layout import layout_axes
 from farm.recommend.plans.planner import MeasurementPlan
 from farm.text.display import percent_in_digits
 from farm.text.nouns import counted

@@ -4,31 +4,53 @@ slows a step down.
 Two Gaussian processes, one of the errors as a whole and one of the errors of each part of the sum,
 and the errors of the nearest measurements. They are wrong in different places: the median keeps
 out whichever is alone with its opinion. What the median is still off by at measurements that
-differ in the network's conditions alone is interpolated between these (`lines`): a delay hides
+differ in the network's conditions alone is interpolated between these (`Lines`): a delay hides
 behind a replica's work up to some point and costs in full beyond, which a smooth process takes for
 an outlier.
+
+What is predicted is projected onto functions that only grow along these axes: on a grid of levels
+the mean of the smallest growing function above and the largest one below. Between levels times are
+interpolated linearly in examples, seconds, seconds per byte and so on, in which the physical sum is
+linear, too. Beyond the last level what the physical sum grows by is added, times one factor for
+all; below the first one the time shrinks as the sum does. As the sum has no products of its axes,
+each of these steps keeps the order, so that it holds exactly for any two questions.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.configuration.spec import CONDITIONS
+from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.predictors.columns import FeatureColumns, cells_of
+from farm.recommend.predictors.columns import Cells, Family, FeatureColumns, cells_of, spread
 from farm.recommend.predictors.contracts import PointEstimate
-from farm.recommend.predictors.estimates import estimates
-from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH
-from farm.recommend.predictors.gaussian_process_fit import GaussianProcessFit
+from farm.recommend.predictors.estimates import Pairs, Times, estimates
+from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH, GaussianProcessFit
 from farm.recommend.predictors.kernel import Kernel
-from farm.recommend.predictors.lines import Lines
-from farm.recommend.predictors.monotone import Monotone
+from farm.recommend.predictors.neighbours import Lines
 from farm.recommend.predictors.physical import FittedPhysical
 from farm.recommend.predictors.points import Frame
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+# Levels of the batch size, and of each condition by how many of these vary.
+_MOST_BATCHES = 24
+_MOST_LEVELS = (16, 6, 4, 3)
+# A level is added halfway between two batch sizes that are further apart.
+_BATCH_RATIO = 2.0
+# Levels beyond the smallest and the largest batch size, each half or twice the one before.
+_OCTAVES_BEYOND = 3
+_EQUAL = 1 + 1e-9
+_MOST_SLICES = 2000  # kept; a slice takes some kilobytes
+# How far the factor of the physical sum may be from 1.
+_LEAST_FACTOR, _MOST_FACTOR = 0.2, 5.0
 
 
 class Ensemble:
@@ -108,3 +130,144 @@ class FittedEnsemble:
         own = np.mean([deviations**2 for _, deviations in normals], axis=0)
         scales: NDArray[np.float64] = np.sqrt(own + apart**2)
         return scales
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A family: levels of each axis, in the units of `Columns.places`, and the times on their grid.
+
+    `factor`: of the physical sum beyond the levels.
+    """
+
+    levels: tuple[NDArray[np.float64], ...]
+    times_s: NDArray[np.float64]
+    factor: float
+
+    def at(self, place: Sequence[float]) -> float:
+        """Interpolate between the levels of each axis; `place` is within them."""
+        times_s = self.times_s
+        for levels, value in zip(self.levels, place, strict=True):
+            if len(levels) == 1:
+                times_s = times_s[0]
+                continue
+            above = min(max(int(levels.searchsorted(value)), 1), len(levels) - 1)
+            low, high = levels[above - 1], levels[above]
+            share = (value - low) / (high - low)
+            times_s = (1 - share) * times_s[above - 1] + share * times_s[above]
+        return float(times_s)
+
+
+class Monotone:
+    """The levels of what was measured, and the slices that were asked for so far."""
+
+    def __init__(self, cells: Cells) -> None:
+        import numpy as np
+
+        columns = cells.columns
+        self._is_weak = keeps_replica_batch(cells.configurations)
+        batches = columns.replica_batch_sizes if self._is_weak else columns.batch_sizes
+        inside = _levels(np.unique(batches), _MOST_BATCHES, ratio=_BATCH_RATIO)
+        beyond = 2.0 ** np.arange(1, _OCTAVES_BEYOND + 1)
+        self._batches = np.concatenate([inside[0] / beyond[::-1], inside, inside[-1] * beyond])
+        gangs = columns.at(columns.are_gangs)
+        measured = [np.unique(gangs.condition(name)) for name in CONDITIONS]
+        varied = sum(len(values) > 1 for values in measured)
+        most = _MOST_LEVELS[min(varied, len(_MOST_LEVELS)) - 1]
+        self._conditions = tuple(_levels(values, most) for values in measured)
+        self._slices: dict[Family, Slice] = {}
+
+    def times_s(
+        self, asked: FeatureColumns, both_s: Pairs, physical_s: Times
+    ) -> NDArray[np.float64]:
+        """Return the projected times.
+
+        `both_s`: what is projected, and the physical sum that `physical_s` returns alone. They are
+        the same functions at every call.
+        """
+        import numpy as np
+
+        self._prepare(asked.families, both_s)
+        slices = [self._slices[family] for family in asked.families]
+        first = asked.of_families([[levels[0] for levels in part.levels] for part in slices])
+        last = asked.of_families([[levels[-1] for levels in part.levels] for part in slices])
+        raised = np.maximum(asked.places, first)
+        edges = np.minimum(raised, last)
+        at = zip(asked.family_of, edges, strict=True)
+        found = np.array([slices[family].at(edge) for family, edge in at])
+        above = np.flatnonzero(np.any(raised > edges * _EQUAL, axis=1))
+        if len(above):
+            beyond, edge = (
+                asked.at(above).placed(raised[above]),
+                asked.at(above).placed(edges[above]),
+            )
+            factors = beyond.of_families([part.factor for part in slices])
+            found[above] += factors * (physical_s(beyond) - physical_s(edge))
+        below = np.flatnonzero(np.any(asked.places * _EQUAL < raised, axis=1))
+        if len(below):
+            edge = asked.at(below).placed(raised[below])
+            found[below] *= physical_s(asked.at(below)) / physical_s(edge)
+        return found
+
+    def _prepare(self, families: Sequence[Family], both_s: Pairs) -> None:
+        import numpy as np
+
+        if len(self._slices) > _MOST_SLICES:
+            self._slices.clear()
+        missing = tuple(family for family in families if family not in self._slices)
+        if not missing:
+            return
+        grids = [self._grid(family) for family in missing]
+        places = [np.array(list(itertools.product(*levels))) for levels in grids]
+        counts = [len(own) for own in places]
+        family_of = np.repeat(np.arange(len(missing)), counts)
+        raw_s, sums_s = both_s(FeatureColumns(missing, family_of, np.concatenate(places)))
+        ends = np.cumsum(counts)[:-1]
+        for family, levels, raw, sums in zip(
+            missing, grids, np.split(raw_s, ends), np.split(sums_s, ends), strict=True
+        ):
+            factor = float(np.median(raw / sums))
+            self._slices[family] = Slice(
+                levels,
+                _projected(raw.reshape([len(axis) for axis in levels])),
+                min(_MOST_FACTOR, max(_LEAST_FACTOR, factor)),
+            )
+
+    def _grid(self, family: Family) -> tuple[NDArray[np.float64], ...]:
+        import numpy as np
+
+        factor = family.world_size if self._is_weak else 1
+        batches = np.unique(np.maximum(1.0, np.round(self._batches * factor)))
+        if family.is_one_machine:
+            return (batches, *(np.zeros(1) for _ in CONDITIONS))
+        return (batches, *self._conditions)
+
+
+def _projected(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a function that grows along every axis, between the two closest of them."""
+    import numpy as np
+
+    above, below = times_s, times_s
+    for axis in range(times_s.ndim):
+        above = np.maximum.accumulate(above, axis=axis)
+        below = np.flip(np.minimum.accumulate(np.flip(below, axis), axis=axis), axis)
+    # The geometric mean, since errors are relative; it grows as both do.
+    projected: NDArray[np.float64] = np.sqrt(above * below)
+    return projected
+
+
+def _levels(
+    values: NDArray[np.float64], most: int, *, ratio: float | None = None
+) -> NDArray[np.float64]:
+    """Return the measured values, and what is halfway between them where there are few.
+
+    With a ratio: halfway in ln, and only between those that are further apart.
+    """
+    import numpy as np
+
+    if len(values) < 2:
+        return values if len(values) else np.zeros(1)
+    low, high = values[:-1], values[1:]
+    halfway = (low + high) / 2 if ratio is None else np.sqrt(low * high)[high / low > ratio]
+    if len(values) + len(halfway) <= most:
+        return np.sort(np.concatenate([values, halfway]))
+    return values[spread(len(values), most)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from farm.configuration.spec import JobSpec
-from farm.recommend.prediction import Prediction
+from farm.recommend.contracts import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
 from farm.recommend.cache.memory import Memory
-from farm.recommend.configuration import network_of
-from farm.recommend.layout import layout_of
+from farm.recommend.configuration import layout_of, network_of
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
 from farm.recommend.sweeps.expectation import Expectation, ExpectedJob, expectation, step_count

@@ -11,8 +11,8 @@ from farm.errors import NotFound
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import Observation
+from farm.recommend.contracts import StepTimeModel
 from farm.recommend.doubts import MOST_WORKLOADS, doubts
-from farm.recommend.prediction import StepTimeModel
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from tests import factories

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farm.recommend.calibrated.conformal import quantile
+from farm.recommend.calibrated.intervals import quantile
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.contracts import Basis, Prediction
 from farm.recommend.evaluating.scores import HeldOutAnswer, interval_score
-from farm.recommend.prediction import Basis, Prediction
 from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 
 

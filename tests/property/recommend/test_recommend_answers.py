@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 
 from farm.recommend.answering.answer import answer_from
 from farm.recommend.answering.options import options_for
-from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
-from farm.recommend.prediction import StepTimeModel
+from farm.recommend.contracts import (
+    Evidence,
+    Objective,
+    Option,
+    Question,
+    Recommendation,
+    StepTimeModel,
+)
 from tests.fakes.step_times import FakeStepTimes
 from tests.unit.recommend.answering.test_recommend_measured import evidence
 

@@ -17,7 +17,7 @@ from farm.charts.prediction import (
     prediction_figures,
 )
 from farm.errors import FarmError, NotFound
-from farm.recommend.prediction import Basis, Prediction
+from farm.recommend.contracts import Basis, Prediction
 from tests.synthetic_steps import configuration, grid, measure
 
 

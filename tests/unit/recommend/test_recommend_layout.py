@@ -12,8 +12,8 @@ from farm.configuration.axes import spec_values
 from farm.configuration.expansion import expand
 from farm.configuration.spec import BatchSplit, OperatorPlacement, ServerPlacement
 from farm.configuration.sweep import parse_sweep
-from farm.recommend.configuration import Configuration
-from farm.recommend.layout import (
+from farm.recommend.configuration import (
+    Configuration,
     cell_fields,
     layout_axes,
     layout_name,

@@ -10,8 +10,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.memory import Memory
 from farm.recommend.configuration import Observation
-from farm.recommend.contracts import Objective, Question, Recommendation
-from farm.recommend.prediction import StepTimeModel
+from farm.recommend.contracts import Objective, Question, Recommendation, StepTimeModel
 from farm.recommend.prices import Price, Prices
 from farm.recommend.service import recommend
 from farm.store.result_tables import EpochRow

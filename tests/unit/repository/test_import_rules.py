@@ -97,13 +97,13 @@ RULES: dict[str, set[str]] = {
     | {"farm.notifications.addresses", "farm.notifications.events"}
     | {"farm.processes.private_files"},
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
-    "farm.recommend.cache.memory": {"farm.processes.subprocess_call", "farm.recommend"},
     "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.sweeps": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.sweeps.expectation": PURE | {"farm.recommend"},
     "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
-    "farm.recommend.cache.knowledge": PURE
-    | {"farm.processes.cache", "farm.recommend", "farm.store", *STORE},
+    "farm.recommend.cache.memory": PURE
+    | {"farm.processes.cache", "farm.processes.subprocess_call"}
+    | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictors.estimates": PURE | {"farm.recommend", "threadpoolctl", *MATHS},
     "farm.recommend.predictions": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.service": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},

@@ -10,8 +10,14 @@ from farm.recommend.answering.options import Options, options_for
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind
 from farm.recommend.configuration import Observation
-from farm.recommend.contracts import Evidence, Objective, Option, Question, Recommendation
-from farm.recommend.prediction import StepTimeModel
+from farm.recommend.contracts import (
+    Evidence,
+    Objective,
+    Option,
+    Question,
+    Recommendation,
+    StepTimeModel,
+)
 from tests.facts import lacking
 from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
 from tests.unit.recommend.answering.test_recommend_measured import QUESTION, evidence

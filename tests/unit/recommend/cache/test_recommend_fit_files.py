@@ -11,9 +11,8 @@ import pytest
 
 from farm.configuration.spec import TrainingPass
 from farm.recommend import cache, calibrated, features, predictors
-from farm.recommend.cache import fit_files, model_state
-from farm.recommend.cache.fit_files import MAX_FILES, FitFiles, digest_of
-from farm.recommend.cache.model_state import NotWritable, pack, unpack
+from farm.recommend.cache import fit_files
+from farm.recommend.cache.fit_files import MAX_FILES, FitFiles, NotWritable, digest_of, pack, unpack
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from tests.fakes.step_times import FakeStepTimes
@@ -24,7 +23,7 @@ DIGEST = "0" * 64
 
 @pytest.fixture(autouse=True)
 def _also_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_state, "PACKAGES", (*model_state.PACKAGES, "tests."))
+    monkeypatch.setattr(fit_files, "PACKAGES", (*fit_files.PACKAGES, "tests."))
 
 
 class Colour(enum.Enum):

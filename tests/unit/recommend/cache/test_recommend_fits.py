@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from farm.recommend.cache import model_state
+from farm.recommend.cache import fit_files
 from farm.recommend.cache.fits import MAX_MODELS, Fits
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.prediction import StepTimeModel
+from farm.recommend.contracts import StepTimeModel
 from tests.fakes.step_times import FakeStepTimes
 
 ASKED = Configuration(strategy="ring", world_size=2, global_batch_size=64)
@@ -71,7 +71,7 @@ def test_the_order_of_the_measurements_does_not_matter() -> None:
 def test_another_process_finds_the_model_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_state, "PACKAGES", (*model_state.PACKAGES, "tests."))
+    monkeypatch.setattr(fit_files, "PACKAGES", (*fit_files.PACKAGES, "tests."))
     first, second = Counting(), Counting()
     written = Fits(first, folder=tmp_path / "fits").model_of("subject", observations(3))
     read = Fits(second, folder=tmp_path / "fits").model_of("subject", observations(3))

@@ -13,7 +13,7 @@ from farm.recommend.calibrated.held_out import Combination, combined_folds
 from farm.recommend.calibrated.novelty import GapAxis, Space
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.prediction import Prediction
+from farm.recommend.contracts import Prediction
 from farm.recommend.predictors.contracts import PointEstimate
 from tests.synthetic_steps import Lawful, configuration, grid, law, measure
 

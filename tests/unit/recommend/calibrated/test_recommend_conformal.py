@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from farm.recommend.calibrated.conformal import Conformal, Errors, quantile
+from farm.recommend.calibrated.intervals import Conformal, Errors, quantile
 
 ONES = np.ones(9)
 

@@ -16,7 +16,7 @@ from farm.recommend.calibrated.intervals import distinct, prediction_interval
 from farm.recommend.calibrated.repetitions import Repetitions, shares
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.prediction import Prediction
+from farm.recommend.contracts import Prediction
 from farm.recommend.predictors import PREDICTORS
 from farm.recommend.predictors.contracts import PointEstimate
 from tests.synthetic_steps import configuration

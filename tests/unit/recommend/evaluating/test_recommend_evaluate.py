@@ -8,6 +8,7 @@ import pytest
 
 from farm.recommend.calibrated.splits import Fold, Split, all_splits
 from farm.recommend.configuration import Observation
+from farm.recommend.contracts import Basis, Prediction
 from farm.recommend.evaluating.evaluate import (
     POOLED,
     FoldTrial,
@@ -17,7 +18,6 @@ from farm.recommend.evaluating.evaluate import (
     trials,
 )
 from farm.recommend.evaluating.scores import HeldOutAnswer
-from farm.recommend.prediction import Basis, Prediction
 from farm.recommend.predictors import DEFAULT_PREDICTOR
 from tests.synthetic_steps import configuration, grid, measure
 

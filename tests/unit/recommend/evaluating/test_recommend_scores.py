@@ -7,6 +7,7 @@ import math
 import pytest
 
 from farm.recommend.configuration import Observation
+from farm.recommend.contracts import Basis, Prediction
 from farm.recommend.evaluating.scores import (
     HeldOutAnswer,
     error_score,
@@ -15,7 +16,6 @@ from farm.recommend.evaluating.scores import (
     regret_ratio,
     regret_score,
 )
-from farm.recommend.prediction import Basis, Prediction
 from tests.synthetic_steps import configuration
 
 

@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 
 from farm.recommend.configuration import Configuration
-from farm.recommend.evaluating.choices import choices
 from farm.recommend.evaluating.few_shot import Truth, few_shot
-from farm.recommend.plans.planner import Candidate, MeasurementPlan, plan, precisely_measured
-from farm.recommend.plans.start import anchors, start_positions
+from farm.recommend.evaluating.questions import choices
+from farm.recommend.plans.planner import (
+    Candidate,
+    MeasurementPlan,
+    anchors,
+    plan,
+    precisely_measured,
+    start_positions,
+)
 from tests.synthetic_crossovers import configuration, grid, observation, two_strategies
 
 SOME = [configuration(1), configuration(8), configuration(2, 64), configuration(4, 4096, 0.08)]

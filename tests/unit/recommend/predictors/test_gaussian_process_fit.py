@@ -9,11 +9,10 @@ import pytest
 
 from farm.recommend.configuration import Configuration
 from farm.recommend.predictors.columns import FeatureColumns
-from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH
-from farm.recommend.predictors.gaussian_process_fit import GaussianProcessFit
+from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH, GaussianProcessFit
 from farm.recommend.predictors.kernel import Component, Kernel
+from farm.recommend.predictors.physical import PARTS
 from farm.recommend.predictors.points import Distances, Frame, Points
-from farm.recommend.predictors.terms import PARTS
 from tests.synthetic_steps import grid
 
 CONFIGURATIONS = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from farm.recommend.predictors.columns import AXES, FeatureColumns
-from farm.recommend.predictors.lines import Numbering
+from farm.recommend.predictors.neighbours import Numbering
 from tests.synthetic_steps import configuration
 
 

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from farm.recommend.prediction import Basis
+from farm.recommend.contracts import Basis
 from farm.recommend.sweeps.expectation import Expectation, ExpectedJob, expectation, step_count
 from tests.factories import job_spec
 from tests.fakes.step_times import HALF_WIDTH, prediction
