@@ -37,7 +37,7 @@ from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.sampler import Sampler, create_metrics
 from worker_agent.network.emulators import create_emulators
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 
 MLP_PARAMETERS = 64 * 128 + 128 + 128 * 10 + 10  # on digits
 _WATCHED = Watched(cpus=(0,), interface="lo", pids=(os.getpid(),))

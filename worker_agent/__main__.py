@@ -23,7 +23,7 @@ try:
     from farm.settings.declaration import settings_help
     from farm.values.codec import to_json
     from worker_agent.config import load_config, load_state_dir
-    from worker_agent.network.applied_note import open_lock
+    from worker_agent.network.guard import open_lock
     from worker_agent.settings import AgentSettings
     from worker_agent.trainer_process import privilege
     from worker_agent.trainer_process import user as trainer_user

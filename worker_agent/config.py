@@ -22,7 +22,7 @@ from farm.settings.declaration import read_settings
 from worker_agent.machine.cloud import cloud_of, read_firmware
 from worker_agent.machine.gpus import open_nvml, own_gpus
 from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.nft import NoAnswer, find_obstacle
 from worker_agent.rank.bundles import BundleCache
 from worker_agent.settings import AgentSettings, parse_agent_id

@@ -16,7 +16,7 @@ import sys
 
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.port_gate import PortGate
 from worker_agent.trainer_process import privilege
 

@@ -12,7 +12,7 @@ import sys
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import TcNetem, find_obstacle
 from worker_agent.network.shaping import Shaping
 from worker_agent.trainer_process import privilege

@@ -13,7 +13,7 @@ from farm.errors import EmulationFailed
 from farm.lab.hosts import Host
 from farm.lab.wirefilter import WireDirection, Wirefilter
 from tests.lab.stations import Stations
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.vde_link import VdeLink
 
 NO_LINK = Site(state_dir="/nowhere", interface="lo", cpus=(0,), spared_ports=())
@@ -21,7 +21,7 @@ NO_LINK = Site(state_dir="/nowhere", interface="lo", cpus=(0,), spared_ports=())
 ON_HOST = """
     import sys
     from farm.configuration.spec import NetworkProfile
-    from worker_agent.network.emulators.site import Site
+    from worker_agent.network.emulators.contracts import Site
     from worker_agent.network.emulators.vde_link import VdeLink
     site = Site(state_dir="/nowhere", interface=sys.argv[1], cpus=(0,), spared_ports=())
     emulator = VdeLink(site)
@@ -145,7 +145,7 @@ def test_an_agent_that_is_not_root_may_run_where_labs_have_been(stations: Statio
     # Their folder is root's alone.
     source = (
         "import os\n"
-        "from worker_agent.network.emulators.site import Site\n"
+        "from worker_agent.network.emulators.contracts import Site\n"
         "from worker_agent.network.emulators.vde_link import VdeLink\n"
         "os.setresuid(65534, 65534, 65534)\n"
         "site = Site(state_dir='/nowhere', interface='lo', cpus=(0,), spared_ports=())\n"

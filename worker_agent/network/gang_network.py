@@ -18,11 +18,11 @@ from farm.gang.transfers import transfers_s
 from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import PeerRtt, Shaped
 from worker_agent.network.emulators import find_emulator
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.port_gate import PortGate
 from worker_agent.network.probing.bandwidth_tests import LinkTest, measure_bandwidths
-from worker_agent.network.probing.incoming_streams import IncomingStreams
 from worker_agent.network.probing.probe import EchoServer, measure_peers
+from worker_agent.network.probing.transfer import IncomingStreams
 from worker_agent.network.shaping import Shaping
 from worker_agent.rank.cluster import reroute
 

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from farm.errors import EmulationFailed
-from worker_agent.network.applied_note import GATE, NETWORK, NoteFile
+from worker_agent.network.guard import GATE, NETWORK, NoteFile
 from worker_agent.network.undo import undo_all
 from worker_agent.supervisor.events import Post, UndoTried
 

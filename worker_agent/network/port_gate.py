@@ -11,19 +11,20 @@ import logging
 
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
-from worker_agent.network.applied_note import GATE, AppliedNote, NoteFile
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import resolve
-from worker_agent.network.gate_rules import (
+from worker_agent.network.guard import GATE, AppliedNote, Guard, NoteFile
+from worker_agent.network.nft import (
     INCOMING,
     GateRules,
     closing_script,
     outgoing_chain,
+    refused_counts,
     removing_script,
+    run_nft,
     table_of,
+    tables_with,
 )
-from worker_agent.network.guard import Guard
-from worker_agent.network.nft import refused_counts, run_nft, tables_with
 from worker_agent.network.undo import undo_gate
 
 logger = logging.getLogger(__name__)

@@ -7,13 +7,10 @@ import logging
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
-from worker_agent.network.applied_note import AppliedNote, NoteFile
 from worker_agent.network.emulators import create_emulators
-from worker_agent.network.emulators.contracts import NetworkEmulator
-from worker_agent.network.emulators.site import Site
-from worker_agent.network.gate_rules import removing_script, table_of
-from worker_agent.network.guard import Guard
-from worker_agent.network.nft import find_obstacle, run_nft
+from worker_agent.network.emulators.contracts import NetworkEmulator, Site
+from worker_agent.network.guard import AppliedNote, Guard, NoteFile
+from worker_agent.network.nft import find_obstacle, removing_script, run_nft, table_of
 from worker_agent.network.undo import undo_applied, undo_gate
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 
 from farm.errors import EmulationFailed
-from worker_agent.network.applied_note import GATE, NoteFile
 from worker_agent.network.emulators import create_emulators
-from worker_agent.network.gate_rules import removing_script, table_of
-from worker_agent.network.nft import run_nft
+from worker_agent.network.guard import GATE, NoteFile
+from worker_agent.network.nft import removing_script, run_nft, table_of
 
 
 def undo_applied(state_dir: str, *, number: str | None = None) -> str | None:

@@ -1,4 +1,4 @@
-"""The environment variables that a trainer receives from its agent.
+"""The environment variables that a trainer, or a helper process, receives from its agent.
 
 Whatever a trainer knows, a peer of its gang may come to know too: TensorFlow's servers run what
 they are sent. The broker's URL carries a password, and what else an operator has set for the agent
@@ -7,6 +7,7 @@ is none of a trainer's business.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -35,6 +36,9 @@ _FILE_PARTS = (
     *("PLUGIN", "LIBRAR", "INJECTION", "MODULE", "PATH", "FILE", "FOLDER", "DIR", "HOME", "CACHE"),
     "XLA_FLAGS",
 )
+# What the agent's own helper processes receive: enough to find this interpreter's modules, and to
+# write the text that the agent would.
+_PASSED_TO_HELPERS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ")
 ANY_NAME = "*"
 # A cluster left over in the environment would contradict the one that go brings.
 _WITHHELD = frozenset({"TF_CONFIG"})
@@ -83,3 +87,8 @@ def _is_passed(name: str) -> bool:
 def _is_harmless(name: str) -> bool:
     told = name.upper().removeprefix("TOKENIZERS_")  # a library's name, and no token
     return name not in _WITHHELD and not any(part in told for part in _SECRET_PARTS)
+
+
+def plain_environment() -> dict[str, str]:
+    """Return the environment for a helper process of the agent's own, which needs no setting."""
+    return {name: os.environ[name] for name in _PASSED_TO_HELPERS if name in os.environ}

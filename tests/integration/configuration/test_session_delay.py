@@ -14,7 +14,7 @@ from farm.configuration.spec import JobSpec, NetworkProfile, ServerPlacement
 from farm.messages.commands import RankAddress
 from farm.messages.trainer_lines import Failure, GoLine, Ready, StepKind
 from tests.integration.trainer_process import TrainerProcess, free_ports, results, started
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]

@@ -21,7 +21,7 @@ from farm.registry import dataset, strategy
 from farm.trainers.contracts import Seat
 from farm.trainers.model_files.model_file import ModelFile
 from tests.copied_tree import CopiedTree
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 
 DOCS = Path(__file__).parents[3] / "docs"
 JOB = JobSpec(

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from farm.configuration.spec import EXACT_EMULATION, NetworkProfile
 from farm.errors import EmulationFailed
-from worker_agent.network.emulators.contracts import NetworkEmulator
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import NetworkEmulator, Site
 from worker_agent.network.emulators.tc_netem import TcNetem
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.network.emulators.untouched import Untouched

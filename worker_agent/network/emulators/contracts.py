@@ -1,11 +1,25 @@
-"""The interface of network emulators."""
+"""The interface of network emulators, and the facts about its machine that one receives."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from farm.configuration.spec import NetworkProfile
 from farm.messages.commands import RankAddress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What an emulator may know of the machine that it works on.
+
+    It is written down before anything is applied, so that another process can undo it.
+    """
+
+    state_dir: str
+    interface: str
+    cpus: tuple[int, ...]
+    spared_ports: tuple[int, ...]  # TCP ports whose traffic is never shaped, such as the broker's
 
 
 class NetworkEmulator(Protocol):

@@ -23,7 +23,7 @@ from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from farm.sampling.names import LOOPBACK
 from worker_agent.machine.machine import interface_index
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_link import (
     carry_out,
     find_way,

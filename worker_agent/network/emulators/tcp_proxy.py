@@ -18,10 +18,9 @@ from farm.configuration.spec import LEAST_BANDWIDTH_BYTES_PER_S, TCP_PROXY, Netw
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from farm.values.codec import to_json
-from worker_agent.network.emulators.site import Site
-from worker_agent.network.environment import plain_environment
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.proxy.process import LISTEN_HOST, ProxiedPeer, ProxyOrder
-from worker_agent.trainer_process.environment import MARK
+from worker_agent.trainer_process.environment import MARK, plain_environment
 
 _START_LIMIT_S = 15.0
 _END_LIMIT_S = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farm.configuration.spec import NetworkProfile
 from farm.messages.commands import RankAddress
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 
 
 class Untouched:

@@ -14,7 +14,7 @@ from farm.configuration.spec import EXACT_EMULATION, NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
 from farm.lab.wirefilter import WireDirection, Wirefilter, check_profile
 from farm.messages.commands import RankAddress
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 
 
 class VdeLink:

@@ -20,10 +20,11 @@ from farm.gang.network_check import is_bandwidth_as_asked
 from farm.gang.transfers import load_settled_s, partners, plan_load, plan_transfer, turn_s
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeerBandwidth, PeerRtt
-from worker_agent.network.probing.incoming_streams import IncomingStreams, greeting
 from worker_agent.network.probing.probe import LoadedEcho
 from worker_agent.network.probing.transfer import (
+    IncomingStreams,
     end_transfers,
+    greeting,
     left_s,
     receive_exactly,
     send_transfer,

@@ -1,6 +1,6 @@
 """Round-trip times between ranks: an echo that each rank offers, and a client that times it.
 
-Peers open their bulk streams to the same port, see `incoming_streams`.
+Peers open their bulk streams to the same port, see `transfer`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from farm.errors import EmulationFailed
 from farm.gang.network_check import PARALLEL_PEERS, PROBE_COUNT
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeerRtt
-from worker_agent.network.probing.incoming_streams import (
+from worker_agent.network.probing.transfer import (
     FIRST_BYTE,
     GREETING_BYTES,
     IncomingStreams,
+    left_s,
+    receive_exactly,
 )
-from worker_agent.network.probing.transfer import left_s, receive_exactly
 
 logger = logging.getLogger(__name__)
 

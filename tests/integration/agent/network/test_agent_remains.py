@@ -10,8 +10,8 @@ from farm.messages.agents import AgentState
 from farm.messages.reports import RankEnded
 from farm.messages.trainer_lines import FailureKind
 from tests.agents import AgentFarm
-from worker_agent.network.applied_note import AppliedNote, NoteFile
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
+from worker_agent.network.guard import AppliedNote, NoteFile
 
 # What a version to come may have applied.
 UNKNOWN = "quantum_tunnel"

@@ -19,7 +19,7 @@ from farm.messages.trainer_lines import FailureKind, GoLine, Ready, StepKind
 from tests.agents import AgentFarm
 from tests.fakes.server import wait_until
 from tests.integration.trainer_process import free_ports, results, started
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.rank.cluster import reroute
 from worker_agent.trainer_process.leftovers import find_marked

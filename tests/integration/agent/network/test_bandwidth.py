@@ -18,12 +18,16 @@ import pytest
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.network.probing.bandwidth_tests import LinkResults, LinkTest, measure_bandwidths
-from worker_agent.network.probing.incoming_streams import GREETING_BYTES, IncomingStreams, greeting
 from worker_agent.network.probing.probe import EchoServer, measure_peers
-from worker_agent.network.probing.transfer import take_transfers
+from worker_agent.network.probing.transfer import (
+    GREETING_BYTES,
+    IncomingStreams,
+    greeting,
+    take_transfers,
+)
 
 pytestmark = pytest.mark.alone
 

@@ -16,7 +16,7 @@ import pytest
 from farm.configuration.spec import NetworkProfile
 from farm.messages.commands import RankAddress, StartRank
 from tests.factories import job_spec
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.gang_network import GangNetwork
 
 pytestmark = pytest.mark.alone

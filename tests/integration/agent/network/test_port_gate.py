@@ -20,9 +20,9 @@ from tests.integration.agent.network.test_undo import (
 from tests.namespaces import Namespace, needs_root, two_hosts
 from tests.watchdogs import watchdogs
 from worker_agent.network import nft
-from worker_agent.network.applied_note import GATE, NoteFile
-from worker_agent.network.emulators.site import Site
-from worker_agent.network.gate_rules import table_of
+from worker_agent.network.emulators.contracts import Site
+from worker_agent.network.guard import GATE, NoteFile
+from worker_agent.network.nft import table_of
 from worker_agent.network.shaping import undo_leftovers
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 

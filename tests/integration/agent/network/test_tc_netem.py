@@ -18,7 +18,7 @@ from farm.gang.transfers import plan_transfer
 from farm.messages.commands import RankAddress
 from tests.namespaces import Namespace, needs_root, two_hosts
 from worker_agent.machine.machine import interface_of
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import TcNetem, find_obstacle
 from worker_agent.network.probing.transfer import end_transfers, send_transfer, take_transfers
 

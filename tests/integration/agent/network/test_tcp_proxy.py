@@ -24,7 +24,7 @@ from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from farm.values.codec import to_json
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.network.probing.probe import EchoServer, measure_peers
 from worker_agent.network.proxy.process import ProxiedPeer, ProxyOrder

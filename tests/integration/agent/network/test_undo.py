@@ -17,8 +17,8 @@ import pytest
 from tests.namespaces import Namespace, needs_root, two_hosts
 from tests.watchdogs import watchdogs
 from worker_agent.network import watchdog
-from worker_agent.network.applied_note import NoteFile
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
+from worker_agent.network.guard import NoteFile
 from worker_agent.network.shaping import undo_leftovers
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 

@@ -17,7 +17,7 @@ from farm.messages.commands import RankAddress, StartRank
 from tests.factories import job_spec
 from worker_agent.config import load_config
 from worker_agent.network import emulators
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.resources import RankResources
 from worker_agent.supervisor.events import (

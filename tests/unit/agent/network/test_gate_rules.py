@@ -11,7 +11,7 @@ import pytest
 from farm.errors import EmulationFailed, InvalidSpec, Unreachable
 from worker_agent.config import load_config
 from worker_agent.network import nft
-from worker_agent.network.gate_rules import GateRules, closing_script, removing_script, table_of
+from worker_agent.network.nft import GateRules, closing_script, removing_script, table_of
 
 
 def test_a_script_replaces_the_table_and_names_each_address_once() -> None:

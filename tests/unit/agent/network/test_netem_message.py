@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from farm.configuration.spec import NetworkProfile
-from worker_agent.network.emulators.tc_message import (
+from worker_agent.network.emulators.tc_link import (
     TICK_NS,
     error_of,
     netem_options,

@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from farm.configuration.spec import NetworkProfile
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import TcNetem
 from worker_agent.network.emulators.tc_plan import (
     GANG_CLASS,

@@ -16,8 +16,7 @@ from farm.messages.trainer_lines import Failure, FailureKind, Progress, StepKind
 from tests.factories import job_spec
 from worker_agent.machine.hardware import parse_cpu_model
 from worker_agent.network.emulators import capabilities, create_emulators, find_emulator
-from worker_agent.network.emulators.contracts import NetworkEmulator
-from worker_agent.network.emulators.site import Site
+from worker_agent.network.emulators.contracts import NetworkEmulator, Site
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.ports import PortRange, port_of
 from worker_agent.rank.rank import Deadlines, end_of, report_of
