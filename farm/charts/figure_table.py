@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from farm.charts.bars import Bars
-from farm.charts.chart import ChartAxis, Figure, Mark
+from farm.charts.chart import Bars, ChartAxis, Figure, Mark
 from farm.charts.histogram import Histogram
 from farm.charts.timelines import TimelineFigure, write_second
 from farm.text.display import MISSING, count, duration

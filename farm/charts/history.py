@@ -12,7 +12,7 @@ from farm.cells.choice import STEP_TIME
 from farm.cells.history import CellHistory, HistoryPoint
 from farm.cells.table import CellLine
 from farm.charts.chart import ChartAxis, ChartEvent, ChartSeries, Figure, Mark
-from farm.charts.value_mark import mark_of, marked_value
+from farm.charts.metric_lines import mark_of, marked_value
 from farm.text.nouns import counted
 
 MOST_PANELS = 4
@@ -33,7 +33,10 @@ def history_figures(history: CellHistory) -> list[Figure]:
 
 
 def _figure(machine: str, points: Sequence[HistoryPoint]) -> Figure:
-    days = {n: _day(point) for n, point in enumerate(points, start=1)}
+    days = {
+        n: ("" if point.measured_at is None else f"{point.measured_at:%Y-%m-%d}")
+        for n, point in enumerate(points, start=1)
+    }
     y = ChartAxis(title="Step time", write=STEP_TIME.write, is_log=True)
     marks: dict[str, list[Mark]] = {name: [] for name in _CERTAINTIES}
     for place, point in zip(days, points, strict=True):
@@ -69,10 +72,6 @@ def _certainty(line: CellLine) -> str:
     if line.is_disturbed:
         return _DISTURBED
     return _FEW if line.statistics.low_s is None else _SURE
-
-
-def _day(point: HistoryPoint) -> str:
-    return "" if point.measured_at is None else f"{point.measured_at:%Y-%m-%d}"
 
 
 def _short(text: str) -> str:

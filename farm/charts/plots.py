@@ -14,9 +14,7 @@ from farm.cells.configuration import configuration_of
 from farm.cells.table import CellState, SweepTable
 from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels, no_lines, nothing_known
-from farm.charts.pareto import cost_against_time
-from farm.charts.sweep_bars import bars_of
-from farm.charts.sweep_figures import BARS, LINES, PARETO
+from farm.charts.sweep_figures import BARS, LINES, PARETO, bars_of, cost_against_time
 from farm.charts.timelines import TimelineFigure
 from farm.configuration.spec import ServerPlacement
 from farm.configuration.sweep_cell import shown

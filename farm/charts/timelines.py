@@ -89,7 +89,12 @@ class TimelineFigure:
     @property
     def span_s(self) -> tuple[float, float]:
         """Return the first and the last second it shows."""
-        seconds = [end for line in self.lines if line.points for end in _first_and_last(line)]
+        seconds = [
+            end
+            for line in self.lines
+            if line.points
+            for end in (line.points[0][0], line.points[-1][0])
+        ]
         if not seconds:
             return 0.0, 1.0
         return min(seconds), max(max(seconds), min(seconds) + 1.0)
@@ -125,7 +130,3 @@ def second_ticks(begin_s: float, end_s: float) -> list[float]:
 def write_second(second: float) -> str:
     """Write a second of a run without the digits that a measured time has."""
     return f"{second:g} s" if second < 60 else duration(second)
-
-
-def _first_and_last(line: TimelineSeries) -> tuple[float, float]:
-    return line.points[0][0], line.points[-1][0]

@@ -14,7 +14,7 @@ from typing import TypeGuard
 from sqlalchemy.orm import Session
 
 from farm.charts.job.reading import timed_window
-from farm.charts.job.step_points import step_points
+from farm.charts.job.steps import step_points
 from farm.configuration.scripts import parameters_of
 from farm.measuring.measurement import OK
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource

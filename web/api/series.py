@@ -17,7 +17,7 @@ from flask import Response, current_app, json, jsonify, request
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.charts.job.step_points import step_points
+from farm.charts.job.steps import step_points
 from farm.configuration.spec import MAX_WORLD_SIZE
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES

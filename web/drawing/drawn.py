@@ -15,8 +15,17 @@ from typing import Generic, TypeAlias, TypeVar
 
 from markupsafe import Markup
 
-from farm.charts.bars import Bars
-from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark, ends, heights, ticks
+from farm.charts.chart import (
+    STYLES,
+    Bars,
+    ChartAxis,
+    ChartSeries,
+    Figure,
+    Mark,
+    ends,
+    heights,
+    ticks,
+)
 from farm.charts.figure_table import FigureTable, table_of
 from farm.charts.heat_map import HeatMap
 from farm.charts.histogram import Bin, Histogram

@@ -12,8 +12,7 @@ import threading
 from functools import partial
 from http import HTTPStatus
 
-from farm.charts.bars import Bars
-from farm.charts.chart import Figure
+from farm.charts.chart import Bars, Figure
 from farm.charts.heat_map import HeatMap
 from farm.processes.subprocess_call import run_in_subprocess
 from web.errors import RefusedRequest

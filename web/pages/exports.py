@@ -11,8 +11,7 @@ from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
 from farm.cells.choice import query_names, read_choice
-from farm.charts.bars import Bars
-from farm.charts.chart import Figure
+from farm.charts.chart import Bars, Figure
 from farm.charts.heat_map import HeatMap
 from farm.errors import NotFound
 from farm.exporting import Form

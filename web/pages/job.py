@@ -13,8 +13,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.cells.history import read_history
 from farm.charts.history import history_figures
-from farm.charts.job.figures import CHART_KEYS
-from farm.charts.job.roles import ROLE_CHART_KEYS
+from farm.charts.job.figures import CHART_KEYS, ROLE_CHART_KEYS
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.keys.api_tokens import Scope
 from farm.measuring.quantities import known_beside_step_time

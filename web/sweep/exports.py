@@ -12,8 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.cells.choice import Choice
 from farm.cells.table import SweepTable
-from farm.charts.bars import Bars
-from farm.charts.chart import Figure
+from farm.charts.chart import Bars, Figure
 from farm.charts.heat_map import HeatMap, heat_map
 from farm.charts.sweep_figures import figures_of
 from farm.exporting import Form, write_export

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from farm.charts.bars import Bars
-from farm.charts.chart import Mark, ends, ticks
-from farm.charts.files.look import COLOURS, panels
-from farm.charts.files.marks import add_key, distinct, draw_intervals, write_ticks
+from farm.charts.chart import Bars, Mark, ends, ticks
+from farm.charts.files.look import COLOURS, add_key, distinct, draw_intervals, panels, write_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farm.charts import chart
-from farm.charts.files.look import panels, paper_style
-from farm.charts.files.marks import add_key, distinct, draw_event, draw_intervals, look, set_axis
+from farm.charts.files.look import (
+    add_key,
+    distinct,
+    draw_event,
+    draw_intervals,
+    look,
+    panels,
+    paper_style,
+    set_axis,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,8 +128,9 @@ def _series(ax: Axes, series: chart.ChartSeries, *, style: int) -> Any:
             markerfacecolor=how["color"] if is_solid else "white",
         )
     is_hollow = bool(series.marks) and not any(mark.is_solid for mark in series.marks)
-    return ax.plot([], [], **{**how, "linestyle": line}, markerfacecolor=_face(how, is_hollow))[0]
-
-
-def _face(how: Mapping[str, Any], is_hollow: bool) -> str:
-    return "white" if is_hollow else str(how["color"])
+    return ax.plot(
+        [],
+        [],
+        **{**how, "linestyle": line},
+        markerfacecolor="white" if is_hollow else str(how["color"]),
+    )[0]

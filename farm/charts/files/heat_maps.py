@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farm.charts.files.look import panels
@@ -34,7 +33,13 @@ def draw_map(shown: HeatMap) -> Figure:
     rows = ["\n".join(textwrap.wrap(name, _MOST_LETTERS)) for name in shown.rows]
     letters = max((len(line) for name in rows for line in name.split("\n")), default=0)
     names_in = 0.5 + letters / _LETTERS_AN_INCH
-    widest = max((len(text) for text in _texts(shown)), default=0)
+    widest = max(
+        (
+            len(text)
+            for text in [*shown.columns, *(field.text for row in shown.fields for field in row)]
+        ),
+        default=0,
+    )
     field_width_in = max(_FIELD_WIDTH_IN, (widest + 1.5) / _LETTERS_AN_INCH)
     inner_in = max(_LEAST_WIDTH_IN, field_width_in * len(shown.columns))
     said = _said(shown, inner_in)
@@ -76,10 +81,6 @@ def _without_empty(shown: HeatMap) -> HeatMap:
         fields=[[shown.fields[j][i] for i in columns] for j in rows],
         left_out=f"{shown.left_out}; {said}" if shown.left_out else said,
     )
-
-
-def _texts(shown: HeatMap) -> Sequence[str]:
-    return [*shown.columns, *(field.text for row in shown.fields for field in row)]
 
 
 def _said(shown: HeatMap, width_in: float) -> str:

@@ -1,4 +1,4 @@
-"""The charts of an attempt's ranks, second by second, with the steps laid over them.
+"""The charts of an attempt's ranks, and of its roles, second by second, with the steps over them.
 
 Pure: from what the store gives to figures.
 """
@@ -8,11 +8,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from farm.charts.job.step_points import StepPoint
-from farm.charts.job.steps import STEP_TIME, steps_over
+from farm.charts.job.steps import STEP_TIME, StepPoint, steps_over
 from farm.charts.timelines import Points, Shade, TimelineAxis, TimelineFigure, TimelineSeries
-from farm.measuring.sampled import DISTURBING, FOREIGN_LOAD, SAMPLED, USED, SampledMetric
+from farm.measuring.sampled import (
+    DISTURBING,
+    FOREIGN_LOAD,
+    SAMPLED,
+    USED,
+    USED_BY_ROLE,
+    SampledMetric,
+)
+from farm.store.series.role_series import SERVING, TRAINING, RoleSeries
 from farm.store.series.sample_ranges import RankRanges
+
+_NAMES = {TRAINING: "ranks that train, mean", SERVING: "servers, mean"}
 
 
 def key_of(metric: SampledMetric) -> str:
@@ -121,3 +130,48 @@ def _points(one: RankRanges, name: str, *, is_range: bool) -> Points:
         else:
             points += [(first, low), (last, high)]
     return points
+
+
+def _key(metric: SampledMetric) -> str:
+    return f"role-{key_of(metric)}"
+
+
+ROLE_CHART_KEYS = tuple(map(_key, USED_BY_ROLE))
+
+
+def role_timelines(
+    roles: Sequence[RoleSeries], *, over: Sequence[TimelineSeries] = (), shades: Sequence[Shade]
+) -> list[TimelineFigure]:
+    """Return a chart for each metric that was told by role. `over`: the steps, laid over them."""
+    found = []
+    for metric in USED_BY_ROLE:
+        lines = [
+            TimelineSeries(name=_NAMES[role.name], points=role.metrics[metric.name], style=style)
+            for style, role in enumerate(roles)
+            if any(value is not None for _, value in role.metrics.get(metric.name, ()))
+        ]
+        if lines:
+            found.append(_role_timeline(metric, lines, over, shades))
+    return found
+
+
+def _role_timeline(
+    metric: SampledMetric,
+    lines: Sequence[TimelineSeries],
+    over: Sequence[TimelineSeries],
+    shades: Sequence[Shade],
+) -> TimelineFigure:
+    quantity = quantity_of(metric)
+    most = [
+        f"{line.name} at most {quantity.write(max(v for _, v in line.points if v is not None))}"
+        for line in lines
+    ]
+    return TimelineFigure(
+        key=_key(metric),
+        title=metric.role_title,
+        summary="; ".join(most) + ("; the steps of rank 0 are laid over them" if over else ""),
+        quantity=quantity,
+        lines=[*over, *lines],
+        over=STEP_TIME if over else None,
+        shades=shades,
+    )

@@ -9,13 +9,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.charts.histogram import Histogram
-from farm.charts.job.figures import rank_timelines
-from farm.charts.job.roles import role_timelines
-from farm.charts.job.step_points import step_points
+from farm.charts.job.figures import rank_timelines, role_timelines
 from farm.charts.job.steps import (
     StepSummary,
     phases,
     step_histogram,
+    step_points,
     step_summary,
     step_timeline,
     steps_over,

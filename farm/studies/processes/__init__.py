@@ -9,8 +9,7 @@ from functools import partial
 from importlib.resources import files
 from string import Template
 
-from farm.charts.bars import Bars, BarSeries
-from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
+from farm.charts.chart import Bars, BarSeries, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
 from farm.errors import FarmError

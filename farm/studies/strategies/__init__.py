@@ -8,8 +8,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from farm.charts.bars import Bars, BarSeries
-from farm.charts.chart import ChartAxis, Mark
+from farm.charts.chart import Bars, BarSeries, ChartAxis, Mark
 from farm.charts.files.bars import draw_bars
 from farm.configuration.catalogue import GangShape
 from farm.errors import FarmError

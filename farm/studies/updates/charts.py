@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farm.charts.bars import Bars, BarSeries
-from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
+from farm.charts.chart import Bars, BarSeries, ChartAxis, ChartSeries, Figure, Mark
 from farm.studies.updates.points import (
     ALONE,
     DRAWN,

@@ -12,8 +12,7 @@ pytest.importorskip("matplotlib", reason="needs the extra plot")
 
 from farm.cells.choice import read_choice
 from farm.cells.table import CellState
-from farm.charts.bars import Bars, BarSeries
-from farm.charts.chart import ChartAxis, Mark
+from farm.charts.chart import Bars, BarSeries, ChartAxis, Mark
 from farm.charts.files import bars as bar_drawing
 from farm.charts.files import heat_maps, timelines
 from farm.charts.files.look import file_of

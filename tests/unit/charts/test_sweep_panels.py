@@ -6,11 +6,9 @@ from typing import Any
 
 from farm.cells.choice import METRICS, read_choice
 from farm.cells.table import SweepTable
-from farm.charts.bars import Bars
-from farm.charts.chart import Figure
+from farm.charts.chart import Bars, Figure
 from farm.charts.metric_lines import MOST_PANELS, line_panels
-from farm.charts.pareto import cost_against_time
-from farm.charts.sweep_bars import MOST_GROUPS, bars_of
+from farm.charts.sweep_figures import MOST_GROUPS, bars_of, cost_against_time
 from tests.sweep_cells import cell, table
 
 STEP_TIME, THROUGHPUT = METRICS[0], METRICS[1]

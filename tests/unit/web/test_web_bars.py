@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from farm.charts.bars import Bars, BarSeries
-from farm.charts.chart import ChartAxis, Mark
+from farm.charts.chart import Bars, BarSeries, ChartAxis, Mark
 from farm.charts.figure_table import table_of
 from farm.text.display import MISSING
 from web.drawing.drawn import bars_to_plotly

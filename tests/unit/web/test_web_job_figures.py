@@ -9,8 +9,8 @@ import pytest
 
 from farm.charts.figure_table import table_of
 from farm.charts.job.figures import rank_timelines
-from farm.charts.job.step_points import StepPoint
 from farm.charts.job.steps import (
+    StepPoint,
     phases,
     step_histogram,
     step_summary,

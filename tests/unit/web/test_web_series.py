@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.charts.job.step_points import thin_steps
+from farm.charts.job.steps import thin_steps
 from farm.messages.reports import StepTimes
 from farm.messages.trainer_lines import StepKind
 

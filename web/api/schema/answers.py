@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, get_args, get_typ
 
 from typing_extensions import TypedDict
 
-from farm.charts.job.step_points import StepPoint
+from farm.charts.job.steps import StepPoint
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import Epoch
 from farm.store.result_tables import MeasurementRow
