@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import cast
 
 import pytest
 import sqlalchemy as sa
@@ -53,7 +54,7 @@ def test_a_sweep_that_leaves_out_much_has_the_same_answer_again(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
     before = _sweep_count(engine)
-    [case] = SWEEP["case"]  # type: ignore[misc]
+    [case] = cast(list[dict[str, object]], SWEEP["case"])
     sizes = list(range(64, 84))
     wide = {**case, "world_size": list(range(1, 33)), "global_batch_size": sizes}
     sweep = {**SWEEP, "case": [wide], "skip_impossible": True}
