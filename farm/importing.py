@@ -24,11 +24,15 @@ from farm.store.measurements.imports import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSource:
-    """The origin to import as, the name kept with each measurement, and where to read about it."""
+    """The origin to import as, the name kept with each measurement, and where to read about it.
+
+    `is_alone`: its origin holds nothing of another source.
+    """
 
     origin: str
     name: str
     citation: str | None = None
+    is_alone: bool = False
 
 
 def of_publication(publication: Publication) -> ImportSource:
@@ -99,10 +103,11 @@ def _refuse_emptying(read: Reading, *, is_replacing: bool) -> None:
 
 
 def _refuse_mixing(session: Session, source: ImportSource) -> None:
-    """A published study and a table of one's own are two origins, whatever they are called."""
+    """A study, a sweep of another farm and a table are origins of their own, however called."""
     present = source_of(session, source.origin)
     published = {publication.name for publication in IMPORTERS}
-    if present is not None and present != source.name and published & {present, source.name}:
+    is_apart = source.is_alone or bool(published & {present, source.name})
+    if present is not None and present != source.name and is_apart:
         expected = (
             f"an origin that does not hold {present} already: take another name, or "
             "`farm origins --remove` it"

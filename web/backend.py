@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -57,6 +58,9 @@ class Backend:
     queues: Cache = field(default_factory=lambda: Cache(most=2))
     background: Background = field(default_factory=Background)
     uploads: Uploads = field(default_factory=Uploads)
+    bundling: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # held by the one that is worked on
     drafts: Drafts = field(default_factory=Drafts)
     sent: Sent = field(default_factory=Sent)
     drawings: Cache = field(default_factory=lambda: Cache(most=32))

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -139,6 +139,22 @@ class FarmConnection:
             asked = None if following is None else dict(httpx.URL(following["url"]).params)
             yield answer.content
 
+    def save(self, path: str, file: IO[bytes], *, answer_s: float) -> None:
+        """Write the content of an answer to a file, in pieces.
+
+        `answer_s`: how long the server may take until it begins to answer.
+        """
+        answer = self.send("GET", path, answer_s=answer_s, is_streamed=True)
+        try:
+            for piece in answer.iter_bytes():
+                file.write(piece)
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise NotConnected(
+                f"{self.url} has cut the connection within a file ({_cause(error)}): ask again"
+            ) from None
+        finally:
+            answer.close()
+
     def stream(self, path: str, *, until: float = math.inf, **query: Value) -> Iterator[str]:
         """Yield the lines of an answer that goes on, until the server ends it or it is cut.
 
@@ -170,6 +186,8 @@ class FarmConnection:
         *,
         query: Mapping[str, Value] | None = None,
         until: float = math.inf,
+        answer_s: float | None = None,
+        is_streamed: bool = False,
         **parts: Any,
     ) -> httpx.Response:
         """Send a request to the API until it is answered.
@@ -178,10 +196,24 @@ class FarmConnection:
             ClientError: it was refused, or the server did not answer in time.
         """
         url = httpx.URL(f"{API}{path}", params=_params(query or {}))
-        return self._send_to(url, method, until=until, **parts)
+        return self._send_to(
+            url,
+            method,
+            until=until,
+            answer_s=self.answer_s if answer_s is None else answer_s,
+            is_streamed=is_streamed,
+            **parts,
+        )
 
     def _send_to(
-        self, url: httpx.URL, method: str, *, until: float, **parts: Any
+        self,
+        url: httpx.URL,
+        method: str,
+        *,
+        until: float,
+        answer_s: float,
+        is_streamed: bool,
+        **parts: Any,
     ) -> httpx.Response:
         if self._http.is_closed:
             raise NotConnected("the connection was closed: connect() again")
@@ -192,8 +224,11 @@ class FarmConnection:
             least_s = 0.0
             try:
                 left_s = max(until - time.monotonic(), _LAST_ANSWER_S)
-                timeout = _timeout(min(self.answer_s, left_s))
-                answer = self._http.request(method, url, timeout=timeout, **parts)
+                timeout = _timeout(min(answer_s, left_s))
+                request = self._http.build_request(method, url, timeout=timeout, **parts)
+                answer = self._http.send(request, stream=is_streamed)
+                if is_streamed and not answer.is_success:
+                    answer.read()
             except httpx.DecodingError as error:
                 raise WrongServer(
                     f"{self.url} answers {url.path} with what cannot be unpacked ({error})"
@@ -299,7 +334,7 @@ def _refusal(answer: httpx.Response) -> ClientError:
     return kind(detail, status=status, field=field)
 
 
-def _cause(error: httpx.TransportError) -> str:
+def _cause(error: httpx.TransportError | httpx.DecodingError) -> str:
     return (str(error) or type(error).__name__)[:_LONGEST_TEXT]
 
 

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import pyarrow
@@ -26,6 +27,7 @@ _ARROW_BEGIN = b"\xff\xff\xff\xff"
 _ARROW_END = _ARROW_BEGIN + bytes(4)
 # Between two looks where the server cannot say when something has changed.
 _LOOK_S = 2.0
+_BUNDLE_S = 900.0  # a large sweep takes minutes to write
 
 
 class _Handle:
@@ -267,6 +269,30 @@ class SweepHandle(_Handle):
             results = {k: v for k, v in cell.items() if k not in taken_apart}
             rows.append({**cell["values"], **cell["quantities"], **results})
         return frame_of(rows, library)
+
+    def bundle(self, path: str | Path) -> Path:
+        """Write the whole sweep as a new ZIP file: tables, figures and report; return its path.
+
+        `farm import bundle` and the page "Data" of another farm take it.
+
+        Raises:
+            ClientError: the file is there already, or cannot be written; or the server has refused.
+        """
+        target = Path(path)
+        try:
+            file = target.open("xb")
+        except (OSError, ValueError) as error:
+            raise ClientError(f"{target} cannot be written: {error}") from None
+        try:
+            with file:
+                self._connection.save(f"{self._path}/bundle", file, answer_s=_BUNDLE_S)
+        except OSError as error:
+            target.unlink()
+            raise ClientError(f"{target} cannot be written: {error}") from None
+        except BaseException:
+            target.unlink()
+            raise
+        return target
 
     def plot(
         self, axes: Axes | None = None, *, metric: str | None = None, along: str | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -17,9 +19,11 @@ from farm.charts.plots import PlotKind, PlotRequest, plots_of
 from farm.errors import FarmError
 from farm.recommend.prices import Prices
 from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
+from farm.store.engine import make_engine, reading
 from farm.store.measurements.export_parts import export_parts
 from farm.store.sweeps.sweep_records import hardware_of, job_parts
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
+from farm.sweep_bundle.archive import write_archive
 from farm.sweep_bundle.manifest import Manifest, files_in, new_folder, write_manifest
 from farm.sweep_bundle.report import BundleReport, ReportFigure, ReportTable, report_html
 from farm.sweep_bundle.writing import manifest_of, write_tables
@@ -66,6 +70,35 @@ def write_bundle(session: Session, sweep_id: int, folder: Path, *, prices: Price
         manifest = dataclasses.replace(facts, files=files_in(partial))
         write_manifest(partial, manifest)
     return manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveExport:
+    """A sweep to be written as a ZIP file."""
+
+    database_url: str
+    sweep_id: int
+    file: Path
+    prices: Prices
+
+
+def export_archive(asked: ArchiveExport) -> None:
+    """Write the bundle of a sweep as a new ZIP file. Takes seconds, so servers do it in a process.
+
+    Raises:
+        FarmError: there is no such sweep, the file cannot be written, or a library is missing.
+    """
+    engine = make_engine(asked.database_url)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="farm-bundle-") as temporary,
+            reading(engine) as session,
+        ):
+            folder = Path(temporary) / "bundle"
+            write_bundle(session, asked.sweep_id, folder, prices=asked.prices)
+            write_archive(folder, asked.file)
+    finally:
+        engine.dispose()
 
 
 def _figures(

@@ -25,6 +25,7 @@ from farm.values.ranges import Length, Range
 FORMAT, VERSION = "benchfarm sweep bundle", 1
 MANIFEST = "manifest.json"
 MEASUREMENTS, SAMPLE_FILE = "measurements.csv", "samples.parquet"  # which an import reads
+MOST_FILES = 10_000
 _NAME = re.compile(r"(figures/)?[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}", re.ASCII)
 _MANIFEST_BYTES = 4 << 20
 _PIECE_BYTES = 1 << 20
@@ -48,7 +49,7 @@ class Manifest:
     sweep_id: Annotated[int, Range(1, 2**63 - 1)]
     sweep_name: _Name
     created_at: _Name  # of the sweep
-    files: Annotated[dict[str, BundleFile], Length(10_000)]
+    files: Annotated[dict[str, BundleFile], Length(MOST_FILES)]
 
     @property
     def farm(self) -> str:
@@ -59,6 +60,11 @@ class Manifest:
     def origin(self) -> str:
         """Return the origin that its measurements get elsewhere, unless another is asked for."""
         return f"farm-{self.farm}-sweep-{self.sweep_id}"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file of a bundle may be called so: it is in the folder, or in `figures`."""
+    return _NAME.fullmatch(name) is not None
 
 
 @contextmanager
@@ -113,7 +119,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise InvalidSpec(f"{MANIFEST}: version", data.get("version"), expected)
     manifest = from_json(Manifest, data, where=MANIFEST)
     for name, listed in manifest.files.items():
-        if not _NAME.fullmatch(name):
+        if not is_file_name(name):
             raise InvalidSpec(f"{MANIFEST}: files", name, "the name of a file of the bundle")
         with opened(folder, name) as file:
             _check(name, _digest(file, most=listed.byte_count), listed)

@@ -1,7 +1,8 @@
-"""Reads a sweep bundle for an import on another farm: all of it is checked, or nothing is read."""
+"""Reads a sweep bundle for an import on another farm: all of it is good, or none is."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +12,13 @@ from typing import Any
 from farm.importers.contracts import Reading
 from farm.importers.sheet import MAX_BYTES
 from farm.importers.table import read_table
-from farm.importing import ImportSource
-from farm.store.measurements.imports import check_origin
+from farm.importing import ImportSource, import_reading
+from farm.store.engine import make_engine, writing
+from farm.store.measurements.imports import Imported, check_origin
+from farm.store.series.imported_samples import add_samples
+from farm.sweep_bundle.archive import bundle_folder
 from farm.sweep_bundle.manifest import MEASUREMENTS, content_of, read_manifest
-from farm.sweep_bundle.samples import sample_parts
+from farm.sweep_bundle.samples import MOST_SAMPLES, sample_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,9 @@ class ReadBundle:
     samples: Callable[[], Iterator[list[dict[str, Any]]]]
 
 
-def read_bundle(folder: Path, *, origin: str | None = None) -> ReadBundle:
+def read_bundle(
+    folder: Path, *, origin: str | None = None, most_samples: int = MOST_SAMPLES
+) -> ReadBundle:
     """Read the measurements and samples of a bundle, and where they come from.
 
     `origin`: what to import them as; None: the farm and the sweep that measured them.
@@ -41,11 +47,54 @@ def read_bundle(folder: Path, *, origin: str | None = None) -> ReadBundle:
     source = ImportSource(
         origin=check_origin(manifest.origin if origin is None else origin),
         name=f"sweep {manifest.sweep_id}, {manifest.sweep_name!r}, of farm {manifest.farm}",
+        is_alone=True,  # samples of different farms may have the same numbers
     )
-    samples = partial(sample_parts, folder, manifest)
+    samples = partial(sample_parts, folder, manifest, most=most_samples)
     return ReadBundle(
         source=source,
         reading=read_table(content),
         sample_count=sum(map(len, samples())),
         samples=samples,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveImport:
+    """A bundle in a ZIP file, to be imported as `read_bundle` says."""
+
+    database_url: str
+    file: Path
+    origin: str | None
+    is_replacing: bool
+    most_bytes: int
+    most_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedBundle:
+    source: ImportSource
+    done: Imported
+    sample_count: int
+
+
+def import_archive(asked: ArchiveImport) -> ImportedBundle:
+    """Import a bundle: all of it, or nothing.
+
+    Servers do it in a process: whatever the file makes the Parquet library do, they go on.
+
+    Raises:
+        InvalidSpec: see `read_bundle` and `import_reading`.
+    """
+    engine = make_engine(asked.database_url)
+    try:
+        with bundle_folder(asked.file, most_bytes=asked.most_bytes) as folder:
+            read = read_bundle(folder, origin=asked.origin, most_samples=asked.most_samples)
+            with writing(engine) as session:
+                now, is_replacing = dt.datetime.now(dt.UTC), asked.is_replacing
+                done = import_reading(
+                    session, read.reading, read.source, now=now, is_replacing=is_replacing
+                )
+                add_samples(session, read.source.origin, read.samples(), is_replacing=is_replacing)
+    finally:
+        engine.dispose()
+    return ImportedBundle(source=read.source, done=done, sample_count=read.sample_count)

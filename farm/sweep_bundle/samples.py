@@ -14,7 +14,7 @@ from farm.sweep_bundle.manifest import SAMPLE_FILE, Manifest, opened
 from farm.values.codec import from_json, parsed, to_json
 from farm.values.ranges import Range
 
-_MOST_ROWS = 50_000_000
+MOST_SAMPLES = 50_000_000
 _PART_ROWS = 5000
 # A part is read from a group of rows as a whole, and a few bytes may unpack to very many.
 _GROUP_BYTES = 256 << 20
@@ -30,7 +30,9 @@ class _SamplePlace:
     span_ticks: Annotated[int, Range(1, 2**31 - 1)]
 
 
-def sample_parts(folder: Path, manifest: Manifest) -> Iterator[list[dict[str, Any]]]:
+def sample_parts(
+    folder: Path, manifest: Manifest, *, most: int = MOST_SAMPLES
+) -> Iterator[list[dict[str, Any]]]:
     """Yield the samples as rows by the columns of SAMPLES; none where the bundle has no such file.
 
     Raises:
@@ -48,24 +50,26 @@ def sample_parts(folder: Path, manifest: Manifest) -> Iterator[list[dict[str, An
     with opened(folder, SAMPLE_FILE) as file:
         try:
             table = parquet.ParquetFile(file)
-            _check(table)
+            _check(table, most=most)
             for batch in table.iter_batches(batch_size=_PART_ROWS):
                 rows = batch.to_pylist()
                 yield [
                     _row(row, f"{SAMPLE_FILE}, row {number + i}") for i, row in enumerate(rows, 1)
                 ]
                 number += len(rows)
+                if number > most:  # whatever its metadata say
+                    raise InvalidSpec(SAMPLE_FILE, f"{number} rows", f"at most {most}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             told = str(error).partition("\n")[0]
             raise InvalidSpec(SAMPLE_FILE, told, "a table in Parquet") from None
 
 
-def _check(table: Any) -> None:
+def _check(table: Any, *, most: int) -> None:
     if not table.schema_arrow.equals(parquet_schema(SAMPLES)):
         names = table.schema_arrow.names[: len(SAMPLES) + 1]
         raise InvalidSpec(SAMPLE_FILE, names, "the columns and types of an export of samples")
-    if table.metadata.num_rows > _MOST_ROWS:
-        raise InvalidSpec(SAMPLE_FILE, table.metadata.num_rows, f"at most {_MOST_ROWS} rows")
+    if table.metadata.num_rows > most:
+        raise InvalidSpec(SAMPLE_FILE, f"{table.metadata.num_rows} rows", f"at most {most}")
     for i in range(table.metadata.num_row_groups):
         size = table.metadata.row_group(i).total_byte_size
         if size > _GROUP_BYTES:

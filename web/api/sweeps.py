@@ -30,6 +30,7 @@ from web.backend import backend, now, read_session, sweep_reading, wake_after, w
 from web.new_sweep.fitting import for_live_agents
 from web.overview.progress import sweep_remaining_s
 from web.parameters import CURSOR, LIMIT
+from web.sweep.exports import bundle_answer
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 
@@ -154,6 +155,29 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         }
     )
     return etags.answer(response) if summary.state is SweepState.FINISHED else response
+
+
+@bp.get("/sweeps/<sweep_id>/bundle")
+@costly
+@described(
+    bp,
+    None,
+    meaning="A ZIP file of the folder that `farm export --bundle` writes.",
+    content_type=received.ZIP,
+    refusals={
+        HTTPStatus.NOT_FOUND: "There is no such sweep, or no matplotlib here.",
+        HTTPStatus.TOO_MANY_REQUESTS: "Another bundle is being worked on: ask again.",
+    },
+)
+def get_bundle(sweep_id: str) -> ResponseReturnValue:
+    """Return a sweep as one file: its tables, figures and report, for readers and other farms.
+
+    It takes seconds to write, of a large sweep minutes.
+    """
+    number = received.row_id("sweep", sweep_id)
+    with read_session() as session:
+        name = find_sweep(session, str(number)).name
+    return bundle_answer(number, name)
 
 
 @bp.get("/sweeps/<sweep_id>/figure")

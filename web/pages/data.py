@@ -64,7 +64,7 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableForm:
-    """The form of a table of one's own as it was sent, and what was wrong with it."""
+    """The form of a table of one's own, or of a bundle, as it was sent, and what was wrong."""
 
     origin: str = ""
     ignored: str = ""
@@ -134,8 +134,8 @@ def post_remove() -> ResponseReturnValue:
     return redirect(url_for(".get_data"), HTTPStatus.SEE_OTHER)
 
 
-def data_page(form: TableForm) -> str:
-    """Render the list of origins, with the form as it was sent."""
+def data_page(form: TableForm, *, bundle: TableForm | None = None) -> str:
+    """Render the list of origins, with the forms as they were sent."""
     with read_session() as session:
         summaries = origins(session)
     present = {summary.origin for summary in summaries}
@@ -144,6 +144,7 @@ def data_page(form: TableForm) -> str:
         cards=[_with_publication(summary) for summary in summaries],
         missing=[p for p in IMPORTERS if p.name not in present],
         form=form,
+        bundle=bundle or TableForm(),
         now=now(),
     )
 

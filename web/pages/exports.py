@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator
-from typing import IO
-
 from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
@@ -20,11 +15,10 @@ from web import received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
 from web.drawing.paper import can_draw, picture_file
-from web.sweep.exports import chart_of, measurements_file
+from web.sweep.exports import chart_of, file_answer, file_name, measurements_file
 
 bp = Blueprint("exports", __name__)
 
-_CHUNK_BYTES = 1 << 16
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 _FORMS = {form.value: form for form in Form}
 
@@ -41,17 +35,8 @@ def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
         sweep_summary(session, number)
         name = find_sweep(session, str(number)).name
         file = measurements_file(session, number, kind)
-    size_bytes = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    response = Response(_chunks(file), mimetype=kind.media_type)
-    response.content_length = size_bytes
-    response.headers.set(
-        "Content-Disposition",
-        "attachment",
-        filename=f"{_file_name(number, name)}.{kind.value}",
-    )
-    response.call_on_close(file.close)
-    return response
+    named = f"{file_name(number, name)}.{kind.value}"
+    return file_answer(file, media_type=kind.media_type, name=named)
 
 
 @bp.get("/sweeps/<sweep_id>/charts/<name>.svg")
@@ -102,16 +87,4 @@ def _chart(sweep_id: str, name: str) -> tuple[Figure | Bars | HeatMap, str, obje
     chart = chart_of(table, read_choice(args, table), name)
     if chart is None:
         raise NotFound(f"chart {name[:40]!r}: this sweep has none, or nothing to draw in it yet")
-    return chart, _file_name(number, sweep_name), table.token
-
-
-def _file_name(number: int, name: str) -> str:
-    """Name a file by its sweep, in characters that every system takes."""
-    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
-    return f"sweep-{number}-{plain}" if plain else f"sweep-{number}"
-
-
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
+    return chart, file_name(number, sweep_name), table.token

@@ -1,13 +1,16 @@
-"""The pages that import a published study, or a user's own table after a preview."""
+"""The pages that import a published study, a table after a preview, or another farm's sweep."""
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 from collections.abc import Sequence
 from http import HTTPStatus
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from flask import Blueprint, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
+from werkzeug.datastructures import FileStorage
 from werkzeug.wrappers import Response
 
 from farm.errors import InvalidSpec, NotFound
@@ -24,17 +27,24 @@ from farm.importing import (
     untimed,
 )
 from farm.keys.api_tokens import Scope
+from farm.processes.subprocess_call import run_in_subprocess
 from farm.store.measurements.imports import Imported
+from farm.sweep_bundle.reading import ArchiveImport, import_archive
 from farm.text.nouns import counted
 from web.access.admission import takes_up_to
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
 from web.pages.data import TableForm, data_page
+from web.sweep.exports import one_bundle
 from web.uploads import Upload
 
 bp = Blueprint("importing", __name__)
 
 MAX_TABLE_BYTES = 5 * 2**20
+MAX_BUNDLE_BYTES = 64 * 2**20
+# `farm import bundle` takes larger ones. So many samples take a minute.
+_MOST_UNPACKED_BYTES = 4 * MAX_BUNDLE_BYTES
+_MOST_SAMPLES = 500_000
 _REFUSED_SHOWN = 200
 _ROWS_SHOWN = 20
 _NAME_CHARACTERS = 100
@@ -105,6 +115,32 @@ def post_import() -> ResponseReturnValue:
     return _imported(source, done)
 
 
+@bp.post("/data/bundle")
+@needs(Scope.SUBMIT)
+@takes_up_to(MAX_BUNDLE_BYTES)
+def post_bundle() -> ResponseReturnValue:
+    """Import the sweep of another farm, as a ZIP file: all of it, or nothing."""
+    form = _form()
+    try:
+        file = _chosen("a ZIP file")
+        with one_bundle(), tempfile.TemporaryDirectory(prefix="farm-bundle-") as folder:
+            path = Path(folder) / "bundle.zip"
+            file.save(path)
+            asked = ArchiveImport(
+                database_url=backend().engine.url.render_as_string(hide_password=False),
+                file=path,
+                origin=form.origin or None,
+                is_replacing=form.is_replacing,
+                most_bytes=_MOST_UNPACKED_BYTES,
+                most_samples=_MOST_SAMPLES,
+            )
+            found = run_in_subprocess(import_archive, asked)
+    except InvalidSpec as error:
+        form = dataclasses.replace(form, error=str(error))
+        return data_page(TableForm(), bundle=form), HTTPStatus.UNPROCESSABLE_ENTITY
+    return _imported(found.source, found.done, sample_count=found.sample_count)
+
+
 def _form() -> TableForm:
     return TableForm(
         origin=request.form.get("origin", "").strip(),
@@ -118,17 +154,22 @@ def _ignored(form: TableForm) -> Sequence[str]:
 
 
 def _uploaded() -> Upload:
-    """Return the file of the form; of its name no more than can be shown.
+    """Return the table of the form; of its name no more than can be shown.
 
     Raises:
         InvalidSpec: none was chosen.
     """
-    file = request.files.get("file")
-    if file is None or not file.filename:
-        raise InvalidSpec("file", None, "a CSV file")
-    name = PurePath(file.filename).name[:_NAME_CHARACTERS]
+    file = _chosen("a CSV file")
+    name = PurePath(file.filename or "").name[:_NAME_CHARACTERS]
     shown = name if name.isprintable() and name else "without a name"
     return Upload(content=file.read(), name=shown, at=now())
+
+
+def _chosen(expected: str) -> FileStorage:
+    file = request.files.get("file")
+    if file is None or not file.filename:
+        raise InvalidSpec("file", None, expected)
+    return file
 
 
 def _refusal(source: ImportSource, refused: Sequence[InvalidSpec]) -> str:
@@ -148,11 +189,12 @@ def _again(form: TableForm, error: str) -> str:
     )
 
 
-def _imported(source: ImportSource, done: Imported) -> Response:
+def _imported(source: ImportSource, done: Imported, *, sample_count: int = 0) -> Response:
     removed = f", {done.removed_count} removed" if done.removed_count else ""
+    samples = f"; {counted(sample_count, 'sample')} of it" if sample_count else ""
     flash(
         f"{source.origin}: {counted(done.added_count, 'measurement')} added, "
         f"{counted(done.present_count, 'was', 'were')} there "
-        f"already{removed}."
+        f"already{removed}{samples}."
     )
     return redirect(url_for("data.get_origin", name=source.origin), HTTPStatus.SEE_OTHER)

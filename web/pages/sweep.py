@@ -31,7 +31,7 @@ from web.backend import backend, now, read_session, sweep_reading, wake_after, w
 from web.drawing.plotly import page_with_charts
 from web.live.page_cache import shared
 from web.overview.progress import sweep_remaining_s, waiting_reasons
-from web.sweep.exports import forms
+from web.sweep.exports import can_bundle, forms
 from web.sweep.lines import cell_lines, columns_of, job_lines
 from web.sweep.pictures import pictures_of
 
@@ -111,6 +111,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         page_count=-(-summary.job_count // _JOBS_SHOWN),
         messages=[one.to_json() for one in messages],
         forms=forms(),
+        can_bundle=can_bundle(),
         trains_epochs=any("epochs" in case for case in sweep.spec.get("case") or ()),
     )
 

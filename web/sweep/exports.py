@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
 from typing import IO
 
+from flask import Response
 from sqlalchemy.orm import Session
 
 from farm.cells.choice import Choice
@@ -15,10 +21,18 @@ from farm.cells.table import SweepTable
 from farm.charts.chart import Bars, Figure
 from farm.charts.heat_map import HeatMap, heat_map
 from farm.charts.sweep_figures import figures_of
+from farm.errors import NotFound
 from farm.exporting import Form, write_export
+from farm.processes.subprocess_call import run_in_subprocess
+from farm.sweep_bundle.folder import ArchiveExport, export_archive
+from web.backend import backend
+from web.drawing.paper import can_draw
+from web.errors import RefusedRequest
+from web.received import ZIP
 
 HEAT_MAP = "map"  # the name of its drawing, beside those of `farm.charts.sweep_figures`
 _IN_MEMORY_BYTES = 4 << 20
+_CHUNK_BYTES = 1 << 16
 
 
 @functools.cache
@@ -42,6 +56,78 @@ def measurements_file(session: Session, sweep_id: int, form: Form) -> IO[bytes]:
         file.close()
         raise
     return file
+
+
+def can_bundle() -> bool:
+    """Tell whether the libraries for the bundle of a sweep are installed here."""
+    return can_draw() and Form.PARQUET in forms()
+
+
+def bundle_answer(sweep_id: int, name: str) -> Response:
+    """Answer with the bundle of a sweep, which another process writes.
+
+    Raises:
+        NotFound: figures cannot be drawn here, or there is no such sweep any more.
+        RefusedRequest: see `one_bundle`.
+    """
+    if not can_bundle():
+        raise NotFound(
+            "a bundle needs matplotlib and pyarrow: pip install 'benchfarm[plot,server]'"
+        )
+    with one_bundle(), tempfile.TemporaryDirectory(prefix="farm-bundle-") as folder:
+        path = Path(folder) / "bundle.zip"
+        asked = ArchiveExport(
+            database_url=backend().engine.url.render_as_string(hide_password=False),
+            sweep_id=sweep_id,
+            file=path,
+            prices=backend().prices,
+        )
+        run_in_subprocess(export_archive, asked)
+        file = path.open("rb")  # it can be read until it is closed
+    return file_answer(file, media_type=ZIP, name=f"{file_name(sweep_id, name)}.zip")
+
+
+@contextmanager
+def one_bundle() -> Iterator[None]:
+    """Let one bundle at a time be written or read: each takes a processor and room on the disk.
+
+    Raises:
+        RefusedRequest: there is one already.
+    """
+    lock = backend().bundling
+    if not lock.acquire(blocking=False):
+        raise RefusedRequest(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "another bundle is being written or read: ask again in some seconds",
+            headers={"Retry-After": "5"},
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def file_answer(file: IO[bytes], *, media_type: str, name: str) -> Response:
+    """Answer with a file, which is closed when the answer is out."""
+    size_bytes = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    response = Response(_chunks(file), mimetype=media_type)
+    response.content_length = size_bytes
+    response.headers.set("Content-Disposition", "attachment", filename=name)
+    response.call_on_close(file.close)
+    return response
+
+
+def file_name(sweep_id: int, name: str) -> str:
+    """Name a file by its sweep, in characters that every system takes."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
+    return f"sweep-{sweep_id}-{plain}" if plain else f"sweep-{sweep_id}"
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
 
 
 def chart_of(table: SweepTable, choice: Choice, name: str) -> Figure | Bars | HeatMap | None:

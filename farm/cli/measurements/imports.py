@@ -31,6 +31,7 @@ from farm.measuring.imported import ImportedMeasurement
 from farm.store.engine import reading, writing
 from farm.store.measurements.imports import Imported
 from farm.store.series.imported_samples import add_samples
+from farm.sweep_bundle.archive import bundle_folder
 from farm.sweep_bundle.reading import read_bundle
 from farm.text.nouns import counted
 
@@ -108,10 +109,11 @@ def table(
 def bundle(
     *, folder: Path, origin: str | None, replace: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Import a sweep of another farm: the FOLDER that `farm export --bundle` wrote there."""
-    read = read_bundle(folder, origin=origin)
+    """Import a sweep of another farm: a FOLDER of `farm export --bundle`, or a ZIP file of one."""
     how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
-    _import(read.reading, read.source, how, samples=read.samples())
+    with bundle_folder(folder) as opened:
+        read = read_bundle(opened, origin=origin)
+        _import(read.reading, read.source, how, samples=read.samples())
     if not as_json:
         click.echo(f"{counted(read.sample_count, 'sample')} of it")
 

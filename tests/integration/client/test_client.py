@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,9 @@ class Cutting(httpx.BaseTransport):
         return answer
 
 
-def test_every_operation_of_the_api_has_a_method(engine: sa.Engine, connected: Connect) -> None:
+def test_every_operation_of_the_api_has_a_method(
+    engine: sa.Engine, connected: Connect, tmp_path: Path
+) -> None:
     seeded = seed(engine)
     passed: list[Recorder] = []
 
@@ -128,6 +131,10 @@ def test_every_operation_of_the_api_has_a_method(engine: sa.Engine, connected: C
     for change in (farm.job(seeded.failed).retry, farm.job(seeded.waiting).cancel):
         change()
     sweep.plot(Figure().subplots())
+    archive = sweep.bundle(tmp_path / "sweep.zip")
+    assert "report.html" in zipfile.ZipFile(archive).namelist()
+    with pytest.raises(ClientError, match="File exists"):
+        sweep.bundle(archive)
     for steer in (sweep.pause, sweep.resume, sweep.retry, sweep.cancel):
         steer()
 

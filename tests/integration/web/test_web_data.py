@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import io
 import re
+import zipfile
+from typing import cast
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +19,8 @@ from farm.store.measurements.measurements import MeasurementFilter, list_measure
 from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
-from tests.web_client import TOKEN, client_of, csrf_of
+from tests.web_client import TOKEN, client_of, csrf_of, seed
+from web.backend import Backend
 
 EVIL = "<script>alert('x')</script>"
 HEADER = "world_size,global_batch_size,step_time_s\n"
@@ -247,6 +250,61 @@ def test_a_file_that_is_not_kept_any_longer_is_asked_for_again(client: FlaskClie
     assert "choose it again" in _text(answer)
 
 
+def _bundle(client: FlaskClient, content: bytes, **more: str) -> TestResponse:
+    data = {"csrf_token": csrf_of(client, "/data"), **more}
+    return client.post("/data/bundle", data={**data, "file": (io.BytesIO(content), "b.zip")})
+
+
+def test_a_sweep_is_downloaded_and_imported_as_one_file(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plot")
+    sweep = seed(engine).sweep_id
+    assert f'href="/api/v1/sweeps/{sweep}/bundle"' in client.get(f"/sweeps/{sweep}").text
+    archive = client.get(f"/api/v1/sweeps/{sweep}/bundle")
+    assert (archive.status_code, archive.mimetype) == (200, "application/zip")
+    assert archive.headers["Content-Disposition"].startswith("attachment; filename=sweep-1-")
+    with zipfile.ZipFile(io.BytesIO(archive.data)) as file:
+        assert {"manifest.json", "report.html", "samples.parquet"} <= set(file.namelist())
+    for told in ("2 measurements added, 0 were", "0 measurements added, 2 were"):
+        answer = _bundle(client, archive.data)
+        assert answer.status_code == 303, _text(answer)
+        assert told in _text(client.get(answer.headers["Location"]))
+    row = _stored(engine, "farm-unknown-sweep-1")[0]
+    assert row.details["source"].startswith("sweep 1, ")
+    answer = _bundle(client, archive.data, origin="elsewhere")
+    assert answer.headers["Location"].endswith("name=elsewhere")
+    _confirm(client, _look(client, GOOD))
+    refused = _bundle(client, archive.data, origin="mine")
+    assert refused.status_code == 422
+    assert "an origin that does not hold table t.csv already" in _text(refused)
+    assert client.get("/api/v1/sweeps/99/bundle").status_code == 404
+    lock = cast(Backend, client.application.extensions["benchfarm"]).bundling
+    with lock:  # as while another is worked on
+        busy = client.get(f"/api/v1/sweeps/{sweep}/bundle")
+        assert (busy.status_code, busy.headers["Retry-After"]) == (429, "5")
+        assert _bundle(client, archive.data).status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"no archive", "bundle: expected a ZIP file"),
+        (b"PK\x05\x06" + bytes(18), "expected a ZIP file with manifest.json"),
+        (b"", "expected a ZIP file"),
+    ],
+)
+def test_a_file_that_is_no_bundle_is_refused_and_nothing_stored(
+    client: FlaskClient, engine: sa.Engine, content: bytes, told: str
+) -> None:
+    refused = _bundle(client, content, origin=EVIL, replace="yes")
+    assert refused.status_code == 422
+    assert told in _text(refused)
+    assert EVIL not in refused.get_data(as_text=True)
+    with reading(engine) as session:
+        assert list(list_measurements(session, MeasurementFilter(), limit=10)) == []
+
+
 def test_an_imported_origin_is_removed_after_a_question(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
@@ -277,7 +335,13 @@ def test_only_who_is_signed_in_imports_or_removes(engine: sa.Engine) -> None:
     page = client.get("/data").get_data(as_text=True)
     assert "sign in" in page
     assert 'type="file"' not in page
-    for path in ("/data/studies/anwar2021", "/data/preview", "/data/import", "/data/remove"):
+    for path in (
+        "/data/studies/anwar2021",
+        "/data/preview",
+        "/data/import",
+        "/data/bundle",
+        "/data/remove",
+    ):
         answer = client.post(path, data={"name": "x"})
         assert (answer.status_code, answer.headers["Location"]) == (303, "/login")
     assert _stored(engine, "anwar2021") == []
