@@ -6,6 +6,7 @@ sent: a run is moved into it once it is whole.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -53,7 +54,9 @@ class WandbTracker:
         """Write a job's run beside the others, and move it to them."""
         name = job.key.replace("/", "-")
         partial = self._folder / f".{name}"
-        with self._working():
+        with self._working(), self._alone():
+            if job.key in self.sent(job.sweep):  # by another process meanwhile
+                return
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             self._write(job, name, partial)
@@ -94,6 +97,14 @@ class WandbTracker:
             run.log(row)
         run.summary.update(job.summary)
         run.finish(exit_code=0 if job.is_ok else 1)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one process at a time write: two that send a job would write into the same folder."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def _working(self) -> Iterator[None]:

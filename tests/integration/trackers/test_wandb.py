@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from farm.trackers.sending import send_sweep
+from farm.trackers.wandb import WandbTracker
 from tests.farm_command import FarmCommand
 from tests.tracked_sweep import GO, NAME, add_tracked_sweep
 from tests.wandb_run import items, records
@@ -89,6 +92,22 @@ def test_a_mode_in_which_nothing_would_be_written_is_refused(
     done = farm.run("export", NAME, "--to", "wandb", "--out", str(tmp_path / "runs"))
     assert done.exit_code == 2
     assert done.stderr == f"farm: WANDB_MODE: expected offline or online, got '{mode}'\n"
+
+
+def test_two_exports_at_once_leave_each_run_once(engine: sa.Engine, tmp_path: Path) -> None:
+    add_tracked_sweep(engine)
+
+    def export(_: int) -> int:
+        tracker = WandbTracker(str(tmp_path))
+        return send_sweep(engine, tracker, NAME, progress=lambda *_: None).sent_count
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(export, range(2)))
+    assert len(runs_of(tmp_path)) == 2
+    for run in runs_of(tmp_path):
+        read = list(records(run))
+        assert any(record.HasField("exit") for record in read)
+    assert not list(tmp_path.glob(".*-attempt-*"))
 
 
 def test_a_run_that_was_written_in_part_is_written_again(
