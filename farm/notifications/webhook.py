@@ -64,6 +64,9 @@ def send(
         return asyncio.run(bounded())
     except TimeoutError:
         return SendOutcome(False, False, f"no answer within {timeout_s:g} s")
+    except httpx.RemoteProtocolError:
+        # Its text has the receiver's, which may repeat the path.
+        return SendOutcome(False, False, "the answer breaks off, or is not HTTP")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         return SendOutcome(False, False, _shown(str(error) or type(error).__name__))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -44,3 +46,24 @@ def test_a_receiver_that_repeats_it_in_its_answer_does_not_spread_it(
     with reading(engine) as session:
         [one] = list_deliveries(session, limit=10)
     assert one.last_said == "404 Not Found"
+
+
+def test_a_receiver_that_repeats_it_in_what_is_no_http_does_not_spread_it(
+    engine: sa.Engine,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"Cannot POST /hook?key=secret\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        ended_sweep(engine, f"http://127.0.0.1:{listener.getsockname()[1]}/hook?key=secret")
+        Sender(engine, Clock()).turn()
+        thread.join()
+    with reading(engine) as session:
+        [one] = list_deliveries(session, limit=10)
+    assert one.last_said == "the answer breaks off, or is not HTTP"
