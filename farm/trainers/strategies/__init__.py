@@ -13,9 +13,8 @@ from farm.trainers.strategies.ps_sync import PsSync
 from farm.trainers.strategies.replicated import Replicated
 from farm.trainers.strategies.single import Single
 from farm.trainers.strategies.torch.ddp import TorchDdp
-from farm.trainers.strategies.torch.diloco import TorchDiloco
 from farm.trainers.strategies.torch.fsdp import TorchFsdp
-from farm.trainers.strategies.torch.local_sgd import TorchLocalSgd
+from farm.trainers.strategies.torch.local_sgd import TorchDiloco, TorchLocalSgd
 from farm.trainers.strategies.torch.pipeline import TorchPipeline
 
 STRATEGIES: tuple[Strategy, ...] = (

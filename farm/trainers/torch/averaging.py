@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from farm.trainers.averaging import AveragingSchedule
+from farm.trainers.averaging import EverySoManySteps
 from farm.trainers.contracts import Evaluation, Seat, WeightSums
 from farm.trainers.gang import Gang
 from farm.trainers.torch.engine import TorchEngine
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TorchAveragingEngine(TorchEngine):
-    """Steps on the rank's own share; all ranks average after those steps that the schedule names.
+    """Steps on the rank's own share; all ranks average every few of them.
 
     Averaged is what the model is: trained weights and moving statistics. The optimizer's state
     stays with the rank. A rank without examples in a step makes no update and averages
@@ -34,18 +34,12 @@ class TorchAveragingEngine(TorchEngine):
     """
 
     def __init__(
-        self,
-        seat: Seat,
-        schedule: AveragingSchedule,
-        *,
-        device: torch.device,
-        gang: Gang,
-        loader: BatchLoader | None = None,
+        self, seat: Seat, *, device: torch.device, gang: Gang, loader: BatchLoader | None = None
     ) -> None:
         # A slower rank may be many steps behind. One that is stopped is its own agent's affair.
         self._group = dist.new_group(timeout=timedelta(seconds=seat.job.time_limit_s))
         super().__init__(seat, device=device, gang=gang, loader=loader)
-        self._averaging = schedule
+        self._averaging = EverySoManySteps.of(seat.job)
         self._step_count = 0
         self._evaluated: list[torch.Tensor] | None = None
 
@@ -125,15 +119,9 @@ class DilocoEngine(TorchAveragingEngine):
     """
 
     def __init__(
-        self,
-        seat: Seat,
-        schedule: AveragingSchedule,
-        *,
-        device: torch.device,
-        gang: Gang,
-        loader: BatchLoader | None = None,
+        self, seat: Seat, *, device: torch.device, gang: Gang, loader: BatchLoader | None = None
     ) -> None:
-        super().__init__(seat, schedule, device=device, gang=gang, loader=loader)
+        super().__init__(seat, device=device, gang=gang, loader=loader)
         self._outer = OuterOptimizer(
             self._parameters,
             learning_rate=self._chosen["outer_learning_rate"],

@@ -7,12 +7,11 @@ backward pass goes on, so that the messages of all but the last are hidden behin
 from __future__ import annotations
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.torch import TorchStrategy
 
 
-class TorchDdp:
+class TorchDdp(TorchStrategy):
     facts = StrategyFacts(
         name="torch_ddp",
         summary="synchronous, ring all-reduce: PyTorch's DistributedDataParallel; NCCL on GPUs",
@@ -25,16 +24,3 @@ class TorchDdp:
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return ring_all_reduce(gang.world_size, gradient_bytes)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.torch.setup import import_torch
-
-        return import_torch(job, cpu_count)
-
-    def build(self, seat: Seat) -> Engine:
-        from farm.trainers.torch.engine import TorchEngine, choose_device
-        from farm.trainers.torch.gang import join
-        from farm.trainers.torch.loader import batch_loader
-
-        device = choose_device()
-        return TorchEngine(seat, device=device, loader=batch_loader(seat), gang=join(seat, device))

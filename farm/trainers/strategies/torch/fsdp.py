@@ -7,14 +7,17 @@ The updates are those of `torch_ddp`. On one machine it is plain PyTorch.
 
 from __future__ import annotations
 
-import importlib
+from typing import TYPE_CHECKING
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.torch import TorchStrategy
+
+if TYPE_CHECKING:
+    from farm.trainers.torch.engine import TorchEngine
 
 
-class TorchFsdp:
+class TorchFsdp(TorchStrategy):
     facts = StrategyFacts(
         name="torch_fsdp",
         summary="synchronous, weights sharded over the ranks: PyTorch's fully_shard; NCCL on GPUs",
@@ -39,19 +42,9 @@ class TorchFsdp:
             bytes=collective_count * others / gang.world_size * gradient_bytes,
         )
 
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.torch.setup import import_torch
-
-        framework = import_torch(job, cpu_count)
-        importlib.import_module("farm.trainers.torch.sharded")
-        return framework
-
-    def build(self, seat: Seat) -> Engine:
-        from farm.trainers.torch.engine import TorchEngine, choose_device
-        from farm.trainers.torch.gang import join
-        from farm.trainers.torch.loader import batch_loader
+    def engine(self, job: JobSpec) -> type[TorchEngine]:
+        if job.world_size == 1:
+            return super().engine(job)
         from farm.trainers.torch.sharded import ShardedEngine
 
-        device = choose_device()
-        engine = TorchEngine if seat.job.world_size == 1 else ShardedEngine
-        return engine(seat, device=device, loader=batch_loader(seat), gang=join(seat, device))
+        return ShardedEngine

@@ -3,23 +3,29 @@
 Each rank steps on the mean over its own share, and its optimizer's state stays with it. With SGD,
 k = 1 and equal shares this is `torch_ddp`: see `local_sgd`. With AdamW it is not, since the update
 is not linear in the gradient.
+
+DiLoCo makes each average a gradient of an outer optimizer: Douillard et al. 2023, "DiLoCo:
+Distributed low-communication training of language models". Every k steps the mean of the ranks'
+changes since the last outer step is the gradient of Nesterov's momentum. The paper's inner
+optimizer is AdamW, with k = 500; here it is what the job says. What is sent is the same, since the
+outer step needs the mean of the weights alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import periodic_all_reduce
-from farm.trainers.averaging import EverySoManySteps
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.torch import TorchStrategy
 
 if TYPE_CHECKING:
-    from farm.trainers.torch.averaging import TorchAveragingEngine
+    from farm.trainers.torch.engine import TorchEngine
 
 
-class TorchLocalSgd:
+class TorchLocalSgd(TorchStrategy):
     facts = StrategyFacts(
         name="torch_local_sgd",
         summary="PyTorch ranks train alone; all average their weights every "
@@ -36,23 +42,23 @@ class TorchLocalSgd:
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return periodic_all_reduce(gang, gradient_bytes)
 
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.torch.setup import import_torch
-
-        return import_torch(job, cpu_count)
-
-    def build(self, seat: Seat) -> Engine:
-        from farm.trainers.torch.engine import choose_device
-        from farm.trainers.torch.gang import join
-        from farm.trainers.torch.loader import batch_loader
-
-        device = choose_device()
-        schedule = EverySoManySteps.of(seat.job)
-        return self._engine()(
-            seat, schedule, device=device, loader=batch_loader(seat), gang=join(seat, device)
-        )
-
-    def _engine(self) -> type[TorchAveragingEngine]:
+    def engine(self, job: JobSpec) -> type[TorchEngine]:
+        del job
         from farm.trainers.torch.averaging import TorchAveragingEngine
 
         return TorchAveragingEngine
+
+
+class TorchDiloco(TorchLocalSgd):
+    facts = dataclasses.replace(
+        TorchLocalSgd.facts,
+        name="torch_diloco",
+        summary="as torch_local_sgd, and each average is a step of an outer optimizer (DiLoCo)",
+        has_outer_optimizer=True,
+    )
+
+    def engine(self, job: JobSpec) -> type[TorchEngine]:
+        del job
+        from farm.trainers.torch.averaging import DilocoEngine
+
+        return DilocoEngine

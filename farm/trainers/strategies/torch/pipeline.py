@@ -8,16 +8,19 @@ training of giant neural networks using pipeline parallelism"). The updates are 
 
 from __future__ import annotations
 
-import importlib
+from typing import TYPE_CHECKING
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.torch import TorchStrategy
+
+if TYPE_CHECKING:
+    from farm.trainers.torch.engine import TorchEngine
 
 _LOSS_BYTES = 8  # the last rank tells each other one
 
 
-class TorchPipeline:
+class TorchPipeline(TorchStrategy):
     facts = StrategyFacts(
         name="torch_pipeline",
         summary="synchronous, layers in stages, one on each rank: PyTorch's pipelining",
@@ -43,18 +46,9 @@ class TorchPipeline:
             is_by_examples=True,
         )
 
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.torch.setup import import_torch
-
-        framework = import_torch(job, cpu_count)
-        importlib.import_module("farm.trainers.torch.pipelined")
-        return framework
-
-    def build(self, seat: Seat) -> Engine:
-        from farm.trainers.torch.engine import TorchEngine, choose_device
-        from farm.trainers.torch.gang import join
+    def engine(self, job: JobSpec) -> type[TorchEngine]:
+        if job.world_size == 1:
+            return super().engine(job)
         from farm.trainers.torch.pipelined import PipelinedEngine
 
-        device = choose_device()
-        engine = TorchEngine if seat.job.world_size == 1 else PipelinedEngine
-        return engine(seat, device=device, gang=join(seat, device))
+        return PipelinedEngine

@@ -12,8 +12,7 @@ from farm.trainers.strategies.local_sgd import LocalSgd
 from farm.trainers.strategies.mirrored import Mirrored
 from farm.trainers.strategies.mwms_auto import MwmsAuto
 from farm.trainers.strategies.mwms_ring import MwmsRing
-from farm.trainers.strategies.torch.diloco import TorchDiloco
-from farm.trainers.strategies.torch.local_sgd import TorchLocalSgd
+from farm.trainers.strategies.torch.local_sgd import TorchDiloco, TorchLocalSgd
 
 GRADIENT_BYTES = 1000.0
 
