@@ -22,7 +22,7 @@ from benchmarks.farm_size import Size
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.importers import IMPORTERS
-from farm.importers.published import read_publication
+from farm.importers.contracts import read_publication
 from farm.importing import import_reading, of_publication
 from farm.messages.agents import AgentState
 from farm.messages.trainer_lines import FailureKind

@@ -8,3 +8,9 @@ IMPORTERS: tuple[Publication, ...] = (
     ANWAR2021,
     GRAUR2019,
 )
+
+
+def citation(source: str | None) -> str | None:
+    """Return the citation of a published study, or else the source itself: the file of a table."""
+    citations = {publication.name: publication.citation for publication in IMPORTERS}
+    return citations.get(source or "", source)

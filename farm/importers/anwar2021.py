@@ -15,7 +15,6 @@ What makes its table hard to use, and what is done about it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.configuration.axes import DELAY
@@ -48,10 +47,6 @@ class _Printed:
 
     def per_step(self, step_count: int) -> _Printed:
         return _Printed(self.time_s / step_count, self.half_width_s / step_count)
-
-
-def _read(rows: Sequence[PrintedRow]) -> list[ImportedMeasurement]:
-    return [_measurement(row) for row in rows]
 
 
 def _measurement(row: PrintedRow) -> ImportedMeasurement:
@@ -120,5 +115,5 @@ ANWAR2021 = Publication(
     ),
     file="anwar2021.csv",
     sha256="9e8990577364f64a25b391719c08a1852faec3a28e5970a52a523f19bd84a9e3",
-    read=_read,
+    read=lambda rows: [_measurement(row) for row in rows],
 )

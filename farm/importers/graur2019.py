@@ -102,13 +102,13 @@ def _measurement(copies: Sequence[PrintedRow], *, repetition: int) -> ImportedMe
         global_batch_size=global_batch_size,
         step_time_s=global_batch_size / float(cells["images_per_second"]),
         repetition=repetition,
-        notes=tuple(why for where, why in _DOUBTS if _is_at(cells, where)),
+        notes=tuple(
+            why
+            for where, why in _DOUBTS
+            if all(cells[column] in values for column, values in where.items())
+        ),
         printed={**cells, "tables": [row.cells["table"] for row in copies]},
     )
-
-
-def _is_at(cells: dict[str, str], where: dict[str, tuple[str, ...]]) -> bool:
-    return all(cells[column] in values for column, values in where.items())
 
 
 GRAUR2019 = Publication(

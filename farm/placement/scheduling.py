@@ -28,8 +28,7 @@ from farm.placement.agent_index import (
     suits,
     wish_of,
 )
-from farm.placement.agent_pool import AgentPool
-from farm.placement.availability import AvailabilityForecast
+from farm.placement.agent_pool import AgentPool, AvailabilityForecast
 from farm.placement.turns import Turns
 from farm.text.nouns import counted
 
@@ -209,7 +208,8 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
     able = pool.index.able(wish_of(job))
     needed = job.agent_count
     wishes = [wish for wish in pool.index.wishes(job) if pool.index.capacity(wish) >= needed]
-    ready = [agent for agent in able if _is_at_hand(agent, pool)]
+    taken = pool.taken
+    ready = [a for a in able if a.is_idle and not a.is_occupying and a.agent_id not in taken]
     at_hand = [
         [agent for agent in ready if suits(agent, wish)] if wish[2] else ready for wish in wishes
     ]
@@ -241,10 +241,6 @@ def _kept_for(agent_id: str, pool: AgentPool) -> str:
         f"held agents are kept for job {holder.job_id}, "
         f"which has waited {holder.waited_s:.0f} s{until}"
     )
-
-
-def _is_at_hand(agent: LiveAgent, pool: AgentPool) -> bool:
-    return agent.is_idle and not agent.is_occupying and agent.agent_id not in pool.taken
 
 
 def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
@@ -363,14 +359,11 @@ class UnplaceableRequests:
     def note(self, job: WaitingJob, *, is_due: bool, at: int) -> None:
         """Remember what was refused to the job when the pool had changed `at` times."""
         if not job.avoid:
-            self._refused[_question(job, is_due=is_due)] = at, _length_s(job)
+            length_s = math.inf if job.expected_s is None else job.expected_s
+            self._refused[_question(job, is_due=is_due)] = at, length_s
 
 
 def _question(job: WaitingJob, *, is_due: bool) -> _Question:
     # For whom agents are kept once they are due is a matter of what their sweep has been given.
     due = (job.sweep_id, job.priority) if is_due else None
     return job.requires, job.labels, job.agent_count, due
-
-
-def _length_s(job: WaitingJob) -> float:
-    return math.inf if job.expected_s is None else job.expected_s

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import IO, TypeVar, cast
 
 from farm.errors import FarmError
-from farm.processes.interrupts import spared_children
 from farm.trainers.processes.process import end_with_parent
 
 _NICENESS = 10  # requests, and trainers on the same machine, go first
@@ -25,6 +27,7 @@ _LIMIT_S = 900.0  # far longer than anything takes; then it hangs
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
+_INTERRUPT = {signal.SIGINT}
 
 
 def run_in_subprocess(work: Callable[[_A], _R], argument: _A, *, limit_s: float = _LIMIT_S) -> _R:
@@ -80,3 +83,27 @@ def _main() -> None:
 
 if __name__ == "__main__":
     _main()
+
+
+@contextmanager
+def spared_children() -> Iterator[None]:
+    """Start processes here that an interrupt does not end, not even while they import.
+
+    They inherit the blocked signal, so the caller must end them. An interrupt of this process is
+    raised after the block; within it, a process could be left without its first message.
+    """
+    came: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    # The mask is only this thread's: the interrupt may come to another one, and is handled in this.
+    handler = signal.getsignal(signal.SIGINT)
+    if is_main:
+        signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)

@@ -46,7 +46,7 @@ from farm.store.gangs.moves import (
 )
 from farm.store.gangs.outcomes import AttemptEvidence, clocks, evidence_of, measurement_of
 from farm.store.measurements.repetitions import extend_cells
-from farm.values.storable import storable
+from farm.values.codec import storable
 
 logger = logging.getLogger(__name__)
 

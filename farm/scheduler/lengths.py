@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from farm.configuration.spec import JobSpec
-from farm.placement.job_lengths import MeasuredLength, expected_lengths_s
+from farm.placement.progress import MeasuredLength, expected_lengths_s
 from farm.scheduler.background_thread import BackgroundThread
 from farm.store.engine import reading
 from farm.store.gangs.gangs import cell_specs, last_lengths, unfinished_cells

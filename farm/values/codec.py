@@ -23,7 +23,6 @@ from typing import Any, TypeVar, cast
 
 from farm.errors import InvalidSpec
 from farm.values.ranges import FIGURE, Length, Range, RangesByName
-from farm.values.storable import storable
 
 MAX_DEPTH = 32  # of free JSON; what we write ourselves has three or four
 # Of a key, in the path that an error names: a long one would be copied with every item below it.
@@ -357,3 +356,14 @@ _SCALARS: dict[object, _Reader] = {
     object: _read_free,
 }
 _read_figure = _number_reader(float, FIGURE)
+
+
+def storable(text: str) -> str:
+    """Replace in a text what no database stores: NUL, and half a surrogate pair.
+
+    The log of a crashed program may hold any, and Python writes a file name that is not UTF-8 in
+    such halves; losing the character is better than the report.
+    """
+    if text.isascii() and "\0" not in text:  # nearly all that messages hold
+        return text
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

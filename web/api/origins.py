@@ -9,7 +9,7 @@ from flask import jsonify
 from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
-from farm.importers.sources import citation
+from farm.importers import citation
 from farm.recommend.doubts import doubts
 from farm.recommend.service import FARM
 from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS, OriginSummary

@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response
 
 from farm.errors import InvalidSpec, NotFound
 from farm.importers import IMPORTERS
-from farm.importers.published import read_publication
+from farm.importers.contracts import read_publication
 from farm.importers.table import check_table, read_table
 from farm.importing import (
     ImportSource,

@@ -14,8 +14,7 @@ from farm.cli.output import json_option, print_json
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
 from farm.importers import IMPORTERS
-from farm.importers.contracts import Publication, Reading
-from farm.importers.published import read_publication
+from farm.importers.contracts import Publication, Reading, read_publication
 from farm.importers.sheet import MAX_BYTES
 from farm.importers.table import read_table
 from farm.importing import (

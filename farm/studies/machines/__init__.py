@@ -18,7 +18,7 @@ from farm.charts.chart import ChartAxis, ChartSeries, Mark
 from farm.charts.files.charts import draw_charts
 from farm.errors import FarmError
 from farm.importers.anwar2021 import ANWAR2021
-from farm.importers.published import read_publication
+from farm.importers.contracts import read_publication
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
 from farm.registry import model_size

@@ -11,8 +11,8 @@ from string import Template
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
 from farm.errors import FarmError
+from farm.importers.contracts import read_publication
 from farm.importers.graur2019 import GRAUR2019
-from farm.importers.published import read_publication
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from farm.cli.main import main
 from farm.importers import IMPORTERS
-from farm.importers.published import read_publication
+from farm.importers.contracts import read_publication
 from farm.recommend.calibrated import step_time_model
 
 RESULTS = ["step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis", "speculative_because"]

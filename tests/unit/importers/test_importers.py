@@ -12,9 +12,8 @@ from farm.configuration.spec import TrainingPass
 from farm.errors import FarmError
 from farm.importers import IMPORTERS
 from farm.importers.anwar2021 import ANWAR2021
-from farm.importers.contracts import Publication
+from farm.importers.contracts import Publication, read_publication
 from farm.importers.graur2019 import GRAUR2019
-from farm.importers.published import read_publication
 from farm.measuring.imported import FlagKind, ImportedMeasurement, misfits
 from farm.measuring.quantities import ADVISED
 from farm.store.measurements.imports import check_origin

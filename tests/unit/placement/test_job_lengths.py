@@ -1,7 +1,7 @@
 import pytest
 
 from farm.configuration.spec import JobSpec
-from farm.placement.job_lengths import MeasuredLength, expected_lengths_s
+from farm.placement.progress import MeasuredLength, expected_lengths_s
 from tests.factories import job_spec
 
 SHORT = job_spec(steps=90, warmup_step_count=10, epochs=None)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from farm.processes.interrupts import spared_children
+from farm.processes.subprocess_call import spared_children
 
 _SHOW = "print(next(line.split()[1] for line in open('/proc/self/status') if 'SigBlk' in line))"
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.spec import TrainingPass
 from farm.importers import IMPORTERS
-from farm.importers.published import read_publication
+from farm.importers.contracts import read_publication
 from farm.recommend.configuration import Configuration
 from farm.recommend.observations import Loaded, load
 from farm.store.measurements.imports import import_measurements

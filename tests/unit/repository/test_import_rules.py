@@ -52,7 +52,7 @@ RULES: dict[str, set[str]] = {
     "farm.keys.keyring": PURE | {"farm.store", *STORE},
     "farm.keys.signing_key": PURE | {"farm.broker.url", "farm.settings"},
     "farm.processes": PURE,
-    "farm.processes.subprocess_call": {"farm.errors", "farm.processes.interrupts", "farm.trainers"},
+    "farm.processes.subprocess_call": {"farm.errors", "farm.trainers"},
     "farm.processes.private_files": set(),
     "farm.processes.service_manager": set(),
     "farm.settings": PURE | {"farm.broker", "farm.notifications.addresses", "farm.trackers"},

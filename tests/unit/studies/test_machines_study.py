@@ -15,7 +15,7 @@ from farm.charts import chart
 from farm.charts.files.look import file_of
 from farm.errors import FarmError
 from farm.importers.anwar2021 import ANWAR2021
-from farm.importers.published import read_publication
+from farm.importers.contracts import read_publication
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts, Page
 from farm.studies.machines import MACHINES, machines_page, paired_batches

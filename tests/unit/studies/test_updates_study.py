@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from farm.errors import FarmError
+from farm.importers.contracts import read_publication
 from farm.importers.graur2019 import GRAUR2019
-from farm.importers.published import read_publication
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
 from farm.studies.orderings import judge

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 import pytest
 
 from farm.importers.anwar2021 import ANWAR2021
-from farm.importers.contracts import Publication
+from farm.importers.contracts import Publication, read_publication
 from farm.importers.graur2019 import GRAUR2019
-from farm.importers.published import read_publication
 from farm.recommend.calibrated.splits import Fold, all_splits, beyond_largest
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
