@@ -83,7 +83,7 @@ class _Predictor:
         self._memory = Memory.of_server(home)
 
     def lengths_s(self, engine: Engine, cells: Mapping[str, JobSpec]) -> Mapping[str, float]:
-        from farm.recommend.sweeps.expected import predicted_lengths_s
+        from farm.recommend.sweeps.expectation import predicted_lengths_s
 
         with reading(engine) as session:
             return predicted_lengths_s(session, cells, memory=self._memory)

@@ -15,7 +15,7 @@ from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import SweepState
 from farm.keys.api_tokens import Scope
 from farm.notifications.addresses import check_reachable
-from farm.recommend.sweeps.expected import expected
+from farm.recommend.sweeps.expectation import expected
 from farm.store.agents.agents import live_agent_count
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary

@@ -25,8 +25,7 @@ from farm.notifications.addresses import check_reachable
 from farm.recommend.cache.fits import PREPARING
 from farm.recommend.cache.memory import Memory
 from farm.recommend.prices import Prices
-from farm.recommend.sweeps.expectation import Expectation
-from farm.recommend.sweeps.expected import expected
+from farm.recommend.sweeps.expectation import Expectation, expected
 from farm.registry import catalogue
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading

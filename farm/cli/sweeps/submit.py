@@ -23,7 +23,7 @@ from farm.gang.lifecycle import JobState
 from farm.notifications.addresses import check_reachable
 from farm.recommend.configuration import layout_of
 from farm.recommend.sweeps.expectation import Expectation
-from farm.recommend.sweeps.expected import expected as expected_of
+from farm.recommend.sweeps.expectation import expected as expected_of
 from farm.script_folder import with_bundles
 from farm.settings.server import Settings
 from farm.store.engine import reading

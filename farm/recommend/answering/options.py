@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.measurement import OK
 from farm.recommend.answering.candidates import candidates
-from farm.recommend.answering.epoch_length import EpochRatio, epoch_length, epoch_ratio
 from farm.recommend.answering.learning import Curves, Learned, learned
 from farm.recommend.answering.measured import (
     Choice,
@@ -26,7 +25,10 @@ from farm.recommend.answering.measured import (
     told_apart_by,
 )
 from farm.recommend.answering.training import (
+    EpochRatio,
     TrainingTerms,
+    epoch_length,
+    epoch_ratio,
     measured_option,
     predicted_option,
     trains_alike,

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.questions import Choice, choices
 from farm.recommend.features import NAMES, plain
-from farm.recommend.plans.belief import Belief, believe
-from farm.recommend.plans.expected_regret import (
+from farm.recommend.plans.belief import (
+    Belief,
     ExpectedRegret,
+    believe,
     expected_regret,
     measured,
     regret_ratios,

@@ -14,7 +14,7 @@ from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
-from farm.recommend.sweeps.expected import expected, predicted_lengths_s
+from farm.recommend.sweeps.expectation import expected, predicted_lengths_s
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import PlacingCache

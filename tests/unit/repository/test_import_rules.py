@@ -99,7 +99,6 @@ RULES: dict[str, set[str]] = {
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
     "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.sweeps": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
-    "farm.recommend.sweeps.expectation": PURE | {"farm.recommend"},
     "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.cache.memory": PURE
     | {"farm.processes.cache", "farm.processes.subprocess_call"}

@@ -1,6 +1,6 @@
 import pytest
 
-from farm.recommend.answering.epoch_length import epoch_length
+from farm.recommend.answering.training import epoch_length
 from tests.unit.recommend.answering.test_recommend_measured import evidence
 
 
