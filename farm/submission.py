@@ -173,6 +173,7 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
         jobs=expansion.jobs,
         skipped=skipped,
         priority=planned.sweep.priority,
+        budget_machine_s=planned.sweep.budget_machine_s,
         now=now,
     )
     addresses = planned.sweep.notify

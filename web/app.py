@@ -155,6 +155,7 @@ def _add_filters(app: Flask) -> None:
     """Make these functions filters of the templates."""
     for function in (
         display.duration,
+        display.machine_hours,
         display.in_text,
         display.roughly,
         display.between,

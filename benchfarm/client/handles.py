@@ -236,7 +236,8 @@ class SweepHandle(_Handle):
         """Wait until every job has ended; `progress` writes a line to stderr meanwhile.
 
         Raises:
-            ClientError: it is not over after `timeout_s`, or is paused.
+            ClientError: it is not over after `timeout_s`, or is paused, or its budget is used up
+                and what ran is over.
         """
         until = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
         shown = _Progress(sys.stderr) if progress else None
@@ -249,6 +250,13 @@ class SweepHandle(_Handle):
                     return self
                 if found["is_paused"]:
                     raise ClientError(f"sweep {self.id} is paused: resume() it, and wait again")
+                by_state = found["jobs_by_state"]
+                # A server before 0.2.0 knows no budgets.
+                if found.get("is_budget_used_up") and not by_state["leased"] + by_state["running"]:
+                    raise ClientError(
+                        f"the budget of sweep {self.id} is used up, and {by_state['waiting']} jobs "
+                        "wait: resume(budget_machine_hours=...) it, and wait again"
+                    )
         finally:
             if shown is not None:
                 shown.end()
@@ -322,9 +330,10 @@ class SweepHandle(_Handle):
         """Start no further jobs of it."""
         return FarmAnswer(self._connection.post(f"{self._path}/pause"))
 
-    def resume(self) -> FarmAnswer:
-        """Start the jobs of a paused sweep again."""
-        return FarmAnswer(self._connection.post(f"{self._path}/resume"))
+    def resume(self, *, budget_machine_hours: float | None = None) -> FarmAnswer:
+        """Start its jobs again if it is paused, or within a new budget if the former is used up."""
+        new = {} if budget_machine_hours is None else {"budget_machine_hours": budget_machine_hours}
+        return FarmAnswer(self._connection.post(f"{self._path}/resume", new))
 
 
 class _Progress:

@@ -56,7 +56,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("farm.cli.sweeps.steer:cancel", "Cancel a sweep or a job."),
         "retry": ("farm.cli.sweeps.steer:retry", "Run failed and cancelled jobs again."),
         "pause": ("farm.cli.sweeps.steer:pause", "Start no further jobs of a sweep."),
-        "resume": ("farm.cli.sweeps.steer:resume", "Start the jobs of a paused sweep again."),
+        "resume": (
+            "farm.cli.sweeps.steer:resume",
+            "Start the jobs of a sweep that is paused or over budget.",
+        ),
         "baseline": (
             "farm.cli.sweeps.check:baseline",
             "Say which sweep later ones are checked against.",

@@ -34,6 +34,7 @@ DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
 MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 NOTIFY = "notify"
+BUDGET = "budget_machine_hours"
 AUTO = "auto"  # repetitions: until the cell is precise
 ALL_STEPS = "all"  # of a script: until it ends by itself
 MAX_AUTO_REPETITIONS = 1000
@@ -42,6 +43,14 @@ LEAST_REPETITIONS = 3
 # Only the number of jobs limits it, and that is the expansion's to name.
 REPETITIONS = WholeOrWord(Whole(1, MAX_SEED), AUTO)
 TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
+MACHINE_HOURS = Amount(
+    unit="h",
+    noun="number of machine hours",
+    per_base=1 / 3600,
+    low=0,
+    high=1_000_000,
+    is_above_low=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +167,12 @@ SWEEP_OPTIONS = (
         default=0,
     ),
     SweepOption(
+        name=BUDGET,
+        meaning="start no further job once its attempts have taken this much machine time",
+        field="budget_machine_s",
+        type=MACHINE_HOURS,
+    ),
+    SweepOption(
         name=NOTIFY,
         meaning="addresses that get a [message](notifications.md) when the sweep ends; they are "
         "kept apart from the sweep, since they are often secret",
@@ -196,6 +211,7 @@ class SweepSpec:
     repeat: bool = False
     skip_impossible: bool = False
     priority: int = 0
+    budget_machine_s: float | None = None
     notify: tuple[str, ...] = ()
     cases: tuple[CaseSpec, ...]
 
@@ -247,6 +263,15 @@ def parse_precision(data: Mapping[str, object]) -> Precision | None:
     default = max(least, most.default)
     read = Whole(least, MAX_AUTO_REPETITIONS).read
     return Precision(**given, max_repetitions=scalar(data, most.name, read=read, default=default))
+
+
+def parse_budget(data: Mapping[str, object]) -> float | None:
+    """Read a budget, in seconds of machines; None where there is none.
+
+    Raises:
+        InvalidSpec: as `parse_sweep`.
+    """
+    return scalar(data, BUDGET, read=MACHINE_HOURS.read, default=None)
 
 
 def _read_repetitions(value: object, where: str) -> int:

@@ -18,12 +18,12 @@ def judge_queue(
 ) -> list[Finding]:
     """Judge the queue. `hopeless`: jobs that the agents alive cannot serve, and why.
 
-    `held_count`: of the jobs that wait, those of paused sweeps or in a pause of their own.
+    `held_count`: of the jobs that wait, those of held sweeps or in a pause of their own.
     """
     if not hopeless:
         turn_count = waiting_count - held_count
         jobs = counted(turn_count, "job")
-        held = f", and {counted(held_count, 'more job')} for the end of a pause"
+        held = f", and {counted(held_count, 'more job')} for the end of a pause or another budget"
         verb = "waits" if turn_count == 1 else "wait"
         return [well(f"{jobs} {verb}, each for its turn{held if held_count else ''}")]
     reasons = Counter(hopeless.values()).most_common()

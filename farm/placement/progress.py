@@ -44,17 +44,17 @@ class SweepLoad:
     paces: tuple[JobPace, ...]
     active: tuple[UnfinishedJob, ...]
     waiting: tuple[UnfinishedJob, ...]
-    is_paused: bool = False
+    is_held: bool = False
 
     @property
     def unfinished(self) -> tuple[UnfinishedJob, ...]:
-        """All of its jobs that are not over, those that a pause holds back too."""
+        """All of its jobs that are not over, those that are held too."""
         return self.active + self.waiting
 
     @property
     def held_count(self) -> int:
-        """How many jobs wait that nobody starts, since their sweep is paused."""
-        return _job_count(self.waiting) if self.is_paused else 0
+        """How many jobs wait that nobody starts: their sweep is paused or over its budget."""
+        return _job_count(self.waiting) if self.is_held else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class QueueEstimate:
     """`remaining_s` None: nothing to go by. The counts: of jobs that are not in it, and why."""
 
     remaining_s: float | None
-    held_count: int = 0  # their sweeps are paused
+    held_count: int = 0  # their sweeps are paused or over their budgets
     too_wide_count: int = 0  # the farm has fewer agents than they have ranks
     unknown_count: int = 0  # no job has ever finished that would tell
 
@@ -97,7 +97,7 @@ def estimate_queue(
     held_count = too_wide_count = unknown_count = known_count = 0
     for load in loads:
         held_count += load.held_count
-        asked = load.active if load.is_paused else load.unfinished
+        asked = load.active if load.is_held else load.unfinished
         fitting = [job for job in asked if job.agent_count <= agent_count]
         too_wide_count += _job_count(asked) - _job_count(fitting)
         paces = load.paces or elsewhere

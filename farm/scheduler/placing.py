@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import logging
+import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, Unreachable
-from farm.gang.retries import RetryPolicy
+from farm.gang.retries import RetryPolicy, is_to_come
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.placement.pace import StartPace
 from farm.placement.scheduling import Placement, place
@@ -25,10 +26,13 @@ from farm.store.gangs.gangs import gangs_at_work
 from farm.store.gangs.leases import lease_gangs
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
+from farm.store.sweeps.budgets import over_budget, use_up_budgets
 
 logger = logging.getLogger(__name__)
 
 _SNAPSHOT_LIFETIME_S = 1.0
+_BELIEVED_RATIO = 20.0  # of the time that it took to add up what sweeps have spent
+_LONGEST_BELIEF = dt.timedelta(minutes=1)
 
 
 @dataclass(slots=True)
@@ -59,7 +63,8 @@ class PlacingCache:
     """What a scheduler caches between turns; without it placing is slower and its order worse.
 
     `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
-    agents; `queue`: the jobs that wait. All but the first are written by placing.
+    agents; `queue`: the jobs that wait; `budgets_due_at`: by sweep, when to look again whether its
+    budget is used up. All but the first are written by placing.
     """
 
     expected_s: Mapping[str, float] = field(default_factory=dict)
@@ -67,6 +72,7 @@ class PlacingCache:
     queue: WaitingQueue | None = None
     last_snapshot: PlacingSnapshot = field(default_factory=PlacingSnapshot)
     pace: StartPace = field(default_factory=StartPace)
+    budgets_due_at: dict[int, dt.datetime] = field(default_factory=dict)
 
 
 def place_jobs(
@@ -103,6 +109,7 @@ def place_jobs(
         known.last_snapshot.note(idle, version, now=now)
     chosen = _at_their_pace(placements, known.pace, now_s=now_s)
     sweep_ids = {job.job_id: job.sweep_id for job in jobs} if chosen else {}
+    chosen = _within_budgets(engine, chosen, sweep_ids, now=now, known=known)
     try:
         return _lease(engine, chosen, sweep_ids, now=now, rules=rules, known=known)
     except (OperationalError, Unreachable):
@@ -133,6 +140,37 @@ def _at_their_pace(
         left.took(len(placement.agent_ids))
         chosen.append(placement)
     return chosen
+
+
+def _within_budgets(
+    engine: Engine,
+    placements: Sequence[Placement],
+    sweep_ids: Mapping[int, int],
+    *,
+    now: dt.datetime,
+    known: PlacingCache,
+) -> list[Placement]:
+    """Return the placements but of sweeps that have used up their budgets, which are held.
+
+    To add up what a sweep of 10,000 jobs has spent takes a tenth of a second: so the longer that
+    took, the later it is done again.
+    """
+    for sweep_id, due_at in [*known.budgets_due_at.items()]:
+        if not is_to_come(due_at, now=now, longest=_LONGEST_BELIEF):
+            del known.budgets_due_at[sweep_id]
+    due = {sweep_ids[one.job_id] for one in placements} - known.budgets_due_at.keys()
+    if not due:
+        return list(placements)
+    begun_s = time.monotonic()
+    with reading(engine) as session:
+        over = over_budget(session, due, now=now)
+    pause = dt.timedelta(seconds=_BELIEVED_RATIO * (time.monotonic() - begun_s))
+    known.budgets_due_at.update(dict.fromkeys(due - over.keys(), now + pause))
+    if over:
+        with writing(engine) as session:
+            use_up_budgets(session, over.keys(), now=now)
+        logger.info("budgets are used up", extra={"sweep_ids": sorted(over)})
+    return [one for one in placements if sweep_ids[one.job_id] not in over]
 
 
 def _lease(

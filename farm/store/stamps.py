@@ -34,7 +34,9 @@ def sweep_stamps(session: Session, sweep_ids: Collection[int]) -> dict[int, Hash
     """
     if not sweep_ids:
         return {}
-    sweeps = select(SweepRow.id, SweepRow.is_paused).where(SweepRow.id.in_(sweep_ids))
+    sweeps = select(
+        SweepRow.id, SweepRow.is_paused, SweepRow.budget_machine_s, SweepRow.budget_used_up_at
+    ).where(SweepRow.id.in_(sweep_ids))
     jobs = (
         select(
             JobRow.sweep_id,

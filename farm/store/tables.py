@@ -28,6 +28,10 @@ class SweepRow(Table):
     skipped: Mapped[list[str]] = mapped_column(sa.JSON)  # impossible cells left out, with reason
     # None of its jobs is started any more; those that run go on.
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    # Seconds of agents that all its attempts together may take; None: as many as they need.
+    budget_machine_s: Mapped[float | None]
+    # When a job was not started since no budget was left; a new budget sets it back to None.
+    budget_used_up_at: Mapped[dt.datetime | None] = mapped_column(Utc)
     created_at: Mapped[dt.datetime] = mapped_column(Utc)
 
 

@@ -191,6 +191,15 @@ def dollars(usd: float | None) -> str:
     return f"{_small(usd)} USD"
 
 
+def machine_hours(machine_s: float | None) -> str:
+    """Write the time of machines together, each machine's counted."""
+    if not _is_known(machine_s):
+        return MISSING
+    hours = machine_s / 3600
+    number = count(hours) if hours >= 999.5 else _small(hours)
+    return f"{number} machine {'hour' if number == '1' else 'hours'}"
+
+
 def in_text(title: str) -> str:
     """Write a title as it stands within a text: without a capital, but CPU stays as it is."""
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]

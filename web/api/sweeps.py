@@ -12,11 +12,13 @@ from farm.cells.choice import read_choice
 from farm.cells.reading import first_cells
 from farm.charts.metric_lines import line_figures, no_lines
 from farm.configuration.spec import spec_json
+from farm.configuration.sweep import BUDGET, parse_budget
 from farm.gang.lifecycle import SweepState
 from farm.keys.api_tokens import Scope
 from farm.notifications.addresses import check_reachable
 from farm.recommend.sweeps.expectation import expected
 from farm.store.agents.agents import live_agent_count
+from farm.store.sweeps.budgets import resume_sweep, spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
 from farm.submission import plan, submit
@@ -142,12 +144,14 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
             session, now=instant, live_within_s=backend().settings.lease_s
         )
         left_s = sweep_remaining_s(session, summary, now=instant, agent_count=agent_count)
+        spent_s = spent_machine_s(session, [number], now=instant)[number]
         found = first_cells(session, sweep_reading(session, number), max_jobs=_MAX_CELL_JOBS)
         advice = backend().advice.of_sweep(session, number)
     response = jsonify(
         {
             **shapes.sweep(summary),
             "remaining_s": left_s,
+            "spent_machine_s": spent_s,
             "spec": row.spec,
             "skipped": row.skipped,
             "recommended": None if advice is None else [item.found.to_json() for item in advice],
@@ -234,22 +238,29 @@ def post_retry(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepPaused, body=_NOTHING)
 def post_pause(sweep_id: str) -> ResponseReturnValue:
     """Start no further jobs of the sweep. Running ones go on."""
-    return _set_paused(sweep_id, is_paused=True)
+    received.posted_fields()
+    number = received.row_id("sweep", sweep_id)
+    with write_session() as session:
+        has_changed = set_paused(session, number, is_paused=True)
+    return _held_or_resumed(number, is_paused=True, has_changed=has_changed)
 
 
 @bp.post("/sweeps/<sweep_id>/resume")
 @needs(Scope.SUBMIT)
-@described(bp, sweep_answers.SweepPaused, body=_NOTHING)
+@described(bp, sweep_answers.SweepPaused, body=Body(bodies.NewBudget, is_required=False))
 def post_resume(sweep_id: str) -> ResponseReturnValue:
-    """Start the jobs of a paused sweep again."""
-    return _set_paused(sweep_id, is_paused=False)
+    """Start the jobs of a sweep again that is paused, or of which the budget is used up.
 
-
-def _set_paused(sweep_id: str, *, is_paused: bool) -> ResponseReturnValue:
-    received.posted_fields()
+    In the second case `budget_machine_hours` is needed, its new budget: more than what is spent.
+    """
+    budget_s = parse_budget(received.posted_fields(BUDGET))
     number = received.row_id("sweep", sweep_id)
     with write_session() as session:
-        has_changed = set_paused(session, number, is_paused=is_paused)
+        has_changed = resume_sweep(session, number, budget_machine_s=budget_s, now=now())
+    return _held_or_resumed(number, is_paused=False, has_changed=has_changed)
+
+
+def _held_or_resumed(number: int, *, is_paused: bool, has_changed: bool) -> ResponseReturnValue:
     answer: sweep_answers.SweepPaused = {
         "id": number,
         "is_paused": is_paused,

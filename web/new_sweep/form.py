@@ -15,7 +15,7 @@ from werkzeug.datastructures import MultiDict
 from farm.configuration.axes import AXES, AxisKind
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
-from farm.configuration.sweep import ALL_STEPS, AUTO, NOTIFY
+from farm.configuration.sweep import ALL_STEPS, AUTO, BUDGET, NOTIFY
 from farm.errors import InvalidSpec
 from farm.text.toml_text import key_text, value_text
 from farm.values.fields import Name, OneOf
@@ -39,7 +39,7 @@ BY = "repetitions_by"  # how many they are: COUNT or AUTO
 COUNT = "count"
 _YES = "yes"
 FIELDS = (
-    *("name", BY, "repetitions", *_OF_PRECISION, "priority", "repeat", NOTIFY),
+    *("name", BY, "repetitions", *_OF_PRECISION, "priority", BUDGET, "repeat", NOTIFY),
     *(*TICKED, *LISTS, *_OF_CASE, *CASE_KEYS, "emulator", "labels"),
 )
 MAX_CHARACTERS = 2000  # of a field
@@ -93,7 +93,7 @@ def sweep_of(fields: Fields) -> dict[str, object]:
         _add_numbers(sweep, fields, _OF_PRECISION)
     else:
         _add_numbers(sweep, fields, ("repetitions",))
-    _add_numbers(sweep, fields, ("priority",))
+    _add_numbers(sweep, fields, ("priority", BUDGET))
     if fields.text("repeat"):
         sweep["repeat"] = True
     if addresses := fields.text(NOTIFY).split():

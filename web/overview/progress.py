@@ -20,8 +20,8 @@ from farm.store.engine import reading
 from farm.store.queue.waiting import waiting_count
 from farm.store.queue.waiting_reasons import (
     IS_BEHIND,
-    IS_PAUSED,
     Waits,
+    held_reasons,
     may_wait_for_agents,
     queue_reasons,
     waits_for_agents,
@@ -151,8 +151,9 @@ def waiting_reason(
     """Say why a job waits; None where it does not."""
     if job.state is not JobState.WAITING:
         return None
-    if session.get_one(SweepRow, job.sweep_id).is_paused:
-        return IS_PAUSED
+    held = held_reasons(session, SweepRow.id == job.sweep_id)
+    if job.sweep_id in held:
+        return held[job.sweep_id]
     policy = settings.retry_policy
     if is_pausing(job.due_at, now=now, attempt_count=job.attempt_count, policy=policy):
         return f"pauses {(job.due_at - now).total_seconds():.0f} s before its next attempt"
@@ -194,7 +195,7 @@ def _good_s(found: Sequence[JobPace]) -> float:
 
 
 def _load_remaining_s(load: SweepLoad | None, *, agent_count: int) -> float | None:
-    """Estimate the time that is left of a sweep; of one that is paused, without its pause."""
+    """Estimate the time that is left of a sweep; of one that is held, once it goes on."""
     if load is None:
         return 0.0
     return remaining_s(load.paces, load.unfinished, agent_count=agent_count)

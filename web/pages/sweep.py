@@ -13,6 +13,7 @@ from farm.cells.choice import METRICS, Choice, in_order, query_names, read_choic
 from farm.cells.table import CellLine
 from farm.configuration.scripts import workload_text
 from farm.configuration.spec import JobSpec
+from farm.configuration.sweep import BUDGET, MACHINE_HOURS, parse_budget
 from farm.gang.lifecycle import JobState, SweepState
 from farm.keys.api_tokens import Scope
 from farm.store.agents.agents import live_agent_count, live_agents
@@ -20,6 +21,7 @@ from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.measurements.cell_rows import failed_jobs
 from farm.store.notifications import list_deliveries
 from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
+from farm.store.sweeps.budgets import resume_sweep, spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, set_paused, sweep_summary
 from farm.text.nouns import counted
@@ -77,6 +79,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
         failed = failed_jobs(session, firsts)
         messages = list_deliveries(session, sweep_id=number, limit=_MESSAGES_SHOWN)
+        spent_s = spent_machine_s(session, [number], now=instant)[number]
         reasons = _reasons(session) if summary.counts[JobState.WAITING] else {}
     columns = columns_of(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
@@ -86,6 +89,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         summary=summary,
         counts={state.value: count for state, count in summary.counts.items()},
         remaining_s=left_s,
+        spent_machine_s=spent_s,
         waits=grouped({job_id: one for job_id, one in reasons.items() if one.sweep_id == number})[
             :_REASONS_SHOWN
         ],
@@ -157,10 +161,12 @@ def post_pause(sweep_id: str) -> ResponseReturnValue:
 @bp.post("/sweeps/<sweep_id>/resume")
 @needs(Scope.SUBMIT)
 def post_resume(sweep_id: str) -> ResponseReturnValue:
-    """Start jobs of a paused sweep again."""
+    """Start jobs of a held sweep again, within a new budget where one was typed."""
+    hours = received.number(request.form, BUDGET, low=0, high=MACHINE_HOURS.high, default=None)
+    budget_s = None if hours is None else parse_budget({BUDGET: hours})
 
     def resume(session: Session, number: int) -> str:
-        set_paused(session, number, is_paused=False)
+        resume_sweep(session, number, budget_machine_s=budget_s, now=now())
         return "Resumed: its jobs are started again."
 
     return _changed(sweep_id, resume)

@@ -40,6 +40,7 @@ from farm.store.queue.waiting_reasons import (
     grouped,
     waits_for_agents,
 )
+from farm.store.sweeps.budgets import spent_machine_s
 from farm.store.sweeps.sweeps import find_sweep, list_sweeps
 from farm.text import display
 from farm.text.columns import Column
@@ -74,10 +75,10 @@ def status(
     jobs_by_state), alive_agent_count, waiting (job_id and reason of the first jobs that
     cannot start now), waiting_count (all jobs that wait) and waiting_reasons (sweep_id, the first
     job_id, job_count and reason, for each sweep and reason); for one sweep instead: sweep,
-    remaining_s, these three of its jobs, recommended, one entry for each workload, batch size and
-    network, and cells, machine_s and machine_hours_saved, as the API has them (measured has the
-    same cells in their former form); with --target-accuracy also accurate, one entry for each cell
-    that was trained by epochs.
+    remaining_s, spent_machine_s, these three of its jobs, recommended, one entry for each workload,
+    batch size and network, and cells, machine_s and machine_hours_saved, as the API has them
+    (measured has the same cells in their former form); with --target-accuracy also accurate, one
+    entry for each cell that was trained by epochs.
     """
     if sweep is None and target_accuracy is not None:
         raise click.UsageError("--target-accuracy needs a SWEEP")
@@ -90,6 +91,8 @@ def status(
         prices = prices_or_none(loaded, prices_file=prices_file, region=region)
         with reading(engine) as session:
             sweep_id = find_sweep(session, sweep).id
+            now = dt.datetime.now(dt.UTC)
+            spent_s = spent_machine_s(session, [sweep_id], now=now)[sweep_id]
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
             read = read_sweep(session, sweep_id, prices=prices)
             found = first_cells(session, read)
@@ -111,6 +114,7 @@ def status(
             {
                 "sweep": sweep_json(snapshot.summary),
                 "remaining_s": snapshot.remaining_s,
+                "spent_machine_s": spent_s,
                 **_reasons_json(reasons),
                 "measured": [measured_json(by_hash[line.cell_hash], line) for line in lines],
                 "recommended": [found.to_json() for found in answers],
@@ -124,6 +128,11 @@ def status(
         )
         return
     click.echo(f"sweep {sweep_id} {snapshot.summary.name}: {one_line(summary_line(snapshot))}")
+    budget_s = snapshot.summary.budget_machine_s
+    if budget_s is not None:
+        click.echo(
+            f"budget: {display.machine_hours(budget_s)}, {display.machine_hours(spent_s)} spent"
+        )
     if snapshot.summary.counts[JobState.WAITING]:
         _print_reasons(reasons)
     if lines:
@@ -176,7 +185,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
         [
             str(summary.sweep_id),
             summary.name,
-            WAITS_FOR_AGENTS if summary.sweep_id in waits_for else summary.status.value,
+            WAITS_FOR_AGENTS if summary.sweep_id in waits_for else summary.status.text,
             *(str(summary.counts[state]) for state in JobState),
             display.clock(summary.created_at),
         ]

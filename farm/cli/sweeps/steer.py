@@ -10,7 +10,9 @@ from sqlalchemy.orm import Session
 
 from farm.cli.output import json_option, print_json
 from farm.cli.session import JOB_ID, settings, store, wake_scheduler
+from farm.configuration.sweep import BUDGET, parse_budget
 from farm.store.engine import writing
+from farm.store.sweeps.budgets import resume_sweep
 from farm.store.sweeps.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
 from farm.store.sweeps.sweeps import find_sweep, set_paused
 from farm.text.nouns import counted
@@ -75,25 +77,43 @@ def pause(sweep: str, *, as_json: bool) -> None:
 
     --json prints id, is_paused and changed: false where it was paused already.
     """
-    _set_paused(sweep, is_paused=True, as_json=as_json)
+
+    def change(session: Session, sweep_id: int) -> bool:
+        return set_paused(session, sweep_id, is_paused=True)
+
+    _hold_or_resume(sweep, change, is_paused=True, as_json=as_json)
 
 
 @click.command()
 @click.argument("sweep")
+@click.option(
+    "--budget-machine-hours",
+    type=float,
+    help="Its new budget, above what is spent; needed once the former one is used up.",
+)
 @json_option
-def resume(sweep: str, *, as_json: bool) -> None:
-    """Start the jobs of a paused SWEEP (its id or name) again.
+def resume(sweep: str, *, budget_machine_hours: float | None, as_json: bool) -> None:
+    """Start the jobs of a SWEEP (its id or name) again that is paused or over budget.
 
-    --json prints id, is_paused and changed: false where it was not paused.
+    --json prints id, is_paused and changed: false where it was neither, and has no new budget.
     """
-    _set_paused(sweep, is_paused=False, as_json=as_json)
+    given = {} if budget_machine_hours is None else {BUDGET: budget_machine_hours}
+    budget_s = parse_budget(given)
+
+    def change(session: Session, sweep_id: int) -> bool:
+        now = dt.datetime.now(dt.UTC)
+        return resume_sweep(session, sweep_id, budget_machine_s=budget_s, now=now)
+
+    _hold_or_resume(sweep, change, is_paused=False, as_json=as_json)
 
 
-def _set_paused(sweep: str, *, is_paused: bool, as_json: bool) -> None:
+def _hold_or_resume(
+    sweep: str, change: Callable[[Session, int], bool], *, is_paused: bool, as_json: bool
+) -> None:
     loaded = settings()
     with store(loaded) as engine, writing(engine) as session:
         sweep_id = find_sweep(session, sweep).id
-        has_changed = set_paused(session, sweep_id, is_paused=is_paused)
+        has_changed = change(session, sweep_id)
     wake_scheduler(loaded)
     if as_json:
         # `sweep_id` is the former name of `id`, until 0.2.0.

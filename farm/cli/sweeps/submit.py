@@ -17,7 +17,7 @@ from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store, wake_scheduler
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import JobSpec, spec_json
-from farm.configuration.sweep import NOTIFY
+from farm.configuration.sweep import BUDGET, NOTIFY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.notifications.addresses import check_reachable
@@ -70,6 +70,11 @@ patience_option = click.option(
     multiple=True,
     help="Send a message there when the sweep ends; may be repeated.",
 )
+@click.option(
+    "--budget-machine-hours",
+    type=float,
+    help="Start no further job once this much machine time is spent.",
+)
 @patience_option
 @prices_option
 @region_option
@@ -82,6 +87,7 @@ def submit(
     wait: bool,
     dry_run: bool,
     addresses: tuple[str, ...],
+    budget_machine_hours: float | None,
     patience_s: float,
     prices_file: Path | None,
     region: str | None,
@@ -92,7 +98,8 @@ def submit(
     A `script` that is in the working folder travels with the files beside it; `farm measure
     --dry-run` lists them. Jobs that no live agents could serve are queued all the same, with a
     warning. With --wait the exit status is 0 only if every job succeeded; where only such jobs are
-    left, it ends after --patience with status 1, and they stay queued. --json prints id, name,
+    left, it ends after --patience with status 1, and they stay queued; so it does at once where the
+    budget is used up. --json prints id, name,
     job_count, max_job_count (with all repetitions that precision may take), skipped and notify
     (address and secret of each --notify); with --wait also jobs_by_state and recommended, as `farm
     status` has it; with --dry-run jobs instead of id, and expected: the time and cost that the
@@ -106,6 +113,8 @@ def submit(
     if addresses and isinstance(data, Mapping):
         given = data.get(NOTIFY, [])
         data = {**data, NOTIFY: [*(given if isinstance(given, list) else [given]), *addresses]}
+    if budget_machine_hours is not None and isinstance(data, Mapping):
+        data = {**data, BUDGET: budget_machine_hours}
     planned = plan(data)
     if dry_run:
         found, unknown_because = _expected(planned, prices_file, region)
@@ -252,6 +261,13 @@ def _print_plan(
         click.echo(f"expected time and cost are not known: {unknown_because}")
     else:
         print_expectation(found)
+    budget_s = planned.sweep.budget_machine_s
+    if budget_s is not None:
+        fits = found is None or found.machine_s <= budget_s
+        click.echo(
+            f"budget: {display.machine_hours(budget_s)}"
+            + ("" if fits else ", less than the expected machine time: jobs will be left over")
+        )
 
 
 def _setup(job: JobSpec) -> str:

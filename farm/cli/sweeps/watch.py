@@ -27,7 +27,7 @@ from farm.store.sweeps.jobs import list_jobs
 from farm.store.sweeps.sweep_loads import paces
 from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, sweep_summary
 from farm.store.tables import JobRow
-from farm.text.display import plain, roughly
+from farm.text.display import machine_hours, plain, roughly
 from farm.text.log_text import one_line
 from farm.text.nouns import counted
 
@@ -157,7 +157,8 @@ def follow(
 
     Raises:
         FarmError: nothing ran and nothing changed for `stalled_after_s`; None waits for ever. Or
-            nothing is left for `hopeless_after_s` but jobs that the live agents cannot serve.
+            nothing is left for `hopeless_after_s` but jobs that the live agents cannot serve. Or
+            the budget is used up, and what ran is over.
     """
     changed_at, last = time.monotonic(), None
     hopeful_at = changed_at
@@ -167,6 +168,8 @@ def follow(
         display.show(snapshot)
         if snapshot.is_finished:
             return snapshot.summary
+        if snapshot.summary.status is SweepStatus.OVER_BUDGET and not snapshot.active_count:
+            raise FarmError(_budget_is_used_up(snapshot.summary))
         state = (dict(snapshot.summary.counts), snapshot.attempt_count)
         if state != last or snapshot.active_count:
             # How long a job may run is its agents' affair.
@@ -175,16 +178,21 @@ def follow(
             reason = f" ({snapshot.reason})" if snapshot.reason else ""
             raise FarmError(f"no job changed for {stalled_after_s:.0f} s{reason}")
         left_count = snapshot.summary.job_count - snapshot.summary.final_count
-        is_hopeless = (
-            snapshot.hopeless_count == left_count
-            and snapshot.summary.status is not SweepStatus.PAUSED
-        )
+        is_hopeless = snapshot.hopeless_count == left_count and not snapshot.summary.is_held
         if not is_hopeless:
             hopeful_at = begun
         elif hopeless_after_s is not None and begun - hopeful_at > hopeless_after_s:
             raise FarmError(nobody_serves(snapshot))
         tend()
         pause(max(_LOOK_EVERY_S, _PAUSE_PER_LOOK * (time.monotonic() - begun)))
+
+
+def _budget_is_used_up(summary: SweepSummary) -> str:
+    left = counted(summary.counts[JobState.WAITING], "job waits", "jobs wait")
+    return (
+        f"the budget of {machine_hours(summary.budget_machine_s)} is used up, and {left}: "
+        f"`farm resume {summary.sweep_id} --budget-machine-hours HOURS` starts them"
+    )
 
 
 def nobody_serves(snapshot: Snapshot) -> str:
@@ -211,8 +219,8 @@ def summary_line(snapshot: Snapshot) -> str:
     for state in (JobState.FAILED, JobState.CANCELLED):
         if summary.counts[state]:
             parts.append(f"{summary.counts[state]} {state.value}")
-    if summary.status is SweepStatus.PAUSED:
-        parts.append("paused")
+    if summary.is_held and not snapshot.is_finished:
+        parts.append(summary.status.text)
     elif not snapshot.is_finished:
         if snapshot.reason is not None:
             parts.append(snapshot.reason)

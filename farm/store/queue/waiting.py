@@ -22,6 +22,7 @@ from farm.placement.scheduling import Unservable
 from farm.placement.turns import Group, shares
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
+from farm.store.sweeps.budgets import IS_HELD
 from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 
 _ROWS_AT_ONCE = 5000
@@ -34,9 +35,9 @@ _WAS_STALLED = AttemptRow.failure_kind == FailureKind.STALLED.value
 _NO_CELL = (0, "")
 # Who has measured which cells.
 ServersOf: TypeAlias = Callable[[Session, Collection[Cell]], Mapping[Cell, CellServers]]
-# Paused or not, and due or not yet.
+# Held or not, and due or not yet.
 WAITS = (JobRow.state == JobState.WAITING, JobRow.cancel_requested.is_(False))
-_OF_NO_PAUSED_SWEEP = JobRow.sweep_id.not_in(select(SweepRow.id).where(SweepRow.is_paused))
+_OF_NO_HELD_SWEEP = JobRow.sweep_id.not_in(select(SweepRow.id).where(IS_HELD))
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ def waiting_jobs(
 ) -> list[WaitingJob]:
     """Return the jobs that may be placed now: higher priority first, then the longer wait.
 
-    A job in the pause before its next attempt is not among them, nor is one of a paused sweep, nor
+    A job in the pause before its next attempt is not among them, nor is one of a held sweep, nor
     one that the `agents`, where they are given, could not serve if all of them were idle. Where
     more than `limit` are left, or `MOST_LOOKED_AT`, see `shares` for those that are returned.
     `is_spread`: look up who has measured their cells, over whom repetitions are to be spread.
@@ -99,7 +100,7 @@ def waiting_jobs(
     most = MOST_LOOKED_AT if limit is None else limit
     rows = (
         row
-        for row in queue_rows_in_order(session, *WAITS, _OF_NO_PAUSED_SWEEP)
+        for row in queue_rows_in_order(session, *WAITS, _OF_NO_HELD_SWEEP)
         if not is_pausing(row.due_at, now=now, attempt_count=row.attempt_count, policy=policy)
     )
     kinds = Kinds()
@@ -216,7 +217,7 @@ def with_history(
 
 
 def waiting_count(session: Session) -> int:
-    """Return how many jobs wait, those of paused sweeps and in a pause of their own among them."""
+    """Return how many jobs wait, those of held sweeps and in a pause of their own among them."""
     return session.scalar(select(func.count()).select_from(JobRow).where(*WAITS)) or 0
 
 

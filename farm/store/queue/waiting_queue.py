@@ -37,6 +37,7 @@ from farm.store.queue.waiting import (
     queued_rows,
     with_history,
 )
+from farm.store.sweeps.budgets import IS_HELD
 from farm.store.tables import JobRow, SweepRow
 
 _MOST_KEPT = 50_000
@@ -94,15 +95,15 @@ class WaitingQueue:
         if not self._refresh(session):
             return None
         self._expect(expected_s)
-        paused = set(session.scalars(select(SweepRow.id).where(SweepRow.is_paused)))
+        held = set(session.scalars(select(SweepRow.id).where(IS_HELD)))
         may_be_placed = [
             one
             for one in self._kept.values()
-            if one.job.sweep_id not in paused and (one.due_at <= now or not self._pauses(one, now))
+            if one.job.sweep_id not in held and (one.due_at <= now or not self._pauses(one, now))
         ]
         kinds = set(map(_kind, may_be_placed))
         hopeless = frozenset(() if agents is None else hopeless_kinds(kinds, agents))
-        version = self._changes, len(may_be_placed), frozenset(paused), hopeless
+        version = self._changes, len(may_be_placed), frozenset(held), hopeless
         if version != self.version:
             servable = [one for one in may_be_placed if one.kind not in hopeless]
             self._looked_at = shares(servable, most=waiting.MOST_LOOKED_AT, group_of=_group)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import JobState
@@ -26,8 +26,10 @@ from farm.store.queue.waiting import (
     queued_job,
     with_history,
 )
+from farm.store.sweeps.budgets import IS_HELD
 from farm.store.sweeps.sweeps import SweepSummary
 from farm.store.tables import SweepRow
+from farm.text.display import machine_hours
 
 WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `waits_for_agents`
 _MOST_TOLD = 2
@@ -39,16 +41,15 @@ IS_BEHIND = "others that ask for the same agents are before it in the queue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """Why one job waits. `is_hopeless`: the live agents could not serve it if all were idle."""
+    """Why one job waits. `is_hopeless`: the live agents could not serve it if all were idle.
+
+    `is_held`: it would not be placed now whatever agents there were.
+    """
 
     sweep_id: int
     reason: str
     is_hopeless: bool = False
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it would not be placed now whatever agents there were."""
-        return self.reason in (IS_PAUSED, IS_PAUSING)
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,17 @@ class ReasonGroup:
     reason: str
 
 
+def held_reasons(session: Session, *which: ColumnElement[bool]) -> dict[int, str]:
+    """Say by sweep why no job of it is started; `which`: of those sweeps, without it of all."""
+    held = select(SweepRow.id, SweepRow.is_paused, SweepRow.budget_machine_s)
+    return {
+        sweep_id: IS_PAUSED
+        if is_paused
+        else f"its sweep's budget of {machine_hours(budget_machine_s)} is used up"
+        for sweep_id, is_paused, budget_machine_s in session.execute(held.where(IS_HELD, *which))
+    }
+
+
 def queue_reasons(
     session: Session,
     *,
@@ -70,18 +82,20 @@ def queue_reasons(
     policy: RetryPolicy = DEFAULT_POLICY,
 ) -> dict[int, Waits]:
     """Say of every job that waits why, the first in the queue first."""
-    paused = set(session.scalars(select(SweepRow.id).where(SweepRow.is_paused)))
+    held = held_reasons(session)
     kinds = Kinds()
     unservable = Unservable(agents)
     found: dict[int, Waits] = {}
     queue: list[QueuedJob] = []
     counts: Counter[Group] = Counter()
     for row in queue_rows_in_order(session, *WAITS):
-        if row.sweep_id in paused:
-            found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSED)
-            continue
-        if is_pausing(row.due_at, now=now, attempt_count=row.attempt_count, policy=policy):
-            found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_PAUSING)
+        held_reason = held.get(row.sweep_id)
+        if held_reason is None and is_pausing(
+            row.due_at, now=now, attempt_count=row.attempt_count, policy=policy
+        ):
+            held_reason = IS_PAUSING
+        if held_reason is not None:
+            found[row.id] = Waits(sweep_id=row.sweep_id, reason=held_reason, is_held=True)
             continue
         kind = kinds.of(row)
         if (reason := unservable.reason(kind)) is not None:
@@ -139,9 +153,9 @@ def waits_for_agents(
 
 
 def may_wait_for_agents(summary: SweepSummary) -> bool:
-    """Whether a sweep is neither paused nor over, and nothing of it is at work."""
+    """Whether a sweep is neither held nor over, and nothing of it is at work."""
     active_count = summary.counts[JobState.LEASED] + summary.counts[JobState.RUNNING]
-    return not summary.is_paused and not active_count and bool(summary.counts[JobState.WAITING])
+    return not summary.is_held and not active_count and bool(summary.counts[JobState.WAITING])
 
 
 def grouped(reasons: Mapping[int, Waits]) -> list[ReasonGroup]:

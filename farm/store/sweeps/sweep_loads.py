@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
 from farm.placement.progress import JobPace, SweepLoad, UnfinishedJob
+from farm.store.sweeps.budgets import IS_HELD
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 
 # An attempt that was lost, voided or cancelled says nothing of how long one takes.
@@ -37,11 +38,11 @@ def sweep_loads(
     """
     active: dict[int, list[UnfinishedJob]] = defaultdict(list)
     waiting: dict[int, list[UnfinishedJob]] = defaultdict(list)
-    paused: set[int] = set()
-    for sweep_id, agent_count, is_paused, count in session.execute(_waiting(sweep_ids)):
+    held: set[int] = set()
+    for sweep_id, agent_count, is_held, count in session.execute(_waiting(sweep_ids)):
         waiting[sweep_id].append(UnfinishedJob(agent_count=agent_count, job_count=count))
-        if is_paused:
-            paused.add(sweep_id)
+        if is_held:
+            held.add(sweep_id)
     for sweep_id, agent_count, leased_at in session.execute(_active(sweep_ids)):
         elapsed_s = (now - leased_at).total_seconds()
         active[sweep_id].append(UnfinishedJob(agent_count=agent_count, elapsed_s=elapsed_s))
@@ -52,7 +53,7 @@ def sweep_loads(
             paces=known.get(sweep_id, ()),
             active=tuple(active[sweep_id]),
             waiting=tuple(waiting[sweep_id]),
-            is_paused=sweep_id in paused,
+            is_held=sweep_id in held,
         )
         for sweep_id in sorted(unfinished)
     }
@@ -99,10 +100,10 @@ def latest_paces(session: Session) -> tuple[JobPace, ...]:
 
 def _waiting(sweep_ids: Collection[int] | None) -> Select[int, int, bool, int]:
     query = (
-        select(JobRow.sweep_id, JobRow.agent_count, SweepRow.is_paused, func.count())
+        select(JobRow.sweep_id, JobRow.agent_count, IS_HELD, func.count())
         .join(SweepRow, SweepRow.id == JobRow.sweep_id)
         .where(JobRow.state == JobState.WAITING)
-        .group_by(JobRow.sweep_id, JobRow.agent_count, SweepRow.is_paused)
+        .group_by(JobRow.sweep_id, JobRow.agent_count, IS_HELD)
     )
     return query if sweep_ids is None else query.where(JobRow.sweep_id.in_(sweep_ids))
 

@@ -16,6 +16,7 @@ from farm.configuration.sweep import Precision, parse_precision
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES, UNFINISHED_JOB_STATES, JobState, SweepState
 from farm.store.base import Utc
+from farm.store.sweeps.budgets import IS_HELD
 from farm.store.tables import JobEvent, JobRow, SweepRow
 from farm.values.codec import to_json
 
@@ -23,12 +24,18 @@ _LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
 
 
 class SweepStatus(enum.Enum):
-    """A sweep in one word for people: its state, or that it is paused before it is finished."""
+    """A sweep in one word for people: its state, or why it is held before it is finished."""
 
     RUNNING = "running"
     WAITING = "waiting"
     PAUSED = "paused"
+    OVER_BUDGET = "over_budget"
     FINISHED = "finished"
+
+    @property
+    def text(self) -> str:
+        """It as people read it."""
+        return self.value.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,13 @@ class SweepSummary:
     counts: Mapping[JobState, int]
     max_job_count: int
     is_paused: bool = False
+    budget_machine_s: float | None = None
+    is_budget_used_up: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no further job of it is started."""
+        return self.is_paused or self.is_budget_used_up
 
     @property
     def job_count(self) -> int:
@@ -65,9 +79,9 @@ class SweepSummary:
     @property
     def status(self) -> SweepStatus:
         """Its state in one word, for people."""
-        if self.is_paused and self.state is not SweepState.FINISHED:
-            return SweepStatus.PAUSED
-        return SweepStatus(self.state.value)
+        if not self.is_held or self.state is SweepState.FINISHED:
+            return SweepStatus(self.state.value)
+        return SweepStatus.PAUSED if self.is_paused else SweepStatus.OVER_BUDGET
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the API and commands print it, but for instants."""
@@ -76,6 +90,8 @@ class SweepSummary:
             "name": self.name,
             "state": self.state.value,
             "is_paused": self.is_paused,
+            "budget_machine_s": self.budget_machine_s,
+            "is_budget_used_up": self.is_budget_used_up,
             "created_at": self.created_at,
             "job_count": self.job_count,
             "max_job_count": self.max_job_count,
@@ -94,13 +110,20 @@ def insert_sweep(
     skipped: Sequence[str],
     priority: int,
     now: dt.datetime,
+    budget_machine_s: float | None = None,
 ) -> int:
     """Store a sweep, its jobs, which wait from now on, and return its id.
 
     `spec` is the sweep as it was submitted, `skipped` a line for each impossible cell left out.
     Job ids grow in the order of `jobs`. The caller owns the transaction.
     """
-    sweep = SweepRow(name=name, spec=dict(spec), skipped=list(skipped), created_at=now)
+    sweep = SweepRow(
+        name=name,
+        spec=dict(spec),
+        skipped=list(skipped),
+        budget_machine_s=budget_machine_s,
+        created_at=now,
+    )
     session.add(sweep)
     session.flush()
     add_jobs(session, sweep.id, jobs, priority=priority, now=now)
@@ -202,10 +225,12 @@ def _has_status(status: SweepStatus) -> ColumnElement[bool]:
             return not_(is_unfinished)
         case SweepStatus.PAUSED:
             return and_(is_unfinished, SweepRow.is_paused)
+        case SweepStatus.OVER_BUDGET:
+            return and_(is_unfinished, IS_HELD, not_(SweepRow.is_paused))
         case SweepStatus.WAITING:
-            return and_(is_unfinished, not_(SweepRow.is_paused), not_(is_begun))
+            return and_(is_unfinished, not_(IS_HELD), not_(is_begun))
         case SweepStatus.RUNNING:
-            return and_(is_unfinished, not_(SweepRow.is_paused), is_begun)
+            return and_(is_unfinished, not_(IS_HELD), is_begun)
 
 
 def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -> dict[str, object]:
@@ -248,6 +273,8 @@ def _summaries(session: Session, sweeps: Iterable[SweepRow]) -> list[SweepSummar
             counts=counts[sweep.id],
             max_job_count=sum(counts[sweep.id].values()) + to_come.get(sweep.id, 0),
             is_paused=sweep.is_paused,
+            budget_machine_s=sweep.budget_machine_s,
+            is_budget_used_up=sweep.budget_used_up_at is not None,
         )
         for sweep in listed
     ]

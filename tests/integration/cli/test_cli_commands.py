@@ -30,8 +30,9 @@ from farm.store.queue import waiting_reasons
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.schema import upgrade
 from farm.store.series.series import insert_samples
+from farm.store.sweeps.budgets import use_up_budgets
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow
+from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, SweepRow
 from tests.factories import (
     NOW,
     add_agent,
@@ -40,6 +41,7 @@ from tests.factories import (
     add_sweep,
     agent_facts,
     job_spec,
+    seconds,
 )
 from tests.facts import lacking
 from tests.farm_command import FarmCommand
@@ -376,6 +378,40 @@ def test_a_sweep_is_paused_and_goes_on(farm: FarmCommand, engine: sa.Engine) -> 
     assert farm.json("resume", "try") == resumed
     with reading(engine) as session:
         assert len(waiting_jobs(session, now=NOW)) == 1
+
+
+def test_a_sweep_over_its_budget_says_so_and_goes_on_with_another(
+    farm: FarmCommand, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        done, _ = add_sweep(session, job_spec(), job_spec(seed=1), name="try")
+        sweep = session.get_one(SweepRow, session.get_one(JobRow, done).sweep_id)
+        sweep.budget_machine_s = 1800.0
+        token = add_attempt(session, done, state=AttemptState.SUCCEEDED)
+        session.get_one(AttemptRow, token).leased_at = NOW - seconds(3600)
+    told = farm.text("status", "try").splitlines()
+    assert "budget: 0.5 machine hours, 1 machine hour spent" in told
+    with writing(engine) as session:
+        use_up_budgets(session, [1], now=NOW)
+    assert farm.text("status").splitlines()[1].split()[:4] == ["1", "try", "over", "budget"]
+    told = farm.text("status", "try").splitlines()
+    assert told[0] == "sweep 1 try: 1 of 2 jobs done, over budget"
+    assert "job 2: its sweep's budget of 0.5 machine hours is used up" in told
+    shown = farm.json("status", "try")
+    assert shown["sweep"]["is_budget_used_up"] is True
+    assert (shown["sweep"]["budget_machine_s"], shown["spent_machine_s"]) == (1800.0, 3600.0)
+    refused = farm.refusal("resume", "try", status=1)
+    assert "is used up: resume it with a larger budget_machine_hours" in refused
+    for hours, expected in (
+        ("1", "more than what is spent, 1 machine hour, got 1.0"),
+        ("0", "a number of machine hours above 0 and up to 1000000, got 0.0"),
+        ("nan", "a number of machine hours above 0 and up to 1000000, got nan"),
+    ):
+        refused = farm.refusal("resume", "try", "--budget-machine-hours", hours, status=2)
+        assert f"budget_machine_hours: expected {expected}" in refused
+    resumed = {"id": 1, "sweep_id": 1, "is_paused": False, "changed": True}
+    assert farm.json("resume", "try", "--budget-machine-hours", "2") == resumed
+    assert farm.json("status", "try")["sweep"]["budget_machine_s"] == 7200.0
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,22 @@ def test_submitting_needs_no_broker(farm: FarmCommand, engine: sa.Engine, sweep_
     assert [state.value for state in states] == ["waiting"] * 4
 
 
+def test_a_budget_on_the_command_line_comes_before_that_of_the_file(
+    farm: FarmCommand, engine: sa.Engine, sweep_file: Path
+) -> None:
+    sweep_file.write_text(f"budget_machine_hours = 9\n{sweep_file.read_text()}")
+    limited = (str(sweep_file), "--budget-machine-hours", "0.5")
+    assert farm.text("submit", *limited, "--dry-run").splitlines()[-1] == (
+        "budget: 0.5 machine hours"
+    )
+    refused = farm.refusal("submit", str(sweep_file), "--budget-machine-hours", "-1", status=2)
+    assert "budget_machine_hours: expected a number of machine hours above 0" in refused
+    farm.text("submit", *limited)
+    with writing(engine) as session:
+        [sweep] = session.scalars(select(SweepRow))
+        assert (sweep.budget_machine_s, sweep.spec["budget_machine_hours"]) == (1800.0, 0.5)
+
+
 def test_submit_prints_its_documented_keys(farm: FarmCommand, sweep_file: Path) -> None:
     assert farm.json("submit", str(sweep_file)) == {
         "id": 1,

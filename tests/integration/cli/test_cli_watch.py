@@ -14,7 +14,7 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.settings.server import load_settings
 from farm.store.engine import writing
 from farm.store.sweeps.jobs import request_cancel_sweep
-from farm.store.tables import AttemptRow, JobRow
+from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 
 
@@ -58,6 +58,30 @@ def test_a_job_that_runs_is_waited_for_however_long_it_takes(
     assert running[:4] == [1, 1, 1, 1]
     assert running[4:]
     assert not any(running[4:])
+
+
+def test_a_budget_that_is_used_up_ends_the_waiting_once_nothing_runs(
+    watch: SweepWatch, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        add_agent(session, "a1", heartbeat_at=dt.datetime.now(dt.UTC))
+        add_attempt(session, 1, ["a1"], state=AttemptState.RUNNING)
+        sweep = session.get_one(SweepRow, watch.sweep_id)
+        sweep.budget_machine_s, sweep.budget_used_up_at = 3600.0, NOW
+    seen: list[str] = []
+
+    class Display:
+        def show(self, snapshot: Snapshot) -> None:
+            seen.append(summary_line(snapshot))
+            if len(seen) == 2:
+                with writing(engine) as session:
+                    job = session.get_one(JobRow, 1)
+                    job.state, job.attempt_id = JobState.SUCCEEDED, None
+
+    with pytest.raises(FarmError, match="budget of 1 machine hour is used up, and 2 jobs wait: `"):
+        follow(watch, Display(), pause=_pause)
+    running = "0 of 3 jobs done, 1 running, over budget"
+    assert seen == [running, running, "1 of 3 jobs done, over budget"]
 
 
 def test_jobs_that_nobody_can_serve_end_the_waiting_once_nothing_else_is_left(

@@ -42,7 +42,7 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import BundlePieceRow, JobRow, NotificationTarget, SweepRow
 from tests.client_queries import api_document
-from tests.factories import add_measurement, add_sweep, job_spec
+from tests.factories import NOW, add_measurement, add_sweep, job_spec
 from tests.fakes.server import wait_until
 from tests.integration.client.conftest import Connect
 from tests.web_client import SWEEP, make_api_token, seed
@@ -679,6 +679,20 @@ def test_waiting_ends_with_the_sweep_or_says_why_it_does_not(
     assert sweep.wait(progress=True) is sweep
     assert capsys.readouterr().err == f"sweep {sweep.id}: 2 of 2 jobs\n"
     assert sweep.jobs[0].wait().state == "cancelled"
+
+
+def test_waiting_ends_when_the_budget_is_used_up(engine: sa.Engine, connected: Connect) -> None:
+    sweep = connected().submit({**SWEEP, "budget_machine_hours": 2})
+    with writing(engine) as session:
+        session.get_one(SweepRow, sweep.id).budget_used_up_at = NOW
+    with pytest.raises(ClientError, match=r"is used up, and 2 jobs wait: resume\(budget_machine_"):
+        sweep.wait()
+    with pytest.raises(RequestRefused, match="is used up"):
+        sweep.resume()
+    sweep.resume(budget_machine_hours=3)
+    assert sweep.refresh()["budget_machine_s"] == 3 * 3600
+    sweep.cancel()
+    sweep.wait()
 
 
 def _add_measured_sweep(session: Session) -> int:

@@ -12,7 +12,7 @@ from farm.scheduler.outgoing import Outgoing
 from farm.scheduler.placing import PlacingCache, place_jobs
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting_queue import WaitingQueue
-from farm.store.tables import AgentRow
+from farm.store.tables import AgentRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 from tests.store_statements import statements
 from tests.two_agents import RULES
@@ -112,3 +112,24 @@ def test_a_gang_that_others_have_overtaken_has_not_started(engine: sa.Engine) ->
         other.execute(sa.select(AgentRow.id).with_for_update())
         assert place_jobs(engine, now=NOW, rules=RULES, known=known) == []
     assert len(place_jobs(engine, now=NOW, rules=RULES, known=known)) == 1
+
+
+def test_a_budget_is_not_added_up_again_at_once(engine: sa.Engine) -> None:
+    known = PlacingCache(queue=WaitingQueue(epoch=NOW))
+    with writing(engine) as session:
+        for number in range(3):
+            add_sweep(session, job_spec(seed=number))
+            add_agent(session, f"agent-{number}", machine_id=f"machine-{number}")
+        session.execute(sa.update(SweepRow).values(budget_machine_s=3600.0))
+    looked: list[int] = []
+    for after_s in (0.0, 0.0, 60.0):
+        with writing(engine) as session:
+            add_sweep(session, job_spec(seed=9))
+            name = f"more-{len(looked)}"
+            add_agent(session, name, machine_id=name, heartbeat_at=NOW + seconds(after_s))
+            sweep_id = session.scalar(sa.select(sa.func.max(SweepRow.id)))
+            session.execute(sa.update(JobRow).values(sweep_id=1, priority=sweep_id))
+        with statements(engine) as seen:
+            assert place_jobs(engine, now=NOW + seconds(after_s), rules=RULES, known=known)
+        looked.append(sum("sum(" in text and "attempts" in text for text in seen))
+    assert looked == [1, 0, 1]

@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
+from farm.store.sweeps.budgets import resume_sweep
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from farm.store.sweeps.sweeps import set_paused
-from farm.store.tables import AttemptRow, JobRow, RankRow
+from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 from tests import factories
 from tests.web_client import Seeded, seed
 
@@ -38,6 +39,12 @@ def test_what_happens_to_a_sweep_changes_its_stamp(engine: sa.Engine, seeded: Se
         lambda session: request_cancel_job(session, seeded.waiting, now=factories.NOW),
         lambda session: retry_job(session, seeded.failed, now=factories.NOW),
         lambda session: set_paused(session, seeded.sweep_id, is_paused=True),
+        lambda session: resume_sweep(
+            session, seeded.sweep_id, budget_machine_s=9e6, now=factories.NOW
+        ),
+        lambda session: session.execute(
+            sa.update(SweepRow).values(budget_used_up_at=factories.NOW)
+        ),
         lambda session: factories.add_measurement(session, "late", job_id=seeded.failed),
     ]
     for change in changes:

@@ -218,7 +218,7 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
     assert lacking(queue, f"Job {urgent}", *asked, "1 more idle agent", "priority 5") == []
     assert lacking(queue, "7 more", "3 of them") == []
     assert "The time until all jobs are done is not known yet." in queue
-    assert "3 jobs of paused sweeps are not in it." in queue
+    assert "3 jobs of sweeps that are paused or over budget are not in it." in queue
     assert "1 job needs more agents than are live" in queue
     assert figure_of(page, "waiting") == "15"
 

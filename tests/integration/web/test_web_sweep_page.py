@@ -382,6 +382,27 @@ def test_a_sweep_is_paused_and_resumed(client: FlaskClient, engine: sa.Engine) -
     assert client.post("/sweeps/4711/pause", data=form).status_code == 404
 
 
+def test_a_sweep_over_its_budget_asks_for_another(client: FlaskClient, engine: sa.Engine) -> None:
+    seeded = seed(engine)
+    path = f"/sweeps/{seeded.sweep_id}"
+    with writing(engine) as session:
+        sweep = session.get_one(SweepRow, seeded.sweep_id)
+        sweep.budget_machine_s, sweep.budget_used_up_at = 1.8, factories.NOW
+    page = page_of(client, path)
+    told = ("over budget", "Budget: 0.0005 machine hours", "its sweep's budget of 0.0005")
+    assert lacking(text_of(page), *told) == []
+    assert 'name="budget_machine_hours"' in page
+    form = {"csrf_token": csrf_of(client, path)}
+    for wrong, status in ((None, 409), ("", 422), ("much", 422), ("0.0001", 422)):
+        sent = form if wrong is None else {**form, "budget_machine_hours": wrong}
+        assert client.post(f"{path}/resume", data=sent).status_code == status, wrong
+    sent = {**form, "budget_machine_hours": "1000000"}
+    assert client.post(f"{path}/resume", data=sent).status_code == 303
+    page = page_of(client, path)
+    assert 'id="pause"' in page
+    assert "Budget: 1\u202f000\u202f000 machine hours" in page
+
+
 def test_who_may_only_read_has_no_buttons(engine: sa.Engine) -> None:
     seeded = seed(engine)
     client = without_limits(client_of(engine))

@@ -135,6 +135,39 @@ def test_failed_jobs_of_a_sweep_are_asked_for_again(
     assert client.post(path, json={}).json == {"id": seeded.sweep_id, "retried_count": 0}
 
 
+def test_a_sweep_over_its_budget_goes_on_with_another(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    for wrong in (0, -1, 1e7, "2", True, None, [2]):
+        refused = client.post("/api/v1/sweeps", json={**SWEEP, "budget_machine_hours": wrong})
+        assert (refused.status_code, (refused.json or {}).get("field")) == (
+            422,
+            "budget_machine_hours",
+        ), wrong
+    sent = client.post("/api/v1/sweeps", json={**SWEEP, "budget_machine_hours": 0.5}).json
+    assert sent is not None
+    path = f"/api/v1/sweeps/{sent['id']}"
+    with writing(engine) as session:
+        session.get_one(SweepRow, sent["id"]).budget_used_up_at = factories.NOW
+    assert _waiting(engine) == []
+    found = client.get(path).json
+    assert found is not None
+    assert (found["budget_machine_s"], found["spent_machine_s"]) == (1800.0, 0.0)
+    assert found["is_budget_used_up"] is True
+    assert found["spec"]["budget_machine_hours"] == 0.5
+    [first, _] = (client.get("/api/v1/jobs").json or {})["items"]
+    job = client.get(f"/api/v1/jobs/{first['id']}").json
+    assert job is not None
+    assert job["waits_because"] == "its sweep's budget of 0.5 machine hours is used up"
+    assert client.post(f"{path}/resume", json={}).status_code == 409
+    for wrong in (0, "1", None, True):
+        refused = client.post(f"{path}/resume", json={"budget_machine_hours": wrong})
+        assert refused.status_code == 422, wrong
+    answer = client.post(f"{path}/resume", json={"budget_machine_hours": 1}).json
+    assert answer == {"id": sent["id"], "is_paused": False, "changed": True}
+    assert len(_waiting(engine)) == 2
+
+
 @pytest.mark.parametrize("action", ["pause", "resume", "retry"])
 def test_an_unknown_sweep_is_not_found(client: FlaskClient, action: str) -> None:
     for sweep_id in ("99", "x", "0", "9" * 30, "'; DROP TABLE sweeps; --"):

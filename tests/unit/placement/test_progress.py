@@ -20,13 +20,13 @@ def load(
     *,
     active: list[UnfinishedJob] | None = None,
     waits: list[UnfinishedJob] | None = None,
-    is_paused: bool = False,
+    is_held: bool = False,
 ) -> SweepLoad:
     return SweepLoad(
         paces=tuple(paces),
         active=tuple(active or ()),
         waiting=tuple(waits or ()),
-        is_paused=is_paused,
+        is_held=is_held,
     )
 
 
@@ -101,7 +101,7 @@ def test_a_sweep_without_a_result_goes_by_those_of_others() -> None:
 
 def test_what_a_pause_holds_back_is_not_in_it_and_what_runs_is() -> None:
     running = [UnfinishedJob(agent_count=1)]
-    paused = load([pace(1, 10.0)], active=running, waits=waiting(5), is_paused=True)
+    paused = load([pace(1, 10.0)], active=running, waits=waiting(5), is_held=True)
     found = estimate_queue([paused], [], agent_count=1)
     assert (found.remaining_s, found.held_count) == (10.0, 5)
     assert len(paused.unfinished) == 2

@@ -28,6 +28,7 @@ from farm.text.display import (
     duration,
     flop_rate,
     joules,
+    machine_hours,
     percent,
     percent_in_digits,
     plus_minus,
@@ -280,3 +281,18 @@ def test_significant_digits_of_a_ratio_end_without_zeros(
 def test_a_difference_of_ratios_is_in_points() -> None:
     assert points(0.0123) == "1.2 points"
     assert points(-1e-6) == "0.0 points"
+
+
+@pytest.mark.parametrize(
+    ("machine_s", "text"),
+    [
+        (None, MISSING),
+        (0.0, "0 machine hours"),
+        (1.8, "0.0005 machine hours"),
+        (3600.0, "1 machine hour"),
+        (9000.0, "2.5 machine hours"),
+        (3.6e9, "1 000 000 machine hours"),
+    ],
+)
+def test_machine_time_is_written_in_hours(machine_s: float | None, text: str) -> None:
+    assert machine_hours(machine_s).replace("\u202f", " ") == text

@@ -331,6 +331,14 @@ def test_addresses_of_messages_are_typed_with_spaces_between() -> None:
     assert "notify" not in sweep(notify="  ")
 
 
+def test_a_budget_is_typed_in_machine_hours() -> None:
+    asked = sweep(budget_machine_hours=" 2.5 ")
+    assert asked["budget_machine_hours"] == 2.5
+    again = fields_of(tomllib.loads(file_text(asked)))
+    assert again is not None
+    assert again.text("budget_machine_hours") == "2.5"
+
+
 @pytest.mark.parametrize("value", [["a b"], [7], {"a": 1}, ["https://a.example/" + "x" * 2000]])
 def test_addresses_that_the_form_could_not_give_back_are_for_the_file(value: object) -> None:
     assert fields_of({**sweep(), "notify": value}) is None

@@ -10,7 +10,9 @@ from typing_extensions import TypedDict
 from farm.configuration.axes import AXES
 from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
 from farm.configuration.sweep import (
+    BUDGET,
     CASE_OPTIONS,
+    MACHINE_HOURS,
     PRECISION_OPTIONS,
     REPETITIONS,
     SWEEP_OPTIONS,
@@ -110,6 +112,13 @@ SweepFile = _object(
         **_optional((*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
         "case": _annotated[_list[SweepCase], Field(min_length=1)],
     },
+)
+
+
+NewBudget = _object(
+    "NewBudget",
+    "A sweep's budget from now on, in machine hours; without it the budget stays.",
+    {BUDGET: _not_required[_annotation(MACHINE_HOURS)]},
 )
 
 

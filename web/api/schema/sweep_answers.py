@@ -13,12 +13,17 @@ from farm.recommend.contracts import Option
 
 
 class Sweep(TypedDict):
-    """A sweep and how far it is. `max_job_count`: with the repetitions that may still be added."""
+    """A sweep and how far it is. `max_job_count`: with the repetitions that may still be added.
+
+    `is_budget_used_up`: so no further job of it is started; `budget_machine_s` null: it has none.
+    """
 
     id: int
     name: str
     state: str
     is_paused: bool
+    budget_machine_s: float | None
+    is_budget_used_up: bool
     created_at: str | None
     job_count: int
     max_job_count: int
@@ -166,9 +171,13 @@ option rests on, those of this sweep and of others. `reason`: why nothing is rec
 
 
 class SweepDetail(Sweep):
-    """A sweep as it was submitted, its cells, and what is left to do."""
+    """A sweep as it was submitted, its cells, and what is left to do.
+
+    `spent_machine_s`: for how long all its attempts have held agents, times how many agents.
+    """
 
     remaining_s: float | None
+    spent_machine_s: float
     spec: dict[str, Any]
     skipped: list[str]
     recommended: list[SweepAnswer] | None  # type: ignore[valid-type] # made above

@@ -1,0 +1,110 @@
+"""Budgets of sweeps: the machine time that their jobs may take, and what they have taken."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+
+from sqlalchemy import case, extract, func, literal, or_, select, update
+from sqlalchemy.orm import Session
+
+from farm.configuration.sweep import BUDGET
+from farm.errors import InvalidSpec, InvalidTransition, NotFound
+from farm.store.base import Utc
+from farm.store.tables import AttemptRow, JobRow, SweepRow
+from farm.text.display import machine_hours
+from farm.values.fields import canonical
+
+# Of a sweep no further job of which is started.
+IS_HELD = or_(SweepRow.is_paused, SweepRow.budget_used_up_at.is_not(None))
+
+
+def spent_machine_s(
+    session: Session, sweep_ids: Collection[int], *, now: dt.datetime
+) -> dict[int, float]:
+    """Return by sweep how long all its attempts have held agents, times how many agents.
+
+    Attempts that failed count too, and those that run up to now.
+    """
+    # SQLite knows whole seconds only; the errors even out over attempts.
+    ended_at = func.coalesce(AttemptRow.ended_at, literal(now, Utc))
+    taken_s = extract("epoch", ended_at) - extract("epoch", AttemptRow.leased_at)
+    # The server's clock may have been set back since the lease.
+    spent_s = func.sum(case((taken_s > 0, taken_s), else_=0) * JobRow.agent_count)
+    rows = session.execute(
+        select(JobRow.sweep_id, spent_s)
+        .join(AttemptRow, AttemptRow.job_id == JobRow.id)
+        .where(JobRow.sweep_id.in_(sweep_ids))
+        .group_by(JobRow.sweep_id)
+    )
+    # PostgreSQL reckons exactly, in decimals.
+    return dict.fromkeys(sweep_ids, 0.0) | {sweep_id: float(spent) for sweep_id, spent in rows}
+
+
+def over_budget(
+    session: Session, sweep_ids: Collection[int], *, now: dt.datetime
+) -> dict[int, float]:
+    """Return what those of these sweeps have spent that have used up their budgets."""
+    limited = select(SweepRow.id, SweepRow.budget_machine_s).where(
+        SweepRow.id.in_(sweep_ids), SweepRow.budget_machine_s.is_not(None)
+    )
+    budgets = session.execute(limited).all()
+    if not budgets:
+        return {}
+    spent_s = spent_machine_s(session, [sweep_id for sweep_id, _ in budgets], now=now)
+    return {
+        sweep_id: spent_s[sweep_id]
+        for sweep_id, budget_s in sorted(budgets)
+        if spent_s[sweep_id] >= (budget_s or 0.0)
+    }
+
+
+def use_up_budgets(session: Session, sweep_ids: Collection[int], *, now: dt.datetime) -> None:
+    """Hold those of these sweeps that have used up their budgets.
+
+    Several schedulers may do so at once: the first instant stays.
+    """
+    for sweep_id, spent_s in over_budget(session, sweep_ids, now=now).items():
+        session.execute(
+            update(SweepRow)
+            .where(
+                SweepRow.id == sweep_id,
+                SweepRow.budget_used_up_at.is_(None),
+                # It may have been raised meanwhile.
+                SweepRow.budget_machine_s <= spent_s,
+            )
+            .values(budget_used_up_at=now)
+            .execution_options(synchronize_session=False)
+        )
+
+
+def resume_sweep(
+    session: Session, sweep_id: int, *, budget_machine_s: float | None, now: dt.datetime
+) -> bool:
+    """Start the jobs of a sweep again, within a new budget where one is given.
+
+    Returns False where nothing held it and the budget is the same.
+
+    Raises:
+        NotFound: there is no such sweep.
+        InvalidSpec: the new budget is no more than what is spent.
+        InvalidTransition: the budget is used up, and no other is given.
+    """
+    sweep = session.get(SweepRow, sweep_id, with_for_update=True)
+    if sweep is None:
+        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
+    before = sweep.is_paused, sweep.budget_machine_s, sweep.budget_used_up_at
+    if budget_machine_s is not None:
+        spent_s = spent_machine_s(session, [sweep_id], now=now)[sweep_id]
+        if budget_machine_s <= spent_s:
+            expected = f"more than what is spent, {machine_hours(spent_s)}"
+            raise InvalidSpec(BUDGET, canonical(budget_machine_s / 3600), expected)
+        sweep.budget_machine_s, sweep.budget_used_up_at = budget_machine_s, None
+    if sweep.budget_used_up_at is not None:
+        raise InvalidTransition(
+            f"sweep {sweep_id}: its budget of {machine_hours(sweep.budget_machine_s)} is used up: "
+            f"resume it with a larger {BUDGET}"
+        )
+    sweep.is_paused = False
+    session.flush()
+    return before != (sweep.is_paused, sweep.budget_machine_s, sweep.budget_used_up_at)
