@@ -21,6 +21,10 @@ from farm.notifications.addresses import (
 )
 from farm.notifications.events import SendOutcome
 
+# Names in a text are the submitters': in chats these signs begin a mention of everybody, or a link
+# that shows another text. Apprise passes them on.
+_LITERAL = str.maketrans({"@": "\uff20", "<": "\u2039", ">": "\u203a"})
+
 # It tells where it sends, tokens and all, with each failure.
 logging.getLogger("apprise").setLevel(logging.CRITICAL)
 
@@ -59,7 +63,7 @@ def send_by_service(
     """Send one message as a title and a text. Apprise limits the time of each of its requests."""
     try:
         service = find_service(address, allowed)
-        is_delivered = bool(service.notify(body=text, title=title))
+        is_delivered = bool(service.notify(body=text.translate(_LITERAL), title=title))
     except FarmError as error:
         return SendOutcome(is_delivered=False, is_available=False, said=str(error))
     except Exception as error:  # a plugin's own; what it says may hold the address

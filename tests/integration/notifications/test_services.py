@@ -19,6 +19,7 @@ from farm.notifications.addresses import (
     parse_allowed,
 )
 from farm.notifications.events import DeliveryState
+from farm.notifications.services import send_by_service
 from farm.store.engine import reading
 from farm.store.notifications import list_deliveries
 from tests.integration.notifications.receiver import Receiver
@@ -49,6 +50,16 @@ def test_a_message_arrives_at_a_service_and_again_after_a_failure(
     said = receiver.messages[-1]
     assert (said["topic"], said["title"]) == ("s3cret-topic", "Benchfarm: sweep.finished")
     assert said["message"] == "sweep 1, mine: 1 of 1 job succeeded"
+
+
+def test_a_name_mentions_nobody_and_hides_no_link(receiver: Receiver) -> None:
+    address = f"ntfy://127.0.0.1:{receiver.port}/topic"
+    text = "sweep 1, @everyone <!channel> <https://bad.example|ours>"
+    outcome = send_by_service(address, parse_allowed("127.0.0.0/8"), title="t", text=text)
+    assert outcome.is_delivered
+    [said] = receiver.messages
+    assert said["message"].startswith("sweep 1, ")
+    assert not set("@<>") & set(said["message"])
 
 
 def test_a_service_is_not_followed_to_another_place(engine: sa.Engine, receiver: Receiver) -> None:
