@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 from farm.configuration.axes import Value
 from farm.configuration.catalogue import Catalogue, DatasetFacts, GangShape
 from farm.configuration.model_files import file_of
-from farm.configuration.model_size import Block, ModelSize
+from farm.configuration.model_size import Block, ModelSize, PipelineCut
 from farm.configuration.own_data import find_dataset, own_data
 from farm.configuration.scripts import LAUNCHERS
 from farm.errors import InvalidSpec
@@ -92,7 +92,8 @@ def gang_shape(values: Mapping[str, Value]) -> GangShape:
     )
     stages = None
     if size is not None and values["strategy"] in _OF_STAGES:
-        stages = _stages(model_name, dataset_name, shape.world_size)
+        by = PipelineCut(values["pipeline_cut"])
+        stages = _stages(model_name, dataset_name, shape.world_size, by)
     if size is None or stages is None:
         return shape
     handed_on = sum(stage.output_bytes_per_example for stage in stages)
@@ -110,9 +111,11 @@ def gang_shape(values: Mapping[str, Value]) -> GangShape:
 
 
 @functools.lru_cache(maxsize=1000)
-def _stages(name: str, dataset_name: str, stage_count: int) -> tuple[Block, ...] | None:
+def _stages(
+    name: str, dataset_name: str, stage_count: int, by: PipelineCut
+) -> tuple[Block, ...] | None:
     size = model_size(name, dataset_name)
-    return None if size is None else size.stages(stage_count)
+    return None if size is None else size.stages(stage_count, by=by)
 
 
 def dataset(name: str) -> Dataset:

@@ -50,6 +50,8 @@ class MeasurementQuery(TypedDict, total=False):
       gradients are exchanged once, for strategies of PyTorch but `torch_pipeline`
     - `pipeline_microbatches`: with this value: equal parts of a batch that follow each other
       through the stages of a model, for `torch_pipeline`; the batch is a multiple of it
+    - `pipeline_cut`: with this value: of what the largest stage of a model has as little as can be,
+      for `torch_pipeline`
     - `gradient_bucket_mib`: with this value: gradients that are summed at once while the backward
       pass goes on, for `torch_ddp`; the first at most 1
     - `activation_checkpointing`: with this value: what of the forward pass is kept in memory for
@@ -95,6 +97,7 @@ class MeasurementQuery(TypedDict, total=False):
     precision: str | None
     gradient_accumulation_steps: int | None
     pipeline_microbatches: int | None
+    pipeline_cut: str | None
     gradient_bucket_mib: float | None
     activation_checkpointing: str | None
     compile: str | None

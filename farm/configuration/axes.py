@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.learning_rate import MAX_LEARNING_RATE, REFERENCE_BATCH_SIZE
+from farm.configuration.model_size import PipelineCut
 from farm.configuration.scripts import LAUNCHED, MOST_MODEL_CHARACTERS
 from farm.configuration.spec import (
     CONDITIONS,
@@ -664,6 +665,23 @@ AXES: tuple[Axis, ...] = (
         applies=lambda strategy, world_size: strategy.splits_layers and world_size > 1,
         usual=4,
         phrase=lambda value: f"{count(value)} microbatches",
+    ),
+    Axis(
+        name="pipeline_cut",
+        kind=AxisKind.SETUP,
+        type=OneOf(PipelineCut),
+        title="Cut",
+        meaning="of what the largest stage of a model has as little as can be, for "
+        "`torch_pipeline`",
+        default=PipelineCut.FLOP,
+        applies=lambda strategy, world_size: strategy.splits_layers and world_size > 1,
+        usual=PipelineCut.FLOP.value,
+        phrase=lambda value: f"cut by {value}",
+        choices={
+            "flop": "computing, so that steps are short",
+            "weights": "bytes of weights, so that large models fit",
+        },
+        is_of_speed=True,
     ),
     Axis(
         name="gradient_bucket_mib",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from dataclasses import dataclass
 
@@ -9,6 +10,13 @@ FLOAT_BYTES = 4  # everything is computed in float32
 # Of weights that a sharded training gathers at a time. It is the size of the buckets in which
 # DistributedDataParallel sums gradients, and a block of gpt2_small has 28 MB.
 SHARDED_UNIT_BYTES = 25 * 2**20
+
+
+class PipelineCut(enum.Enum):
+    """Of what the largest stage of a model has as little as can be."""
+
+    FLOP = "flop"
+    WEIGHTS = "weights"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +63,44 @@ class ModelSize:
         """The gradients of one replica."""
         return self.parameter_count * FLOAT_BYTES
 
-    def stage_ends(self, stage_count: int) -> tuple[int, ...] | None:
+    def stage_ends(
+        self, stage_count: int, *, by: PipelineCut = PipelineCut.FLOP
+    ) -> tuple[int, ...] | None:
         """Return after how many blocks each stage ends; None where the model has too few of them.
 
-        The stage with the most FLOP has as few as possible, and of several such cuts the stages
-        hand on as few bytes as possible.
+        The stage with the most FLOP, or bytes of weights, has as few as possible, and of several
+        such cuts the stages hand on as few bytes as possible.
         """
         blocks = self.blocks
         if not 1 <= stage_count <= len(blocks):
             return None
 
+        def load(start: int, end: int) -> int:
+            stage = blocks[start:end]
+            if by is PipelineCut.FLOP:
+                return sum(b.flop_per_example for b in stage)
+            tables = frozenset().union(*(b.tables for b in stage))
+            return sum(b.weight_bytes for b in stage) + sum(self.table_bytes[t] for t in tables)
+
         @functools.cache
         def cut(start: int, count: int) -> tuple[int, int, tuple[int, ...]]:
-            """Return the most FLOP of a stage, the bytes between stages, and the ends."""
+            """Return the load of the largest stage, the bytes between stages, and the ends."""
             if count == 1:
-                return sum(b.flop_per_example for b in blocks[start:]), 0, (len(blocks),)
+                return load(start, len(blocks)), 0, (len(blocks),)
             found = []
             for end in range(start + 1, len(blocks) - count + 2):
                 most, handed_on, ends = cut(end, count - 1)
-                flop = sum(b.flop_per_example for b in blocks[start:end])
                 handed_on += blocks[end - 1].output_bytes_per_example
-                found.append((max(flop, most), handed_on, (end, *ends)))
+                found.append((max(load(start, end), most), handed_on, (end, *ends)))
             return min(found)
 
         return cut(0, stage_count)[-1]
 
-    def stages(self, stage_count: int) -> tuple[Block, ...] | None:
+    def stages(
+        self, stage_count: int, *, by: PipelineCut = PipelineCut.FLOP
+    ) -> tuple[Block, ...] | None:
         """Return the stages themselves; None: see `stage_ends`."""
-        ends = self.stage_ends(stage_count)
+        ends = self.stage_ends(stage_count, by=by)
         if ends is None:
             return None
         stages = []

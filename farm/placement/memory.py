@@ -7,7 +7,7 @@ from typing import cast
 
 from farm.configuration.axes import spec_values
 from farm.configuration.catalogue import DatasetFacts, StrategyFacts
-from farm.configuration.model_size import FLOAT_BYTES, ModelSize
+from farm.configuration.model_size import FLOAT_BYTES, ModelSize, PipelineCut
 from farm.configuration.spec import (
     PYTORCH_NAMES,
     ActivationCheckpointing,
@@ -48,7 +48,8 @@ def _of_parts(job: JobSpec, size: ModelSize, strategy: StrategyFacts | None) -> 
     copies = _copies_of_weights(job)
     if strategy is not None and strategy.splits_layers and job.world_size > 1:
         # Which stage has statistics is not known.
-        for stage in size.stages(job.world_size) or ():
+        by = PipelineCut(spec_values(job)["pipeline_cut"])
+        for stage in size.stages(job.world_size, by=by) or ():
             weight_bytes = stage.weight_bytes + sum(size.table_bytes[t] for t in stage.tables)
             kept = share_of(job, strategy) * stage.activation_bytes_per_example
             yield copies * weight_bytes + _kept_bytes(job, kept)

@@ -24,6 +24,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
+from farm.configuration.axes import spec_values
+from farm.configuration.model_size import PipelineCut
 from farm.trainers.contracts import Seat
 from farm.trainers.hyperparameters import evaluation_parts
 from farm.trainers.models.architecture import Architecture
@@ -67,6 +69,13 @@ class PipelinedEngine(DividedEngine):
         return self._size.gradient_bytes
 
     @property
+    def settings(self) -> dict[str, object]:
+        """Return also how many bytes of weights each stage holds, tables among them."""
+        table_bytes = self._size.table_bytes
+        held = [s.weight_bytes + sum(table_bytes[t] for t in s.tables) for s in self._stages]
+        return {**super().settings, "weight_bytes_by_stage": held}
+
+    @property
     def _is_first(self) -> bool:
         return self._rank == 0
 
@@ -79,8 +88,12 @@ class PipelinedEngine(DividedEngine):
         self._rank = dist.get_rank()
         shape, class_count = seat.dataset.example_shape, seat.dataset.class_count
         self._size = seat.model.describe(shape, class_count)
-        ends = self._size.stage_ends(self._world_size)
+        by = PipelineCut(spec_values(seat.job)["pipeline_cut"])
+        ends = self._size.stage_ends(self._world_size, by=by)
+        stages = self._size.stages(self._world_size, by=by)
         assert ends is not None, "such a job is not queued"
+        assert stages is not None
+        self._stages = stages
         blocks = range((0, *ends)[self._rank], ends[self._rank])
         self._stage = build_stage(seat.model.lay_out, shape, class_count, blocks=blocks)
         return self._stage.to(self._device)
@@ -93,10 +106,8 @@ class PipelinedEngine(DividedEngine):
 
     def _groups_of_tables(self) -> Iterator[tuple[int, Any]]:
         """Yield of each table that several stages read its number and the group of their ranks."""
-        stages = self._size.stages(self._world_size)
-        assert stages is not None
         for table in range(len(self._size.table_bytes)):
-            readers = [rank for rank, stage in enumerate(stages) if table in stage.tables]
+            readers = [rank for rank, stage in enumerate(self._stages) if table in stage.tables]
             if len(readers) > 1:
                 # Ranks that are not among them take part in this, too.
                 yield table, dist.new_group(readers)
@@ -106,9 +117,7 @@ class PipelinedEngine(DividedEngine):
         return False  # see `step`
 
     def _own_weights(self) -> Iterable[torch.Tensor]:
-        stages = self._size.stages(self._world_size)
-        assert stages is not None
-        before = {table for stage in stages[: self._rank] for table in stage.tables}
+        before = {table for stage in self._stages[: self._rank] for table in stage.tables}
         counted = {id(weights) for table, weights in self._stage.tables.items() if table in before}
         return (p.detach() for p in self._parameters if id(p) not in counted)
 

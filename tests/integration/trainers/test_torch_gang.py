@@ -183,6 +183,17 @@ def test_the_death_of_a_peer_is_noticed_and_named(strategy: str, tmp_path: Path)
         assert follower.exit_code() == EXIT_FAILED
 
 
+@pytest.mark.slow
+def test_the_death_of_a_stage_in_the_middle_is_noticed_on_both_sides(tmp_path: Path) -> None:
+    job = replace(LONG, strategy="torch_pipeline", world_size=3, model="small_cnn")
+    with gang(job, tmp_path) as (first, middle, last):
+        for trainer in (first, middle, last):
+            trainer.wait_for(Progress)
+        middle.process.send_signal(signal.SIGKILL)
+        for trainer in (first, last):
+            assert trainer.wait_for(Failure).kind is FailureKind.PEER_LOST
+
+
 def test_a_leader_that_dies_while_others_wait_for_it_is_noticed(tmp_path: Path) -> None:
     # The evaluation of 10,000 examples takes the leader a second or two.
     job = replace(PAIR, dataset="synthetic_cifar10", global_batch_size=64, steps=3)

@@ -9,6 +9,7 @@ import pytest
 
 from farm import registry
 from farm.configuration.axes import spec_values
+from farm.configuration.model_size import PipelineCut
 from farm.configuration.spec import JobSpec, TrainingPass
 from tests.integration.trainers.torch_ranks import Came, count_messages, ranks
 
@@ -41,6 +42,7 @@ def alone(job: JobSpec) -> Came:
         ("lstm", "synthetic_tokens", 2, {}),
         ("vit_tiny", "digits", 2, {}),
         ("mlp", "digits", 2, {}),
+        ("gpt2_tiny", "synthetic_tokens", 3, {"pipeline_cut": "weights"}),
         # With one microbatch its statistics are those of one rank's batch.
         ("resnet18", "digits", 3, {"pipeline_microbatches": 1, "learning_rate": 1e-4}),
     ],
@@ -53,9 +55,10 @@ def test_stages_learn_together_what_one_rank_does(
     came = ranks(replace(job, world_size=world_size))
     size = registry.model_size(model, dataset)
     assert size is not None
-    stages = size.stages(world_size)
+    by = PipelineCut(spec_values(job)["pipeline_cut"])
+    stages = size.stages(world_size, by=by)
     assert stages is not None
-    for rank, stage in zip(came, stages, strict=True):
+    for place, (rank, stage) in enumerate(zip(came, stages, strict=True)):
         assert rank.losses == came[0].losses
         assert rank.losses == pytest.approx(one.losses, rel=1e-4)
         assert rank.sums.total == pytest.approx(one.sums.total, rel=1e-5, abs=1e-4)
@@ -65,6 +68,9 @@ def test_stages_learn_together_what_one_rank_does(
         assert rank.evaluation.val_accuracy_ratio == one.evaluation.val_accuracy_ratio
         assert rank.again == rank.losses
         weight_bytes = stage.weight_bytes + sum(size.table_bytes[t] for t in stage.tables)
+        held = rank.settings["weight_bytes_by_stage"]
+        assert isinstance(held, list)
+        assert held[place] == weight_bytes
         # Beside them it may have statistics, and one bias of an LSTM that stays 0.
         assert 4 * rank.held_count == pytest.approx(weight_bytes, rel=0.01)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class Came:
     sums: WeightSums
     evaluation: Evaluation
     held_count: int = 0  # numbers of the weights that the rank holds
+    settings: Mapping[str, object] = field(default_factory=dict)
     again: tuple[float, ...] = ()  # the losses after the first weights were restored
     messages: tuple[str, ...] = ()  # of a full step, their kinds in order of their begin
 
@@ -94,6 +95,7 @@ def train(job: JobSpec, rank: int, ports: Sequence[int]) -> Came:
         sums=sums,
         evaluation=evaluation,
         held_count=sum(w.numel() for w in held),
+        settings=engine.settings,
         again=again,
     )
     engine.leave()

@@ -11,6 +11,7 @@ import pytest
 from farm import registry
 from farm.configuration.axes import spec_values
 from farm.configuration.catalogue import ExampleKind, GangShape
+from farm.configuration.model_size import Block, PipelineCut
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
 from farm.submission import plan
@@ -205,6 +206,34 @@ def test_no_stage_computes_more_than_the_largest_must(
             sum(b.flop_per_example for b in size.blocks[a:z]) for a, z in itertools.pairwise(cuts)
         ]
         assert max(flop) >= largest
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset"), [("vgg16", "cifar10"), ("gpt2_tiny", "synthetic_tokens")]
+)
+@pytest.mark.parametrize("count", [2, 3])
+def test_no_stage_has_more_weights_than_the_largest_must_if_they_are_what_counts(
+    model: str, dataset: str, count: int
+) -> None:
+    size = registry.model_size(model, dataset)
+    assert size is not None
+
+    def held(stage: Block) -> int:
+        return stage.weight_bytes + sum(size.table_bytes[t] for t in stage.tables)
+
+    by_flop, by_weights = size.stages(count), size.stages(count, by=PipelineCut.WEIGHTS)
+    assert by_flop is not None
+    assert by_weights is not None
+    largest = max(map(held, by_weights))
+    assert largest <= max(map(held, by_flop))
+    for other in itertools.combinations(range(1, len(size.blocks)), count - 1):
+        cuts = itertools.pairwise((0, *other, len(size.blocks)))
+        stages = [size.blocks[a:z] for a, z in cuts]
+        tables = [frozenset().union(*(b.tables for b in stage)) for stage in stages]
+        assert largest <= max(
+            sum(b.weight_bytes for b in stage) + sum(size.table_bytes[t] for t in read)
+            for stage, read in zip(stages, tables, strict=True)
+        )
 
 
 def test_what_a_pipeline_sends_follows_from_its_stages() -> None:
