@@ -19,7 +19,7 @@ from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from farm.values.codec import to_json
 from worker_agent.network.emulators.contracts import Site
-from worker_agent.network.proxy.process import LISTEN_HOST, ProxiedPeer, ProxyOrder
+from worker_agent.network.proxy import LISTEN_HOST, ProxiedPeer, ProxyOrder
 from worker_agent.trainer_process.environment import MARK, plain_environment
 
 _START_LIMIT_S = 15.0
@@ -126,7 +126,7 @@ class TcpProxy:
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as errors:
             return subprocess.Popen(
-                (sys.executable, "-P", "-m", "worker_agent.network.proxy.process"),
+                (sys.executable, "-P", "-m", "worker_agent.network.proxy"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -80,9 +80,7 @@ def test_a_rank_whose_network_was_gone_at_the_end_has_no_result(tmp_path: Path) 
 
 
 def is_proxy(pid: int) -> bool:
-    return b"worker_agent.network.proxy.process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(
-        b"\0"
-    )
+    return b"worker_agent.network.proxy" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

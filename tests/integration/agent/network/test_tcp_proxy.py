@@ -27,7 +27,7 @@ from farm.values.codec import to_json
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.network.probing.probe import EchoServer, measure_peers
-from worker_agent.network.proxy.process import ProxiedPeer, ProxyOrder
+from worker_agent.network.proxy import ProxiedPeer, ProxyOrder
 from worker_agent.trainer_process.leftovers import find_marked
 
 pytestmark = pytest.mark.alone
@@ -312,7 +312,7 @@ def test_the_proxy_ends_with_its_agent() -> None:
         peers=(ProxiedPeer(rank=1, host="127.0.0.1", ports=(9,)),),
     )
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "worker_agent.network.proxy.process"],
+        [sys.executable, "-P", "-m", "worker_agent.network.proxy"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as proxy:

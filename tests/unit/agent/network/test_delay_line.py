@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from farm.configuration.spec import NetworkProfile
-from worker_agent.network.proxy.delay_line import DelayLine, Pipe, StreamEnd
+from worker_agent.network.delay_line import DelayLine, Pipe, StreamEnd
 
 NOW = 100.0
 

@@ -1,6 +1,6 @@
 """The process through which a rank reaches its peers where the kernel cannot delay packets.
 
-`python -m worker_agent.network.proxy.process` reads one `ProxyOrder` as a line of JSON from
+`python -m worker_agent.network.proxy` reads one `ProxyOrder` as a line of JSON from
 standard input, writes the ports on which it listens, in the same shape as the order's, and serves
 until the input ends, that is, until its agent wants no more or has died. Every connection that the
 rank opens passes here, so both of its directions are delayed; what a peer opens passes that peer's
@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 from farm.configuration.spec import NetworkProfile
 from farm.values.codec import from_text
-from worker_agent.network.proxy.delay_line import DelayLine, Pipe, StreamEnd
+from worker_agent.network.delay_line import DelayLine, Pipe, StreamEnd
 
-logger = logging.getLogger("worker_agent.network.proxy.process")  # __name__ is __main__ here
+logger = logging.getLogger("worker_agent.network.proxy")  # __name__ is __main__ here
 
 LISTEN_HOST = "127.0.0.1"
 _BACKLOG = 512

@@ -1,1 +1,0 @@
-"""Delay without privileges: a process between a rank and its peers."""
