@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
+from farm.studies.orderings import Placed
 from farm.studies.text import delay_ms, listing, ms, span
 from farm.text import display
 
@@ -77,6 +78,16 @@ def verdicts_rest_on(runs: Sequence[StudyRun]) -> str:
 def undisturbed(runs: Sequence[StudyRun]) -> list[StudyRun]:
     """Return the runs that nothing disturbed."""
     return [run for run in runs if not run.flags]
+
+
+def of_undisturbed(
+    runs: Sequence[StudyRun], values: Callable[[Sequence[StudyRun]], Mapping[str, Sequence[Placed]]]
+) -> Mapping[str, Sequence[Placed]]:
+    """Return what claims are held against; nothing where too few undisturbed runs are left."""
+    try:
+        return values(undisturbed(runs))
+    except FarmError:
+        return {}
 
 
 def _claimed(claims: Claims, runs: Sequence[StudyRun]) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.resources import files
 from string import Template
@@ -12,11 +12,10 @@ from string import Template
 from farm.charts.chart import Bars, BarSeries, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
-from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, LoopbackAgents, Page, Study
-from farm.studies.orderings import Placed, claims_table
+from farm.studies.orderings import claims_table
 from farm.studies.processes.set_ups import CLAIMS, SetUp, SetUps, claimed_values, set_ups
 from farm.studies.run_groups import RunGroup, differences, mark_of, study_interval
 from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span, table, whole
@@ -38,7 +37,10 @@ def processes_page(runs: Sequence[StudyRun]) -> Page:
         verdicts_rest_on=conditions.verdicts_rest_on(found.runs),
         times=_times_table(found),
         learning=_learning_table(found),
-        claims=claims_table(CLAIMS, own=_claimed(found.runs)),
+        claims=claims_table(
+            CLAIMS,
+            own=conditions.of_undisturbed(found.runs, lambda some: claimed_values(set_ups(some))),
+        ),
     )
     return Page(
         text=text,
@@ -47,14 +49,6 @@ def processes_page(runs: Sequence[StudyRun]) -> Page:
             Drawing("processes-learning", partial(draw_bars, learning_bars(found), columns=2)),
         ),
     )
-
-
-def _claimed(runs: Sequence[StudyRun]) -> Mapping[str, Sequence[Placed]]:
-    """Return what the claims are held against; nothing where no undisturbed run is left."""
-    try:
-        return claimed_values(set_ups(conditions.undisturbed(runs)))
-    except FarmError:
-        return {}
 
 
 def _set_up(found: SetUps) -> dict[str, str]:

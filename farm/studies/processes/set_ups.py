@@ -14,6 +14,7 @@ from farm.measuring.study_run import StudyRun
 from farm.studies.conditions import epochs_of, refuse_other_work
 from farm.studies.orderings import Ordering, Place, Placed
 from farm.studies.run_groups import RunGroup, one_kind, placed_of, ratios, run_groups
+from farm.text.nouns import counted
 
 _AXES = ("strategy", "world_size", "replicas_per_rank", "global_batch_size")
 CLAIMS = (
@@ -82,7 +83,7 @@ class SetUp:
     @property
     def name(self) -> str:
         """Say what tells it from the others."""
-        processes = _several(self.process_count, "process", "processes")
+        processes = counted(self.process_count, "process", "processes")
         if self.replica_count > self.process_count:
             each = "" if self.process_count == 1 else " each"
             replicas = self.replica_count // self.process_count
@@ -164,10 +165,6 @@ def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
         },
         compares="numbers of processes at one model, data set and number of epochs",
     )
-
-
-def _several(count: int, one: str, many: str) -> str:
-    return f"1 {one}" if count == 1 else f"{count} {many}"
 
 
 def claimed_values(found: SetUps) -> dict[str, list[Placed]]:

@@ -6,14 +6,13 @@ No measurements of this study were published with their numbers, so the claims a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.resources import files
 from string import Template
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.charts import draw_charts
-from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.contracts import Drawing, LabHosts, Page, Study
@@ -128,20 +127,17 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
         times=times_table(lines),
         idleness=idleness_table(lines),
         accuracies=accuracy_table(lines),
-        claims=claims_table(CLAIMS, own=_claimed(lines.runs)),
+        claims=claims_table(
+            CLAIMS,
+            own=conditions.of_undisturbed(
+                lines.runs, lambda some: claimed_values(server_lines(some))
+            ),
+        ),
     )
     figures = [*time_figures(lines), waiting_figure(lines), accuracy_figure(lines)]
     # Each with a key of its own: not all have the same lines.
     draw = partial(draw_charts, figures, columns=2, shares_legend=False, row_height_in=2.9)
     return Page(text=text, drawings=(Drawing("servers", draw),))
-
-
-def _claimed(runs: Sequence[StudyRun]) -> Mapping[str, Sequence[Placed]]:
-    """Return what the claims are held against; nothing where no undisturbed gang is left."""
-    try:
-        return claimed_values(server_lines(conditions.undisturbed(runs)))
-    except FarmError:
-        return {}
 
 
 def _set_up(lines: ServerLines) -> dict[str, str]:
