@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec
@@ -13,6 +16,7 @@ from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication, Reading
 from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.measurement import OK
+from farm.store.engine import short_writing, writing
 from farm.store.measurements.imports import (
     Imported,
     check_origin,
@@ -20,6 +24,7 @@ from farm.store.measurements.imports import (
     preview,
     source_of,
 )
+from farm.store.series.imported_samples import add_samples, remove_samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,25 @@ def import_reading(
         now=now,
         is_replacing=is_replacing,
     )
+
+
+def import_samples(
+    engine: sa.Engine,
+    origin: str,
+    parts: Iterable[Sequence[Mapping[str, Any]]],
+    *,
+    is_replacing: bool = False,
+) -> None:
+    """Store samples, a transaction for each part, so that collectors go on storing meanwhile.
+
+    `is_replacing` removes what the origin has. After an interruption the same import goes on.
+    """
+    if is_replacing:
+        with writing(engine) as session:
+            remove_samples(session, origin)
+    for rows in parts:
+        with short_writing(engine) as session:
+            add_samples(session, origin, rows)
 
 
 def foresee(

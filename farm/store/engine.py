@@ -33,6 +33,7 @@ IDS_A_QUERY = 1000
 # Of failed statements: errors are logged, and secrets of messages and tokens are among them.
 _HIDE_PARAMETERS = True
 _LOCK_TIMEOUT_S = 10.0
+_BREATH_S = 0.1
 _CONNECT_TIMEOUT_S = 5
 # Kept open, if so many were ever needed at once: the web server asks with some twenty threads, and
 # to open a connection for a request and close it again costs more than most requests do.
@@ -109,6 +110,19 @@ def writing(engine: sa.Engine) -> Iterator[Session]:
     ):
         yield session
         session.commit()
+
+
+@contextmanager
+def short_writing(engine: sa.Engine) -> Iterator[Session]:
+    """Open a session as `writing` does, for one of many transactions of a long work.
+
+    Processes that wait for the write lock of SQLite ask again every tenth of a second at worst, and
+    would lose each time to a writer that takes it again at once. So the block is left after that.
+    """
+    with writing(engine) as session:
+        yield session
+    if engine.dialect.name == SQLITE:
+        time.sleep(_BREATH_S)
 
 
 def redacted(url: str | sa.URL) -> str:

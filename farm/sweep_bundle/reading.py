@@ -12,10 +12,9 @@ from typing import Any
 from farm.importers.contracts import Reading
 from farm.importers.sheet import MAX_BYTES
 from farm.importers.table import read_table
-from farm.importing import ImportSource, import_reading
+from farm.importing import ImportSource, import_reading, import_samples
 from farm.store.engine import make_engine, writing
 from farm.store.measurements.imports import Imported, check_origin
-from farm.store.series.imported_samples import add_samples
 from farm.sweep_bundle.archive import bundle_folder
 from farm.sweep_bundle.manifest import MEASUREMENTS, content_of, read_manifest
 from farm.sweep_bundle.samples import MOST_SAMPLES, sample_parts
@@ -78,7 +77,7 @@ class ImportedBundle:
 
 
 def import_archive(asked: ArchiveImport) -> ImportedBundle:
-    """Import a bundle: all of it, or nothing.
+    """Import a bundle: its measurements as a whole, and then its samples in parts.
 
     Servers do it in a process: whatever the file makes the Parquet library do, they go on.
 
@@ -94,7 +93,7 @@ def import_archive(asked: ArchiveImport) -> ImportedBundle:
                 done = import_reading(
                     session, read.reading, read.source, now=now, is_replacing=is_replacing
                 )
-                add_samples(session, read.source.origin, read.samples(), is_replacing=is_replacing)
+            import_samples(engine, read.source.origin, read.samples(), is_replacing=is_replacing)
     finally:
         engine.dispose()
     return ImportedBundle(source=read.source, done=done, sample_count=read.sample_count)

@@ -22,6 +22,7 @@ from farm.importing import (
     failed_counts,
     foresee,
     import_reading,
+    import_samples,
     of_publication,
     of_table,
     untimed,
@@ -29,7 +30,6 @@ from farm.importing import (
 from farm.measuring.imported import ImportedMeasurement
 from farm.store.engine import reading, writing
 from farm.store.measurements.imports import Imported
-from farm.store.series.imported_samples import add_samples
 from farm.sweep_bundle.archive import bundle_folder
 from farm.sweep_bundle.reading import read_bundle
 from farm.text.nouns import counted
@@ -108,7 +108,10 @@ def table(
 def bundle(
     *, folder: Path, origin: str | None, replace: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Import a sweep of another farm: a FOLDER of `farm export --bundle`, or a ZIP file of one."""
+    """Import a sweep of another farm: a FOLDER of `farm export --bundle`, or a ZIP file of one.
+
+    Samples follow the measurements in parts; after an interruption import it again.
+    """
     how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
     with bundle_folder(folder) as opened:
         read = read_bundle(opened, origin=origin)
@@ -148,7 +151,7 @@ def _import(
                     now=dt.datetime.now(dt.UTC),
                     is_replacing=how.is_replacing,
                 )
-                add_samples(session, source.origin, samples, is_replacing=how.is_replacing)
+            import_samples(engine, source.origin, samples, is_replacing=how.is_replacing)
     if how.as_json:
         print_json(_json(read, source, done, is_dry_run=how.is_dry_run))
     else:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from farm.errors import Unreachable
 from farm.messages.reports import Sample
-from farm.store.engine import SQLITE, writing
+from farm.store.engine import short_writing, writing
 from farm.store.maintenance.partitions import drop_partition, is_lock_conflict
 from farm.store.maintenance.retention import PrunePlan, StoredSeries, is_forgotten, is_old_log
 from farm.store.notifications import is_old_delivery, is_old_event
@@ -36,10 +34,6 @@ _REPORTS_AT_ONCE = 500
 _LOG_PARTS_AT_ONCE = 500  # each of some ten thousand characters at most
 _DROP_TRIES = 5
 _METRICS = tuple(field.name for field in dataclasses.fields(Sample))
-
-# Between two transactions on SQLite. Who waits for its write lock asks again every tenth of a
-# second at worst, and would lose each time to a writer that takes it again at once.
-_BREATH_S = 0.1
 
 # Told how many rows are done of how many.
 Progress = Callable[[int, int], None]
@@ -72,26 +66,18 @@ def prune(
         _drop_notifications(engine, plan.notified_before)
     rest = [series for series in plan.dropped if series.day not in plan.partitions]
     for batch in _batches(rest, width=1):
-        with _short_writing(engine) as session:
+        with short_writing(engine) as session:
             for piece in batch:
                 session.execute(delete(SampleRow).where(*piece.which()))
         done += sum(piece.row_count for piece in batch)
         progress(done, total)
     width = plan.retention.thin_to_ticks
     for batch in _batches(plan.thinned, width=width):
-        with _short_writing(engine) as session:
+        with short_writing(engine) as session:
             for piece in batch:
                 _thin(session, piece, width=width)
         done += sum(piece.row_count for piece in batch)
         progress(done, total)
-
-
-@contextmanager
-def _short_writing(engine: sa.Engine) -> Iterator[Session]:
-    with writing(engine) as session:
-        yield session
-    if engine.dialect.name == SQLITE:
-        time.sleep(_BREATH_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +134,7 @@ def _drop_reports(engine: sa.Engine, before: dt.datetime) -> None:
     some = select(LateReport.id).where(LateReport.received_at < before).limit(_REPORTS_AT_ONCE)
     ids = [0]
     while ids:
-        with _short_writing(engine) as session:
+        with short_writing(engine) as session:
             ids = list(session.scalars(some))
             session.execute(delete(LateReport).where(LateReport.id.in_(ids)))
     with writing(engine) as session:
@@ -161,7 +147,7 @@ def _drop_logs(engine: sa.Engine, before: dt.datetime) -> None:
     drop_some = delete(LogPartRow).where(sa.tuple_(*key).in_(some))
     count = 1
     while count:
-        with _short_writing(engine) as session:
+        with short_writing(engine) as session:
             count = session.connection().execute(drop_some).rowcount
 
 
@@ -171,7 +157,7 @@ def _drop_imported(engine: sa.Engine, before: dt.datetime) -> None:
     drop_some = delete(ImportedSampleRow).where(sa.tuple_(*key).in_(some))
     count = 1
     while count:
-        with _short_writing(engine) as session:
+        with short_writing(engine) as session:
             count = session.connection().execute(drop_some).rowcount
 
 
@@ -181,7 +167,7 @@ def _drop_notifications(engine: sa.Engine, before: dt.datetime) -> None:
         some = select(key).where(which).limit(_ROWS_AT_ONCE)
         count = 1
         while count:
-            with _short_writing(engine) as session:
+            with short_writing(engine) as session:
                 dropped = delete(key.class_).where(key.in_(some))
                 count = session.connection().execute(dropped).rowcount
 

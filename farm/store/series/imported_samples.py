@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,22 +18,10 @@ _KEY = (_TABLE.c.attempt_id, _TABLE.c.rank, _TABLE.c.tick)
 _NAMES = ("job_id", "attempt_id", *COLUMNS)
 
 
-def add_samples(
-    session: Session,
-    origin: str,
-    parts: Iterable[Sequence[Mapping[str, Any]]],
-    *,
-    is_replacing: bool = False,
-) -> None:
-    """Store samples by the columns of the table; what is there already stays.
-
-    `is_replacing` removes what the origin has. The caller owns the transaction.
-    """
-    if is_replacing:
-        remove_samples(session, origin)
+def add_samples(session: Session, origin: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store samples by the columns of the table; what is there already stays."""
     statement = insert_into(session, ImportedSampleRow).on_conflict_do_nothing()
-    for rows in parts:
-        session.connection().execute(statement, [{**row, "origin": origin} for row in rows])
+    session.connection().execute(statement, [{**row, "origin": origin} for row in rows])
 
 
 def remove_samples(session: Session, origin: str) -> None:

@@ -90,7 +90,7 @@ def fill(engine: sa.Engine) -> None:
         ]
         insert_samples(session, day=NOW.date(), token=token, rank=0, samples=samples)
         other = {"job_id": 1, "attempt_id": 2, "rank": 0, "tick": 3, "cpu_ratio": 1 / 3}
-        add_samples(session, "another farm", [[{**other, "extra": {"celsius": 0.1}}]])
+        add_samples(session, "another farm", [{**other, "extra": {"celsius": 0.1}}])
         steps = StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1, 1 / 7))
         insert_steps(session, token=token, rank=0, steps=steps)
         epoch = Epoch(

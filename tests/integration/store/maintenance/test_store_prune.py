@@ -194,7 +194,7 @@ def test_logs_go_with_the_samples_of_their_attempts(engine: sa.Engine, add: AddA
 
 def test_imported_samples_go_by_the_age_of_their_import(engine: sa.Engine) -> None:
     row = {"job_id": 1, "attempt_id": 1, "rank": 0, "span_ticks": 1}
-    samples = [[{**row, "tick": tick} for tick in range(3)]]
+    samples = [{**row, "tick": tick} for tick in range(3)]
     with writing(engine) as session:
         for origin, days_ago in (("old", 400), ("renewed", 400), ("renewed", 1)):
             at = NOW - days_ago * DAY
