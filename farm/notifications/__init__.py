@@ -1,1 +1,1 @@
-"""Sends messages when a sweep ends, an agent is lost or a baseline is exceeded."""
+"""Sends messages: a sweep ends or is over budget, an agent is lost, a baseline is exceeded."""

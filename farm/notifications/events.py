@@ -16,6 +16,7 @@ class EventKind(enum.StrEnum):
 
     SWEEP_FINISHED = "sweep.finished"
     SWEEP_FAILED = "sweep.failed"
+    BUDGET_USED_UP = "budget.used_up"
     AGENT_LOST = "agent.lost"
     BASELINE_EXCEEDED = "baseline.exceeded"
 

@@ -17,9 +17,17 @@ from farm.cells.reading import read_sweep
 from farm.gang.lifecycle import JobState
 from farm.notifications.events import EventKind
 from farm.recommend.prices import Prices
-from farm.store.notifications import AGENT_SUBJECT, FoundEvent, ended_sweeps, silent_agents
+from farm.store.notifications import (
+    AGENT_SUBJECT,
+    FoundEvent,
+    ended_sweeps,
+    silent_agents,
+    sweeps_over_budget,
+)
 from farm.store.sweeps.baselines import list_baselines
+from farm.store.sweeps.budgets import spent_machine_s
 from farm.store.sweeps.sweeps import sweep_summary
+from farm.text.display import machine_hours
 from farm.text.nouns import counted
 
 MAX_CELLS = 20  # of a message about a baseline
@@ -70,6 +78,31 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
                         "slower_cells": [_cell(pair) for pair in slower[:MAX_CELLS]],
                     },
                 )
+
+
+def events_of_budgets(session: Session, *, since: dt.datetime) -> Iterator[FoundEvent]:
+    """Yield the sweeps of which a job was not started since then, as no budget was left."""
+    for sweep in sweeps_over_budget(session, since=since):
+        at, summary = sweep.budget_used_up_at, sweep_summary(session, sweep.id)
+        assert at is not None, "it is over its budget"
+        budget = machine_hours(summary.budget_machine_s)
+        left = f"{summary.counts[JobState.WAITING]} of {counted(summary.job_count, 'job')}"
+        yield FoundEvent(
+            kind=EventKind.BUDGET_USED_UP,
+            subject=f"sweep {sweep.id}",
+            at=at,
+            sweep_id=sweep.id,
+            data={
+                "text": f"sweep {sweep.id}, {sweep.name}: its budget of {budget} is used up, and "
+                f"{left} left",
+                "sweep_id": sweep.id,
+                "sweep_name": sweep.name,
+                "budget_machine_s": summary.budget_machine_s,
+                "spent_machine_s": spent_machine_s(session, [sweep.id], now=at)[sweep.id],
+                "job_count": summary.job_count,
+                "jobs_by_state": {state.value: summary.counts[state] for state in JobState},
+            },
+        )
 
 
 def slower_cells(session: Session, baseline_sweep_id: int, sweep_id: int) -> list[CellPair]:

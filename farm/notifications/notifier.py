@@ -111,9 +111,14 @@ class Notifier:
                 self._since = now - _LOOK_BACK
                 return LOOK_EVERY_S
             # What a farm that sends nothing need not load.
-            from farm.notifications.finding import events_of_agents, events_of_sweeps
+            from farm.notifications.finding import (
+                events_of_agents,
+                events_of_budgets,
+                events_of_sweeps,
+            )
 
             found = [*events_of_sweeps(session, since=self._since)]
+            found += events_of_budgets(session, since=self._since)
             lost = [*events_of_agents(session, now=now, lost_after=self._lost_after)]
         found += lost if self._may_be_lost(bool(lost)) else []
         if found:

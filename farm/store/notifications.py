@@ -23,6 +23,7 @@ from farm.store.tables import (
     NotificationDelivery,
     NotificationEvent,
     NotificationTarget,
+    SweepRow,
 )
 
 # A clock that was set back must not hold messages for longer than this.
@@ -103,6 +104,18 @@ def ended_sweeps(session: Session, *, since: dt.datetime) -> list[EndedSweep]:
         .order_by(ended.c.at, ended.c.sweep_id)
     )
     return [EndedSweep(row.sweep_id, row.at) for row in session.execute(query)]
+
+
+def sweeps_over_budget(session: Session, *, since: dt.datetime) -> Sequence[SweepRow]:
+    """Return the sweeps whose budget was used up since then of which somebody is to be told yet."""
+    at = SweepRow.budget_used_up_at
+    is_told = exists().where(
+        NotificationEvent.kind == EventKind.BUDGET_USED_UP,
+        NotificationEvent.sweep_id == SweepRow.id,
+        NotificationEvent.at == at,
+    )
+    query = select(SweepRow).where(at >= since, ~is_told, _is_wanted(at, sweep_id=SweepRow.id))
+    return session.scalars(query.order_by(at, SweepRow.id)).all()
 
 
 def silent_agents(

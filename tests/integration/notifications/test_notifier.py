@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from farm.gang.lifecycle import JobState
+from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState
 from farm.notifications import notifier as notifier_module
 from farm.notifications.addresses import parse_allowed
@@ -29,8 +29,9 @@ from farm.store.notifications import (
     targets_of_farm,
 )
 from farm.store.sweeps.baselines import set_baseline
-from farm.store.tables import JobRow, NotificationDelivery, NotificationTarget
-from tests.factories import NOW, add_agent, add_measurement, add_sweep, job_spec
+from farm.store.sweeps.budgets import resume_sweep, use_up_budgets
+from farm.store.tables import AttemptRow, JobRow, NotificationDelivery, NotificationTarget, SweepRow
+from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.integration.notifications.receiver import Receiver
 
 ALLOWED = parse_allowed("127.0.0.0/8")
@@ -387,6 +388,46 @@ def test_a_baseline_that_is_exceeded_is_told_of_with_the_cells(
     assert data["text"].endswith("1 cell is slower than in the baseline main, sweep 1")
     [cell] = data["slower_cells"]
     assert 1 < cell["low"] < cell["ratio"] < cell["high"]
+
+
+def test_a_budget_that_is_used_up_is_told_of_once_and_again_after_it_was_raised(
+    engine: sa.Engine, receiver: Receiver
+) -> None:
+    clock = Clock()
+    with writing(engine) as session:
+        done, _ = add_sweep(session, job_spec(), job_spec(seed=1), name="mine")
+        sweep_id = session.get_one(JobRow, done).sweep_id
+        session.get_one(SweepRow, sweep_id).budget_machine_s = 1800.0
+        token = add_attempt(session, done, state=AttemptState.SUCCEEDED)
+        session.get_one(AttemptRow, token).leased_at = NOW - dt.timedelta(hours=1)
+        add_targets(session, [receiver.address], [SECRET], sweep_id=sweep_id, now=NOW)
+    sender = Sender(engine, clock)
+    sender.turn()
+    assert receiver.received == []
+    for hours in (0.75, None):
+        with writing(engine) as session:
+            use_up_budgets(session, [sweep_id], now=clock.now)
+        for _ in range(3):
+            sender.turn()
+            clock.go_on(10)
+        Sender(engine, clock).turn()  # a scheduler that was started again
+        if hours is not None:
+            with writing(engine) as session:
+                session.get_one(AttemptRow, token).leased_at = NOW - dt.timedelta(hours=0.6)
+                resume_sweep(session, sweep_id, budget_machine_s=hours * 3600, now=clock.now)
+                session.get_one(AttemptRow, token).leased_at = NOW - dt.timedelta(hours=1)
+            sender.turn()
+    first, again = receiver.messages
+    assert (first["type"], first["timestamp"]) == ("budget.used_up", NOW.isoformat())
+    data = first["data"]
+    assert data["text"] == (
+        "sweep 1, mine: its budget of 0.5 machine hours is used up, and 1 of 2 jobs left"
+    )
+    assert (data["budget_machine_s"], data["spent_machine_s"]) == (1800.0, 3600.0)
+    assert (data["sweep_id"], data["jobs_by_state"]["waiting"]) == (sweep_id, 1)
+    assert again["timestamp"] != first["timestamp"]
+    assert again["data"]["budget_machine_s"] == 2700.0
+    assert states(engine) == [(DeliveryState.DELIVERED, 1)] * 2
 
 
 def test_the_addresses_of_the_farm_follow_the_setting(
