@@ -32,7 +32,7 @@ from farm.values.fields import OneOf
 from tests import client_queries
 from tests.client_queries import api_document
 from web.api import RESOURCES
-from web.overview.metrics import METRICS
+from web.api.metrics import METRICS
 from worker_agent.settings import AgentSettings
 
 # Where a document says more of a command.

@@ -87,7 +87,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(admission.csrf_token)
     app.add_template_global(workload_text)
-    app.add_template_global(_axis_title, "axis_title")
+    app.add_template_global(lambda name: BY_NAME[name].title, "axis_title")
     app.jinja_env.globals["network_axes"] = PROFILE_AXES
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):
@@ -145,10 +145,6 @@ def shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
         "active": active,
     }
     return [(name, 100 * jobs / total) for name, jobs in parts.items() if jobs]
-
-
-def _axis_title(name: str) -> str:
-    return BY_NAME[name].title
 
 
 def _add_filters(app: Flask) -> None:

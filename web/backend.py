@@ -6,6 +6,7 @@ wakes the scheduler. That signal may be lost: the scheduler also reads the store
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import functools
 import threading
@@ -21,23 +22,24 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from farm.broker.wake_up import WakeReason, WakeUp
-from farm.cells.reading import SweepReading
+from farm.cells.reading import SweepReading, read_sweep
 from farm.processes.cache import Cache
 from farm.recommend.cache.memory import Memory
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.store.engine import reading, writing
+from farm.store.measurements.cell_rows import cells_stamp
 from farm.store.stamps import job_stamps, sweep_stamps
 from web.access.sessions import Sessions
 from web.advice.advice_cache import AdviceCache
 from web.background import Background
 from web.live.changes import ChangeKind, Changes, Look, Subject
 from web.new_sweep.drafts import Drafts, Sent
-from web.sweep.cached_sweeps import cached_reading
 from web.uploads import Uploads
 
 _KEY = "benchfarm"
 _WRITES = "in_each_transaction"
+MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
 _BUSY_S = 2.0  # how often a job that runs counts as changed
 _R = TypeVar("_R", bound=Response)
 
@@ -108,6 +110,23 @@ def sweep_reading(session: Session, sweep_id: int) -> SweepReading:
     """Return the cells of a sweep as the session sees them. Raises NotFound: there is no sweep."""
     behind = backend()
     return cached_reading(behind.tables, session, sweep_id, prices=behind.prices)
+
+
+def cached_reading(
+    cache: Cache, session: Session, sweep_id: int, *, prices: Prices
+) -> SweepReading:
+    """Return a sweep as the session sees it, from what is kept of it. Mutates `cache`.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    stamp = cells_stamp(session, sweep_id)
+
+    def read(before: SweepReading | None) -> SweepReading:
+        found = read_sweep(session, sweep_id, prices=prices, before=before, max_jobs=MOST_JOBS)
+        return dataclasses.replace(found, stamp=stamp)
+
+    return cache.get(sweep_id, read, is_good=lambda made: made.value.stamp == stamp)
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from typing import Any, Generic, TypeVar, cast
 from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import Axis
+from farm.configuration.spec import MAX_WORLD_SIZE
 from farm.errors import InvalidSpec
 from farm.values.fields import Amount, OneOf, Whole
-from web import received
+from web import parameters, received
 
 T = TypeVar("T")
 _E = TypeVar("_E", bound=enum.Enum)
@@ -218,3 +219,11 @@ CURSOR = Parameter(
     {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
     received.cursor,
 )
+
+
+ATTEMPT = parameters.row_id(
+    "attempt",
+    "The number of an attempt, from 1; the last one by default.",
+    expected="an attempt's number, from 1",
+)
+RANK = parameters.whole("rank", "A rank of it; 0 by default.", low=0, high=MAX_WORLD_SIZE)

@@ -20,6 +20,7 @@ from web.errors import RefusedRequest
 
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
+_MOST_PAGES = 1_000_000
 LARGEST_ID = 2**63 - 1
 ZIP = "application/zip"
 # The parser's time grows with the square of a dotted key's parts: 20 000 took 7 s.
@@ -31,6 +32,8 @@ _NAME = re.compile(f"[^{UNPRINTABLE}]{{1,{MAX_NAME_CHARACTERS}}}")
 # float() also takes spaces, underscores and the digits of every script.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _E = TypeVar("_E", bound=enum.Enum)
+LIVE_HEADER = "X-Live-Look"
+LIVE_LIFE_S = 1.0  # not above what live.js rests after a change
 
 
 def posted_sweep() -> object:
@@ -103,6 +106,16 @@ def parse_toml(text: str) -> object:
         raise _malformed("TOML", error) from None
 
 
+def is_live_request() -> bool:
+    """Tell whether this request comes from a live page that updates itself.
+
+    A visible page requests itself again after every change, and says so by a header. Its data may
+    be `LIVE_LIFE_S` old: `live.js` pauses for as long before the request, so it still shows the
+    change. A page that is loaded, or that follows a form, gets current data.
+    """
+    return request.method == "GET" and LIVE_HEADER in request.headers
+
+
 def query(*allowed: str) -> MultiDict[str, str]:
     """Return the query, with no other than the allowed parameters, each at most once.
 
@@ -116,6 +129,11 @@ def query(*allowed: str) -> MultiDict[str, str]:
         if len(values) > 1:
             raise InvalidSpec(name, values, "a parameter given once")
     return request.args
+
+
+def filled_query(*allowed: str) -> MultiDict[str, str]:
+    """Return the query as `query` does, without what a form has sent empty."""
+    return MultiDict({name: text for name, text in query(*allowed).items() if text.strip()})
 
 
 def row_id(kind: str, text: str) -> int:
@@ -158,6 +176,11 @@ def page_size(args: MultiDict[str, str]) -> int:
     if value is None or value > MAX_PAGE_SIZE:
         raise InvalidSpec("limit", text, f"a whole number from 1 to {MAX_PAGE_SIZE}")
     return value
+
+
+def page_number(args: MultiDict[str, str], name: str) -> int:
+    """Read which page of a table is asked for, from 1; the first where it is absent."""
+    return whole(args, name, high=_MOST_PAGES) or 1
 
 
 def choice(args: MultiDict[str, str], name: str, kind: type[_E]) -> _E | None:

@@ -138,17 +138,12 @@ def _admit() -> ResponseReturnValue | None:
         if needed is None:
             return None
         _check_embedding()
-        return None if _may_read(needed) else _turn_away(needed)
+        is_open = needed is Scope.READ and backend().settings.open_reading == 1
+        return None if is_open or caller().may(needed) else _turn_away(needed)
     if request.path.startswith("/api/"):
         _check_api(needed or Scope.READ)
         return None
     return _check_form(needed)
-
-
-def _may_read(needed: Scope) -> bool:
-    if needed is Scope.READ and backend().settings.open_reading == 1:
-        return True
-    return caller().may(needed)
 
 
 def _turn_away(needed: Scope) -> ResponseReturnValue:
@@ -187,23 +182,18 @@ def _check_api(needed: Scope) -> None:
         _check_origin()
         if who.scope is None:
             raise _unauthorised(who)
-        if who.is_farm_open:
-            _check_type()
-        elif not _same(request.headers.get(CSRF_HEADER, ""), csrf_token()):
+        if who.is_farm_open and request.mimetype not in _GUARDED_TYPES:
+            raise RefusedRequest(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"Content-Type: expected one of {', '.join(sorted(_GUARDED_TYPES))}, "
+                f"got {request.mimetype[:80]!r}",
+            )
+        if not who.is_farm_open and not _same(request.headers.get(CSRF_HEADER, ""), csrf_token()):
             raise RefusedRequest(
                 HTTPStatus.FORBIDDEN, f"{CSRF_HEADER}: expected the token of this sign-in"
             )
     if not who.may(needed):
         raise _forbidden(who, needed)
-
-
-def _check_type() -> None:
-    if request.mimetype not in _GUARDED_TYPES:
-        raise RefusedRequest(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type: expected one of {', '.join(sorted(_GUARDED_TYPES))}, "
-            f"got {request.mimetype[:80]!r}",
-        )
 
 
 def _check_form(needed: Scope | None) -> ResponseReturnValue | None:

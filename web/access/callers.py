@@ -36,7 +36,7 @@ from farm.store.engine import writing
 from farm.store.tables import ApiToken
 from web.access.scopes import needed_scope
 from web.backend import backend, now, read_session
-from web.live.live_requests import LIFE_S, is_live_request
+from web.received import LIVE_LIFE_S, is_live_request
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def _looked_up(presented: str | None, token_id: int | None, *, may_be_open: bool
     # What is presented is a guess until it was looked up, so nothing of it is kept.
     if presented is not None or not is_live_request():
         return look_up()
-    since_s = time.monotonic() - LIFE_S
+    since_s = time.monotonic() - LIVE_LIFE_S
     return backend().callers.get(token_id, look_up, is_good=lambda made: made.begun_s >= since_s)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NoReturn
 
-from flask import Flask, Response, g, request
+from flask import Flask, g, request
 from flask_limiter import ApplicationLimit, Limiter, RequestLimit
 
 from web.access.callers import ENVIRONMENT, known_caller
@@ -37,7 +37,7 @@ def install(app: Flask) -> None:
                 _FAILURES,
                 scope="failures",
                 exempt_when=_cannot_guess,
-                deduct_when=_has_failed,
+                deduct_when=lambda _: bool(g.get("has_failed", False)),
                 on_breach=_refuse("wrong tokens from this address"),
             ),
             ApplicationLimit(
@@ -115,10 +115,6 @@ def _cannot_guess() -> bool:
         return False
     who = known_caller()
     return who is None or not (who.is_wrong or (who.is_bearer and who.token == ENVIRONMENT))
-
-
-def _has_failed(response: Response) -> bool:
-    return bool(g.get("has_failed", False))
 
 
 def _changes_nothing() -> bool:

@@ -122,7 +122,8 @@ class AdviceCache:
             known = self._kept.get(sweep_id)
         if known is not None and known.stamp == stamp:
             return known.advice
-        if _count(stamp) <= self._many:
+        assert isinstance(stamp, tuple)  # it begins with how many measurements there are
+        if stamp[0] <= self._many:
             return self._make(session, sweep_id, stamp)
         if known is None or time.monotonic() - known.made_at_s >= _REST_S:
             self._start(sweep_id)
@@ -173,10 +174,3 @@ def advise(session: Session, sweep_id: int, memory: Memory) -> list[Advice]:
         runner_up = others[0] if others else None
         advice.append(Advice(found.question, found.answer, runner_up, found))
     return advice
-
-
-def _count(stamp: Hashable) -> int:
-    """Return how many measurements the store has, which its stamp begins with."""
-    assert isinstance(stamp, tuple)
-    count: int = stamp[0]
-    return count

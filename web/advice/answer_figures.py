@@ -61,11 +61,6 @@ def cost_of(option: Option) -> Span | None:
     )
 
 
-def is_by_step(answer: Recommendation) -> bool:
-    """Whether options are compared by the time of one step, as nothing tells all trainings'."""
-    return is_compared_by_step(answer.options)
-
-
 def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:
     """Name each way of training in the options: by its strategy, and what tells it from others."""
     ways = dict.fromkeys(_way(option) for option in options)
@@ -85,7 +80,7 @@ def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:
 
 def figures_of(answer: Recommendation) -> list[Figure]:
     """Return what can be drawn of an answer: nothing where it has no options."""
-    by_step = is_by_step(answer)
+    by_step = is_compared_by_step(answer.options)
     titled = "Time of one step" if by_step else "Time of the training"
     figures = [
         _against_world_size(
@@ -134,9 +129,11 @@ def _against_world_size(
     if not drawn:
         return None
     left_out = len(by_way) - len(drawn)
+    shown = [mark for _, marks in drawn for mark in marks]
+    least, most = min(shown, key=lambda mark: mark.y), max(shown, key=lambda mark: mark.y)
     return Figure(
         title=f"{y.title} against the world size",
-        summary=_extremes([mark for _, marks in drawn for mark in marks], y)
+        summary=f"from {y.write(least.y)} at {least.x:g} to {y.write(most.y)} at {most.x:g}"
         + (f"; the {MOST_WAYS} best of {len(by_way)} kinds" if left_out else ""),
         x=_WORLD_SIZE,
         y=y,
@@ -191,8 +188,3 @@ def _mark(
         is_solid=option.basis == Basis.MEASURED.value,
         note=f"{name}: {write(span.value)}{interval}, {option.basis}",
     )
-
-
-def _extremes(marks: Sequence[Mark], y: ChartAxis) -> str:
-    least, most = min(marks, key=lambda m: m.y), max(marks, key=lambda m: m.y)
-    return f"from {y.write(least.y)} at {least.x:g} to {y.write(most.y)} at {most.x:g}"

@@ -2,7 +2,7 @@
 
 To add one, write its file and add one line here.
 
-Everything below /api/v1 describes itself, see `web.api.schema.description`.
+Everything below /api/v1 describes itself, see `web.api.schema.openapi`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from flask import Blueprint
 from web.api import (
     agents,
     bundles,
-    docs,
     events,
     health,
     jobs,
@@ -40,7 +39,6 @@ RESOURCES: tuple[Blueprint, ...] = (
     plans.bp,
     events.bp,
     openapi.bp,
-    docs.bp,
     health.bp,
     metrics.bp,
 )

@@ -12,7 +12,7 @@ from farm.store.dashboard import served_ranks
 from web import parameters, received
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
-from web.api.schema.description import Body, described
+from web.api.schema.openapi import Body, described
 from web.backend import backend, now, read_session, wake_after, write_session
 from web.parameters import LIMIT
 

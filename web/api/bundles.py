@@ -16,7 +16,7 @@ from web.access.admission import takes_up_to
 from web.access.local_user import check_may_send_scripts
 from web.access.scopes import needs
 from web.api.schema import sweep_answers
-from web.api.schema.description import Body, described
+from web.api.schema.openapi import Body, described
 from web.backend import now, write_session
 
 bp = APIBlueprint("api_bundles", __name__, url_prefix="/api/v1", tag="Sweeps")

@@ -17,7 +17,7 @@ from farm.store.stamps import check_there
 from farm.store.tables import JobRow, SweepRow
 from web import parameters
 from web.access.limits import viewer
-from web.api.schema.description import described
+from web.api.schema.openapi import described
 from web.backend import backend, read_session
 from web.errors import RefusedRequest
 from web.live.changes import ChangeKind, Subject, TooManyWatchers, Watcher

@@ -46,12 +46,9 @@ def get_ready() -> ResponseReturnValue:
             "the store does not answer or has another schema: the web server's log says more",
             field="database",
         )
-    return jsonify(status="ready", database="ok", broker=_broker())
-
-
-def _broker() -> str:
+    broker = "ok"
     try:
         check_broker(backend().settings.broker_url)
     except FarmError:
-        return "unreachable"
-    return "ok"
+        broker = "unreachable"
+    return jsonify(status="ready", database="ok", broker=broker)

@@ -16,7 +16,7 @@ from web import etags, parameters, received
 from web.access.callers import caller
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes, sweep_answers
-from web.api.schema.description import Body, described
+from web.api.schema.openapi import Body, described
 from web.backend import backend, now, read_session, wake_after, write_session
 from web.overview.progress import waiting_reason
 from web.parameters import CURSOR, LIMIT

@@ -14,10 +14,9 @@ from farm.store.sweeps.job_parts import find_attempt, find_rank
 from farm.store.sweeps.jobs import job_detail
 from web import etags, parameters, received
 from web.api.schema import answers, shapes, sweep_answers
-from web.api.schema.description import described
+from web.api.schema.openapi import described
 from web.backend import read_session
-from web.job.attempts import ATTEMPT, RANK
-from web.parameters import CURSOR, LIMIT
+from web.parameters import ATTEMPT, CURSOR, LIMIT, RANK
 
 bp = APIBlueprint("api_logs", __name__, url_prefix="/api/v1", tag="Jobs")
 

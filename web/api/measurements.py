@@ -13,7 +13,7 @@ from farm.store.measurements.measurements import MeasurementFilter, list_measure
 from farm.values.fields import Name
 from web import parameters
 from web.api.schema import answers, shapes
-from web.api.schema.description import described
+from web.api.schema.openapi import described
 from web.backend import read_session
 from web.parameters import CURSOR, LIMIT, Parameter
 

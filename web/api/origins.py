@@ -16,15 +16,15 @@ from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS, OriginSummary
 from farm.store.measurements.imports import origins as summaries
 from farm.values.codec import to_json
 from web import etags, received
-from web.api.schema import advice_answers, shapes
-from web.api.schema.description import described
+from web.api.schema import answers, shapes
+from web.api.schema.openapi import described
 from web.backend import backend, read_session
 
 bp = APIBlueprint("api_origins", __name__, url_prefix="/api/v1", tag="Measurements")
 
 
 @bp.get("/origins")
-@described(bp, advice_answers.OriginList, is_cacheable=True)
+@described(bp, answers.OriginList, is_cacheable=True)
 def get_origins() -> ResponseReturnValue:
     """List the origins of measurements, this farm and what was imported, all on one page."""
     received.query()
@@ -36,7 +36,7 @@ def get_origins() -> ResponseReturnValue:
 @bp.get("/origins/<origin>/suspicious")
 @described(
     bp,
-    advice_answers.SuspiciousList,
+    answers.SuspiciousList,
     is_cacheable=True,
     refusals={HTTPStatus.NOT_FOUND: "Nothing of that origin is in this store."},
 )
@@ -55,7 +55,7 @@ def get_suspicious(origin: str) -> ResponseReturnValue:
     return response if found.lacking else etags.answer(response)
 
 
-def _shape(summary: OriginSummary) -> advice_answers.Origin:
+def _shape(summary: OriginSummary) -> answers.Origin:
     own = "measured by this farm"
     return {
         "origin": summary.origin,

@@ -25,17 +25,17 @@ from farm.values.codec import to_json
 from web import parameters
 from web.access.scopes import costly
 from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
-from web.advice.prices import PRICES
 from web.advice.questions import (
     ALPHA,
     BETA,
     INSTANCE_TYPES,
     ORIGIN,
+    PRICES,
     STRATEGY,
     read_prices,
 )
-from web.api.schema import advice_answers
-from web.api.schema.description import described
+from web.api.schema import answers
+from web.api.schema.openapi import described
 from web.backend import backend
 from web.errors import RefusedRequest
 from web.parameters import Given
@@ -91,7 +91,7 @@ _PARAMETERS = (
 @costly
 @described(
     bp,
-    advice_answers.Plan,
+    answers.Plan,
     parameters=_PARAMETERS,
     refusals={
         HTTPStatus.NOT_FOUND: "Nothing of that origin is in this store.",

@@ -13,7 +13,7 @@ from farm.recommend.service import recommend
 from web import parameters
 from web.access.scopes import costly
 from web.advice.questions import QUERY, read_objective, read_prices, read_question
-from web.api.schema.description import described
+from web.api.schema.openapi import described
 from web.backend import backend, read_session
 
 bp = APIBlueprint("api_recommendation", __name__, url_prefix="/api/v1", tag="Advice")

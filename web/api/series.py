@@ -38,11 +38,10 @@ from farm.store.tables import AttemptRow
 from farm.values.codec import to_json
 from web import etags, parameters, received
 from web.api.schema import answers
-from web.api.schema.description import described
+from web.api.schema.openapi import described
 from web.backend import backend, read_session
-from web.job.attempts import ATTEMPT
 from web.job.charts import KEPT_OF_WIDTH
-from web.parameters import Args, Parameter
+from web.parameters import ATTEMPT, Args, Parameter
 
 if TYPE_CHECKING:
     import pyarrow

@@ -26,13 +26,13 @@ from farm.values.codec import to_json
 from web import etags, parameters, received
 from web.access.callers import caller
 from web.access.scopes import costly, needs
-from web.api.schema import advice_answers, bodies, shapes, sweep_answers
-from web.api.schema.description import Body, described
+from web.api.schema import answers, bodies, shapes, sweep_answers
+from web.api.schema.openapi import Body, described
 from web.backend import backend, now, read_session, sweep_reading, wake_after, write_session
+from web.exports import bundle_answer
 from web.new_sweep.fitting import for_live_agents
 from web.overview.progress import sweep_remaining_s
 from web.parameters import CURSOR, LIMIT
-from web.sweep.exports import bundle_answer
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 
@@ -84,7 +84,7 @@ def post_sweep() -> ResponseReturnValue:
 @bp.post("/sweeps/preview")
 @needs(Scope.SUBMIT)
 @costly
-@described(bp, advice_answers.Preview, body=_SWEEP_FILE, refusals=_MALFORMED)
+@described(bp, answers.Preview, body=_SWEEP_FILE, refusals=_MALFORMED)
 def post_preview() -> ResponseReturnValue:
     """Preview a sweep: its jobs, what cannot run, the expected time and cost. Writes nothing.
 

@@ -56,13 +56,11 @@ def job_charts(
     return drawings.for_a_while(
         (attempt.id, shown, timed_window, is_over),
         lambda: _draw(session, attempt, shown, timed_window),
-        keep_s=_KEPT_OVER_S if is_over else _kept_running_s,
+        keep_s=lambda made: (
+            _KEPT_OVER_S if is_over else max(_KEPT_RUNNING_S, KEPT_OF_WIDTH * made.width_ticks)
+        ),
         renew=partial(_draw_again, session.connection().engine, attempt, shown, timed_window),
     )
-
-
-def _kept_running_s(charts: JobCharts) -> float:
-    return max(_KEPT_RUNNING_S, KEPT_OF_WIDTH * charts.width_ticks)
 
 
 def _draw_again(

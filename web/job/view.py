@@ -26,7 +26,7 @@ from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts
 from web.job.network import Network, network_of
 from web.job.ranks import RankCard, card, chosen_ranks
-from web.job.shares import Shares, rank_shares, shares
+from web.job.step_profile import Shares, rank_shares, shares
 from web.setup_words import setup_words, size_words
 
 _RANKS_READ = 256
@@ -142,7 +142,7 @@ def shown_attempt(
                 from_s=asked.from_s,
                 to_s=asked.to_s,
             ),
-            timed_window=timed_window(_chief(rows)),
+            timed_window=timed_window(rows[0] if rows and rows[0].rank == 0 else None),
             is_told=is_told,
         ),
         drawn=drawn,
@@ -205,10 +205,6 @@ def _chosen(story: Story, number: int | None) -> AttemptRow | None:
     raise NotFound(f"attempt {number} of job {story.job.id}: there is none")
 
 
-def _chief(rows: Sequence[RankRow]) -> RankRow | None:
-    return rows[0] if rows and rows[0].rank == 0 else None
-
-
 def _span_s(session: Session, attempt: AttemptRow, asked: Selection) -> float:
     """Return about how many seconds the charts are about: those of rank 0 tell the gang's."""
     found = extent(session, attempt, [0])
@@ -249,14 +245,10 @@ def compare(
     for axis in _COMPARED_AXES:
         of_axis = [cell for cell in cells.values() if cell.axis == axis]
         latest = of_axis[:_MOST_OF_AN_AXIS]
-        latest.sort(key=_order)
+        # Not limited is more than any limit.
+        latest.sort(key=lambda cell: (isinstance(cell.key, str), cell.key is None, cell.key or 0))
         found += [_compared(cell, step_time_s, throughput_examples_per_s) for cell in latest]
     return found
-
-
-def _order(cell: _ComparedCell) -> tuple[bool, bool, Any]:
-    # Not limited is more than any limit.
-    return isinstance(cell.key, str), cell.key is None, cell.key or 0
 
 
 def _compared(

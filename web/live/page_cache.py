@@ -1,6 +1,6 @@
 """Caches a live page for one second, for all viewers.
 
-Only requests of pages that follow a change are shared, see `web.live.live_requests`.
+Only requests of pages that follow a change are shared, see `web.received`.
 
 What pages differ in by viewer is part of the key, except for the CSRF token of each session: in
 the cached page a placeholder stands for it, which no page contains.
@@ -21,7 +21,7 @@ from flask.typing import ResponseReturnValue
 from farm.processes.cache import Cache
 from web.access.admission import PLACE_OF_TOKEN, csrf_token
 from web.access.callers import caller
-from web.live.live_requests import LIFE_S, is_live_request
+from web.received import LIVE_LIFE_S, is_live_request
 
 _MOST_KEPT = 16  # pages of some hundred kilobytes
 _FLASHES = "_flashes"  # where Flask keeps messages for the next page
@@ -57,7 +57,7 @@ def shared(view: _View) -> _View:
         key = (request.full_path, who.scope, who.is_farm_open)
         cache: Cache = current_app.extensions[_KEY]
         # Compared with the start: requests that wait for a slow page share it too.
-        since_s = time.monotonic() - LIFE_S
+        since_s = time.monotonic() - LIVE_LIFE_S
         try:
             page: CachedPage = cache.get(
                 key, lambda _: _make(view, names), is_good=lambda made: made.begun_s >= since_s

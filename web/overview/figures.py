@@ -82,15 +82,13 @@ def latest_drift(runs: Sequence[AgentRun]) -> ControlRun | None:
 def _hourly(
     name: str, hours: Sequence[FinishedHour], read: Callable[[FinishedHour], int]
 ) -> ChartSeries:
-    marks = [
-        Mark(x=-float(hour.hours_ago), y=float(read(hour)), note=f"{_when(hour)}: {read(hour)}")
-        for hour in hours
-    ]
+    marks = []
+    for hour in hours:
+        when = "the last hour" if hour.hours_ago == 0 else f"{hour.hours_ago} h before"
+        marks.append(
+            Mark(x=-float(hour.hours_ago), y=float(read(hour)), note=f"{when}: {read(hour)}")
+        )
     return ChartSeries(name=name, marks=marks)
-
-
-def _when(hour: FinishedHour) -> str:
-    return "the last hour" if hour.hours_ago == 0 else f"{hour.hours_ago} h before"
 
 
 def _marks(group: Sequence[AgentRun], now: dt.datetime, *, unit_s: float) -> list[Mark]:

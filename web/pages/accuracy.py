@@ -1,20 +1,33 @@
-"""The page about the accuracy that a sweep's trainings reached, and after what time."""
+"""The page about the accuracy that a sweep's trainings reached, and after what time.
+
+How much accuracy an epoch brings at which global batch size is statistical efficiency: with the
+time of an epoch it makes the time to an accuracy.
+"""
 
 from __future__ import annotations
 
-from flask import Blueprint, request
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from flask import Blueprint
 from flask.typing import ResponseReturnValue
-from werkzeug.datastructures import MultiDict
 
 from farm.cells.accurate_cells import accurate_cells
-from farm.store.measurements.trained_cells import trained_cells
+from farm.cells.configuration import configuration_of
+from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
+from farm.configuration.axes import AXES, Value
+from farm.measuring.learning_curves import mean_curve
+from farm.registry import catalogue
+from farm.store.measurements.trained_cells import TrainedCell, trained_cells
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
+from farm.text.display import count, percent
+from farm.text.nouns import counted
 from web import parameters, received
 from web.access.scopes import costly
 from web.backend import backend, read_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
-from web.sweep.accuracy import accuracy_figure
+from web.setup_words import setup_words
 
 bp = Blueprint("accuracy", __name__)
 
@@ -25,14 +38,19 @@ _TARGET = parameters.number(
 )
 
 
+_BATCH = 3  # where `_names` has it
+
+
+# What a line of the figure is of: workload, strategy, batch, ranks and set-up.
+_Learning: TypeAlias = tuple[Value, ...]
+
+
 @bp.get("/sweeps/<sweep_id>/accuracy")
 @costly
 def get_accuracy(sweep_id: str) -> ResponseReturnValue:
     """Show accuracy by epoch. Query: `target`, in percent, for time and cost to reach it."""
     number = received.row_id("sweep", sweep_id)
-    received.query("target")
-    filled: MultiDict[str, str] = MultiDict({k: v for k, v in request.args.items() if v.strip()})
-    percentage = parameters.read_from(filled, (_TARGET,))[_TARGET]
+    percentage = parameters.read_from(received.filled_query("target"), (_TARGET,))[_TARGET]
     with read_session() as session:
         sweep_summary(session, number)
         name = find_sweep(session, str(number)).name
@@ -53,3 +71,58 @@ def get_accuracy(sweep_id: str) -> ResponseReturnValue:
         cell_count=len(found),
         is_complete=trained.is_complete,
     )
+
+
+def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
+    """Draw the mean accuracy after each epoch, a line for each way of learning.
+
+    World size and network change nothing in what synchronous replicas learn in an epoch, so that
+    those of one strategy are one line. Of more lines than colours the first; None without any.
+    """
+    groups: dict[_Learning, list[TrainedCell]] = {}
+    for cell in cells:
+        groups.setdefault(_learning(cell), []).append(cell)
+    shown = sorted(groups)[:STYLES]
+    if not shown:
+        return None
+    # Told only where it differs; a batch always.
+    names = {key: _names(key) for key in groups}
+    told = [i for i in range(6) if i == _BATCH or len({name[i] for name in names.values()}) > 1]
+    series = []
+    for key in shown:
+        curve = mean_curve([curve for cell in groups[key] for curve in cell.curves])
+        name = ", ".join(names[key][i] for i in told if names[key][i])
+        marks = [Mark(x=float(n), y=ratio) for n, ratio in enumerate(curve, start=1)]
+        series.append(ChartSeries(name=name, marks=marks))
+    best = max(series, key=lambda one: one.marks[-1].y)
+    left_out = f"; {len(groups) - len(shown)} more are left out" if len(groups) > STYLES else ""
+    return Figure(
+        title="Accuracy by epoch",
+        summary=f"{best.name} got to {percent(best.marks[-1].y, 1)}{left_out}",
+        x=ChartAxis(title="Epoch", write=count, is_counted=True),
+        y=ChartAxis(title="Accuracy", write=percent),
+        series=series,
+    )
+
+
+def _learning(cell: TrainedCell) -> _Learning:
+    """Return what can change what is learnt in an epoch; 0 ranks: their number changes nothing."""
+    what = configuration_of(cell.spec)
+    facts = catalogue().strategies.get(what["strategy"])
+    learnt: dict[str, Value] = {
+        axis.field: value
+        for axis, value in zip(AXES, what.place, strict=True)
+        if not axis.is_of_speed and not axis.is_of_network
+    }
+    rank_count = 0 if facts is not None and facts.is_synchronous else what["world_size"]
+    set_up = ", ".join(setup_words(learnt))
+    sizes = (what["global_batch_size"], rank_count)
+    return (what["model"], what["dataset"], what["strategy"], *sizes, set_up)
+
+
+def _names(key: _Learning) -> tuple[str, ...]:
+    """Return what its line may be called, of which an empty one says nothing."""
+    model, dataset, strategy, batch_size, rank_count, set_up = key
+    ranks = counted(int(rank_count or 0), "rank", write=count) if rank_count else ""
+    batch = f"batch {count(int(batch_size or 0))}"
+    return (str(model), str(dataset), str(strategy), batch, ranks, str(set_up))

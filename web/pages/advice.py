@@ -1,19 +1,20 @@
-"""The page that answers a question with a recommendation and its evidence."""
+"""The pages that answer a question: what to train on, with evidence, and what to measure next."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, redirect, url_for
+from flask import Blueprint, redirect, render_template, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
 from farm.charts.chart import Figure
+from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.measurement import OK
 from farm.recommend.answering.measured import (
@@ -23,19 +24,22 @@ from farm.recommend.answering.measured import (
     servers_words,
     told_apart_by,
 )
-from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Question, Recommendation
+from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Objective, Question, Recommendation
+from farm.recommend.objective import is_compared_by_step
 from farm.recommend.service import FARM, recommend, settle
-from farm.store.measurements.known_axes import known_axes, origin_names
+from farm.store.measurements.imports import origin_names
+from farm.store.measurements.known_axes import known_axes
 from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
 from farm.text import display
 from web.access.scopes import costly
-from web.advice.answer_figures import MOST_WAYS, figures_of, is_by_step, way_names
-from web.advice.prices import price_fields
+from web.advice.answer_figures import MOST_WAYS, figures_of, way_names
+from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
 from web.advice.questions import (
     QUERY,
     given_question,
     is_as_given,
+    price_fields,
     read_objective,
     read_prices,
     read_question,
@@ -130,7 +134,7 @@ def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
     return ShownAnswer(
         question=question,
         answer=answer,
-        by_step=is_by_step(answer),
+        by_step=is_compared_by_step(answer.options),
         figures=[drawn(figure) for figure in figures_of(answer)],
         kinds_left_out=max(0, len(way_names(answer.options)) - MOST_WAYS),
         told_apart_by=told_apart_by(answer.options),
@@ -156,3 +160,57 @@ def _not_working(
         for key in ordered[:_FAILURES_SHOWN]
         for name, batch, status in [key]
     ]
+
+
+if TYPE_CHECKING:
+    from farm.recommend.plans.planning import Task
+
+
+@bp.get("/advice/plan")
+@costly
+def get_plan() -> ResponseReturnValue:
+    """Show what to measure next for the question of this address. Query: as of `/advice`.
+
+    It takes seconds to find out. Until then the page says so, and loads itself again.
+    """
+    given = given_question()
+    given.setdefault("origin", FARM)
+    query = read_from(given, QUERY)
+    asked, objective = read_question(query), read_objective(query)
+    prices = read_prices(query, backend().prices).usd_per_hour
+    with read_session() as session:
+        question, _ = settle(session, asked, backend().memory)
+    proposed: Proposed | None = None
+    error: InvalidSpec | None = None
+    try:
+        proposed = propose(_task(question, objective, prices), origin=question.origin)
+    except InvalidSpec as refusal:
+        error = refusal
+    return render_template(
+        "plan.html", given=given, question=question, proposed=proposed, error=error
+    )
+
+
+def _task(question: Question, objective: Objective, prices: Mapping[str, float]) -> Task:
+    """Return the task of planning on the axes of the question."""
+    with needing_maths():
+        from farm.recommend.plans.grid import Axes
+        from farm.recommend.plans.planning import Task
+
+    return Task(
+        axes=Axes(
+            strategies=question.strategies,
+            world_sizes=question.world_sizes,
+            global_batch_sizes=(question.global_batch_size,),
+            one_way_delays_s=(question.one_way_delay_s,),
+            instance_types=question.instance_types,
+        ),
+        model=question.model,
+        dataset=question.dataset,
+        count=DEFAULT_COUNT,
+        step_count=DEFAULT_STEPS,
+        warmup_step_count=DEFAULT_WARMUP_STEPS,
+        prices_usd_per_hour=prices,
+        alpha=objective.alpha,
+        beta=objective.beta,
+    )

@@ -40,7 +40,6 @@ _SWEEPS_SHOWN = 5
 _AGENTS_SHOWN = 50
 _WAITING_SHOWN = 8
 _HOURS_SHOWN = 24
-_MOST_PAGES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def get_dashboard() -> ResponseReturnValue:
     """Show the farm. Query: `sort`, the order of the agents, and `agents`, the page of them."""
     args = received.query("sort", "agents")
     order = received.choice(args, "sort", AgentOrder) or AgentOrder.NAME
-    page = received.whole(args, "agents", high=_MOST_PAGES) or 1
+    page = received.page_number(args, "agents")
     settings, instant = backend().settings, now()
     with read_session() as session:
         counts = job_counts(session)

@@ -15,7 +15,7 @@ from web import received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
 from web.drawing.paper import can_draw, picture_file
-from web.sweep.exports import chart_of, file_answer, file_name, measurements_file
+from web.exports import chart_of, file_answer, file_name, measurements_file
 
 bp = Blueprint("exports", __name__)
 

@@ -34,8 +34,8 @@ from farm.text.nouns import counted
 from web.access.admission import takes_up_to
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
+from web.exports import one_bundle
 from web.pages.data import TableForm, data_page
-from web.sweep.exports import one_bundle
 from web.uploads import Upload
 
 bp = Blueprint("importing", __name__)

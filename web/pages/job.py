@@ -1,24 +1,33 @@
-"""The page of one job, with its ranks and their samples, and that of its cell's history."""
+"""The page of one job, that of its cell's history, and the logs of its trainers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, flash, redirect, request, url_for
+import sqlalchemy as sa
+from flask import Blueprint, Response, flash, redirect, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
-from werkzeug.datastructures import MultiDict
 
 from farm.cells.history import read_history
 from farm.charts.history import history_figures
 from farm.charts.job.figures import CHART_KEYS, ROLE_CHART_KEYS
+from farm.errors import NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.keys.api_tokens import Scope
 from farm.measuring.quantities import known_beside_step_time
-from farm.store.sweeps.jobs import AttemptDetail, request_cancel_job, retry_job
+from farm.messages.trainer_lines import Failure
+from farm.store.engine import reading
+from farm.store.reports.logs import LogEnd, LogStretch, log_ends, log_stretch
+from farm.store.sweeps.job_parts import find_attempt, find_rank
+from farm.store.sweeps.jobs import job_detail, request_cancel_job, retry_job
 from farm.store.sweeps.stories import Story, job_story
+from farm.store.tables import RankRow
+from farm.text.log_text import last_lines, readable
+from farm.values.codec import from_json
 from web import parameters, received
 from web.access.callers import caller
 from web.access.scopes import costly, needs
@@ -26,10 +35,8 @@ from web.backend import backend, now, read_session, wake_after, write_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 from web.job import story as stories
-from web.job.attempts import ATTEMPT
-from web.job.exchange import rank_exchanges, staleness_bars
 from web.job.ranks import written
-from web.job.shares import MEANINGS
+from web.job.step_profile import MEANINGS, rank_exchanges, staleness_bars
 from web.job.view import (
     Selection,
     ShownAttempt,
@@ -41,8 +48,7 @@ from web.job.view import (
 )
 from web.live.page_cache import shared
 from web.overview.progress import waiting_reason
-from web.pages import logs
-from web.pages.logs import ShownLogs
+from web.parameters import ATTEMPT, RANK
 
 bp = Blueprint("job", __name__)
 
@@ -51,20 +57,51 @@ _RANKS = parameters.text("ranks", "Which ranks the charts show, such as `0-3,8`.
 _FROM = parameters.whole("from_s", "The charts' first second after go.", low=0, high=_LAST_SECOND)
 _TO = parameters.whole("to_s", "The charts' last second after go.", low=0, high=_LAST_SECOND)
 _PARAMETERS = (ATTEMPT, _RANKS, _FROM, _TO)
+_LINES_SHOWN = 200
+_CHARACTERS_SHOWN = 16_000
+# Of the others there is only a link: 64 of them live would be a page of a megabyte.
+_RANKS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLog:
+    """The last lines of a rank's log. `character_count` None: no log came, only its end."""
+
+    rank: int
+    agent_id: str
+    failure: Failure | None
+    lines: str
+    is_whole: bool
+    character_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLogs:
+    """What `_logs.html` shows of an attempt. `others`: ranks of which it has only a link."""
+
+    job_id: int
+    attempt: int
+    logs: Sequence[ShownLog]
+    others: Sequence[int]
 
 
 @bp.get("/jobs/<job_id>")
 @shared
 def get_job(job_id: str) -> ResponseReturnValue:
     """Show one job. Query: `attempt`, the number of one; `ranks`, `from_s` and `to_s`."""
-    number, instant, asked = received.row_id("job", job_id), now(), _asked()
+    number, instant = received.row_id("job", job_id), now()
+    filled = received.filled_query(*(parameter.name for parameter in _PARAMETERS))
+    given = parameters.read_from(filled, _PARAMETERS)
+    asked = Selection(
+        attempt=given[ATTEMPT], ranks=given[_RANKS], from_s=given[_FROM], to_s=given[_TO]
+    )
     with read_session() as session:
         story = job_story(session, number)
         spec = spec_of(story)
         why = waiting_reason(session, story.job, backend().settings, now=instant)
         attempt = shown_attempt(session, backend().drawings, story, spec, asked)
         compared = comparison(session, story, spec)
-        shown_logs = _logs(session, attempt)
+        shown_logs = None if attempt is None else _logs(session, attempt)
     state = story.job.state
     details = _measured_of(story, attempt)
     return page_with_charts(
@@ -112,6 +149,24 @@ def get_history(job_id: str) -> ResponseReturnValue:
     )
 
 
+@bp.get("/jobs/<job_id>/log")
+def get_log(job_id: str) -> ResponseReturnValue:
+    """Send a rank's whole log as a file. Query: `attempt`, by default the last; `rank`, 0."""
+    given = parameters.read((ATTEMPT, RANK))
+    number = received.row_id("job", job_id)
+    with read_session() as session:
+        chosen = find_attempt(job_detail(session, number), given[ATTEMPT])
+        if chosen is None:
+            raise NotFound(f"job {number} had no attempt yet, so nothing was written")
+        rank, token = find_rank(chosen, given[RANK]).rank, chosen.attempt.id
+        first = log_stretch(session, token, rank=rank)
+    pieces = _pieces(backend().engine, first, token=token, rank=rank)
+    response = Response(pieces, content_type="text/plain; charset=utf-8")
+    name = f"job-{number}-attempt-{chosen.attempt.number}-rank-{rank}.log"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
 @bp.post("/jobs/<job_id>/cancel")
 @needs(Scope.SUBMIT)
 def post_cancel(job_id: str) -> ResponseReturnValue:
@@ -142,18 +197,46 @@ def _measured_of(story: Story, attempt: ShownAttempt | None) -> Mapping[str, Any
     return own.details or {}
 
 
-def _logs(session: Session, attempt: ShownAttempt | None) -> ShownLogs | None:
-    if attempt is None:
-        return None
-    ranks = tuple(attempt.rows)
-    return logs.shown(session, AttemptDetail(attempt=attempt.attempt, ranks=ranks))
-
-
-def _asked() -> Selection:
-    """Read the query. A form sends its empty fields too, and they mean nothing."""
-    received.query(*(parameter.name for parameter in _PARAMETERS))
-    filled: MultiDict[str, str] = MultiDict({k: v for k, v in request.args.items() if v.strip()})
-    given = parameters.read_from(filled, _PARAMETERS)
-    return Selection(
-        attempt=given[ATTEMPT], ranks=given[_RANKS], from_s=given[_FROM], to_s=given[_TO]
+def _logs(session: Session, shown: ShownAttempt) -> ShownLogs:
+    """Return the last lines of an attempt's ranks, first of those that failed."""
+    attempt = shown.attempt
+    ranks = sorted(shown.rows, key=lambda row: (_failure(row) is None, row.rank))
+    foremost = ranks[:_RANKS_SHOWN]
+    ends = log_ends(session, attempt.id, ranks=[row.rank for row in foremost])
+    return ShownLogs(
+        job_id=attempt.job_id,
+        attempt=attempt.number,
+        logs=[_log_end(row, ends.get(row.rank)) for row in foremost],
+        others=sorted(row.rank for row in ranks[_RANKS_SHOWN:]),
     )
+
+
+def _pieces(engine: sa.Engine, first: LogStretch, *, token: int, rank: int) -> Iterator[str]:
+    """Read on while it is sent; a slow reader must keep no connection to the store."""
+    stretch = first
+    yield stretch.text
+    while not stretch.is_end:
+        with reading(engine) as session:
+            begin = stretch.next_character
+            stretch = log_stretch(session, token, rank=rank, first_character=begin)
+        yield stretch.text
+
+
+def _log_end(row: RankRow, end: LogEnd | None) -> ShownLog:
+    # What ended before agents sent logs has only what its last report holds.
+    text = end.text if end is not None else str((row.ended or {}).get("log_tail", ""))
+    whole = readable(text).removesuffix("\n")
+    lines = last_lines(whole, _LINES_SHOWN, most_characters=_CHARACTERS_SHOWN)
+    return ShownLog(
+        rank=row.rank,
+        agent_id=row.agent_id,
+        failure=_failure(row),
+        lines=lines,
+        is_whole=end is not None and len(text) == end.character_count and lines == whole,
+        character_count=None if end is None else end.character_count,
+    )
+
+
+def _failure(row: RankRow) -> Failure | None:
+    found = (row.ended or {}).get("failure")
+    return None if found is None else from_json(Failure, found)

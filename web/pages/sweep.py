@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from flask import Blueprint, flash, redirect, request, url_for
+from flask import (
+    Blueprint,
+    copy_current_request_context,
+    flash,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
 from flask.typing import ResponseReturnValue
+from markupsafe import Markup
 from sqlalchemy.orm import Session
 
 from farm.cells.choice import METRICS, Choice, in_order, query_names, read_choice
-from farm.cells.table import CellLine
+from farm.cells.table import SweepTable
+from farm.charts.heat_map import heat_map
+from farm.charts.sweep_figures import figures_of
 from farm.configuration.scripts import workload_text
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, MACHINE_HOURS, parse_budget
@@ -30,21 +41,23 @@ from web import received
 from web.access.callers import caller
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, sweep_reading, wake_after, write_session
+from web.drawing.drawn import drawn
+from web.drawing.paper import can_draw
 from web.drawing.plotly import page_with_charts
+from web.exports import can_bundle, forms
 from web.live.page_cache import shared
 from web.overview.progress import sweep_remaining_s, waiting_reasons
-from web.sweep.exports import can_bundle, forms
-from web.sweep.lines import cell_lines, columns_of, job_lines
-from web.sweep.pictures import pictures_of
+from web.pages.sweep_lines import cell_lines, columns_of, job_lines
 
 bp = Blueprint("sweep", __name__)
 
 _CELLS_SHOWN = 50
 _JOBS_SHOWN = 50
 _JOBS_OPEN = 24  # more are a page of their own, since the cells say it shorter
-_MOST_PAGES = 1_000_000
 _REASONS_SHOWN = 3
 _MESSAGES_SHOWN = 20
+_MANY_CELLS = 500
+_PICTURES_LIFE_S = 10.0  # of pictures of so many cells, which each change would draw again
 
 
 @bp.get("/sweeps/<sweep_id>")
@@ -58,8 +71,8 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     """
     args = received.query(*query_names(request.args))
     number, instant = received.row_id("sweep", sweep_id), now()
-    page = received.whole(args, "page", high=_MOST_PAGES) or 1
-    cells_page = received.whole(args, "cells", high=_MOST_PAGES) or 1
+    page = received.page_number(args, "page")
+    cells_page = received.page_number(args, "cells")
     with read_session() as session:
         summary = sweep_summary(session, number)
         sweep = find_sweep(session, str(number))
@@ -70,9 +83,15 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         table = sweep_reading(session, number).table
         choice = read_choice(args, table)
         is_listed = summary.job_count <= _JOBS_OPEN or "page" in choice.given
-        jobs = _jobs_shown(session, number, page=page) if is_listed else []
+        jobs: list[SweepJob] = []
+        if is_listed:
+            offset = (page - 1) * _JOBS_SHOWN
+            jobs = sweep_jobs(session, number, offset=offset, limit=_JOBS_SHOWN)
         advice = backend().advice.of_sweep(session, number)
-        lines = _chosen(table.lines, choice)
+        lines = in_order(
+            [line for line in table.lines if line.failed_job_ids or not choice.is_failed_only],
+            choice,
+        )
         cell_count = len(lines)
         first = (cells_page - 1) * _CELLS_SHOWN
         lines = lines[first : first + _CELLS_SHOWN]
@@ -100,7 +119,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         choice=choice,
         metrics=METRICS,
         series_job_id=table.first_gang_job_id,
-        pictures=pictures_of(backend().pictures, number, table, choice),
+        pictures=_pictures(number, table, choice),
         columns=columns,
         workload=_workload(jobs[0]) if jobs and not columns.has_workloads else None,
         cells=cell_lines(lines, failed, table, columns),
@@ -128,7 +147,7 @@ def post_cancel(sweep_id: str) -> ResponseReturnValue:
     def cancel(session: Session, number: int) -> str:
         sweep_summary(session, number)
         count = request_cancel_sweep(session, number, now=now(), by=caller().token)
-        return f"{_jobs(count)} cancelled; what runs ends within seconds."
+        return f"{counted(count, 'job')} cancelled; what runs ends within seconds."
 
     return _changed(sweep_id, cancel)
 
@@ -141,7 +160,7 @@ def post_retry(sweep_id: str) -> ResponseReturnValue:
     def retry(session: Session, number: int) -> str:
         sweep_summary(session, number)
         count = retry_failed(session, number, now=now(), by=caller().token)
-        return f"{_jobs(count)} back in the queue."
+        return f"{counted(count, 'job')} back in the queue."
 
     return _changed(sweep_id, retry)
 
@@ -188,22 +207,47 @@ def _reasons(session: Session) -> Mapping[int, Waits]:
     return waiting_reasons(session, settings, agents, now=instant)
 
 
-def _jobs(count: int) -> str:
-    return counted(count, "job")
-
-
-def _jobs_shown(session: Session, sweep_id: int, *, page: int) -> list[SweepJob]:
-    return sweep_jobs(session, sweep_id, offset=(page - 1) * _JOBS_SHOWN, limit=_JOBS_SHOWN)
-
-
-def _chosen(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
-    if choice.is_failed_only:
-        lines = [line for line in lines if line.failed_job_ids]
-    return in_order(lines, choice)
-
-
 def _workload(item: SweepJob) -> str:
     spec = from_json(JobSpec, item.job.spec)
     return (
         f"{workload_text(spec.model, spec.dataset)}, {spec.training_pass.value.replace('_', ' + ')}"
     )
+
+
+def _pictures(sweep_id: int, table: SweepTable, choice: Choice) -> Markup:
+    """Return the heat map and charts as HTML, kept for as long as the cells are unchanged.
+
+    To draw some hundred fields and marks takes longer than all the rest of the page. Those of many
+    cells may be some seconds old.
+    """
+    cache = backend().pictures
+    shown = choice.address(sort=None, show=None, cells=None, page=None)
+    key = (sweep_id, *sorted(shown.items()))
+
+    def draw() -> tuple[str, object]:
+        heat = heat_map(table, choice)
+        figures = figures_of(table, choice)
+        text = render_template(
+            "_sweep_pictures.html",
+            sweep_id=sweep_id,
+            choice=choice,
+            heat=drawn(heat) if heat else None,
+            figures={name: drawn(figure) for name, figure in figures.items()},
+            can_draw=can_draw(),
+        )
+        return text, table.token
+
+    if len(table.lines) > _MANY_CELLS:
+        renew = copy_current_request_context(draw)
+        text, _ = cache.for_a_while(
+            key,
+            draw,
+            keep_s=_PICTURES_LIFE_S,
+            renew=renew,
+            is_still_so=lambda it: it[1] is table.token,
+        )
+    else:
+        text, _ = cache.get(
+            key, lambda _: draw(), is_good=lambda made: made.value[1] is table.token
+        )
+    return Markup(text)  # noqa: S704 (drawn as Markup)

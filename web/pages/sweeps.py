@@ -1,21 +1,38 @@
-"""The list of sweeps, newest first, optionally of one status."""
+"""The pages about several sweeps: their list, newest first, and the comparison of two."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
+
 from flask import Blueprint, render_template
 from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
 
+from farm.cells.comparison import CHANCE_RATIO, SweepComparison, by_difference, compare
+from farm.cells.table import SweepTable
+from farm.errors import InvalidSpec
 from farm.gang.lifecycle import SweepState
 from farm.store.agents.agents import live_agent_count
-from farm.store.sweeps.sweeps import SweepStatus, list_sweeps
+from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, list_sweeps, sweep_summary
 from web import received
-from web.backend import backend, now, read_session
+from web.access.scopes import costly
+from web.backend import backend, now, read_session, sweep_reading
 from web.live.page_cache import shared
 from web.overview.progress import loads_of, sweep_cards, sweeps_that_wait
 
 bp = Blueprint("sweeps", __name__)
 
 _SHOWN = 25
+_PAIRS_SHOWN = 50
+_ALONE_SHOWN = 25
+_SWEEPS_OFFERED = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    tokens: tuple[object, object]
+    comparison: SweepComparison
 
 
 @bp.get("/sweeps")
@@ -43,3 +60,68 @@ def get_sweeps() -> ResponseReturnValue:
         older_before=shown[-1].sweep_id if len(found) > _SHOWN else None,
         is_busy=any(s.status in (SweepStatus.RUNNING, SweepStatus.WAITING) for s in shown),
     )
+
+
+@bp.get("/sweeps/compare")
+@costly
+def get_compare() -> ResponseReturnValue:
+    """Compare two sweeps. Query: `a` and `b`, their ids; `page`, from 1; `sort=difference`.
+
+    Without both it asks which. Parameters that are empty, as forms send them, count as absent.
+    """
+    given = received.filled_query("a", "b", "page", "sort")
+    sort = given.get("sort")
+    if sort not in (None, "difference"):
+        raise InvalidSpec("sort", sort, "difference, or nothing")
+    page = received.page_number(given, "page")
+    a_id, b_id = received.optional_id(given, "a"), received.optional_id(given, "b")
+    if a_id is not None and a_id == b_id:
+        raise InvalidSpec("b", b_id, "another sweep than a")
+    with read_session() as session:
+        offered = list_sweeps(session, limit=_SWEEPS_OFFERED)
+        a, a_table = _sweep(session, a_id)
+        b, b_table = _sweep(session, b_id)
+    found = None
+    if a_table is not None and b_table is not None:
+        found = _comparison((a_id, b_id), a_table, b_table)
+    pairs = [] if found is None else found.pairs
+    ordered = by_difference(pairs) if sort else pairs
+    first = (page - 1) * _PAIRS_SHOWN
+    return render_template(
+        "compare.html",
+        offered=[*offered, *(s for s in (a, b) if s is not None and s not in offered)],
+        a=a,
+        b=b,
+        parts=[
+            (summary.name, len(table.lines), table.totals.cell_count)
+            for summary, table in ((a, a_table), (b, b_table))
+            if summary is not None and table is not None and table.totals is not None
+        ],
+        found=found,
+        pairs=ordered[first : first + _PAIRS_SHOWN],
+        by_chance=CHANCE_RATIO * found.judged_count if found else 0.0,
+        only_a=found.only_a[:_ALONE_SHOWN] if found else [],
+        only_b=found.only_b[:_ALONE_SHOWN] if found else [],
+        sort=sort,
+        page=page,
+        page_count=-(-len(pairs) // _PAIRS_SHOWN),
+    )
+
+
+def _sweep(session: Session, sweep_id: int | None) -> tuple[SweepSummary | None, SweepTable | None]:
+    if sweep_id is None:
+        return None, None
+    summary = sweep_summary(session, sweep_id)
+    return summary, sweep_reading(session, sweep_id).table
+
+
+def _comparison(key: Hashable, a: SweepTable, b: SweepTable) -> SweepComparison:
+    """Compare two sweeps, from what is kept of them by `key`."""
+    tokens = a.token, b.token
+
+    def make(before: _Compared | None) -> _Compared:
+        found = compare(a, b, before=None if before is None else before.comparison)
+        return _Compared(tokens=tokens, comparison=found)
+
+    cache = backend().comparisons
+    return cache.get(key, make, is_good=lambda made: made.value.tokens == tokens).comparison

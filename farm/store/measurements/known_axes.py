@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from farm.store.gangs.outcomes import ORIGIN as FARM
 from farm.store.result_tables import MeasurementRow
 
 _MOST_COMBINATIONS = 20_000
@@ -78,9 +77,3 @@ def hardware_of(session: Session, origin: str) -> list[MeasuredHardware]:
         MeasuredHardware(fingerprint=fingerprint, instance_type=kind, measurement_count=count)
         for fingerprint, kind, count in found
     ]
-
-
-def origin_names(session: Session) -> list[str]:
-    """Return whose measurements there are, the farm's own first and the others by name."""
-    names = session.scalars(select(MeasurementRow.origin).distinct())
-    return sorted(names, key=lambda name: (name != FARM, name))

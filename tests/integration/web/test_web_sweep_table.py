@@ -20,9 +20,9 @@ from tests.e2e.live_farm import wait_until
 from tests.integration.web.test_web_sweep_page import add_measured, grid
 from tests.web_client import client_of, web_settings
 from tests.web_reading import page_of, read
+from web import backend
 from web.advice.advice_cache import Advice, AdviceCache
-from web.sweep import cached_sweeps
-from web.sweep.cached_sweeps import cached_reading
+from web.backend import cached_reading
 
 PRICES = load_prices()
 LATER = factories.NOW + factories.seconds(600)
@@ -118,7 +118,7 @@ def test_pages_of_a_sweep_that_is_too_large_have_true_counts(
     with writing(engine) as session:
         for job in session.scalars(sa.select(JobRow).where(JobRow.sweep_id == sweep_id)):
             job.state = JobState.FAILED
-    monkeypatch.setattr(cached_sweeps, "MOST_JOBS", 7)
+    monkeypatch.setattr(backend, "MOST_JOBS", 7)
     client = client_of(engine)
     page = read(page_of(client, f"/sweeps/{sweep_id}"))
     assert "Summed up are the first 2 of 6 cells, as the sweep has 18 jobs" in page

@@ -14,7 +14,7 @@ import yaml
 
 from farm.broker.health_records import COLLECTOR, SCHEDULER
 from farm.broker.state import QUEUES
-from web.overview.metrics import METRICS
+from web.api.metrics import METRICS
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

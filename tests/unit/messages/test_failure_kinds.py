@@ -79,7 +79,7 @@ READERS = {
     "farm.store.health",
     "farm.store.queue.waiting",
     "farm.recommend.memory_limits",
-    "web.overview.metrics",
+    "web.api.metrics",
 }
 
 

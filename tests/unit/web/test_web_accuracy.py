@@ -8,7 +8,7 @@ import pytest
 
 from farm.measuring.learning_curves import LearningCurve
 from farm.store.measurements.trained_cells import TrainedCell
-from web.sweep.accuracy import accuracy_figure
+from web.pages.accuracy import accuracy_figure
 
 
 def _cell(accuracy_ratio: float, **changes: Any) -> TrainedCell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.job.exchange import staleness_bars
+from web.job.step_profile import staleness_bars
 
 
 def test_shares_are_of_all_updates() -> None:

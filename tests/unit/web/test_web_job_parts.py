@@ -21,7 +21,7 @@ from tests.factories import NOW, job_spec, seconds
 from web.drawing.drawn import histogram_to_plotly
 from web.job.network import NetworkVerdict, network_of
 from web.job.ranks import RankCard, card, chosen_ranks, written
-from web.job.shares import shares
+from web.job.step_profile import shares
 from web.job.story import told
 from web.job.view import compare
 

@@ -11,7 +11,7 @@ from werkzeug.datastructures import MultiDict
 from farm.errors import InvalidSpec
 from farm.recommend.prices import Price, Prices
 from farm.store.measurements.known_axes import KnownAxes
-from web.advice.prices import PRICES, by_type, folded, price_fields
+from web.advice.questions import PRICES, by_type, folded, price_fields
 
 AXES = KnownAxes(
     workloads=(),

@@ -1,37 +1,113 @@
-"""GET /api/v1/openapi.json: the OpenAPI document, generated from the routes."""
+"""The OpenAPI document: what views say of their routes, and the page that shows it.
+
+A view says it by the decorator `described`. A route's answer is a type of
+`web.api.schema.answers`, of which the document takes the JSON Schema. Nothing of that runs for a
+request: what is described is read and written by the route itself, and tests hold the two together.
+
+The page is Swagger UI under the strict content policy: our own small script starts it, and nothing
+comes from elsewhere. All that it needs beside 'self' are the pictures in its style sheet, which
+are data.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, cast
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from apiflask import APIBlueprint, APIFlask
-from flask import Response, current_app
+from flask import Response, current_app, make_response, render_template, send_file
 from flask.typing import ResponseReturnValue
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from farm.errors import NotFound
 from farm.keys.api_tokens import Scope
 from farm.processes.cache import Cache
 from web import etags, received
+from web.access.admission import CONTENT_POLICY
 from web.access.scopes import scope_of
 from web.api import idempotency
 from web.api.schema.answers import OpenApi, Problem
-from web.api.schema.description import (
-    JSON,
-    PROBLEM_JSON,
-    Body,
-    Description,
-    described,
-    description_of,
-)
-from web.parameters import ID_SCHEMA
+from web.parameters import ID_SCHEMA, Parameter
+
+_ATTRIBUTE = "described"
+JSON = "application/json"
+PROBLEM_JSON = "application/problem+json"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What may be posted. `kind`: a type of `bodies`, as JSON; `is_required`: or nothing at all."""
+
+    kind: type | None
+    is_required: bool = True
+    other_types: Mapping[str, str] = field(default_factory=dict)  # content type: its meaning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """`answer`: a type, or None where it is no JSON. `refusals`: beside those of every route."""
+
+    answer: type | None
+    status: HTTPStatus
+    meaning: str
+    content_type: str
+    parameters: Sequence[Parameter[Any]]
+    body: Body | None
+    refusals: Mapping[HTTPStatus, str]
+    is_cacheable: bool
+
+
+def described(
+    bp: APIBlueprint,
+    answer: type | None,
+    *,
+    meaning: str = "As asked.",
+    status: HTTPStatus = HTTPStatus.OK,
+    content_type: str = JSON,
+    parameters: Sequence[Parameter[Any]] = (),
+    body: Body | None = None,
+    refusals: Mapping[HTTPStatus, str] | None = None,
+    is_cacheable: bool = False,
+) -> Callable[[_F], _F]:
+    """Describe a route of the blueprint; goes below its address.
+
+    `is_cacheable`: it has an ETag, and answers 304 to who has it already.
+    """
+
+    def describe(view: _F) -> _F:
+        description = Description(
+            answer=answer,
+            status=status,
+            meaning=meaning,
+            content_type=content_type,
+            parameters=parameters,
+            body=body,
+            refusals=refusals or {},
+            is_cacheable=is_cacheable,
+        )
+        setattr(view, _ATTRIBUTE, description)
+        resource = bp.name.removeprefix("api_")
+        # Responses are filled in once the whole document is known; this one makes it a part of it.
+        marked = bp.doc(
+            operation_id=f"{resource}_{view.__name__}", responses={status.value: meaning}
+        )
+        documented: _F = marked(view)
+        return documented
+
+    return describe
+
 
 bp = APIBlueprint("api_document", __name__, url_prefix="/api/v1", tag="This document")
 
-_View = Callable[..., Any]
 _KEY = "benchfarm_openapi"
 _CHANGING = ("post", "put", "patch", "delete")
 _REF = "#/components/schemas/{model}"
@@ -82,6 +158,14 @@ _ABOUT = (
     "without any token, asks nobody for one; else the token needs the scope that is named."
 )
 
+_SWAGGER_VERSION = version("flask-openapi3-swagger")
+_SWAGGER_FILES = {
+    "swagger-ui.css": "css/swagger-ui.css",
+    "swagger-ui-bundle.js": "js/swagger-ui-bundle.js",
+}
+_A_YEAR_S = 365 * 86400
+_DOCS_POLICY = f"{CONTENT_POLICY}; img-src 'self' data:"
+
 
 class _Schema(GenerateJsonSchema):
     """JSON Schema without a title that repeats the name of each field."""
@@ -93,12 +177,13 @@ class _Schema(GenerateJsonSchema):
 def install(app: APIFlask) -> None:
     """Let the app describe itself."""
     app.extensions[_KEY] = Cache(most=1)
+    session = {**_SECURITY_SCHEMES["session"], "name": app.config["SESSION_COOKIE_NAME"]}
     app.config.update(
         DESCRIPTION=_ABOUT,
         AUTO_200_RESPONSE=False,  # a route that says nothing of itself is not in the document
         AUTO_404_RESPONSE=False,
         AUTO_SERVERS=False,
-        SECURITY_SCHEMES=_security_schemes(app),
+        SECURITY_SCHEMES={**_SECURITY_SCHEMES, "session": session},
     )
 
     @app.spec_processor
@@ -115,6 +200,26 @@ def get_openapi() -> ResponseReturnValue:
     return etags.answer(Response(document_text(), content_type=JSON))
 
 
+@bp.get("/docs")
+def get_docs() -> ResponseReturnValue:
+    """Show this description as a page to try requests on."""
+    received.query()
+    page = make_response(render_template("docs.html", swagger_version=_SWAGGER_VERSION))
+    page.headers["Content-Security-Policy"] = _DOCS_POLICY
+    return page
+
+
+@bp.get("/docs/<wheel_version>/<name>")
+def get_file(wheel_version: str, name: str) -> ResponseReturnValue:
+    """Serve a file of the wheel; its address has the version, so it may be kept for ever."""
+    if wheel_version != _SWAGGER_VERSION or name not in _SWAGGER_FILES:
+        raise NotFound(f"{name[:80]!r}: there is no such file")
+    folder = Path(str(files("flask_openapi3_swagger"))) / "templates" / "swagger"
+    response = send_file(folder / _SWAGGER_FILES[name], max_age=_A_YEAR_S)
+    response.cache_control.immutable = True
+    return response
+
+
 def document_text() -> str:
     """Return the document of the app that serves this request."""
     cache = cast(Cache, current_app.extensions[_KEY])
@@ -122,20 +227,25 @@ def document_text() -> str:
     return cache.get(_KEY, lambda _: json.dumps(app.spec), is_good=lambda _: True)
 
 
-def _security_schemes(app: APIFlask) -> dict[str, dict[str, str]]:
-    session = {**_SECURITY_SCHEMES["session"], "name": app.config["SESSION_COOKIE_NAME"]}
-    return {**_SECURITY_SCHEMES, "session": session}
-
-
 def _complete(app: APIFlask, document: dict[str, Any]) -> dict[str, Any]:
     """Add what the routes say of themselves."""
-    known = _views(app)
+    views: dict[str, Callable[..., Any]] = {}  # by the id of their operation
+    for endpoint, view in app.view_functions.items():
+        if hasattr(view, _ATTRIBUTE):
+            blueprint, _, name = endpoint.rpartition(".")
+            views[f"{blueprint.removeprefix('api_')}_{name}"] = view
     kinds: dict[str, tuple[type, bool]] = {"Problem": (Problem, False)}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            view = known[operation["operationId"]]
-            _describe(operation, view, method=method, has_id="{" in path)
-            _collect(kinds, _said_of(view))
+            view = views[operation["operationId"]]
+            said: Description = getattr(view, _ATTRIBUTE)
+            _describe(operation, said, method=method, has_id="{" in path)
+            scope = scope_of(view, method.upper())
+            operation["security"] = _security(scope, is_change=method in _CHANGING)
+            if said.answer is not None:
+                kinds[said.answer.__name__] = (said.answer, False)
+            if said.body is not None and said.body.kind is not None:
+                kinds[said.body.kind.__name__] = (said.body.kind, True)
     # Several resources may have one tag, which is listed once.
     document["tags"] = list({tag["name"]: tag for tag in document["tags"]}.values())
     document["components"]["schemas"] = _schemas(kinds)
@@ -143,37 +253,20 @@ def _complete(app: APIFlask, document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _views(app: APIFlask) -> dict[str, _View]:
-    """Return the described views by the id of their operation."""
-    found = {}
-    for endpoint, view in app.view_functions.items():
-        if description_of(view) is not None:
-            blueprint, _, name = endpoint.rpartition(".")
-            found[f"{blueprint.removeprefix('api_')}_{name}"] = view
-    return found
-
-
-def _said_of(view: _View) -> Description:
-    description = description_of(view)
-    assert description is not None
-    return description
-
-
-def _describe(operation: dict[str, Any], view: _View, *, method: str, has_id: bool) -> None:
-    description = _said_of(view)
+def _describe(
+    operation: dict[str, Any], description: Description, *, method: str, has_id: bool
+) -> None:
     for parameter in operation["parameters"]:
         meaning, schema = _PATH_PARAMETERS[parameter["name"]]
         parameter |= {"description": meaning, "schema": dict(schema), "required": True}
     operation["parameters"] += [p.described() for p in description.parameters]
-    is_change = method in _CHANGING
     refusals = {
         **_REFUSALS,
-        **(_REFUSALS_OF_CHANGES if is_change else {}),
+        **(_REFUSALS_OF_CHANGES if method in _CHANGING else {}),
         **({HTTPStatus.CONFLICT: _UNDER_WAY} if method == "post" else {}),
         **({HTTPStatus.NOT_FOUND: "There is none."} if has_id else {}),
         **description.refusals,
     }
-    operation["security"] = _security(scope_of(view, method.upper()), is_change=is_change)
     if description.body is not None:
         operation["requestBody"] = _body(description.body)
     responses = {str(description.status.value): _success(description)}
@@ -223,13 +316,6 @@ def _body(body: Body) -> dict[str, Any]:
     for content_type, meaning in body.other_types.items():
         content[content_type] = {"schema": {"type": "string", "description": meaning}}
     return {"required": body.is_required, "content": content}
-
-
-def _collect(kinds: dict[str, tuple[type, bool]], description: Description) -> None:
-    if description.answer is not None:
-        kinds[description.answer.__name__] = (description.answer, False)
-    if description.body is not None and description.body.kind is not None:
-        kinds[description.body.kind.__name__] = (description.body.kind, True)
 
 
 def _schemas(kinds: Mapping[str, tuple[type, bool]]) -> dict[str, Any]:

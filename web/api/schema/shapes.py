@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
@@ -13,14 +14,15 @@ from farm.measuring.noise import UNDISTURBED, disturbance_of_row
 from farm.store.dashboard import LeasedRank
 from farm.store.notifications import LoggedDelivery
 from farm.store.result_tables import MeasurementRow
-from farm.store.sweeps.jobs import AttemptDetail, JobDetail
+from farm.store.sweeps.jobs import JobDetail
 from farm.store.sweeps.sweeps import SweepSummary
-from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow
+from farm.store.tables import AgentRow, JobRow
 from farm.values.codec import to_json
 from web.api.schema import answers, sweep_answers
 from web.overview.agent_status import agent_status, is_live
 
 _Item = TypeVar("_Item", bound=Mapping[str, object])
+_Answer = TypeVar("_Answer")
 
 
 def listed(items: Sequence[_Item], *, page_size: int, key: str = "id") -> dict[str, object]:
@@ -37,6 +39,17 @@ def instant(at: dt.datetime | None) -> str | None:
     return None if at is None else at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
+def _columns(kind: type[_Answer], row: object, **others: object) -> _Answer:
+    """Write the columns of a row that an answer's type names, beside its other fields."""
+    written: dict[str, object] = {}
+    for name in kind.__annotations__:
+        value = others[name] if name in others else getattr(row, name)
+        if isinstance(value, enum.Enum):
+            value = value.value
+        written[name] = instant(value) if isinstance(value, dt.datetime) else value
+    return cast(_Answer, written)
+
+
 def sweep(summary: SweepSummary) -> sweep_answers.Sweep:
     """Write a sweep of a list."""
     written = {**summary.to_json(), "created_at": instant(summary.created_at)}
@@ -51,21 +64,7 @@ def notification(one: LoggedDelivery) -> sweep_answers.Notification:
 
 def job(row: JobRow) -> answers.Job:
     """Write a job of a list."""
-    return {
-        "id": row.id,
-        "sweep_id": row.sweep_id,
-        "state": row.state.value,
-        "spec": spec_json(row.spec),
-        "priority": row.priority,
-        "attempt_count": row.attempt_count,
-        "attempt_id": row.attempt_id,
-        "cancel_requested": row.cancel_requested,
-        "failure_kind": row.failure_kind,
-        "reason": row.reason,
-        "created_at": instant(row.created_at),
-        "due_at": instant(row.due_at),
-        "finished_at": instant(row.finished_at),
-    }
+    return _columns(answers.Job, row, spec=spec_json(row.spec))
 
 
 def job_with_story(detail: JobDetail, *, waits_because: str | None) -> answers.JobStory:
@@ -74,50 +73,17 @@ def job_with_story(detail: JobDetail, *, waits_because: str | None) -> answers.J
     return {
         **job(detail.job),
         "sweep_name": detail.sweep_name,
-        "story": [_event(event) for event in detail.events],
-        "attempts": [_attempt(attempt) for attempt in detail.attempts],
+        "story": [_columns(answers.Event, event) for event in detail.events],
+        "attempts": [
+            _columns(
+                answers.Attempt,
+                one.attempt,
+                ranks=[_columns(answers.Rank, rank) for rank in one.ranks],
+            )
+            for one in detail.attempts
+        ],
         "measurement": None if found is None else measurement(found),
         "waits_because": waits_because,
-    }
-
-
-def _event(row: JobEvent) -> answers.Event:
-    return {
-        "at": instant(row.at),
-        "event": row.event,
-        "reason": row.reason,
-        "attempt_id": row.attempt_id,
-    }
-
-
-def _attempt(detail: AttemptDetail) -> answers.Attempt:
-    row: AttemptRow = detail.attempt
-    return {
-        "id": row.id,
-        "number": row.number,
-        "state": row.state.value,
-        "leased_at": instant(row.leased_at),
-        "started_at": instant(row.started_at),
-        "ended_at": instant(row.ended_at),
-        "failure_kind": row.failure_kind,
-        "reason": row.reason,
-        "ranks": [_rank(rank) for rank in detail.ranks],
-    }
-
-
-def _rank(row: RankRow) -> answers.Rank:
-    return {
-        "rank": row.rank,
-        "agent_id": row.agent_id,
-        "phase": row.phase.value,
-        "hardware": row.hardware,
-        "prepared": row.prepared,
-        "peers": row.peers,
-        "shaped": row.shaped,
-        "started": row.started,
-        "ended": row.ended,
-        "control_s": row.control_s,
-        "disturbed_by": row.disturbed_by,
     }
 
 
@@ -134,22 +100,15 @@ def agent(
 ) -> answers.Agent:
     """Write an agent with what it says of itself and what it is leased for."""
     beat_at = row.heartbeat_at
-    return {
-        "id": row.id,
-        "status": agent_status(row, now=now, lease_s=lease_s).value,
-        "is_live": is_live(row, now=now, lease_s=lease_s),
-        "is_drained": row.is_drained,
-        "heartbeat_at": instant(beat_at),
-        "heartbeat_age_s": None if beat_at is None else (now - beat_at).total_seconds(),
-        "clock_offset_s": row.clock_offset_s,
-        "first_seen_at": instant(row.first_seen_at),
-        "attempt_id": row.attempt_id,
-        "job_id": served.job_id if served else None,
-        "rank": served.rank if served else None,
-        "fingerprint": row.fingerprint,
-        "template_bytes": row.template_bytes,
-        "facts": row.facts,
-    }
+    return _columns(
+        answers.Agent,
+        row,
+        status=agent_status(row, now=now, lease_s=lease_s).value,
+        is_live=is_live(row, now=now, lease_s=lease_s),
+        heartbeat_age_s=None if beat_at is None else (now - beat_at).total_seconds(),
+        job_id=served.job_id if served else None,
+        rank=served.rank if served else None,
+    )
 
 
 def figure(drawn: Figure) -> sweep_answers.DescribedFigure:

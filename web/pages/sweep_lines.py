@@ -98,6 +98,7 @@ class JobShown:
 def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
     """Return the columns for a sweep's cells and these of its jobs."""
     values = table.values
+    known = [known_beside_step_time(item.measurement) for item in jobs]
     return ShownColumns(
         has_workloads=any(name in values for name in ("model", "dataset", "pass")),
         has_networks=any(
@@ -110,7 +111,7 @@ def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
         has_targets=table.precision is not None,
         has_repetitions=any(item.job.repetition for item in jobs),
         metrics=tuple(metrics_of(table.measured)),
-        quantities=_quantities(jobs),
+        quantities=tuple(one for one in SHOWN if any(one in of_job for of_job in known)),
     )
 
 
@@ -118,11 +119,6 @@ def _hardware(table: SweepTable) -> set[str | None]:
     """Return the kinds of hardware that cells were measured on, if there are several."""
     kinds = {line.fingerprint for line in table.measured}
     return kinds if len(kinds) > 1 else set()
-
-
-def _quantities(jobs: Sequence[SweepJob]) -> tuple[Quantity, ...]:
-    known = [known_beside_step_time(item.measurement) for item in jobs]
-    return tuple(one for one in SHOWN if any(one in of_job for of_job in known))
 
 
 def cell_lines(

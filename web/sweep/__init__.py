@@ -1,1 +1,0 @@
-"""Data for the page of a sweep."""
