@@ -24,7 +24,7 @@ from farm.store.measurements.imports import (
     preview,
     source_of,
 )
-from farm.store.series.imported_samples import add_samples, remove_samples
+from farm.store.series.samples import add_samples, remove_samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

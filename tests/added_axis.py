@@ -38,8 +38,7 @@ from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
 from farm.registry import catalogue
 from farm.store.engine import reading, writing
-from farm.store.gangs.attempts import active_attempts
-from farm.store.gangs.findings import findings_of
+from farm.store.gangs.attempts import active_attempts, findings_of
 from farm.store.gangs.outcomes import measurement_of
 from farm.store.measurements.export_parts import export_parts
 from farm.store.measurements.imports import import_measurements

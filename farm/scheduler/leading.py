@@ -33,13 +33,12 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from farm.registry import dataset_facts, described, gang_shape, model_size
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.engine import reading, writing
-from farm.store.gangs.attempts import active_attempts, locked_attempts
-from farm.store.gangs.attention import attempts_to_decide
-from farm.store.gangs.findings import Findings, findings_of
+from farm.store.gangs.attempts import Findings, active_attempts, findings_of, locked_attempts
 from farm.store.gangs.leases import agents_to_stop, is_any_to_stop
 from farm.store.gangs.moves import (
     Ending,
     advance_attempts,
+    attempts_to_decide,
     end_attempts,
     lock_gangs,
     mark_commanded,

@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session, defer
 
 from farm.gang.lifecycle import JobState
 from farm.store.measurements.repetitions import BY_CELL
-from farm.store.reports.late_reports import late_count
 from farm.store.result_tables import FURTHER_QUANTITIES, MeasurementRow
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 
@@ -54,11 +53,6 @@ def job_counts(session: Session) -> dict[JobState, int]:
     """Count all jobs by state, those states without a job too."""
     rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
     return dict.fromkeys(JobState, 0) | {state: count for state, count in rows}
-
-
-def late_report_count(session: Session) -> int:
-    """Count the reports that did not count."""
-    return late_count(session)
 
 
 def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[str, LeasedRank]:

@@ -16,7 +16,6 @@ from farm.errors import Unreachable
 from farm.gang.lifecycle import AttemptState
 from farm.messages.trainer_lines import FailureKind
 from farm.store.engine import POSTGRESQL, writing
-from farm.store.reports.late_reports import late_count
 from farm.store.tables import AttemptRow, SpoolPosition
 
 
@@ -90,8 +89,3 @@ def failure_counts(session: Session) -> dict[str, int]:
         .group_by(AttemptRow.failure_kind)
     )
     return {kind: count for kind, count in rows if kind is not None}
-
-
-def late_reports_since(session: Session, since: dt.datetime) -> int:
-    """Count the reports that did not count since then."""
-    return late_count(session, since=since)

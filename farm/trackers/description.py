@@ -22,7 +22,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.identity import stored_identity
 from farm.store.measurements.export_parts import export_row
 from farm.store.measurements.measured_jobs import MeasuredJob, measured_job
-from farm.store.series.sample_rows import METRICS
+from farm.store.series.samples import METRICS
 from farm.store.series.series import epochs_of, samples_by_rank
 from farm.store.series.step_ranges import step_series
 from farm.store.tables import JobRow, SweepRow

@@ -23,8 +23,9 @@ from farm.gang.lifecycle import JobState
 from farm.messages.trainer_lines import FailureKind
 from farm.store.agents.agent_keys import keyed_agents
 from farm.store.agents.agents import list_agents
-from farm.store.dashboard import job_counts, late_report_count
+from farm.store.dashboard import job_counts
 from farm.store.health import failure_counts
+from farm.store.reports.late_reports import late_count
 from farm.store.tables import AgentRow
 from web.backend import backend, now, read_session
 from web.overview.agent_status import AgentStatus, agent_status, is_live
@@ -106,7 +107,7 @@ def look_at_store(
         lease_s=lease_s,
         jobs=job_counts(session),
         agents=list_agents(session, limit=_MOST_AGENTS),
-        late_report_count=late_report_count(session),
+        late_report_count=late_count(session),
         failures=failure_counts(session),
         queues=queues,
         records=records,

@@ -23,7 +23,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.reports import Sample
 from farm.store.engine import reading
-from farm.store.series.sample_pages import (
+from farm.store.series.samples import (
     COLUMNS,
     WHOLE_COLUMNS,
     SamplePage,

@@ -9,16 +9,17 @@ from flask import Blueprint, flash, redirect, request, url_for
 from flask.typing import ResponseReturnValue
 
 from farm.keys.api_tokens import Scope
-from farm.store.agents.agent_history import (
-    late_report_count_of,
+from farm.store.agents.agents import (
+    agents_of_machine,
+    find_agent,
     outcome_counts,
     ranks_of,
+    set_drained,
     spool_position,
 )
-from farm.store.agents.agent_list import agents_of_machine, find_agent
-from farm.store.agents.agents import set_drained
 from farm.store.agents.control_runs import agent_runs
 from farm.store.dashboard import served_ranks
+from farm.store.reports.late_reports import late_count
 from farm.store.tables import SpoolPosition
 from web import received
 from web.access.admission import own_address
@@ -60,7 +61,7 @@ def get_agent(agent_id: str) -> ResponseReturnValue:
         runs = agent_runs(session, name, limit=_RUNS_DRAWN)
         delivery = ReportDelivery(
             position=spool_position(session, name),
-            late_count=late_report_count_of(session, name),
+            late_count=late_count(session, agent_id=name),
         )
         beside = agents_of_machine(session, agent.machine_id, limit=_NEIGHBOURS_SHOWN + 1)
     drift = drift_figure(runs, now=instant)

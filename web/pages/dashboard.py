@@ -13,16 +13,15 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import JobState
 from farm.settings.server import Settings
-from farm.store.agents.agent_list import AgentOrder, agent_count, agent_page
-from farm.store.agents.agents import live_agents
+from farm.store.agents.agents import AgentOrder, agent_count, agent_page, live_agents
 from farm.store.dashboard import (
     finished_per_hour,
     job_counts,
     jobs_of,
-    late_report_count,
     served_ranks,
 )
 from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
+from farm.store.reports.late_reports import late_count
 from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
 from web import received
@@ -96,7 +95,7 @@ def get_dashboard() -> ResponseReturnValue:
         reasons = waiting_reasons(session, settings, live, now=instant)
         waiting = _waiting(session, reasons, now=instant)
         hours = finished_per_hour(session, now=instant, hour_count=_HOURS_SHOWN)
-        late_count = late_report_count(session)
+        late = late_count(session)
     throughput = throughput_figure(hours)
     active_count = counts[JobState.LEASED] + counts[JobState.RUNNING]
     return page_with_charts(
@@ -104,7 +103,7 @@ def get_dashboard() -> ResponseReturnValue:
         counts={state.value: count for state, count in counts.items()},
         active_count=active_count,
         live_count=len(live),
-        late_count=late_count,
+        late_count=late,
         agents=agents,
         orders=list(AgentOrder),
         sweeps=sweep_cards(

@@ -18,8 +18,7 @@ from farm.measuring.sampled import (
     USED_BY_ROLE,
     SampledMetric,
 )
-from farm.store.series.role_series import SERVING, TRAINING, RoleSeries
-from farm.store.series.sample_ranges import RankRanges
+from farm.store.series.sample_ranges import SERVING, TRAINING, RankRanges, RoleSeries
 
 _NAMES = {TRAINING: "ranks that train, mean", SERVING: "servers, mean"}
 

@@ -22,8 +22,13 @@ from farm.charts.job.steps import (
 )
 from farm.charts.timelines import Shade, TimelineFigure
 from farm.configuration.spec import ServerPlacement
-from farm.store.series.role_series import RoleSeries, roles_apart, roles_collocated
-from farm.store.series.sample_ranges import CHARTED, ranges_by_rank
+from farm.store.series.sample_ranges import (
+    CHARTED,
+    RoleSeries,
+    ranges_by_rank,
+    roles_apart,
+    roles_collocated,
+)
 from farm.store.series.step_ranges import step_series, steps_within
 from farm.store.tables import AttemptRow, RankRow
 

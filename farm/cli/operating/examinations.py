@@ -62,12 +62,12 @@ from farm.store.health import (
     database_bytes,
     database_time,
     failed_attempts,
-    late_reports_since,
     server_version,
     succeeded_count,
     write_error,
 )
 from farm.store.maintenance.partitions import missing_days
+from farm.store.reports.late_reports import late_count
 from farm.store.schema import revisions
 from farm.store.tables import AgentRow, TrackerCursor
 from farm.store.tracker_cursors import given_up, pending_jobs
@@ -304,10 +304,8 @@ def _look_at_leases(settings: Settings) -> list[Finding]:
     with _agents(settings) as (session, found):
         since = dt.datetime.now(dt.UTC) - _AN_HOUR
         reasons = failed_attempts(session, FailureKind.AGENT_LOST, since=since)
-        late_count = late_reports_since(session, since)
-    losses = LossCounts(
-        lost_attempts=sum(reasons.values()), late_reports=late_count, reasons=reasons
-    )
+        late = late_count(session, since=since)
+    losses = LossCounts(lost_attempts=sum(reasons.values()), late_reports=late, reasons=reasons)
     return of_agents.judge_leases(found, losses)
 
 

@@ -19,7 +19,7 @@ from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
 from farm.store.gangs.outcomes import ORIGIN, measured_network
-from farm.store.measurements.training_runs import TrainingRun, last_training_runs
+from farm.store.measurements.measured_jobs import TrainingRun, last_training_runs
 
 _RUNS_LOOKED_AT = 50
 

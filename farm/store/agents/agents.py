@@ -1,22 +1,27 @@
-"""Agents as people and the scheduler see them; only `heartbeats` and `leases` write the rest."""
+"""Agents as people and the scheduler see them, and the ranks that each served.
+
+Only `heartbeats` and `leases` write the rest.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Text, cast, func, or_, select
+from sqlalchemy import ColumnElement, Row, Text, case, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.configuration.spec import TENSORFLOW
 from farm.errors import NotFound
+from farm.gang.lifecycle import AttemptState
 from farm.gang.views import LiveAgent
 from farm.messages.agents import AgentState
-from farm.store.tables import AgentRow
+from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow, SpoolPosition, SweepRow
 
 # From one look of the scheduler to the next, hardly any of a thousand agents have changed.
 
@@ -118,10 +123,7 @@ def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
     Raises:
         NotFound: there is no such agent.
     """
-    agent = session.get(AgentRow, agent_id, with_for_update=True)
-    if agent is None:
-        raise NotFound(f"agent {agent_id!r}: there is none; `farm agents` lists them")
-    agent.is_drained = is_drained
+    find_agent(session, agent_id, for_update=True).is_drained = is_drained
     session.flush()
 
 
@@ -175,3 +177,133 @@ def _live_of_row(row: Row[*tuple[Any, ...]]) -> LiveAgent:
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _abilities_of_text(facts: str) -> _Abilities:
     return _abilities(json.loads(facts))
+
+
+class AgentOrder(enum.Enum):
+    """What comes first; by name where there is nothing to tell."""
+
+    NAME = "name"
+    WORK = "work"  # those that are leased, by their attempts
+    HEARTBEAT = "heartbeat"  # those that are silent for longest
+    CLOCK = "clock"  # those whose clocks are most off
+
+
+def agent_page(
+    session: Session,
+    order: AgentOrder,
+    *,
+    live_since: dt.datetime,
+    offset: int = 0,
+    limit: int,
+) -> Sequence[AgentRow]:
+    """Return agents in an order. Those without a heartbeat since then come last.
+
+    But for that of heartbeats, where they are what one looks for.
+    """
+    is_silent = case((AgentRow.heartbeat_at >= live_since, 0), else_=1)
+    first: dict[AgentOrder, tuple[ColumnElement[Any], ...]] = {
+        AgentOrder.NAME: (is_silent,),
+        AgentOrder.WORK: (is_silent, AgentRow.attempt_id.nulls_last()),
+        AgentOrder.HEARTBEAT: (AgentRow.heartbeat_at.nulls_first(),),
+        AgentOrder.CLOCK: (is_silent, func.abs(AgentRow.clock_offset_s).desc().nulls_last()),
+    }
+    query = select(AgentRow).order_by(*first[order], AgentRow.id).offset(offset).limit(limit)
+    return session.scalars(query).all()
+
+
+def agent_count(session: Session) -> int:
+    """Count the agents, those long gone too."""
+    return session.scalar(select(func.count()).select_from(AgentRow)) or 0
+
+
+def find_agent(session: Session, agent_id: str, *, for_update: bool = False) -> AgentRow:
+    """Return one agent, locked where it is to be changed.
+
+    Raises:
+        NotFound: there is no such agent.
+    """
+    agent = session.get(AgentRow, agent_id, with_for_update=for_update)
+    if agent is None:
+        raise NotFound(f"agent {agent_id!r}: there is none; `farm agents` lists them")
+    return agent
+
+
+def agents_of_machine(session: Session, machine_id: str, *, limit: int) -> Sequence[str]:
+    """Return the ids of the agents on a machine."""
+    query = (
+        select(AgentRow.id)
+        .where(AgentRow.machine_id == machine_id)
+        .order_by(AgentRow.id)
+        .limit(limit)
+    )
+    return session.scalars(query).all()
+
+
+def ranks_of(
+    session: Session, agent_id: str, *, before_token: int | None = None, limit: int
+) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return the ranks an agent served, the latest first; `before_token` goes on from a page's.
+
+    With the job and the attempt that each was of; `own_failure`: the kind of failure that this very
+    rank ended with.
+    """
+    query = (
+        select(
+            RankRow.attempt_id.label("token"),
+            AttemptRow.number.label("attempt_number"),
+            JobRow.id.label("job_id"),
+            JobRow.sweep_id,
+            SweepRow.name.label("sweep_name"),
+            JobRow.model,
+            JobRow.dataset,
+            JobRow.strategy,
+            JobRow.agent_count,
+            JobRow.global_batch_size,
+            RankRow.rank,
+            AttemptRow.state,
+            AttemptRow.leased_at,
+            AttemptRow.ended_at,
+            AttemptRow.reason,
+            # Read in the database: beside it stands the last part of the trainer's log.
+            RankRow.ended["failure", "kind"].as_string().label("own_failure"),
+            RankRow.disturbed_by,
+            RankRow.control_s,
+        )
+        .join(AttemptRow, AttemptRow.id == RankRow.attempt_id)
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .join(SweepRow, SweepRow.id == JobRow.sweep_id)
+        .where(RankRow.agent_id == agent_id)
+        .order_by(RankRow.attempt_id.desc(), RankRow.rank)
+        .limit(limit)
+    )
+    if before_token is not None:
+        query = query.where(RankRow.attempt_id < before_token)
+    return session.execute(query).all()
+
+
+def outcome_counts(session: Session, agent_id: str, *, limit: int) -> dict[AttemptState, int]:
+    """Count how the last attempts of an agent ended; those under way are among them."""
+    last = (
+        select(RankRow.attempt_id)
+        .where(RankRow.agent_id == agent_id)
+        .order_by(RankRow.attempt_id.desc())
+        .limit(limit)
+        .subquery()
+    )
+    rows = session.execute(
+        select(AttemptRow.state, func.count())
+        .join(last, last.c.attempt_id == AttemptRow.id)
+        .group_by(AttemptRow.state)
+    )
+    found = {state: count for state, count in rows}
+    return {state: found[state] for state in AttemptState if state in found}
+
+
+def spool_position(session: Session, agent_id: str) -> SpoolPosition | None:
+    """Return how far the reports of the agent's present spool are stored; None: there were none."""
+    return session.scalar(
+        select(SpoolPosition)
+        .where(SpoolPosition.agent_id == agent_id)
+        .order_by(SpoolPosition.updated_at.desc())
+        .limit(1)
+    )

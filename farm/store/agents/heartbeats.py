@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from farm.gang.admission import beat_age_s, is_clean, renews_lease
 from farm.gang.lifecycle import RankPhase
 from farm.messages.agents import AgentState, Heartbeat
-from farm.store.gangs.tokens import follow_tokens
+from farm.store.gangs.leases import follow_tokens
 from farm.store.tables import AgentRow, RankRow
 from farm.values.codec import to_json
 

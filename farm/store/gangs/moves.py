@@ -1,4 +1,4 @@
-"""Writes the decisions of one scheduler round.
+"""Finds the attempts that a scheduler round has to decide on, and writes its decisions.
 
 A statement costs about the same for ten attempts as for one, and a farm of a thousand agents ends
 some ten of them every second. Rows that change are given all the columns that any of them may
@@ -12,15 +12,70 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import case, null, select, tuple_, update
+from sqlalchemy import and_, bindparam, case, exists, null, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from farm.gang.lifecycle import AttemptState, JobState, move
+from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, JobState, RankPhase, move
 from farm.gang.retries import RetryPolicy, after_attempt
 from farm.messages.trainer_lines import Failure
 from farm.store.gangs.attempts import StoredAttempt, locked_attempts
 from farm.store.measurements.measurements import insert_measurements
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow
+
+# Whether a rank of an attempt has ended or has lost its lease: looked up by the keys of the few
+# attempts that are active, since those that are over become ever more.
+_LACKS_RANK = (
+    exists()
+    .where(
+        RankRow.attempt_id == AttemptRow.id,
+        AgentRow.id == RankRow.agent_id,
+        or_(
+            RankRow.phase == RankPhase.ENDED,
+            AgentRow.attempt_id.is_(None),
+            AgentRow.attempt_id != RankRow.attempt_id,
+            AgentRow.lease_expires_at.is_(None),
+            AgentRow.lease_expires_at <= bindparam("now"),
+        ),
+    )
+    .correlate(AttemptRow)
+)
+
+
+def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> list[int]:
+    """Return the tokens of the active attempts that are not simply at work, oldest first.
+
+    At work is one that runs, all of whose ranks keep their leases and have not ended, that nobody
+    cancels, and that is not `end_s` beyond its time limit: the rendezvous would say "wait". Nothing
+    is locked, and little is read: a farm of a thousand agents has hundreds of them, and to lock
+    them for as long as it takes to read everything kept the collector waiting for most of its time.
+    """
+    rows = session.execute(
+        select(
+            AttemptRow.id,
+            AttemptRow.state,
+            AttemptRow.state_since,
+            JobRow.cancel_requested,
+            JobRow.spec["time_limit_s"].label("limit_s"),
+            and_(AttemptRow.state == AttemptState.RUNNING, _LACKS_RANK).label("lacks_rank"),
+        )
+        .join(JobRow, JobRow.id == AttemptRow.job_id)
+        .where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES))
+        .order_by(AttemptRow.id),
+        {"now": now},
+    ).all()
+    return [
+        row.id
+        for row in rows
+        if row.state is not AttemptState.RUNNING
+        or row.cancel_requested
+        or row.lacks_rank
+        or not _is_within(row.limit_s, age_s=(now - row.state_since).total_seconds() - end_s)
+    ]
+
+
+def _is_within(limit_s: object, *, age_s: float) -> bool:
+    """Whether the limit is not passed yet. What is no number is for the whole look to refuse."""
+    return isinstance(limit_s, int | float) and age_s < limit_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,7 @@ from farm.messages.agents import Hardware
 from farm.messages.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.messages.trainer_lines import Failure
 from farm.sampling.names import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
-from farm.store.gangs.attempts import Member
-from farm.store.gangs.findings import Findings
+from farm.store.gangs.attempts import Findings, Member
 from farm.store.result_tables import FURTHER_QUANTITIES
 from farm.store.series.series import unpacked
 from farm.values.codec import content_hash, from_json

@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from farm.errors import FarmError
 from farm.store.engine import make_engine, reading
-from farm.store.gangs.tokens import latest_token, raise_latest_token
+from farm.store.gangs.leases import latest_token, raise_latest_token
 from farm.store.identity import take_over
 from farm.store.maintenance.convert import convert, refuse_too_old
 from farm.store.maintenance.copy import CopiedTable, Progress, copy_store

@@ -24,7 +24,7 @@ from farm.errors import FarmError
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.store.base import Table
 from farm.store.engine import POSTGRESQL, reading, redacted, writing
-from farm.store.gangs.tokens import latest_token, raise_latest_token
+from farm.store.gangs.leases import latest_token, raise_latest_token
 from farm.store.maintenance.partitions import make_partitions
 from farm.store.result_tables import SampleRow
 from farm.store.schema import check_schema, upgrade

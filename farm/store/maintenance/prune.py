@@ -25,7 +25,7 @@ from farm.store.maintenance.retention import PrunePlan, StoredSeries, is_forgott
 from farm.store.notifications import is_old_delivery, is_old_event
 from farm.store.reports.late_reports import forget_late_counts
 from farm.store.result_tables import ImportedSampleRow, LogPartRow, SampleRow
-from farm.store.series.imported_samples import is_of_old_import
+from farm.store.series.samples import is_of_old_import
 from farm.store.tables import LateReport, NotificationDelivery, NotificationEvent, SpoolPosition
 
 # Of one transaction: SQLite has one writer at a time, and others wait some hundredths of a second.

@@ -21,7 +21,7 @@ from farm.store.maintenance.partitions import partition_days
 from farm.store.notifications import FIRST_LOOK, is_old_delivery
 from farm.store.reports.late_reports import forgotten_late_count
 from farm.store.result_tables import ImportedSampleRow, LogPartRow, SampleRow
-from farm.store.series.imported_samples import is_of_old_import
+from farm.store.series.samples import is_of_old_import
 from farm.store.tables import AgentRow, AttemptRow, LateReport, NotificationDelivery, SpoolPosition
 
 

@@ -21,7 +21,7 @@ from farm.measuring.quantities import ADVISED, QUANTITIES
 from farm.store.engine import insert_into
 from farm.store.gangs.outcomes import ORIGIN as FARM
 from farm.store.result_tables import MeasurementRow
-from farm.store.series.imported_samples import remove_samples
+from farm.store.series.samples import remove_samples
 
 MAX_ORIGIN_CHARACTERS = 64
 _KEYS_A_STATEMENT = 1000  # databases limit the parameters of one statement

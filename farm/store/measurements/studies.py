@@ -18,7 +18,7 @@ from farm.messages.reports import RankEnded, Sample
 from farm.sampling.names import resident_extra
 from farm.statistics import mean
 from farm.store.result_tables import EpochRow, MeasurementRow
-from farm.store.series.role_series import SERVING, TRAINING
+from farm.store.series.sample_ranges import SERVING, TRAINING
 from farm.store.series.series import samples_by_rank
 from farm.store.sweeps.jobs import retry_job
 from farm.store.tables import AgentRow, JobRow, RankRow, SweepRow

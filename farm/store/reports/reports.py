@@ -1,4 +1,4 @@
-"""Stores each report once, or sets it aside with a reason."""
+"""Stores each report once, or sets it aside with a reason, and moves ranks on at barriers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from sqlalchemy import bindparam, case, select
 from sqlalchemy.orm import Session
@@ -17,29 +18,49 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec
 from farm.gang.admission import LeasedAttempt, refusal_of_report
+from farm.gang.lifecycle import RankPhase
 from farm.messages.rank_limits import MOST_BODY_BYTES, RankLimits, excess, rank_limits
 from farm.messages.reports import (
     REPORT_NAMES,
     REPORTS,
     LogPart,
+    PeersMeasured,
+    Prepared,
+    RankEnded,
+    RankStarted,
     Report,
     ReportBatch,
     ReportBody,
     Sample,
     Samples,
+    Shaped,
     StepTimes,
 )
-from farm.messages.trainer_lines import Epoch
-from farm.store.reports.barrier_reports import Gang, fail_rank, gangs_at_barriers, pass_barrier
+from farm.messages.trainer_lines import Epoch, Failure, FailureKind
 from farm.store.reports.late_reports import RefusedReport, set_aside
 from farm.store.reports.logs import insert_log_parts
 from farm.store.reports.spool_positions import Spool, lock_positions, write_positions
-from farm.store.series.sample_rows import SampleSeries, insert_series
+from farm.store.series.samples import SampleSeries, insert_series
 from farm.store.series.series import insert_chunks, insert_epochs
 from farm.store.tables import AttemptRow, JobRow, RankRow
-from farm.values.codec import from_json
+from farm.values.codec import from_json, to_json
 
 logger = logging.getLogger(__name__)
+
+# An attempt's ranks by number, all of them.
+Gang: TypeAlias = Mapping[int, RankRow]
+
+# The phase that a report proves, and the column that it is kept in.
+_BARRIERS: dict[type, tuple[RankPhase, str]] = {
+    Prepared: (RankPhase.PREPARED, "prepared"),
+    PeersMeasured: (RankPhase.MEASURED, "peers"),
+    Shaped: (RankPhase.SHAPED, "shaped"),
+    RankStarted: (RankPhase.STARTED, "started"),
+    RankEnded: (RankPhase.ENDED, "ended"),
+}
+_KINDS = frozenset(REPORT_NAMES[kind] for kind in _BARRIERS)
+_REASON_CHARACTERS = 500
+_ORDER = {phase: number for number, phase in enumerate(RankPhase)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,3 +335,53 @@ def _refused(batch: ReportBatch, report: Report, *, reason: str) -> RefusedRepor
         body=body,
         reason=reason,
     )
+
+
+def gangs_at_barriers(session: Session, reports: Iterable[Report]) -> dict[int, Gang]:
+    """Read the gangs of which some rank has passed a barrier, by token, with one query.
+
+    The caller has locked their attempts: what other collectors have stored of them is seen.
+    """
+    gangs: dict[int, dict[int, RankRow]] = {r.token: {} for r in reports if r.kind in _KINDS}
+    if gangs:
+        for rank in session.scalars(select(RankRow).where(RankRow.attempt_id.in_(gangs))):
+            gangs[rank.attempt_id][rank.rank] = rank
+    return {**gangs}
+
+
+def fail_rank(session: Session, token: int, rank: int, *, reason: str, now: dt.datetime) -> None:
+    """End a rank that has reported what cannot be: nothing can be measured of its attempt.
+
+    The caller has locked the attempt.
+    """
+    row = session.get_one(RankRow, (token, rank))
+    if row.ended is not None:
+        return
+    failure = Failure(kind=FailureKind.SENSELESS, message=reason[:_REASON_CHARACTERS])
+    ended = RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail="")
+    fields = to_json(ended)
+    assert isinstance(fields, dict)
+    row.ended, row.ended_at = fields, now
+    row.phase, row.commanded_at = RankPhase.ENDED, None
+
+
+def pass_barrier(gang: Gang, report: Report, body: ReportBody, *, now: dt.datetime) -> bool:
+    """Note what a rank has reached; whether there is now something to decide.
+
+    While a rank of the gang is behind there is nothing. So the scheduler is not woken for each: the
+    round for the last rank would have to wait until the round before it is over.
+    """
+    rank = gang[report.rank]
+    phase, column = _BARRIERS[type(body)]
+    if getattr(rank, column) is None:
+        setattr(rank, column, to_json(body))
+        # A repeated or late report never moves it back.
+        if _ORDER[phase] > _ORDER[rank.phase]:
+            rank.phase, rank.commanded_at = phase, None
+        if phase is RankPhase.ENDED:
+            rank.ended_at = now
+        if isinstance(body, PeersMeasured):
+            rank.control_s = body.control_s
+    if isinstance(body, RankEnded) and body.failure is not None:
+        return True
+    return all(_ORDER[other.phase] >= _ORDER[phase] for other in gang.values())

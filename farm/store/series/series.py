@@ -24,7 +24,7 @@ from farm.statistics import quantile
 from farm.store.engine import POSTGRESQL, insert_into
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.series.sample_ranges import extent, ranks_there, stored_span
-from farm.store.series.sample_rows import (
+from farm.store.series.samples import (
     METRICS,
     VALUES,
     WHOLE,

@@ -35,7 +35,7 @@ from farm.messages.signing import MessageDirection, sign
 from farm.settings.server import load_settings
 from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import reading, writing
-from farm.store.gangs.tokens import latest_token
+from farm.store.gangs.leases import latest_token
 from farm.store.result_tables import SampleRow
 from farm.store.tables import AgentRow, LateReport
 from farm.values.codec import to_json

@@ -70,7 +70,7 @@ PRODUCERS = {
     FailureKind.NETWORK: {"worker_agent.rank.rank", "farm.gang.rendezvous"},
     FailureKind.VERSIONS_DIFFER: {"farm.gang.rendezvous"},
     FailureKind.DISTURBED: {"farm.gang.rendezvous"},
-    FailureKind.SENSELESS: {"farm.scheduler.leading", "farm.store.reports.barrier_reports"},
+    FailureKind.SENSELESS: {"farm.scheduler.leading", "farm.store.reports.reports"},
 }
 # They only ask which kind it was.
 READERS = {

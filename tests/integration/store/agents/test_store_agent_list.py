@@ -10,21 +10,19 @@ from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.messages.agents import AgentState
 from farm.messages.reports import RankEnded
 from farm.messages.trainer_lines import Failure, FailureKind
-from farm.store.agents.agent_history import (
-    late_report_count_of,
-    outcome_counts,
-    ranks_of,
-    spool_position,
-)
-from farm.store.agents.agent_list import (
+from farm.store.agents.agents import (
     AgentOrder,
     agent_count,
     agent_page,
     agents_of_machine,
     find_agent,
+    outcome_counts,
+    ranks_of,
+    spool_position,
 )
 from farm.store.agents.control_runs import agent_runs
 from farm.store.engine import reading, writing
+from farm.store.reports.late_reports import late_count
 from farm.store.tables import AgentRow, AttemptRow, LateReport, RankRow, SpoolPosition
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
@@ -175,5 +173,5 @@ def test_late_reports_and_the_newest_spool_are_the_agents_own(engine: sa.Engine)
         assert position is not None
         assert (position.generation, position.confirmed_number) == ("new", 7)
         assert spool_position(session, "a3") is None
-        assert (late_report_count_of(session, "a1"), late_report_count_of(session, "a3")) == (2, 0)
+        assert [late_count(session, agent_id=name) for name in ("a1", "a3")] == [2, 0]
         assert session.get_one(AgentRow, "a1").attempt_id is None

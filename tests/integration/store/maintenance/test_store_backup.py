@@ -20,7 +20,7 @@ from farm.messages.agents import AgentState, BeatEcho, Heartbeat
 from farm.messages.reports import Sample
 from farm.store.agents.heartbeats import record_heartbeat
 from farm.store.engine import make_engine, reading, writing
-from farm.store.gangs.tokens import latest_token
+from farm.store.gangs.leases import latest_token
 from farm.store.maintenance.backup import back_up, restore
 from farm.store.maintenance.copy import CopiedTable
 from farm.store.schema import check_schema

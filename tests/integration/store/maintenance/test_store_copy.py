@@ -25,7 +25,7 @@ from farm.store.maintenance.partitions import partition_days
 from farm.store.notifications import FoundEvent, add_targets, record
 from farm.store.reports.logs import insert_log_part
 from farm.store.schema import check_schema
-from farm.store.series.imported_samples import add_samples
+from farm.store.series.samples import add_samples
 from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.sweeps.baselines import set_baseline
 from farm.store.sweeps.bundles import add_bundle

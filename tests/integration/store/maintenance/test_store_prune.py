@@ -32,7 +32,7 @@ from farm.store.result_tables import (
     SampleRow,
     StepChunk,
 )
-from farm.store.series.imported_samples import add_samples
+from farm.store.series.samples import add_samples
 from farm.store.series.series import insert_epoch, insert_samples, insert_steps, samples_of
 from farm.store.tables import (
     AttemptRow,

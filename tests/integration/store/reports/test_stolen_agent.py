@@ -24,9 +24,8 @@ from farm.messages.reports import (
     StepTimes,
 )
 from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
-from farm.store.agents.agent_history import late_report_count_of
 from farm.store.engine import reading, writing
-from farm.store.reports.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS
+from farm.store.reports.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS, late_count
 from farm.store.reports.reports import ElapsedTime, Stored, store_batch, store_batches, time_by_wall
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.series.series import insert_steps
@@ -200,8 +199,8 @@ def test_late_and_foreign_reports_beyond_a_few_are_counted_without_their_bodies(
         rows = session.scalars(select(LateReport)).all()
         assert len(rows) == KEPT_REPORTS
         assert max(len(json.dumps(row.body)) for row in rows) <= KEPT_BODY_BYTES
-        assert late_report_count_of(session, "a") == 400
-        assert late_report_count_of(session, "b") == 0
+        assert late_count(session, agent_id="a") == 400
+        assert late_count(session, agent_id="b") == 0
 
 
 def test_an_attempt_with_more_rows_than_its_job_can_have_is_set_aside_and_others_end(
