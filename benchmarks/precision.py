@@ -8,7 +8,7 @@ defaults: 3 to 10 repetitions, until half of the 95 % interval of the median ste
 The baseline is what a fixed number of repetitions would have cost that is enough for every cell
 which got precise, namely as many as the most demanding of them needed, of every cell, at that
 cell's own mean cost. Cells that ended at the cap count the same on both sides:
-farm.measuring.saving.
+farm.measuring.machine_time.
 
 The same for looser targets, on the same repetitions: a looser target would have ended each cell
 earlier, and where is known, as the rule that ends them is a function of the repetitions alone. So

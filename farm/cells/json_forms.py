@@ -10,7 +10,7 @@ from farm.cells.table import CellLine, saving_of
 from farm.configuration.spec import spec_json
 from farm.configuration.sweep import Precision
 from farm.gang.lifecycle import JobState
-from farm.measuring.saving import Saving
+from farm.measuring.machine_time import Saving
 from farm.values.codec import to_json
 
 # What repetitions of one configuration differ in.

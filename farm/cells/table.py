@@ -20,7 +20,7 @@ from farm.configuration.spec import TrainingPass
 from farm.configuration.sweep import Precision
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
-from farm.measuring.machine_time import cost_usd
+from farm.measuring.machine_time import CellCost, Saving, cost_usd, saving
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.measuring.precision import (
@@ -33,7 +33,6 @@ from farm.measuring.precision import (
     judged,
 )
 from farm.measuring.quantities import QUANTITIES, medians
-from farm.measuring.saving import CellCost, Saving, saving
 from farm.measuring.scaling import Baselines, workload
 from farm.recommend.prices import Prices
 from farm.registry import described, gang_shape

@@ -3,7 +3,7 @@
 The same work taking longer means a slower machine: a neighbour, a lower clock, another host under
 the VM. No machine is judged by another one; only to share a batch by speed are they compared, by
 their cores over this time, or by a control run of their GPUs: see
-`farm.gang.leading_commands.batch_weights`.
+`farm.gang.barriers.batch_weights`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Go:
     token: int
     cluster: dict[str, tuple[str, ...]]
     timeout_s: float  # until the first step is done
-    batch_weights: tuple[float, ...] | None = None  # see `farm.gang.leading_commands.batch_weights`
+    batch_weights: tuple[float, ...] | None = None  # see `farm.gang.barriers.batch_weights`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 
-from farm.gang.barriers import Limits
-from farm.gang.leading_commands import commands_for
+from farm.gang.barriers import Limits, commands_for
 from farm.gang.lifecycle import AttemptState
 from farm.gang.retries import RetryPolicy
 from farm.gang.views import AttemptView

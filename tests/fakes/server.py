@@ -22,7 +22,7 @@ from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
 from farm.configuration.spec import JobSpec
 from farm.errors import Unreachable
-from farm.gang.leading_commands import cluster_spec
+from farm.gang.barriers import cluster_spec
 from farm.messages.agents import Heartbeat
 from farm.messages.commands import (
     BeatConfirmed,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from farm.gang.barriers import Limits
-from farm.gang.leading_commands import commands_for
+from farm.gang.barriers import Limits, commands_for
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
 from farm.gang.rendezvous import Advance, AttemptEnd, Resend, decide
 from farm.gang.retries import after_attempt

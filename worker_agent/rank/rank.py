@@ -41,8 +41,7 @@ from farm.messages.trainer_lines import (
 from farm.registry import described
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.resources import RankResources, title_of
-from worker_agent.rank.result import result_of_ranks
-from worker_agent.rank.verdict import explain_exit
+from worker_agent.rank.verdict import explain_exit, result_of_ranks
 from worker_agent.spool.delivery import GATHER_S
 from worker_agent.supervisor.events import (
     MeasuringPurpose,

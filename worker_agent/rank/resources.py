@@ -27,10 +27,10 @@ from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.sampler import Sampler, create_metrics
 from worker_agent.network.gang_network import GangNetwork
 from worker_agent.network.port_gate import PortGate
+from worker_agent.rank.bundles import folder_prefix, remove_folders
 from worker_agent.rank.control import run_control
 from worker_agent.rank.memory_evidence import MemoryEvidence, MemoryWitness
 from worker_agent.rank.ports import PortRange, port_of
-from worker_agent.rank.script_folders import folder_prefix, remove_folders
 from worker_agent.supervisor.events import (
     MeasuringPurpose,
     NetworkMeasured,

@@ -36,16 +36,14 @@ from worker_agent.broker.courier_supervisor import CourierSupervisor
 from worker_agent.config import AgentConfig
 from worker_agent.network.network_cleanup import NetworkCleanup
 from worker_agent.network.shaping import undo_leftovers
-from worker_agent.rank.bundles import BundleFetch, BundleRefused
+from worker_agent.rank.bundles import BundleFetch, BundleRefused, remove_folders
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank
 from worker_agent.rank.resources import RankResources
-from worker_agent.rank.script_folders import remove_folders
 from worker_agent.spool.delivery import Delivery
 from worker_agent.spool.journal import Journal, ServedRank
 from worker_agent.spool.spool import Spool
-from worker_agent.supervisor.condition import Condition
-from worker_agent.supervisor.departure import LEAVE_LIMIT_S, Departure
+from worker_agent.supervisor.condition import LEAVE_LIMIT_S, Condition, Departure
 from worker_agent.supervisor.events import (
     AgentEvent,
     CommandArrived,
@@ -62,7 +60,7 @@ from worker_agent.supervisor.fencing import Admission, TokenFile, admit
 from worker_agent.supervisor.heartbeat import HeartbeatSchedule
 from worker_agent.trainer_process.child import become_reaper, reap_orphans
 from worker_agent.trainer_process.leftovers import kill_leftovers
-from worker_agent.trainer_process.template_supervisor import TemplateSupervisor
+from worker_agent.trainer_process.template import TemplateSupervisor
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,7 @@ import pytest
 
 from farm.configuration.spec import BatchSplit, ServerPlacement
 from farm.errors import InvalidSpec
-from farm.gang.barriers import Limits
-from farm.gang.leading_commands import batch_weights, cluster_spec, commands_for
+from farm.gang.barriers import Limits, batch_weights, cluster_spec, commands_for
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.gang.views import AttemptView, RankView
 from farm.measuring.control_run import ControlRun

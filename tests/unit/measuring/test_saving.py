@@ -1,7 +1,7 @@
 import pytest
 
+from farm.measuring.machine_time import CellCost, saving
 from farm.measuring.precision import Target
-from farm.measuring.saving import CellCost, saving
 
 
 def cost(target: Target, count: int, machine_s: float) -> CellCost:

@@ -22,11 +22,11 @@ from worker_agent.config import AgentConfig, load_config
 from worker_agent.supervisor.events import AgentEvent, TemplateEvent, TemplateGone, TemplateReady
 from worker_agent.trainer_process import template as template_module
 from worker_agent.trainer_process.process import TrainerProcess
-from worker_agent.trainer_process.template import TemplateProcess
-from worker_agent.trainer_process.template_supervisor import (
+from worker_agent.trainer_process.template import (
     FIRST_PAUSE_S,
     IMPORT_LIMIT_S,
     MEASURE_EVERY_S,
+    TemplateProcess,
     TemplateSupervisor,
 )
 

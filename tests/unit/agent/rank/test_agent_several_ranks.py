@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from farm.gang.leading_commands import cluster_spec
+from farm.gang.barriers import cluster_spec
 from farm.messages.commands import Go, Peers, StartRank
 from farm.messages.reports import Prepared, RankEnded, ReportBody
 from farm.messages.trainer_lines import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker_agent.rank.script_folders import folder_prefix, remove_folders
+from worker_agent.rank.bundles import folder_prefix, remove_folders
 
 
 @pytest.fixture(autouse=True)
