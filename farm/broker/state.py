@@ -152,7 +152,7 @@ def queue_lengths(client: Any, *, agents: Collection[str]) -> QueueLengths:
     for kind, shared in QUEUES.items():
         counts[kind] = _length(next(lengths))
         for name, length in zip(agents, lengths, strict=False):
-            if _is_of_another_type(length):
+            if isinstance(length, Exception) and str(length).startswith("WRONGTYPE"):
                 unreadable.append(own_queue(shared, name))
             elif length:
                 of_agents[name] += _length(length)
@@ -164,10 +164,6 @@ def _length(answer: int | Exception) -> int:
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def _is_of_another_type(answer: object) -> bool:
-    return isinstance(answer, Exception) and str(answer).startswith("WRONGTYPE")
 
 
 def _ping_s(client: Any) -> float:

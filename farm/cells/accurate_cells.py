@@ -30,26 +30,24 @@ def accurate_cells(
     prices_usd_per_hour: Mapping[str, float],
 ) -> list[AccurateCell]:
     """Return the cells, those that reach the target soonest first."""
-    found = [_accurate(cell, target_ratio, prices_usd_per_hour) for cell in cells]
+    found = []
+    for cell in cells:
+        configuration = configuration_of(cell.spec)
+        curve = mean_curve(cell.curves)
+        reached = None if target_ratio is None else time_to_accuracy(cell.curves, target_ratio)
+        price = prices_usd_per_hour.get(cell.instance_type or "")
+        time_s = None if reached is None else reached.time_s
+        found.append(
+            AccurateCell(
+                configuration=configuration,
+                job_ids=cell.job_ids,
+                final_accuracy=curve[-1],
+                epoch_count=len(curve),
+                reached=reached,
+                cost_usd=cost_usd(configuration.machine_count, time_s, price),
+            )
+        )
     return sorted(found, key=_order)
-
-
-def _accurate(
-    cell: TrainedCell, target_ratio: float | None, prices_usd_per_hour: Mapping[str, float]
-) -> AccurateCell:
-    configuration = configuration_of(cell.spec)
-    curve = mean_curve(cell.curves)
-    reached = None if target_ratio is None else time_to_accuracy(cell.curves, target_ratio)
-    price = prices_usd_per_hour.get(cell.instance_type or "")
-    time_s = None if reached is None else reached.time_s
-    return AccurateCell(
-        configuration=configuration,
-        job_ids=cell.job_ids,
-        final_accuracy=curve[-1],
-        epoch_count=len(curve),
-        reached=reached,
-        cost_usd=cost_usd(configuration.machine_count, time_s, price),
-    )
 
 
 def _order(cell: AccurateCell) -> tuple[bool, float]:

@@ -158,7 +158,7 @@ class Groups:
         cells = dict(group.cells)
         singles: Sequence[CellLine] = tuple(group.cells.values())
         if group.has_gang:
-            own = _frameworks(group)
+            own = {_framework(line) for line in group.cells.values()}
             singles = [
                 line
                 for is_one_rank in (False, True)
@@ -186,10 +186,6 @@ class Groups:
 
 def _is_one_rank(line: CellLine) -> bool:
     return line.configuration.is_one_machine and line.configuration["world_size"] == 1
-
-
-def _frameworks(group: CellGroup) -> set[str]:
-    return {_framework(line) for line in group.cells.values()}
 
 
 def _framework(line: CellLine) -> str:

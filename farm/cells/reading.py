@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from farm.cells.axes import like_next_to_like
-from farm.cells.configuration import CellConfiguration, configuration_of
+from farm.cells.configuration import configuration_of
 from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.table import SweepTable, make_line, make_table, saving_of
 from farm.configuration.sweep import Precision
@@ -66,7 +66,11 @@ def read_sweep(
             return _renewed(session, sweep_id, before, changed, precision=precision, prices=prices)
     jobs = job_groups(session, sweep_id, max_jobs=max_jobs)
     single = _baselines(jobs.by_cell)
-    configurations = _configurations(session, jobs.by_cell)
+    firsts = {of_cell[0].id: cell_hash for cell_hash, of_cell in jobs.by_cell.items()}
+    specs = specs_of(session, list(firsts))
+    configurations = {
+        cell_hash: configuration_of(specs[job_id]) for job_id, cell_hash in firsts.items()
+    }
     timeline = timeline_of_rows(job for of_cell in jobs.by_cell.values() for job in of_cell)
     lines = [
         make_line(
@@ -184,11 +188,3 @@ def _is_baseline(job: Any) -> bool:
 
 def _baselines(by_cell: Mapping[str, Sequence[Any]]) -> Baselines:
     return baselines(job for jobs in by_cell.values() for job in jobs if _is_baseline(job))
-
-
-def _configurations(
-    session: Session, groups: Mapping[str, Sequence[Any]]
-) -> dict[str, CellConfiguration]:
-    firsts = {jobs[0].id: cell_hash for cell_hash, jobs in groups.items()}
-    specs = specs_of(session, list(firsts))
-    return {cell_hash: configuration_of(specs[job_id]) for job_id, cell_hash in firsts.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -246,10 +246,14 @@ def make_line(
     repetitions = tuple(repetition_of(job) for job in jobs)
     of_median = {job_id for job_id, _ in judged(repetitions)}
     succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
-    own, *others = _by_kind(succeeded, of_median) or [[]]
+    kinds: dict[str | None, list[Any]] = {}  # of hardware, that of the median first
+    for job in sorted(succeeded, key=lambda job: job.id not in of_median):
+        kinds.setdefault(job.fingerprint, []).append(job)
+    own, *others = list(kinds.values()) or [[]]
     # A job by epochs whose every step was partial has a time per epoch and no step time.
     measured = [job for job in own if job.id in of_median] or own
     first = measured[0] if measured else None
+    price = None if first is None else prices.by_type.get(first.instance_type or "")
     failed = [job for job in jobs if job.state is JobState.FAILED]
     disturbances = {r.job_id: r.disturbance for r in repetitions}
     found = medians(measured, [disturbances[job.id].weight for job in measured])
@@ -267,7 +271,11 @@ def make_line(
         efficiency_ratio=_efficiency(
             configuration, first, found["throughput_examples_per_s"], single
         ),
-        cost_usd=_cost(configuration, first, found["time_per_epoch_s"], prices),
+        cost_usd=cost_usd(
+            configuration.machine_count,
+            found["time_per_epoch_s"],
+            price.usd_per_hour if price else None,
+        ),
         fingerprint=first and first.fingerprint,
         framework=first and first.framework,
         expected_bytes_per_step=_expected_bytes_per_step(configuration, first),
@@ -295,14 +303,6 @@ def make_line(
     )
 
 
-def _by_kind(jobs: Sequence[Any], first_ids: Collection[int]) -> list[list[Any]]:
-    """Return jobs by their kind of hardware, that of `first_ids` first."""
-    kinds: dict[str | None, list[Any]] = {}
-    for job in sorted(jobs, key=lambda job: job.id not in first_ids):
-        kinds.setdefault(job.fingerprint, []).append(job)
-    return list(kinds.values())
-
-
 def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:
     if is_measured:
         return CellState.MEASURED
@@ -325,13 +325,6 @@ def _efficiency(
         machine_count=configuration.training_machine_count,
         single_examples_per_s=alone,
     )
-
-
-def _cost(
-    configuration: CellConfiguration, first: Any, epoch_s: float | None, prices: Prices
-) -> float | None:
-    price = None if first is None else prices.by_type.get(first.instance_type or "")
-    return cost_usd(configuration.machine_count, epoch_s, price.usd_per_hour if price else None)
 
 
 def _expected_bytes_per_step(configuration: CellConfiguration, first: Any) -> float | None:

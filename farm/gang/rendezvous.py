@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farm.configuration.spec import BatchSplit
-from farm.gang.barriers import BARRIERS, Barrier, Limits, barrier_limit_s
+from farm.gang.barriers import BARRIERS, Limits, barrier_limit_s
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.gang.network_check import RankNetwork, find_deviations, find_leftovers
 from farm.gang.views import AttemptView, RankView
@@ -72,12 +72,19 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
         return _time_limit(attempt, limits) or Wait()
     behind = [r for r in attempt.ranks if not _has_passed(r, barrier.phase)]
     if not behind:
+        # On an untouched network ranks tell of two barriers at once.
+        network = attempt.spec.network
+        skips_a_barrier = (
+            barrier.next_state is AttemptState.SHAPING
+            and (network is None or network.is_untouched)
+            and all(_has_passed(rank, RankPhase.SHAPED) for rank in attempt.ranks)
+        )
         return (
             _unlike_versions(attempt)
             or _drift(attempt, limits)
             or _wrong_network(attempt)
             or _unlike_weights(attempt)
-            or Advance(state=_onward(attempt, barrier))
+            or Advance(state=AttemptState.STARTING if skips_a_barrier else barrier.next_state)
         )
     limit_s = barrier_limit_s(attempt, attempt.state, limits=limits)
     # An agent has the same limit for *go*, and knows whether a user's own code is what hangs.
@@ -90,18 +97,6 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
         )
     unanswered = tuple(r.rank for r in behind if r.command_age_s >= limits.resend_s)
     return Resend(ranks=unanswered) if unanswered else Wait()
-
-
-def _onward(attempt: AttemptView, barrier: Barrier) -> AttemptState:
-    """Return what comes next: on an untouched network ranks tell of two barriers at once."""
-    has_shaped = all(_has_passed(rank, RankPhase.SHAPED) for rank in attempt.ranks)
-    if barrier.next_state is AttemptState.SHAPING and has_shaped and _is_untouched(attempt):
-        return AttemptState.STARTING
-    return barrier.next_state
-
-
-def _is_untouched(attempt: AttemptView) -> bool:
-    return attempt.spec.network is None or attempt.spec.network.is_untouched
 
 
 def voided(flags: tuple[NoiseFlag, ...]) -> AttemptEnd:

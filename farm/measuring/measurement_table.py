@@ -65,10 +65,6 @@ def _text(name: str, meaning: str, *, if_empty: str = "not known") -> TableColum
     return TableColumn(name=name, kind=CellKind.TEXT, meaning=meaning, if_empty=if_empty)
 
 
-def _whole(name: str, meaning: str, *, if_empty: str = "not known") -> TableColumn:
-    return TableColumn(name=name, kind=CellKind.WHOLE, meaning=meaning, if_empty=if_empty)
-
-
 def _told(
     name: str,
     meaning: str,
@@ -135,7 +131,12 @@ MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
     _text("instance_type", "label of the agents, if they have one"),
     *map(_of_quantity, QUANTITIES),
     _text("status", "`ok`, or why there is no time, such as `out_of_memory`", if_empty="`ok`"),
-    _whole("repetition", "of this configuration, from 0", if_empty="counted in order"),
+    TableColumn(
+        name="repetition",
+        kind=CellKind.WHOLE,
+        meaning="of this configuration, from 0",
+        if_empty="counted in order",
+    ),
     _text(
         "fingerprint",
         "names the kind of hardware and software; kinds are never pooled",

@@ -85,14 +85,9 @@ def is_known(column: InstrumentedAttribute[float | None]) -> sa.ColumnElement[bo
     return column.between(column.type.bound.low, column.type.bound.high)
 
 
-def _column_type(kind: Any) -> Plausible:
-    _, bound = get_args(kind)
-    return Plausible(bound)
-
-
 class Table(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {
-        kind: _column_type(kind)
+        kind: Plausible(get_args(kind)[1])
         for kind in (CountedShare, Difference, Duration, Figure, Rate, Share, Throughput)
     }
     metadata = sa.MetaData(

@@ -56,7 +56,9 @@ def own_identity(engine: sa.Engine) -> FarmIdentity:
         found = stored_identity(session)
     if found is None or found.place is None:
         with writing(engine) as session:
-            _make(session)
+            row = {"id": _ONLY, "farm_id": secrets.token_hex(16), "incarnation": 1}
+            made = insert_into(session, FarmIdentity).values(row)
+            session.execute(made.on_conflict_do_nothing())
             session.execute(
                 update(FarmIdentity).where(FarmIdentity.place.is_(None)).values(place=place)
             )
@@ -153,11 +155,6 @@ def _postgresql_place(engine: sa.Engine) -> str:
         with reading(engine) as session:
             found = session.scalar(sa.text(f"SELECT 'database/' || {database}"))
     return str(found)
-
-
-def _make(session: Session) -> None:
-    row = {"id": _ONLY, "farm_id": secrets.token_hex(16), "incarnation": 1}
-    session.execute(insert_into(session, FarmIdentity).values(row).on_conflict_do_nothing())
 
 
 def _is_within(row: FarmIdentity, now: dt.datetime, period: dt.timedelta) -> bool:

@@ -457,7 +457,10 @@ def end_of(
 ) -> RankEnded:
     """Return a rank's last report. The log is of interest only where something went wrong."""
     if isinstance(outcome, Failure):
-        outcome = dataclasses.replace(outcome, message=_shortened(outcome.message))
+        text = outcome.message
+        if len(text) > _SHOWN_CHARACTERS:
+            text = f"{text[: _SHOWN_CHARACTERS - 3]}..."
+        outcome = dataclasses.replace(outcome, message=text)
         return RankEnded(result=None, failure=outcome, timed_begun_s=None, log_tail=log_tail)
     return RankEnded(
         result=outcome,
@@ -466,7 +469,3 @@ def end_of(
         log_tail="",
         rtts=rtts,
     )
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

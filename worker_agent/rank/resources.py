@@ -19,8 +19,8 @@ from farm.configuration.scripts import LAUNCHERS, bundle_of, python_of, script_o
 from farm.configuration.spec import WORKER, NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import RankAddress, StartRank
-from farm.messages.reports import LogPart, PeerRtt, Sample, Shaped
-from farm.messages.trainer_lines import Assignment, Event, GoLine
+from farm.messages.reports import LogPart, PeerRtt, Shaped
+from farm.messages.trainer_lines import Assignment, GoLine
 from worker_agent.config import AgentConfig
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
@@ -79,7 +79,6 @@ class RankResources:
         self._log = RankLog()
         self._memory = MemoryWitness()
         self._sampler: Sampler | None = None
-        self._rtts_back: tuple[PeerRtt, ...] = ()
         self._network = self._make_network()
         self._script: Path | None = None
 
@@ -152,7 +151,11 @@ class RankResources:
             gpus=self._config.gpus or (),
             roles=self._command.roles,
         )
-        self._sampler = Sampler(create_metrics(METRICS, watched), go_s=go_s, emit=self._emit)
+        self._sampler = Sampler(
+            create_metrics(METRICS, watched),
+            go_s=go_s,
+            emit=lambda samples: self._post(Sampled(token=self._command.token, samples=samples)),
+        )
         self._sampler.start()
 
     def memory_evidence(self, process: int) -> MemoryEvidence:
@@ -181,14 +184,15 @@ class RankResources:
         self._in_thread("clear", self._clear, has_succeeded)
 
     def _start_trainer(self, index: int, role: str, environment: dict[str, str]) -> TrainerProcess:
+        token, post = self._command.token, self._post
         return TrainerProcess(
             self._config.trainer,
             assignment_of(self._command, index, self._config, script=self._script),
             environment=environment,
             folder=self._config.settings.state_dir,
             user=self._config.trainer_user,
-            on_event=partial(self._on_event, index),
-            on_exit=partial(self._on_exit, index),
+            on_event=lambda event: post(TrainerSpoke(token=token, process=index, event=event)),
+            on_exit=lambda code: post(TrainerExited(token=token, process=index, return_code=code)),
             template=self._forked_from,
         )
 
@@ -222,16 +226,6 @@ class RankResources:
         if config.open_ports_reason is None:
             gate = PortGate(config.site, trainer_uid=config.trainer_uid)
         return GangNetwork(self._command, config.site, gate=gate)
-
-    def _on_event(self, index: int, event: Event) -> None:
-        self._post(TrainerSpoke(token=self._command.token, process=index, event=event))
-
-    def _on_exit(self, index: int, return_code: int) -> None:
-        token = self._command.token
-        self._post(TrainerExited(token=token, process=index, return_code=return_code))
-
-    def _emit(self, samples: tuple[Sample, ...]) -> None:
-        self._post(Sampled(token=self._command.token, samples=samples))
 
     def _or_failure(self, purpose: MeasuringPurpose, work: Callable[[], None]) -> None:
         """Do it, or post why not, whatever the reason: the rank ends by it, and is cleared."""
@@ -285,10 +279,23 @@ class RankResources:
         A step that fails keeps neither the others nor the agent back, but for the one that makes
         sure that no process is left: that is taken again until it succeeds.
         """
+        rtts: tuple[PeerRtt, ...] = ()
+
+        def kill_trainers() -> None:
+            for trainer in self._trainers:
+                self._try(trainer.kill)
+
+        def kill_all() -> None:
+            kill_leftovers(self._config, template=self._template, kill_known=kill_trainers)
+
+        def measure_back() -> None:
+            nonlocal rtts
+            rtts = self._network.measure_back()
+
         # An emulator may have processes of its own, so before any is killed.
         lost = self._try(self._network.check) if has_succeeded else None
         # The cores are not free as long as a process may be left, even if others have to wait.
-        while self._try(self._kill_all) is not None:
+        while self._try(kill_all) is not None:
             time.sleep(_TRY_AGAIN_S)
         for trainer in self._trainers:
             self._try(trainer.close)
@@ -297,16 +304,15 @@ class RankResources:
         self._try(self._memory.close)
         stuck = self._try(self._network.undo)
         if has_succeeded and stuck is None:
-            self._try(self._measure_back)
+            self._try(measure_back)
         self._try(self._network.close)
         # What stays keeps the agent from the next rank, and says nothing against this one.
         self._try(self._network.open_ports)
         self._try(self._release_ports)
         if script_of(self._command.spec.model) is not None:
-            self._try(self._remove_folders)
-        self._post(
-            RankCleared(token=self._command.token, rtts=self._rtts_back, failure=lost or stuck)
-        )
+            folder, user = self._config.settings.state_dir, self._config.trainer_user
+            self._try(lambda: remove_folders(folder, user))
+        self._post(RankCleared(token=self._command.token, rtts=rtts, failure=lost or stuck))
 
     def _try(self, step: Callable[[], object]) -> str | None:
         """Take a step; return why it failed, or None."""
@@ -316,19 +322,6 @@ class RankResources:
             logger.exception("a rank did not end as it should")
             return str(error) or type(error).__name__
         return None
-
-    def _measure_back(self) -> None:
-        self._rtts_back = self._network.measure_back()
-
-    def _remove_folders(self) -> None:
-        remove_folders(self._config.settings.state_dir, self._config.trainer_user)
-
-    def _kill_all(self) -> None:
-        kill_leftovers(self._config, template=self._template, kill_known=self._kill_trainers)
-
-    def _kill_trainers(self) -> None:
-        for trainer in self._trainers:
-            self._try(trainer.kill)
 
     def _release_ports(self) -> None:
         for held in self._held:

@@ -75,13 +75,14 @@ def trainer_environment(
     chosen = {
         name: value
         for name, value in environ.items()
-        if name in also or (_is_passed(name) and not _WITH_PASSWORD.search(value))
+        if name in also
+        or (
+            (name in PASSED or name.startswith(PASSED_PREFIXES))
+            and _is_harmless(name)
+            and not _WITH_PASSWORD.search(value)
+        )
     }
     return {**chosen, MARK: str(state_dir), "PYTHONUNBUFFERED": "1"}
-
-
-def _is_passed(name: str) -> bool:
-    return _is_harmless(name) and (name in PASSED or name.startswith(PASSED_PREFIXES))
 
 
 def _is_harmless(name: str) -> bool:

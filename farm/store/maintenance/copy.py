@@ -79,7 +79,8 @@ def copy_store(
     with reading(source) as old, writing(target) as new:
         _lock(new, tables)
         _refuse_rows(new, target)
-        total = 2 * sum(_count(old, table) for table in tables)
+        counts = (select(func.count()).select_from(table) for table in tables)
+        total = 2 * sum(old.scalar(count) or 0 for count in counts)
         steps = _Steps(progress, total)
         copied = [_copy_table(old, new, table, steps) for table in tables]
         for table, expected in zip(tables, copied, strict=True):
@@ -155,10 +156,6 @@ def _lock(session: Session, tables: Sequence[sa.Table]) -> None:
         session.execute(sa.text(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE"))
 
 
-def _count(session: Session, table: sa.Table) -> int:
-    return session.scalar(select(func.count()).select_from(table)) or 0
-
-
 def _copy_table(old: Session, new: Session, table: sa.Table, steps: _Steps) -> CopiedTable:
     checksum = _Checksum()
     insert = _copy_in if new.get_bind().dialect.name == POSTGRESQL else _insert
@@ -223,12 +220,9 @@ def _follow_numbers(old: Session, new: Session, tables: Sequence[sa.Table]) -> N
     if new.get_bind().dialect.name != POSTGRESQL:
         return  # SQLite takes the number after the largest
     for table in tables:
-        if table.name == AttemptRow.__tablename__ or not _is_numbered(table):
+        is_numbered = "id" in table.c and isinstance(table.c.id.type, sa.Integer)
+        if table.name == AttemptRow.__tablename__ or not is_numbered:
             continue
         largest = new.scalar(select(func.max(table.c.id)))
         if largest is not None:
             new.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), largest)))
-
-
-def _is_numbered(table: sa.Table) -> bool:
-    return "id" in table.c and isinstance(table.c.id.type, sa.Integer)

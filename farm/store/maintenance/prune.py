@@ -11,10 +11,9 @@ import datetime as dt
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Row, delete, exc, select
+from sqlalchemy import ColumnElement, delete, exc, select
 from sqlalchemy.orm import Session
 
 from farm.errors import Unreachable
@@ -177,7 +176,11 @@ def _thin(session: Session, piece: _Piece, *, width: int) -> None:
     rows = session.execute(
         select(SampleRow.__table__).where(*piece.which()).order_by(SampleRow.tick).with_for_update()
     ).all()
-    stored = [_stretch(row) for row in rows]
+    stored = []
+    for row in rows:
+        values = {name: getattr(row, name) for name in _METRICS}
+        sample = Sample(**{**values, "extra": row.extra or {}})
+        stored.append(Stretch(sample, row.span_ticks))
     joined = thin(stored, width=width)
     if len(joined) == len(stored):
         return
@@ -196,11 +199,6 @@ def _thin(session: Session, piece: _Piece, *, width: int) -> None:
             for stretch in joined
         ],
     )
-
-
-def _stretch(row: Row[Any]) -> Stretch:
-    values = {name: getattr(row, name) for name in _METRICS}
-    return Stretch(Sample(**{**values, "extra": row.extra or {}}), row.span_ticks)
 
 
 # Fewer samples of long ago: equal ranges of ticks, each told by one row.

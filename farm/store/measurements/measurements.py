@@ -58,7 +58,7 @@ def list_measurements(
     session: Session, which: MeasurementFilter, *, after_id: int | None = None, limit: int = 100
 ) -> Sequence[MeasurementRow]:
     """Return measurements by ascending id; `after_id` goes on from a page's last."""
-    query = _select(which).limit(limit)
+    query = _where(select(MeasurementRow), which).order_by(MeasurementRow.id).limit(limit)
     if after_id is not None:
         query = query.where(MeasurementRow.id > after_id)
     return session.scalars(query).all()
@@ -140,10 +140,6 @@ def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dic
 
 
 EXPORT_COLUMNS = tuple(column.name for column in MEASUREMENT_TABLE)
-
-
-def _select(which: MeasurementFilter) -> Select[MeasurementRow]:
-    return _where(select(MeasurementRow), which).order_by(MeasurementRow.id)
 
 
 def _where(query: Select[*tuple[Any, ...]], which: MeasurementFilter) -> Select[*tuple[Any, ...]]:

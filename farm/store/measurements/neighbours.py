@@ -129,7 +129,10 @@ def _differences(spec: JobSpec) -> Any:
     values = spec_values(spec)
 
     def differs(axes: Iterable[Axis]) -> Any:
-        return sum(_differs(_COLUMNS[axis.field], values[axis.field]) for axis in axes)
+        return sum(
+            case((_COLUMNS[axis.field].is_distinct_from(values[axis.field]), 1), else_=0)
+            for axis in axes
+        )
 
     in_common = differs(_IN_COMMON)
     # Another strategy has other settings, which are the same axis.
@@ -150,7 +153,3 @@ def _neighbour(row: Any) -> Neighbour:
         throughput_examples_per_s=row.throughput_examples_per_s,
         is_disturbed=bool(row.flags),
     )
-
-
-def _differs(column: Any, value: object) -> Any:
-    return case((column.is_distinct_from(value), 1), else_=0)

@@ -136,7 +136,9 @@ def _run(
         "training_loss": last_epoch.train_loss if last_epoch else None,
         "test_loss": last_epoch.val_loss if last_epoch else None,
         **_of_servers(row.details.get("servers", ())),
-        "core_count": len({core for _, agent in gang for core in _cores(agent)}),
+        "core_count": len(
+            {(agent.machine_id, cpu) for _, agent in gang for cpu in agent.facts.get("cpus", ())}
+        ),
         **{name: hardware.get(name) for name in _OF_HARDWARE},
     }
     names: Iterable[str] = (f.name for f in dataclasses.fields(StudyRun))
@@ -171,10 +173,6 @@ def _wire_bytes_per_step(ended: Mapping[str, Any] | None) -> float | None:
     result = (ended or {}).get("result") or {}
     sent, steps = result.get("interface_tx_bytes"), result.get("window_step_count")
     return sent / steps if sent is not None and steps else None
-
-
-def _cores(agent: AgentRow) -> list[tuple[str, int]]:
-    return [(agent.machine_id, cpu) for cpu in agent.facts.get("cpus", ())]
 
 
 # What the processes of each role took of memory in a measured attempt: reads only.

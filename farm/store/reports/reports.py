@@ -234,7 +234,12 @@ def _store_fresh(
     for report in fresh:
         body = None
         target = targets.get(report.token)
-        reason = _refusal(target, batch.agent_id, report)
+        reason = refusal_of_report(
+            target.leased if target else None,
+            agent_id=batch.agent_id,
+            token=report.token,
+            rank=report.rank,
+        )
         if reason is None and target is not None:
             try:
                 body = _read(report)
@@ -313,11 +318,6 @@ def _limits(specs: Sequence[object], *, elapsed_s: float) -> RankLimits | None:
     except InvalidSpec:
         return None
     return rank_limits(spec, elapsed_s=elapsed_s)
-
-
-def _refusal(target: _Target | None, agent_id: str, report: Report) -> str | None:
-    leased = target.leased if target else None
-    return refusal_of_report(leased, agent_id=agent_id, token=report.token, rank=report.rank)
 
 
 def _refused(batch: ReportBatch, report: Report, *, reason: str) -> RefusedReport:

@@ -102,8 +102,9 @@ def step_series(
         .where(*which, or_(StepChunk.first_step.in_(places), StepChunk.first_step == timed))
         .order_by(StepChunk.first_step)
     ).all()
-    chosen = _chosen([row.step_count for row in rows])
-    some = StepChunk.first_step.in_([row.first_step for row in rows[::chosen]])
+    # Every row is unpacked, every second and so on.
+    each = max(1, -(-sum(row.step_count for row in rows) // _MOST_STEPS_OF_CHOICE))
+    some = StepChunk.first_step.in_([row.first_step for row in rows[::each]])
     return StepSeries(chunks=_chunks(session, [*which, some]), ranges=_ranges(rows))
 
 
@@ -178,11 +179,6 @@ def _places(
     )
     places = places.union_all(select(following).where(places.c.place.is_not(None)))
     return select(places.c.place).where(places.c.place.is_not(None))
-
-
-def _chosen(counts: Sequence[int]) -> int:
-    """Return which of the rows to unpack: every one, every second and so on."""
-    return max(1, -(-sum(counts) // _MOST_STEPS_OF_CHOICE))
 
 
 def _ranges(rows: Sequence[Any]) -> list[StepRange]:
