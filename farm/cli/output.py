@@ -1,4 +1,4 @@
-"""Print tables and JSON: rich on a terminal, plain aligned lines into a pipe."""
+"""Print tables, JSON and progress bars: rich on a terminal, plain lines into a pipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import datetime as dt
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -19,6 +21,7 @@ from farm.values.codec import to_json
 
 # A column of texts that is broken to less than this is no longer read.
 _NARROWEST = 24
+_LINE_EVERY_S = 5.0  # of a progress bar without a terminal
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
@@ -122,3 +125,30 @@ def _instant(value: object) -> str:
     if isinstance(value, dt.datetime):
         return value.isoformat()
     raise TypeError(f"{value!r} has no JSON form")
+
+
+@contextmanager
+def row_bar(title: str, *, noun: str = "rows") -> Iterator[Callable[[int, int], None]]:
+    """Yield a function to call with the rows done and their total: a bar on standard error.
+
+    Without a terminal it prints a line now and then.
+    """
+    if not sys.stderr.isatty():
+        shown_at = time.monotonic()
+
+        def show(done: int, total: int) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at >= _LINE_EVERY_S:
+                shown_at = time.monotonic()
+                click.echo(f"{title}: {done} of {total} {noun}", err=True)
+
+        yield show
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+    with Progress(*columns, TimeLeft(), console=Console(file=unfiltered(sys.stderr))) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.cli.start.lab_farm import lab_sites
+from farm.cli.start.lab import lab_sites
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals

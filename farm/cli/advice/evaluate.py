@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farm.cli.advice.evaluation_tables import (
+from farm.cli.advice.evaluation_report import (
     CHOICE_COLUMNS,
     DOUBT_COLUMNS,
     FEW_SHOT_COLUMNS,

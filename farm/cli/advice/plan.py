@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from farm.cli.advice.price_options import prices_option, region_option
-from farm.cli.advice.questions import SCRIPT_OPTIONS, prices_of, script_asked, with_options
+from farm.cli.advice.questions import (
+    SCRIPT_OPTIONS,
+    prices_of,
+    prices_option,
+    region_option,
+    script_asked,
+    with_options,
+)
 from farm.cli.output import json_option, print_json
 from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store

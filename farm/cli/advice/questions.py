@@ -1,4 +1,4 @@
-"""Prices and fitted models, shared by the commands that answer questions."""
+"""Options, prices and fitted models, shared by the commands that answer questions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from farm.cli.advice.price_options import prices_option, region_option
 from farm.errors import InvalidSpec
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
@@ -17,18 +16,23 @@ from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.text.nouns import counted
 
-__all__ = [
-    "SCRIPT_OPTIONS",
-    "memory_of",
-    "prices_of",
-    "prices_option",
-    "region_option",
-    "script_asked",
-    "script_options",
-    "with_options",
-]
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from farm.recommend.configuration import Observation
+    from farm.recommend.contracts import StepTimeModel
+    from farm.store.measurements.scripts import MeasuredScript
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+prices_option = click.option(
+    "--prices",
+    "prices_file",
+    type=click.Path(path_type=Path),
+    help="CSV file with what VMs cost, instead of FARM_PRICES or the shipped table.",
+)
+region_option = click.option("--region", help="Whose prices, where the table has several.")
+
 
 SCRIPT_OPTIONS = (
     click.option("--script", help="Of your own, instead of --model: its newest version."),
@@ -41,13 +45,6 @@ SCRIPT_OPTIONS = (
         help="Of --script's own; may be repeated.",
     ),
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
-    from farm.recommend.configuration import Observation
-    from farm.recommend.contracts import StepTimeModel
-    from farm.store.measurements.scripts import MeasuredScript
 
 
 def with_options(options: Sequence[Callable[[_F], _F]], command: _F) -> _F:
@@ -91,6 +88,23 @@ def script_asked(
     if warning := others_warning(script, found):
         click.echo(f"farm: {warning}", err=True)
     return found
+
+
+def prices_or_none(
+    loaded: Settings, *, prices_file: Path | None = None, region: str | None = None
+) -> Prices:
+    """Return the prices for a table that is worth showing without them, too.
+
+    Raises:
+        InvalidSpec: what was asked for by an option cannot be had.
+    """
+    try:
+        return load_prices(prices_file or loaded.prices, region=region)
+    except InvalidSpec as error:
+        if prices_file is not None or region is not None:
+            raise
+        click.echo(f"farm: no cost is shown: {error}", err=True)
+        return Prices()
 
 
 def prices_of(loaded: Settings, file: Path | None, region: str | None) -> Prices:

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
 from typing import TypeVar
 
-from farm.cli.operating.row_bar import row_bar
+from farm.cli.output import row_bar
 from farm.processes.subprocess_call import spared_children
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.evaluate import (

@@ -11,7 +11,7 @@ from typing import IO
 import click
 from sqlalchemy.orm import Session
 
-from farm.cli.operating.row_bar import row_bar
+from farm.cli.output import row_bar
 from farm.cli.session import settings, store
 from farm.exporting import Form, write_export, write_origin, write_origin_samples, write_samples
 from farm.processes.standard_output import print_data

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farm.cli.advice.price_options import prices_option, region_option
-from farm.cli.operating.row_bar import row_bar
-from farm.cli.output import json_option, print_json
+from farm.cli.advice.questions import prices_option, region_option
+from farm.cli.output import json_option, print_json, row_bar
 from farm.cli.session import JOB_ID, settings, store
 from farm.errors import FarmError, InvalidSpec
 

@@ -9,7 +9,7 @@ import click
 
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, stopped_farm, store, wake_scheduler
-from farm.cli.sweeps.rows import row_json
+from farm.cli.sweeps.jobs import row_json
 from farm.configuration.spec import TORCH_VERSION
 from farm.messages.agents import AgentState
 from farm.store.agents.agents import has_tensorflow, list_agents, set_drained

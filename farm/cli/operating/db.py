@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from farm.cli.operating.row_bar import row_bar
-from farm.cli.output import json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table, row_bar
 from farm.cli.session import require_file, settings, store
 from farm.errors import InvalidSpec
 from farm.text.columns import Column

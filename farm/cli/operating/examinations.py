@@ -34,7 +34,7 @@ from farm.broker.health_records import (
 from farm.broker.state import asked, queue_lengths, read_state
 from farm.broker.url import authorities_file, stays_here
 from farm.cli.session import stopped_farm, store
-from farm.cli.sweeps.waits import stored_waits
+from farm.cli.sweeps.jobs import stored_waits
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judge_ports
 from farm.diagnosis.broker import foreign_key, judge_broker

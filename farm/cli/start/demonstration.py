@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from farm.cells.reading import read_sweep
 from farm.cells.table import CellLine
-from farm.cli.advice.price_options import prices_or_none
+from farm.cli.advice.questions import prices_or_none
 from farm.cli.output import command_hint
-from farm.cli.session import settings
-from farm.cli.start.own_farm import engine_of, finish
+from farm.cli.session import settings, wake_scheduler
 from farm.cli.start.up import stay_up
-from farm.cli.sweeps.results import print_cells
-from farm.cli.sweeps.sweep_answers import print_answers
+from farm.cli.sweeps.results import print_answers, print_cells
+from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import PYTHON_CAPABILITY
 from farm.configuration.spec import EMULATORS, EXACT_EMULATION
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
-from farm.errors import InvalidSpec
+from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState, SweepState
 from farm.measuring.noise import disturbed_by
 from farm.recommend.sweeps.answers import answers_for
 from farm.store.agents.agents import list_agents
-from farm.store.engine import reading, writing
+from farm.store.engine import make_engine, reading, writing
 from farm.store.sweeps.bundles import add_bundle
 from farm.store.sweeps.jobs import list_jobs, request_cancel_sweep
-from farm.store.sweeps.sweeps import list_sweeps
-from farm.store.tables import JobRow
+from farm.store.sweeps.sweeps import SweepSummary, list_sweeps
 from farm.submission import SubmissionPlan, submit
 from farm.text.nouns import counted
 
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _MAX_ROWS = 100_000
+# Far longer than any job here takes; then something is wrong that the logs may tell.
+_STALLED_AFTER_S = 180.0
 
 
 def demonstrate(
@@ -159,7 +159,12 @@ def print_results(engine: sa.Engine, sweep_id: int) -> None:
         jobs = list_jobs(session, sweep_id=sweep_id, limit=_MAX_ROWS)
         lines = read_sweep(session, sweep_id, prices=prices).table.measured
         answers = answers_for(session, sweep_id)
-    _print_failures(jobs)
+    for job in jobs:
+        if job.state is not JobState.SUCCEEDED:
+            click.echo(
+                f"job {job.id} ({job.strategy}, world size {job.world_size}, batch "
+                f"{job.global_batch_size}) {job.state.value}: {job.reason or 'no reason known'}"
+            )
     if lines:
         print_cells(lines)
     if warning := disturbance_warning(lines):
@@ -180,10 +185,34 @@ def disturbance_warning(lines: Sequence[CellLine]) -> str | None:
     )
 
 
-def _print_failures(jobs: Sequence[JobRow]) -> None:
-    for job in jobs:
-        if job.state is not JobState.SUCCEEDED:
-            click.echo(
-                f"job {job.id} ({job.strategy}, world size {job.world_size}, batch "
-                f"{job.global_batch_size}) {job.state.value}: {job.reason or 'no reason known'}"
+def finish(
+    farm: EmbeddedFarm, signals: StopSignals, *, engine: sa.Engine, sweep_id: int
+) -> SweepSummary:
+    """Show a sweep's progress until it is over.
+
+    Raises:
+        FarmError: nothing happens any more, or a process ends again and again; with the logs.
+        Stopped: the user has asked for the end.
+    """
+    wake_scheduler(farm.settings)
+    try:
+        with make_display() as display:
+            return follow(
+                SweepWatch(engine, sweep_id, settings=farm.settings),
+                display,
+                pause=signals.pause,
+                tend=farm.tend,
+                stalled_after_s=_STALLED_AFTER_S,
             )
+    except FarmError as error:
+        raise FarmError(f"{error}\n{farm.log_tails()}") from error
+
+
+@contextmanager
+def engine_of(farm: EmbeddedFarm) -> Iterator[sa.Engine]:
+    """Open the store of a running farm."""
+    engine = make_engine(farm.settings.database_url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()

@@ -136,7 +136,7 @@ def _run(study: Study, planned: SubmissionPlan, loaded: Settings) -> None:
         FarmError: a framework is not installed, or a job has no result even now.
         click.Abort: stopped by the user.
     """
-    from farm.cli.start.own_farm import engine_of, finish
+    from farm.cli.start.demonstration import engine_of, finish
     from farm.store.engine import reading
     from farm.store.measurements.studies import unmeasured_jobs
 
@@ -174,7 +174,7 @@ def _farm(
     Raises:
         FarmError: it asks for agents on this machine, which has fewer cores.
     """
-    from farm.cli.start.lab_farm import lab_farm
+    from farm.cli.start.lab import lab_farm
     from farm.embedded.farm import EmbeddedFarm
 
     if isinstance(study.place, LabHosts):

@@ -11,7 +11,7 @@ from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare
 from farm.cells.reading import read_sweep
 from farm.cells.result_table import naming_columns
 from farm.cells.table import CellLine
-from farm.cli.advice.price_options import prices_or_none
+from farm.cli.advice.questions import prices_or_none
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store

@@ -1,22 +1,26 @@
-"""`farm jobs` and `farm job`: the list of jobs, and the history of one."""
+"""`farm jobs` and `farm job`: the list of jobs, and the history of one; why jobs wait."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Mapping, Sequence
 
 import click
 from sqlalchemy.orm import Session
 
+from farm.broker.health_records import find_idle_reason
 from farm.cells.result_table import axis_column
 from farm.cli.output import json_option, print_json, print_table
-from farm.cli.session import JOB_ID, settings, store
-from farm.cli.sweeps.rows import job_json, row_json
-from farm.cli.sweeps.waits import waits_of
+from farm.cli.session import JOB_ID, settings, stopped_farm, store
 from farm.configuration.axes import BY_NAME
+from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import JobState
 from farm.settings.server import Settings
+from farm.store.agents.agents import live_agents
+from farm.store.base import Table
 from farm.store.engine import reading
 from farm.store.measurements.measurements import flags_by_job
+from farm.store.queue.waiting_reasons import Waits, queue_reasons, with_idle_reason
 from farm.store.sweeps.jobs import JobDetail, job_detail, list_jobs
 from farm.store.sweeps.sweeps import find_sweep
 from farm.store.tables import JobRow
@@ -91,7 +95,9 @@ def job(job_id: int, *, as_json: bool) -> None:
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
         detail = job_detail(session, job_id)
-        why = _waits_because(session, detail.job, loaded)
+        is_waiting = detail.job.state is JobState.WAITING
+        waits = waits_of(session, loaded).get(job_id) if is_waiting else None
+        why = None if waits is None else waits.reason
     if as_json:
         print_json({**_detail_json(detail), "waits_because": why})
         return
@@ -119,15 +125,9 @@ def job(job_id: int, *, as_json: bool) -> None:
         click.echo(f"{_MARK} disturbed: {one_line(flag['message'])}")
 
 
-def _waits_because(session: Session, row: JobRow, loaded: Settings) -> str | None:
-    if row.state is not JobState.WAITING:
-        return None
-    reasons = waits_of(session, loaded)
-    return reasons[row.id].reason if row.id in reasons else None
-
-
 def _job_cells(row: JobRow, flags: Sequence[object] | None) -> list[str]:
-    state = "cancelling" if _is_ending(row) else row.state.value
+    is_ending = row.cancel_requested and row.attempt_id is not None
+    state = "cancelling" if is_ending else row.state.value
     return [
         str(row.id),
         str(row.sweep_id),
@@ -141,10 +141,6 @@ def _job_cells(row: JobRow, flags: Sequence[object] | None) -> list[str]:
         str(row.repetition),
         display.text(row.reason),
     ]
-
-
-def _is_ending(row: JobRow) -> bool:
-    return row.cancel_requested and row.attempt_id is not None
 
 
 def _attempt_cells(detail: JobDetail) -> Sequence[list[str]]:
@@ -174,3 +170,40 @@ def _detail_json(detail: JobDetail) -> dict[str, object]:
         "events": story,  # the former name, until 0.2.0
         "measurement": None if detail.measurement is None else row_json(detail.measurement),
     }
+
+
+def row_json(row: Table, *, without: tuple[str, ...] = ()) -> dict[str, object]:
+    """Return a stored row by its columns."""
+    names = (column.key for column in type(row).__table__.columns)
+    return {name: getattr(row, name) for name in names if name not in without}
+
+
+def job_json(row: JobRow) -> dict[str, object]:
+    """Return a stored job by its columns."""
+    return {**row_json(row), "spec": spec_json(row.spec)}
+
+
+def waits_of(session: Session, loaded: Settings) -> Mapping[int, Waits]:
+    """Say of every job that waits why, the first in the queue first.
+
+    The broker is asked for a scheduler where a job could start: without one it never would.
+    """
+
+    def idle_reason() -> str | None:
+        idle = find_idle_reason(loaded.broker_url)
+        return None if idle is None else idle.full
+
+    return with_idle_reason(stored_waits(session, loaded), idle_reason)
+
+
+def stored_waits(session: Session, loaded: Settings) -> dict[int, Waits]:
+    """Say of every job that waits why, as `waits_of` does, without asking the broker."""
+    now = dt.datetime.now(dt.UTC)
+    is_stopped = stopped_farm(loaded) is not None
+    return queue_reasons(
+        session,
+        now=now,
+        agents=() if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s),
+        reserve_after_s=loaded.reserve_after_s,
+        policy=loaded.retry_policy,
+    )

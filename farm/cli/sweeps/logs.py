@@ -116,7 +116,7 @@ def _print(log: _Log, rank: int, *, follow: bool) -> None:
             continue
         if piece.text:
             is_empty = False
-            print_data(readable(piece.text) if _is_terminal() else piece.text)
+            print_data(readable(piece.text) if sys.stdout.isatty() else piece.text)
             sys.stdout.flush()
         if piece.is_end and (piece.is_over or not follow):
             break
@@ -146,10 +146,6 @@ def _print_json(log: _Log, job_id: int, rank: int) -> None:
             "is_complete": piece.is_over,
         }
     )
-
-
-def _is_terminal() -> bool:
-    return sys.stdout.isatty()
 
 
 def _pause() -> None:

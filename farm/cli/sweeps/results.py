@@ -1,4 +1,4 @@
-"""Prints the cells of a sweep as a table, with a key to its signs."""
+"""Prints the cells of a sweep as a table with a key to its signs, and what is recommended."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from farm.cells.result_table import notes, table
 from farm.cells.table import CellLine
 from farm.cli.output import print_table, table_width, terminal_width
 from farm.configuration.spec import spec_json
+from farm.recommend.sweeps.answers import OwnAnswer
 from farm.text.columns import Column
 
 _FORMERLY_SHOWN = (
@@ -47,3 +48,9 @@ def print_cells(lines: Sequence[CellLine]) -> None:
     print_table(columns, rows)
     for note in notes(lines):
         click.echo(note)
+
+
+def print_answers(answers: Sequence[OwnAnswer]) -> None:
+    """Print a line for each; what comes of other sweeps is said."""
+    for found in answers:
+        click.echo(found.sentence)

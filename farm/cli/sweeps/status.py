@@ -11,19 +11,17 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cells.accurate_cells import AccurateCell, accurate_cells
-from farm.cells.json_forms import CellSummary, SweepCells
+from farm.cells.json_forms import CellSummary
 from farm.cells.reading import first_cells, read_sweep
 from farm.cells.result_table import axis_column, distinctions
 from farm.cells.table import CellLine
-from farm.cli.advice.price_options import prices_option, prices_or_none, region_option
+from farm.cli.advice.questions import prices_option, prices_or_none, region_option
 from farm.cli.operating.agents import is_alive, troubles
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
-from farm.cli.sweeps.results import measured_json, print_cells
-from farm.cli.sweeps.rows import sweep_json
-from farm.cli.sweeps.sweep_answers import print_answers
-from farm.cli.sweeps.waits import waits_of
+from farm.cli.sweeps.jobs import waits_of
+from farm.cli.sweeps.results import measured_json, print_answers, print_cells
 from farm.cli.sweeps.watch import SweepWatch, summary_line
 from farm.configuration.axes import BY_NAME
 from farm.configuration.expansion import MAX_JOBS
@@ -41,7 +39,7 @@ from farm.store.queue.waiting_reasons import (
     waits_for_agents,
 )
 from farm.store.sweeps.budgets import spent_machine_s
-from farm.store.sweeps.sweeps import find_sweep, list_sweeps
+from farm.store.sweeps.sweeps import SweepSummary, find_sweep, list_sweeps
 from farm.text import display
 from farm.text.columns import Column
 from farm.text.log_text import one_line
@@ -112,7 +110,7 @@ def status(
     if as_json:
         print_json(
             {
-                "sweep": sweep_json(snapshot.summary),
+                "sweep": _sweep_json(snapshot.summary),
                 "remaining_s": snapshot.remaining_s,
                 "spent_machine_s": spent_s,
                 **_reasons_json(reasons),
@@ -141,18 +139,19 @@ def status(
     if target_accuracy is not None:
         _print_accurate_cells(accurate, by_job, target_accuracy)
     if found.machine_s:
-        click.echo(_machine_time(found))
+        text = f"machine time: {display.duration(found.machine_s)}"
+        if (saved := found.saving) is not None:
+            text += (
+                f"; {counted(saved.fixed_repetitions, 'repetition')} of every cell would have "
+                f"taken {display.duration(saved.fixed_machine_s)} for the same precision"
+            )
+        click.echo(text)
 
 
-def _machine_time(found: SweepCells) -> str:
-    text = f"machine time: {display.duration(found.machine_s)}"
-    saved = found.saving
-    if saved is None:
-        return text
-    return (
-        f"{text}; {counted(saved.fixed_repetitions, 'repetition')} of every cell would have taken "
-        f"{display.duration(saved.fixed_machine_s)} for the same precision"
-    )
+def _sweep_json(summary: SweepSummary) -> dict[str, object]:
+    """Return a sweep as the API does, and two of its keys under their former names until 0.2.0."""
+    written = summary.to_json()
+    return {**written, "sweep_id": written["id"], "counts": written["jobs_by_state"]}
 
 
 def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
@@ -166,7 +165,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "sweeps": [sweep_json(summary) for summary in sweeps],
+                "sweeps": [_sweep_json(summary) for summary in sweeps],
                 "alive_agent_count": alive_count,
                 **_reasons_json(reasons),
             }

@@ -11,8 +11,7 @@ import click
 
 from farm.cells.configuration import length_of
 from farm.cells.result_table import axis_column
-from farm.cli.advice.price_options import prices_option, region_option
-from farm.cli.advice.questions import memory_of, prices_of
+from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store, wake_scheduler
 from farm.configuration.axes import BY_NAME
@@ -181,20 +180,16 @@ def _conclude(
     as_json: bool,
 ) -> None:
     """Say what follows from a sweep that is over. Mutates `result`, the values of --json."""
-    from farm.cli.sweeps.sweep_answers import print_answers
+    from farm.cli.sweeps.results import print_answers
     from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
     from farm.store.engine import reading
 
     with reading(engine) as session:
         answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
-    result["jobs_by_state"] = result["counts"] = _by_name(counts)
+    result["jobs_by_state"] = result["counts"] = {s.value: n for s, n in counts.items()}
     result["recommended"] = [found.to_json() for found in answers]
     if not as_json:
         print_answers(answers)
-
-
-def _by_name(counts: Mapping[JobState, int]) -> dict[str, int]:
-    return {state.value: count for state, count in counts.items()}
 
 
 def _expected(

@@ -26,7 +26,6 @@ from farm.store.queue.waiting_reasons import ABOUT_TO_START, queue_reasons
 from farm.store.sweeps.jobs import list_jobs
 from farm.store.sweeps.sweep_loads import paces
 from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, sweep_summary
-from farm.store.tables import JobRow
 from farm.text.display import machine_hours, plain, roughly
 from farm.text.log_text import one_line
 from farm.text.nouns import counted
@@ -120,7 +119,11 @@ class SweepWatch:
             if waits.sweep_id == self.sweep_id and waits.reason != ABOUT_TO_START
         )
         kinds = Counter(
-            (frozenset(job.requires), frozenset(_labels(job).items()), job.agent_count)
+            (
+                frozenset(job.requires),
+                frozenset((job.spec.get("labels") or {}).items()),
+                job.agent_count,
+            )
             for job in jobs
             if job.state is JobState.WAITING
         )
@@ -135,11 +138,6 @@ class SweepWatch:
             reason=next(own, None),
             hopeless=hopeless,
         )
-
-
-def _labels(job: JobRow) -> Mapping[str, str]:
-    labels: Mapping[str, str] = job.spec.get("labels") or {}
-    return labels
 
 
 def follow(
