@@ -60,6 +60,7 @@ class Summary:
     duplicate_count: int
     target_ratio: float | None
     priority: int
+    budget_machine_s: float | None
     left_out_count: int
     left_out: tuple[LeftOut, ...]
     left_out_reason_count: int
@@ -97,6 +98,7 @@ def summarise(planned: SubmissionPlan) -> Summary:
         duplicate_count=expansion.duplicate_count,
         target_ratio=None if sweep.precision is None else sweep.precision.target_ratio,
         priority=sweep.priority,
+        budget_machine_s=sweep.budget_machine_s,
         left_out_count=len(expansion.impossible),
         left_out=tuple(left_out[:_REASONS_SHOWN]),
         left_out_reason_count=len(left_out),

@@ -246,9 +246,10 @@ def test_a_preview_expects_what_the_farm_measured_at_the_prices_it_names(
                 step_time_s=0.001 + 0.001 * batch_size,
                 instance_type="Standard_D2s_v3",
             )
-    looked = look(client, strategy=["single"], world_size="1")
+    looked = look(client, strategy=["single"], world_size="1", budget_machine_hours="1e-6")
     text = text_of(followed(client, looked))
     assert "training, one after another" in text
+    assert "budget 0.000001 machine hours less than the time of machines" in text
     assert "(90 %)" in text
     assert "Standard_D2s_v3" in text.split("Prices that were used", 1)[1]
     assert "USD" in text.split("cost", 1)[1][:40]
