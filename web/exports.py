@@ -7,14 +7,13 @@ import importlib.util
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO
 
 from flask import Response
-from sqlalchemy.orm import Session
 
 from farm.cells.choice import Choice
 from farm.cells.table import SweepTable
@@ -22,7 +21,7 @@ from farm.charts.chart import Bars, Figure
 from farm.charts.heat_map import HeatMap, heat_map
 from farm.charts.sweep_figures import figures_of
 from farm.errors import NotFound
-from farm.exporting import Form, write_export
+from farm.exporting import Form
 from farm.processes.subprocess_call import run_in_subprocess
 from farm.sweep_bundle.folder import ArchiveExport, export_archive
 from web.backend import backend
@@ -42,15 +41,15 @@ def forms() -> Sequence[Form]:
     return [form for form in Form if can_parquet or form is not Form.PARQUET]
 
 
-def measurements_file(session: Session, sweep_id: int, form: Form) -> IO[bytes]:
-    """Return a file at its beginning; the caller closes it.
+def exported_file(write: Callable[[IO[bytes]], object]) -> IO[bytes]:
+    """Return a file with what `write` writes, at its beginning; the caller closes it.
 
     Whole before the first byte is sent: a slow reader keeps no transaction open, and an error is
     an error and no half of a file. A large one is on disk, not in memory.
     """
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 # the caller closes it
     try:
-        write_export(session, sweep_id, form, file)
+        write(file)
         file.seek(0)
     except BaseException:
         file.close()

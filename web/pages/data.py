@@ -21,10 +21,12 @@ from farm.store.measurements.imports import OriginSummary, check_origin, origins
 from farm.store.measurements.known_axes import hardware_of, known_axes
 from farm.store.measurements.measurements import find_measurement, measurements_of
 from farm.store.result_tables import MeasurementRow
+from farm.store.series.samples import has_samples
 from farm.text.nouns import counted
 from web import received
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
+from web.exports import forms
 
 bp = Blueprint("data", __name__)
 
@@ -93,6 +95,7 @@ def get_origin() -> ResponseReturnValue:
         card = _card(session, name)
         axes = known_axes(session, name)
         hardware = hardware_of(session, name)
+        sample_forms = forms() if has_samples(session, name) else ()
         is_looked_for = is_asked or not card.is_own
         found = _suspects(session, name, backend().memory) if is_looked_for else None
     return render_template(
@@ -101,6 +104,7 @@ def get_origin() -> ResponseReturnValue:
         axes=axes,
         hardware=hardware,
         suspects=found,
+        sample_forms=sample_forms,
     )
 
 

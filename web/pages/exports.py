@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
@@ -9,13 +11,15 @@ from farm.cells.choice import query_names, read_choice
 from farm.charts.chart import Bars, Figure
 from farm.charts.heat_map import HeatMap
 from farm.errors import NotFound
-from farm.exporting import Form
+from farm.exporting import Form, write_export, write_origin_samples
+from farm.store.measurements.imports import check_origin
+from farm.store.series.samples import has_samples
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from web import received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
 from web.drawing.paper import can_draw, picture_file
-from web.exports import chart_of, file_answer, file_name, measurements_file
+from web.exports import chart_of, exported_file, file_answer, file_name
 
 bp = Blueprint("exports", __name__)
 
@@ -28,15 +32,29 @@ _FORMS = {form.value: form for form in Form}
 def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
     """Return the measurements of a sweep, one row each: as csv, json or parquet."""
     received.query()
-    number, kind = received.row_id("sweep", sweep_id), _FORMS.get(form)
-    if kind is None:
-        raise NotFound(f"export {form[:40]!r}: there is none, only {', '.join(_FORMS)}")
+    number, kind = received.row_id("sweep", sweep_id), _form_of(form)
     with read_session() as session:
         sweep_summary(session, number)
         name = find_sweep(session, str(number)).name
-        file = measurements_file(session, number, kind)
+        file = exported_file(partial(write_export, session, number, kind))
     named = f"{file_name(number, name)}.{kind.value}"
     return file_answer(file, media_type=kind.media_type, name=named)
+
+
+@bp.get("/data/samples.<form>")
+@costly
+def get_samples(form: str) -> ResponseReturnValue:
+    """Return the samples of an imported origin, one row each: as csv, json or parquet.
+
+    Query: `name`.
+    """
+    origin, kind = received.query("name").get("name", ""), _form_of(form)
+    check_origin(origin)
+    with read_session() as session:
+        if not has_samples(session, origin):
+            raise NotFound(f"origin {origin[:80]!r}: there are no samples of it")
+        file = exported_file(partial(write_origin_samples, session, origin, kind))
+    return file_answer(file, media_type=kind.media_type, name=f"samples.{kind.value}")
 
 
 @bp.get("/sweeps/<sweep_id>/charts/<name>.svg")
@@ -54,6 +72,14 @@ def get_chart(sweep_id: str, name: str) -> ResponseReturnValue:
 def get_picture(sweep_id: str, name: str) -> ResponseReturnValue:
     """Return a chart as a picture for paper. Query: as the sweep's page takes it."""
     return _picture(sweep_id, name, form="png", media_type="image/png")
+
+
+def _form_of(name: str) -> Form:
+    """Raises NotFound: there is no such kind of file."""
+    kind = _FORMS.get(name)
+    if kind is None:
+        raise NotFound(f"export {name[:40]!r}: there is none, only {', '.join(_FORMS)}")
+    return kind
 
 
 def _picture(sweep_id: str, name: str, *, form: str, media_type: str) -> Response:

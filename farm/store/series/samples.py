@@ -207,6 +207,11 @@ def is_of_old_import(before: dt.datetime) -> sa.ColumnElement[bool]:
     return _IMPORTED.c.origin.in_(old)
 
 
+def has_samples(session: Session, origin: str) -> bool:
+    """Whether the store has a sample of an origin."""
+    return bool(session.scalar(sa.select(sa.exists().where(_IMPORTED.c.origin == origin))))
+
+
 def origin_samples(
     session: Session, origin: str, *, most: int
 ) -> Iterator[list[dict[str, object]]]:

@@ -272,6 +272,12 @@ def test_a_sweep_is_downloaded_and_imported_as_one_file(
         assert told in _text(client.get(answer.headers["Location"]))
     row = _stored(engine, "farm-unknown-sweep-1")[0]
     assert row.details["source"].startswith("sweep 1, ")
+    [link] = re.findall(
+        r'href="(/data/samples\.csv[^"]*)"', client.get(f"/data/origin?name={row.origin}").text
+    )
+    assert client.get(html.unescape(link)).text.count("\n") == 19
+    assert client.get("/data/samples.csv?name=nowhere").status_code == 404
+    assert client.get("/data/samples.xml?name=nowhere").status_code == 404
     answer = _bundle(client, archive.data, origin="elsewhere")
     assert answer.headers["Location"].endswith("name=elsewhere")
     _confirm(client, _look(client, GOOD))
