@@ -258,6 +258,9 @@ def test_a_receiver_that_is_gone_gets_no_more_messages(
     assert {state for state, _ in states(engine)} == {DeliveryState.GIVEN_UP}
     assert len(receiver.received) == 1
     assert "410 Gone: nothing is sent there any more" in caplog.text
+    with reading(engine) as session:
+        said = {one.last_said for one in list_deliveries(session, limit=10)}
+    assert said == {"410 Gone: nothing is sent there any more", "its address was removed"}
     receiver.answer = lambda number: 200  # it is wanted once more
     ended_sweep(engine, receiver.address, name="new")
     sender.turn()
