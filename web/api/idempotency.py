@@ -35,7 +35,7 @@ PARAMETER: Mapping[str, object] = {
         "and is not carried out again. 409 while it is; 422 if it is another request."
     ),
     "required": False,
-    "schema": {"type": "string", "maxLength": LONGEST_KEY_CHARACTERS},
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY_CHARACTERS},
 }
 LONGEST_ANSWER_BYTES = 16 * 1024
 # Of what was created: that of a sweep lists the cells that were left out, as the store does, too.

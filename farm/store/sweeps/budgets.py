@@ -9,7 +9,7 @@ from sqlalchemy import case, extract, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from farm.configuration.sweep import BUDGET
-from farm.errors import InvalidSpec, InvalidTransition, NotFound
+from farm.errors import InvalidTransition, NotFound
 from farm.store.base import Utc
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from farm.text.display import machine_hours
@@ -87,8 +87,8 @@ def resume_sweep(
 
     Raises:
         NotFound: there is no such sweep.
-        InvalidSpec: the new budget is no more than what is spent.
-        InvalidTransition: the budget is used up, and no other is given.
+        InvalidTransition: the budget is used up and no other is given, or the new one is no more
+            than what is spent.
     """
     sweep = session.get(SweepRow, sweep_id, with_for_update=True)
     if sweep is None:
@@ -97,8 +97,10 @@ def resume_sweep(
     if budget_machine_s is not None:
         spent_s = spent_machine_s(session, [sweep_id], now=now)[sweep_id]
         if budget_machine_s <= spent_s:
-            expected = f"more than what is spent, {machine_hours(spent_s)}"
-            raise InvalidSpec(BUDGET, canonical(budget_machine_s / 3600), expected)
+            raise InvalidTransition(
+                f"sweep {sweep_id}: expected a {BUDGET} above what is spent, "
+                f"{machine_hours(spent_s)}, got {canonical(budget_machine_s / 3600):g}"
+            )
         sweep.budget_machine_s, sweep.budget_used_up_at = budget_machine_s, None
     if sweep.budget_used_up_at is not None:
         raise InvalidTransition(

@@ -403,12 +403,13 @@ def test_a_sweep_over_its_budget_says_so_and_goes_on_with_another(
     refused = farm.refusal("resume", "try", status=1)
     assert "is used up: resume it with a larger budget_machine_hours" in refused
     for hours, expected in (
-        ("1", "more than what is spent, 1 machine hour, got 1.0"),
         ("0", "a number of machine hours above 0 and up to 1000000, got 0.0"),
         ("nan", "a number of machine hours above 0 and up to 1000000, got nan"),
     ):
         refused = farm.refusal("resume", "try", "--budget-machine-hours", hours, status=2)
         assert f"budget_machine_hours: expected {expected}" in refused
+    refused = farm.refusal("resume", "try", "--budget-machine-hours", "1", status=1)
+    assert "expected a budget_machine_hours above what is spent, 1 machine hour, got 1" in refused
     resumed = {"id": 1, "sweep_id": 1, "is_paused": False, "changed": True}
     assert farm.json("resume", "try", "--budget-machine-hours", "2") == resumed
     assert farm.json("status", "try")["sweep"]["budget_machine_s"] == 7200.0

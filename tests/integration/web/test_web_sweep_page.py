@@ -393,7 +393,7 @@ def test_a_sweep_over_its_budget_asks_for_another(client: FlaskClient, engine: s
     assert lacking(text_of(page), *told) == []
     assert 'name="budget_machine_hours"' in page
     form = {"csrf_token": csrf_of(client, path)}
-    for wrong, status in ((None, 409), ("", 422), ("much", 422), ("0.0001", 422)):
+    for wrong, status in ((None, 409), ("", 422), ("much", 422), ("0.0001", 409)):
         sent = form if wrong is None else {**form, "budget_machine_hours": wrong}
         assert client.post(f"{path}/resume", data=sent).status_code == status, wrong
     sent = {**form, "budget_machine_hours": "1000000"}

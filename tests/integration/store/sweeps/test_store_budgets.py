@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from farm.errors import InvalidSpec, InvalidTransition, NotFound
+from farm.errors import InvalidTransition, NotFound
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.scheduler.placing import PlacingCache, place_jobs
 from farm.store import schema
@@ -219,15 +219,11 @@ def test_a_sweep_is_resumed_within_a_budget_that_leaves_something(engine: sa.Eng
         set_paused(session, sweep_id, is_paused=True)
     with reading(engine) as session:
         assert sweep_summary(session, sweep_id).status is SweepStatus.PAUSED
-    for budget_s, error, message in (
-        (None, InvalidTransition, "its budget of 2 machine hours is used up"),
-        (
-            2 * HOUR,
-            InvalidSpec,
-            "budget_machine_hours: expected more than what is spent, 2 machine hours, got 2.0",
-        ),
+    for budget_s, message in (
+        (None, "its budget of 2 machine hours is used up"),
+        (2 * HOUR, "a budget_machine_hours above what is spent, 2 machine hours, got 2"),
     ):
-        with writing(engine) as session, pytest.raises(error, match=message):
+        with writing(engine) as session, pytest.raises(InvalidTransition, match=message):
             resume_sweep(session, sweep_id, budget_machine_s=budget_s, now=NOW)
     with writing(engine) as session:
         assert sweep_summary(session, sweep_id).is_paused
