@@ -54,7 +54,7 @@ def test_a_look_is_the_page_itself(client: FlaskClient, pages: list[str]) -> Non
 def test_one_look_serves_all_who_ask_within_a_second(
     client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.live.page_cache.LIFE_S", 60.0)
+    monkeypatch.setattr("web.live.page_cache.LIVE_LIFE_S", 60.0)
     install(client.application)
     other = client.application.test_client()
     made: list[str | None] = []
@@ -154,7 +154,7 @@ def test_what_is_not_there_is_not_found(client: FlaskClient, seeded: Seeded) -> 
 def test_looks_ask_once_whether_the_farm_is_open(
     engine: sa.Engine, client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.access.callers.LIFE_S", 60.0)
+    monkeypatch.setattr("web.access.callers.LIVE_LIFE_S", 60.0)
     path = f"/jobs/{seeded.waiting}"
     _look(client, path)
     token = make_api_token(engine, "first")
