@@ -5,6 +5,7 @@
 
 # %%
 import matplotlib.pyplot as plt
+import pandas as pd
 
 import benchfarm
 
@@ -13,7 +14,7 @@ common = {"model": "small_cnn", "dataset": "digits", "global_batch_size": [64, 2
 sweep = farm.submit(
     {
         "name": "does a second machine pay?",
-        "repetitions": 3,
+        "repetitions": 5,
         "case": [
             {**common, "strategy": "single", "world_size": 1},
             {**common, "strategy": "mwms_ring", "world_size": 2},
@@ -55,7 +56,8 @@ for batch_size, pair in cells.groupby("global_batch_size"):
     low = one["step_time_low_s"] / two["step_time_high_s"]
     high = one["step_time_high_s"] / two["step_time_low_s"]
     verdict = "it pays" if low > 1 else "it does not pay" if high < 1 else "not known"
+    interval = "too few repetitions" if pd.isna(low) else f"90 %: {low:.2f} to {high:.2f}"
     print(
         f"Batch size {batch_size}: {one['step_time_s'] / two['step_time_s']:.2f} times as fast "
-        f"(90 %: {low:.2f} to {high:.2f}): {verdict}"
+        f"({interval}): {verdict}"
     )

@@ -50,12 +50,11 @@ def beat_age_s(echo: BeatEcho | None, *, now_s: float) -> float | None:
 def renews_lease(beat: Heartbeat, *, token: int, same_boot: bool, has_reported: bool) -> bool:
     """Whether a fresh heartbeat keeps the lease of attempt `token` alive.
 
-    Until the agent has seen the token, `start_rank` is still on its way; but where the rank
-    `has_reported` already, the agent has lost its disk since, and the rank with it. Once it has
-    seen the token, only the boot that took the rank can vouch for it (`same_boot`): after a
-    restart the rank is gone, and its lease runs out unless the spool still delivers its end. A
-    higher token means that the server itself has forgotten something, and then nothing is
-    vouched for.
+    - The agent has not seen the token: yes, since `start_rank` is still on its way. No if the rank
+      `has_reported`: then the agent has lost its disk, and the rank with it.
+    - It has seen the token: yes if it runs since then (`same_boot`). After a restart the rank is
+      gone, and the lease runs out unless the spool still delivers the rank's end.
+    - It has seen a higher token: no, since the server has forgotten something.
     """
     if beat.highest_token < token:
         return not has_reported

@@ -211,7 +211,8 @@ def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
 
     A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
     configuration's failure decides at once, whatever other ranks report, and any other waits until
-    all have reported or `verdict_s` have passed. Then the cause is what is not a mere echo of it.
+    all have reported or `verdict_s` have passed. Then the cause is a failure other than
+    a lost peer, if there is one.
 
     A trainer that raises before it is even ready has trained nothing: a machine without its
     framework does so with every configuration, and must not turn a whole sweep into results.

@@ -33,7 +33,7 @@ class Keyring:
         self._derive = functools.lru_cache(maxsize=65_536)(functools.partial(derive_key, farm_key))
 
     def signed(self, agent_id: str, task: str, envelope: dict[str, object]) -> dict[str, object]:
-        """Sign what is meant for an agent: a `farm.broker.celery_app.Signer`.
+        """Sign what is meant for an agent: a `farm.broker.sending.Signer`.
 
         Raises:
             NotFound: the agent has no key that counts.

@@ -160,8 +160,10 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnded:
-    """The rank's last report: every process of it is gone and its profile is undone.
+    """The rank's last report.
 
+    The agent sends it when every process of the rank is gone and its network profile is undone, or
+    when it refused or lost the rank. The collector makes one where the rank sent nonsense.
     Exactly one of `result` and `failure` is set. `timed_begun_s` is the result's begin of the
     timed window in seconds after go. `rtts`: after a profile was undone; empty where the peers
     could not be asked any more.

@@ -17,7 +17,10 @@ from farm.values.ranges import CountedShare, Difference, Duration, Figure, Rate,
 
 
 class SampleRow(Table):
-    """One tick of one rank. `day` is the attempt's day, so a repeated report finds its row."""
+    """One tick of one rank. `day` is the attempt's day, so a repeated report finds its row.
+
+    Written by the collector; thinned and removed by `farm db prune`.
+    """
 
     __tablename__ = "samples"
 
@@ -44,7 +47,10 @@ class SampleRow(Table):
 
 
 class ImportedSampleRow(Table):
-    """A sample of another farm, by the numbers that its job and attempt have there."""
+    """A sample of another farm, by the numbers that its job and attempt have there.
+
+    Written by imports, of commands and the web server; removed by `farm db prune`.
+    """
 
     __table__ = sa.Table(
         "imported_samples",
@@ -59,7 +65,10 @@ class ImportedSampleRow(Table):
 
 
 class StepChunk(Table):
-    """Consecutive step times of one kind, compressed; quantiles beside them for plain SQL."""
+    """Consecutive step times of one kind, compressed; quantiles beside them for plain SQL.
+
+    Written by the collector.
+    """
 
     __tablename__ = "step_chunks"
 
@@ -77,6 +86,8 @@ class StepChunk(Table):
 
 
 class EpochRow(Table):
+    """Written by the collector."""
+
     __tablename__ = "epochs"
 
     attempt_id: Mapped[int] = mapped_column(
@@ -92,7 +103,10 @@ class EpochRow(Table):
 
 
 class LogPartRow(Table):
-    """What the trainers of a rank wrote, one piece of it; a rank's pieces follow each other."""
+    """What the trainers of a rank wrote, one piece of it; a rank's pieces follow each other.
+
+    Written by the collector; removed by `farm db prune`.
+    """
 
     __tablename__ = "log_parts"
     # Each row may have some ten thousand characters: `farm db copy` takes fewer of them at once.
@@ -140,8 +154,8 @@ def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
 class MeasurementRow(Table):
     """One row per finished job or imported cell. `origin` and `source_key` name its source.
 
-    Written by the scheduler, as it ends an attempt (`gangs.moves`), and by imports; removed by
-    retries of the job, and by the removal of an import.
+    Written by the scheduler, as it ends an attempt (`farm.store.gangs.moves`), and by imports;
+    removed by retries of the job, and by the removal of an import.
     """
 
     __tablename__ = "measurements"

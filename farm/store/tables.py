@@ -1,7 +1,8 @@
 """Database tables for sweeps, jobs, attempts, agents and access.
 
 Instants are UTC and aware; states are stored as their text. The migrations build the same schema;
-a test holds the two together.
+a test holds the two together. Each table says who writes it; migrations, copies of a store and
+restored backups write all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from farm.store.base import BigId, Table, Utc, state_column
 
 
 class SweepRow(Table):
+    """Written by the web server and commands; the scheduler notes that a budget is used up."""
+
     __tablename__ = "sweeps"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
@@ -36,7 +39,10 @@ class SweepRow(Table):
 
 
 class JobRow(Table):
-    """`spec` is the whole JobSpec; the columns beside it are copies to filter and sort by."""
+    """`spec` is the whole JobSpec; the columns beside it are copies to filter and sort by.
+
+    Written by the web server and commands that submit, cancel and retry, and by the scheduler.
+    """
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -85,6 +91,8 @@ class AgentRow(Table):
 
     It is leased again only when a heartbeat says that it serves nothing and has seen a token at
     least as high, so that a late command of the old attempt can no longer start anything.
+
+    Written by the collector (heartbeats), the scheduler (leases), the web server and commands.
     """
 
     __tablename__ = "agents"
@@ -119,8 +127,8 @@ class AgentRow(Table):
 class AttemptRow(Table):
     """Its id is the fencing token, so ids are never used twice, not even on SQLite.
 
-    Written by the scheduler alone: `gangs.leases` adds it, `gangs.moves` and `gangs.clock_steps`
-    change it.
+    Written by the scheduler alone: `farm.store.gangs.leases` adds it, `moves` and
+    `clock_steps` beside that change it.
     """
 
     __tablename__ = "attempts"
@@ -146,7 +154,10 @@ class AttemptRow(Table):
 
 
 class RankRow(Table):
-    """One member of one attempt, and what it has reported once."""
+    """One member of one attempt, and what it has reported once.
+
+    Written by the scheduler, which adds it with the lease, and by the collector.
+    """
 
     __tablename__ = "ranks"
     __table_args__ = (sa.Index("ix_ranks_agent_id_attempt_id", "agent_id", "attempt_id"),)
@@ -171,7 +182,10 @@ class RankRow(Table):
 
 
 class JobEvent(Table):
-    """The story of a job: every change of state of it and of its attempts, with the reason."""
+    """The story of a job: every change of state of it and of its attempts, with the reason.
+
+    Written by the web server and commands that submit, cancel and retry, and by the scheduler.
+    """
 
     __tablename__ = "job_events"
 
@@ -188,6 +202,8 @@ class SpoolPosition(Table):
 
     And how many of them did not count, beside those that `LateReport` keeps: all, and those of the
     last hour in which there were any.
+
+    Written by the collector; old ones are removed by `farm db prune`.
     """
 
     __tablename__ = "spool_positions"
@@ -202,7 +218,10 @@ class SpoolPosition(Table):
 
 
 class LateReport(Table):
-    """A report that was not admitted: kept and counted, never dropped in silence."""
+    """A report that was not admitted: kept and counted, never dropped in silence.
+
+    Written by the collector; removed by `farm db prune`.
+    """
 
     __tablename__ = "late_reports"
     __table_args__ = (sa.UniqueConstraint("agent_id", "generation", "number"),)
@@ -220,7 +239,10 @@ class LateReport(Table):
 
 
 class BaselineRow(Table):
-    """A sweep by the name that later ones are checked against."""
+    """A sweep by the name that later ones are checked against.
+
+    Written by `farm baseline`.
+    """
 
     __tablename__ = "baselines"
 
@@ -233,6 +255,8 @@ class NotificationTarget(Table):
     """An address that messages go to: those of one sweep, or of the whole farm.
 
     `due_at`: no message goes there before; as long as somebody sends to it, this is later than now.
+
+    Written by the web server and commands that submit, and by the scheduler.
     """
 
     __tablename__ = "notification_targets"
@@ -249,7 +273,10 @@ class NotificationTarget(Table):
 
 
 class NotificationEvent(Table):
-    """Something that messages say. The same subject at the same instant is the same event."""
+    """Something that messages say. The same subject at the same instant is the same event.
+
+    Written by the scheduler; removed by `farm db prune`.
+    """
 
     __tablename__ = "notification_events"
     __table_args__ = (sa.UniqueConstraint("kind", "subject", "at"),)
@@ -263,7 +290,10 @@ class NotificationEvent(Table):
 
 
 class NotificationDelivery(Table):
-    """One event on its way to one target: the log of what was sent."""
+    """One event on its way to one target: the log of what was sent.
+
+    Written by the scheduler; removed by `farm db prune`.
+    """
 
     __tablename__ = "notification_deliveries"
     __table_args__ = (
@@ -285,6 +315,8 @@ class TrackerCursor(Table):
     """Which measurements an experiment tracker has: those up to `since_id`, and some later ones.
 
     `due_at`: nothing is sent before; as long as somebody sends, this is later than now.
+
+    Written by the scheduler.
     """
 
     __tablename__ = "tracker_cursors"
@@ -303,6 +335,8 @@ class ApiToken(Table):
     """A token of the web server: everything but itself, of which only the hash is known.
 
     Ids are never used twice, since a session names its token by the id.
+
+    Written by `farm token`; the web server notes when it was used.
     """
 
     __tablename__ = "api_tokens"
@@ -319,7 +353,10 @@ class ApiToken(Table):
 
 
 class AgentKeyRow(Table):
-    """Which of an agent's keys count. The keys themselves are nowhere in the store."""
+    """Which of an agent's keys count. The keys themselves are nowhere in the store.
+
+    Written by `farm agent`, and by `farm up` for its own agents.
+    """
 
     __tablename__ = "agent_keys"
 
@@ -335,6 +372,8 @@ class FarmIdentity(Table):
 
     `incarnation` grows when a restored or moved store takes over from its original. `place`: where
     the database is; a copy has another place and is refused. None: the next process sets it.
+
+    Written by each process of the server that starts.
     """
 
     __tablename__ = "farm_identity"
@@ -348,7 +387,10 @@ class FarmIdentity(Table):
 
 
 class KeptAnswer(Table):
-    """The answer to a request with an `Idempotency-Key`. `status` None: there is none yet."""
+    """The answer to a request with an `Idempotency-Key`. `status` None: there is none yet.
+
+    Written by the web server.
+    """
 
     __tablename__ = "kept_answers"
 
@@ -362,7 +404,10 @@ class KeptAnswer(Table):
 
 
 class BundleRow(Table):
-    """The files of a user's training script as one archive, which agents fetch by pieces."""
+    """The files of a user's training script as one archive, which agents fetch by pieces.
+
+    Written by the web server and commands that submit; removed by `farm db prune`.
+    """
 
     __tablename__ = "script_bundles"
 
@@ -373,7 +418,10 @@ class BundleRow(Table):
 
 
 class BundlePieceRow(Table):
-    """A piece of a bundle's archive; all but the last are of the same length."""
+    """A piece of a bundle's archive; all but the last are of the same length.
+
+    Written with its `BundleRow`.
+    """
 
     __tablename__ = "script_bundle_pieces"
 

@@ -171,10 +171,10 @@ class Ledger:
         if is_fresh:
             agent.heartbeat_at = now
             self.last_token = max(self.last_token, beat.highest_token)
-            self._settle(agent, beat, now=now, lease=lease)
+            self._renew_lease(agent, beat, now=now, lease=lease)
         return agent.is_free and not was_free
 
-    def _settle(
+    def _renew_lease(
         self, agent: AgentEntry, beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta
     ) -> None:
         if agent.unclean_token is not None and is_clean(beat, unclean_token=agent.unclean_token):

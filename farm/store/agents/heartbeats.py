@@ -56,7 +56,7 @@ def record_heartbeats(
         age_s = beat_age_s(beat.echo, now_s=now.timestamp())
         is_fresh = age_s is not None and age_s <= lease.total_seconds() / 2
         agent = agents.get(beat.agent_id)
-        was_free = agent is not None and _is_free(agent)
+        was_free = agent is not None and _is_ready(agent)
         if agent is None:
             agent = agents[beat.agent_id] = _new_agent(beat, now=now)
             session.add(agent)
@@ -67,8 +67,8 @@ def record_heartbeats(
         if is_fresh:
             agent.heartbeat_at = now
             seen_tokens.append(beat.highest_token)
-            _settle(agent, beat, has_reported=agent.id in reported, now=now, lease=lease)
-        effects.append(BeatEffect(is_newly_free=_is_free(agent) and not was_free))
+            _renew_lease(agent, beat, has_reported=agent.id in reported, now=now, lease=lease)
+        effects.append(BeatEffect(is_newly_free=_is_ready(agent) and not was_free))
     if seen_tokens:
         follow_tokens(session, seen_tokens)
     return effects
@@ -113,10 +113,10 @@ def _note(agent: AgentRow, beat: Heartbeat, *, now: dt.datetime) -> None:
     agent.report_lag_s = backlog.oldest_s if backlog else None
 
 
-def _settle(
+def _renew_lease(
     agent: AgentRow, beat: Heartbeat, *, has_reported: bool, now: dt.datetime, lease: dt.timedelta
 ) -> None:
-    """Draw the consequences of a fresh beat: the agent is clean, or keeps its lease."""
+    """Extend the agent's lease by a fresh beat, and mark it clean where the beat says so."""
     if agent.unclean_token is not None and is_clean(beat, unclean_token=agent.unclean_token):
         agent.unclean_token = agent.stop_sent_at = None
     if agent.attempt_id is None:
@@ -152,7 +152,7 @@ def _reported(
     return set(session.scalars(reported))
 
 
-def _is_free(agent: AgentRow) -> bool:
+def _is_ready(agent: AgentRow) -> bool:
     return (
         agent.state is AgentState.IDLE
         and agent.attempt_id is None

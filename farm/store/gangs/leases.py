@@ -1,4 +1,6 @@
-"""Leases: which attempt holds which agents, and until when. Heartbeats renew them.
+"""Leases: which attempt holds which agents, and until when.
+
+Heartbeats renew them, in `farm.store.agents.heartbeats`.
 
 An attempt's id is its fencing token: ids only ever grow.
 """

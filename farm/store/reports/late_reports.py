@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import case, func, select, update
 from sqlalchemy.orm import Session
 
-from farm.store.reports.spool_positions import Spool
+from farm.store.reports.spool_positions import SpoolKey
 from farm.store.tables import AgentRow, LateReport, SpoolPosition
 
 KEPT_REPORTS = 50  # of one agent
@@ -56,7 +56,7 @@ def set_aside(session: Session, refused: Sequence[RefusedReport], *, now: dt.dat
     left = dict.fromkeys(agents, KEPT_REPORTS)
     for agent_id, count in session.execute(kept):
         left[agent_id] -= count
-    counted: Counter[Spool] = Counter()
+    counted: Counter[SpoolKey] = Counter()
     for one in refused:
         if one.agent_id not in left:
             continue
@@ -117,7 +117,7 @@ def _row(one: RefusedReport, *, now: dt.datetime) -> LateReport:
     )
 
 
-def _count(session: Session, counted: Counter[Spool], *, now: dt.datetime) -> None:
+def _count(session: Session, counted: Counter[SpoolKey], *, now: dt.datetime) -> None:
     hour = _hour(now)
     for (agent_id, generation), count in sorted(counted.items()):
         of_hour = case((SpoolPosition.late_hour == hour, SpoolPosition.late_hour_count), else_=0)

@@ -39,7 +39,7 @@ from farm.messages.reports import (
 from farm.messages.trainer_lines import Epoch, Failure, FailureKind
 from farm.store.reports.late_reports import RefusedReport, set_aside
 from farm.store.reports.logs import insert_log_parts
-from farm.store.reports.spool_positions import Spool, lock_positions, write_positions
+from farm.store.reports.spool_positions import SpoolKey, lock_positions, write_positions
 from farm.store.series.samples import SampleSeries, insert_series
 from farm.store.series.series import insert_chunks, insert_epochs
 from farm.store.tables import AttemptRow, JobRow, RankRow
@@ -194,7 +194,7 @@ def store_batches(
     ]
 
 
-def _fresh(batch: ReportBatch, confirmed: dict[Spool, int]) -> list[Report]:
+def _fresh(batch: ReportBatch, confirmed: dict[SpoolKey, int]) -> list[Report]:
     """Return the batch's reports that are not stored yet, and count them as confirmed."""
     spool = (batch.agent_id, batch.generation)
     first, number = batch.reports[0].number, confirmed[spool]

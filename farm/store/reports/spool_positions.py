@@ -12,7 +12,7 @@ from farm.messages.reports import ReportBatch
 from farm.store.engine import POSTGRESQL
 from farm.store.tables import SpoolPosition
 
-Spool = tuple[str, str]  # agent id and generation
+SpoolKey = tuple[str, str]  # agent id and generation
 
 # Every message passes through these two, so they are built once, and they work on columns: building
 # them each time, and loading and flushing objects, was a third of the cost of a small message.
@@ -43,12 +43,12 @@ _CONFIRM_ARRAYS = f"""
 
 def lock_positions(
     session: Session, batches: Sequence[ReportBatch], *, now: dt.datetime
-) -> dict[Spool, int]:
+) -> dict[SpoolKey, int]:
     """Lock the spools' positions, always in the same order, and return how far each is stored.
 
     One that is not known here begins with the first batch of it.
     """
-    first: dict[Spool, int] = {}
+    first: dict[SpoolKey, int] = {}
     for batch in batches:
         first.setdefault((batch.agent_id, batch.generation), batch.reports[0].number)
     rows = session.execute(_CONFIRMED, {"spools": list(first)})
@@ -70,7 +70,11 @@ def lock_positions(
 
 
 def write_positions(
-    session: Session, confirmed: Mapping[Spool, int], spools: Iterable[Spool], *, now: dt.datetime
+    session: Session,
+    confirmed: Mapping[SpoolKey, int],
+    spools: Iterable[SpoolKey],
+    *,
+    now: dt.datetime,
 ) -> None:
     """Note how far these spools are stored."""
     rows = [(agent, spool, confirmed[agent, spool]) for agent, spool in sorted(set(spools))]

@@ -249,10 +249,10 @@ def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Pa
         profile = result.profile
         assert profile is not None
         assert profile.step_count == PROFILED_STEP_COUNT - 2
+        # What a busy machine takes between operations is neither of both.
+        assert 0 < profile.compute_s < profile.step_time_s
         assert 0 < profile.communication_s < profile.step_time_s
-        assert profile.compute_s + profile.communication_s == pytest.approx(
-            profile.step_time_s, rel=0.3
-        )
+        assert profile.compute_s + profile.communication_s < 1.3 * profile.step_time_s
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The tables of what was measured against the declarations of axes, quantities and samples."""
+"""Tables against the declarations of axes, quantities and samples, and what they say of writers."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from farm.configuration.axes import AXES, Axis
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.measuring.sampled import SAMPLED
+from farm.store.base import Table
 from farm.store.result_tables import MeasurementRow, SampleRow
 from farm.values.fields import Amount, Whole
 
@@ -66,3 +67,9 @@ def test_measurements_have_no_other_columns() -> None:
 def test_what_charts_show_is_sampled() -> None:
     stored = {metric.name for metric in SAMPLED if metric.is_stored}
     assert stored <= set(SampleRow.__table__.columns.keys())
+
+
+def test_each_table_says_who_writes_it() -> None:
+    tables = [mapper.class_ for mapper in Table.registry.mappers]
+    assert len(tables) > 20
+    assert [one.__name__ for one in tables if "Written " not in (one.__doc__ or "")] == []
