@@ -164,7 +164,9 @@ def _within_budgets(
     begun_s = time.monotonic()
     with reading(engine) as session:
         over = over_budget(session, due, now=now)
-    pause = dt.timedelta(seconds=_BELIEVED_RATIO * (time.monotonic() - begun_s))
+    took = dt.timedelta(seconds=time.monotonic() - begun_s)
+    # A longer one would be taken for that of a clock which was set back, and not be kept at all.
+    pause = min(_BELIEVED_RATIO * took, _LONGEST_BELIEF)
     known.budgets_due_at.update(dict.fromkeys(due - over.keys(), now + pause))
     if over:
         with writing(engine) as session:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import pytest
 import sqlalchemy as sa
 
 from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import StartRank
 from farm.placement.pace import StartPace
+from farm.scheduler import placing
 from farm.scheduler.outgoing import Outgoing
 from farm.scheduler.placing import PlacingCache, place_jobs
 from farm.store.engine import reading, writing
@@ -114,8 +118,13 @@ def test_a_gang_that_others_have_overtaken_has_not_started(engine: sa.Engine) ->
     assert len(place_jobs(engine, now=NOW, rules=RULES, known=known)) == 1
 
 
-def test_a_budget_is_not_added_up_again_at_once(engine: sa.Engine) -> None:
+@pytest.mark.parametrize("took_s", [0.001, 30.0])
+def test_a_budget_is_not_added_up_again_at_once(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, took_s: float
+) -> None:
     known = PlacingCache(queue=WaitingQueue(epoch=NOW))
+    clock = itertools.count(0.0, took_s)
+    monkeypatch.setattr(placing, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with writing(engine) as session:
         for number in range(3):
             add_sweep(session, job_spec(seed=number))
