@@ -39,8 +39,12 @@ def write_archive(folder: Path, file: Path) -> None:
 
 
 @contextmanager
-def bundle_folder(path: Path, *, most_bytes: int = MOST_UNPACKED_BYTES) -> Iterator[Path]:
+def bundle_folder(
+    path: Path, *, most_bytes: int = MOST_UNPACKED_BYTES, within: Path | None = None
+) -> Iterator[Path]:
     """Yield the folder of a bundle; a ZIP file is unpacked into one that lasts for the block.
+
+    `within`: where that one is; None: where the system has temporary files.
 
     Raises:
         InvalidSpec: it is a file, and no ZIP file of a bundle, or has more than `most_bytes`.
@@ -49,7 +53,7 @@ def bundle_folder(path: Path, *, most_bytes: int = MOST_UNPACKED_BYTES) -> Itera
     if not path.is_file():
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="farm-bundle-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="farm-bundle-", dir=within) as temporary:
         folder = Path(temporary)
         try:
             _unpack(path, folder, most_bytes=most_bytes)

@@ -85,13 +85,15 @@ class ArchiveExport:
 def export_archive(asked: ArchiveExport) -> None:
     """Write the bundle of a sweep as a new ZIP file. Takes seconds, so servers do it in a process.
 
+    Its folder is beside the file, so that who removes that folder removes what a crash has left.
+
     Raises:
         FarmError: there is no such sweep, the file cannot be written, or a library is missing.
     """
     engine = make_engine(asked.database_url)
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="farm-bundle-") as temporary,
+            tempfile.TemporaryDirectory(dir=asked.file.parent) as temporary,
             reading(engine) as session,
         ):
             folder = Path(temporary) / "bundle"

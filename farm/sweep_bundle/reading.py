@@ -79,14 +79,16 @@ class ImportedBundle:
 def import_archive(asked: ArchiveImport) -> ImportedBundle:
     """Import a bundle: its measurements as a whole, and then its samples in parts.
 
-    Servers do it in a process: whatever the file makes the Parquet library do, they go on.
+    Servers do it in a process: whatever the file makes the Parquet library do, they go on. It is
+    unpacked beside the file, so that who removes that folder removes what a crash has left.
 
     Raises:
         InvalidSpec: see `read_bundle` and `import_reading`.
     """
     engine = make_engine(asked.database_url)
     try:
-        with bundle_folder(asked.file, most_bytes=asked.most_bytes) as folder:
+        beside = asked.file.parent
+        with bundle_folder(asked.file, most_bytes=asked.most_bytes, within=beside) as folder:
             read = read_bundle(folder, origin=asked.origin, most_samples=asked.most_samples)
             with writing(engine) as session:
                 now, is_replacing = dt.datetime.now(dt.UTC), asked.is_replacing

@@ -119,7 +119,7 @@ def post_import() -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 @takes_up_to(MAX_BUNDLE_BYTES)
 def post_bundle() -> ResponseReturnValue:
-    """Import the sweep of another farm, as a ZIP file: all of it, or nothing."""
+    """Import the sweep of another farm, as a ZIP file, if all of it is good."""
     form = _form()
     try:
         file = _chosen("a ZIP file")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import stat
 import zipfile
 from collections.abc import Callable
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from farm.errors import InvalidSpec
+from farm.recommend.prices import Prices
+from farm.sweep_bundle import folder as bundle_writing
+from farm.sweep_bundle import reading as bundle_reading
 from farm.sweep_bundle.archive import bundle_folder, write_archive
 
 FILES = {"manifest.json": "{}", "figures/map.svg": "<svg/>", "measurements.csv": "a\n1\n"}
@@ -146,3 +150,36 @@ def test_a_damaged_archive_is_refused(folder: Path, tmp_path: Path, spoil: str) 
     path.write_bytes(content)
     with pytest.raises(InvalidSpec, match="bundle: expected a ZIP file"), bundle_folder(path):
         pass
+
+
+def test_what_a_crash_of_the_process_leaves_is_beside_the_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, file = f"sqlite:///{tmp_path / 'farm.db'}", tmp_path / "some.zip"
+    used: list[Path] = []
+
+    def write(session: object, sweep_id: int, target: Path, *, prices: Prices) -> None:
+        used.append(target)
+        shutil.copytree(folder, target)
+
+    def read(unpacked: Path, **_: object) -> None:
+        used.append(unpacked)
+        raise InvalidSpec("bundle", "all of it", "another")
+
+    monkeypatch.setattr(bundle_writing, "write_bundle", write)
+    monkeypatch.setattr(bundle_reading, "read_bundle", read)
+    bundle_writing.export_archive(
+        bundle_writing.ArchiveExport(database_url=server, sweep_id=1, file=file, prices=Prices())
+    )
+    asked = bundle_reading.ArchiveImport(
+        database_url=server,
+        file=file,
+        origin=None,
+        is_replacing=False,
+        most_bytes=1_000_000,
+        most_samples=1,
+    )
+    with pytest.raises(InvalidSpec, match="expected another"):
+        bundle_reading.import_archive(asked)
+    assert [path.is_relative_to(tmp_path) for path in used] == [True, True]
+    assert not any(path.exists() for path in used)
