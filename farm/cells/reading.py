@@ -26,7 +26,7 @@ from farm.store.measurements.cell_rows import (
     specs_of,
 )
 from farm.store.measurements.repetitions import timeline_of_rows
-from farm.store.sweeps.sweeps import find_sweep, stored_precision
+from farm.store.sweeps.sweeps import stored_precision, sweep_of_id
 
 _MOST_JOBS_APART = 500  # of changed cells, asked for one by one
 
@@ -58,7 +58,7 @@ def read_sweep(
     Raises:
         NotFound: there is no such sweep.
     """
-    sweep = find_sweep(session, str(sweep_id))
+    sweep = sweep_of_id(session, sweep_id)
     precision = stored_precision(sweep)
     if before is not None:
         changed = changed_groups(session, sweep_id, before.jobs, max_jobs=max_jobs)

@@ -22,7 +22,7 @@ from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.store.engine import make_engine, reading
 from farm.store.measurements.export_parts import export_parts
 from farm.store.sweeps.sweep_records import hardware_of, job_parts
-from farm.store.sweeps.sweeps import find_sweep, sweep_summary
+from farm.store.sweeps.sweeps import sweep_of_id, sweep_summary
 from farm.sweep_bundle.archive import write_archive
 from farm.sweep_bundle.manifest import Manifest, files_in, new_folder, write_manifest
 from farm.sweep_bundle.report import BundleReport, ReportFigure, ReportTable, report_html
@@ -44,7 +44,7 @@ def write_bundle(session: Session, sweep_id: int, folder: Path, *, prices: Price
         FarmError: the folder is there already or cannot be written, or a library is missing.
     """
     require()
-    sweep = find_sweep(session, str(sweep_id))
+    sweep = sweep_of_id(session, sweep_id)
     read = read_sweep(session, sweep_id, prices=prices).table
     with new_folder(folder) as partial:
         write_tables(session, sweep_id, partial)

@@ -26,7 +26,7 @@ from farm.store.sweeps.sweep_records import (
     log_parts,
     step_parts,
 )
-from farm.store.sweeps.sweeps import find_sweep
+from farm.store.sweeps.sweeps import sweep_of_id
 from farm.store.tables import SweepRow
 from farm.sweep_bundle.manifest import (
     FORMAT,
@@ -64,7 +64,7 @@ def write_tables(session: Session, sweep_id: int, folder: Path) -> None:
         NotFound: there is no such sweep.
         FarmError: Parquet needs a library that is not installed.
     """
-    sweep = find_sweep(session, str(sweep_id))
+    sweep = sweep_of_id(session, sweep_id)
     (folder / "sweep.toml").write_text(document_text(sweep.spec), encoding="utf-8")
     for name, form, write in (
         (MEASUREMENTS, Form.CSV, write_export),

@@ -20,7 +20,7 @@ from farm.recommend.sweeps.expectation import expected
 from farm.store.agents.agents import live_agent_count
 from farm.store.sweeps.budgets import resume_sweep, spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
-from farm.store.sweeps.sweeps import find_sweep, list_sweeps, set_paused, sweep_summary
+from farm.store.sweeps.sweeps import list_sweeps, set_paused, sweep_of_id, sweep_summary
 from farm.submission import plan, submit
 from farm.values.codec import to_json
 from web import etags, parameters, received
@@ -139,7 +139,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     number, instant = received.row_id("sweep", sweep_id), now()
     with read_session() as session:
         summary = sweep_summary(session, number)
-        row = find_sweep(session, str(number))
+        row = sweep_of_id(session, number)
         agent_count = live_agent_count(
             session, now=instant, live_within_s=backend().settings.lease_s
         )
@@ -180,7 +180,7 @@ def get_bundle(sweep_id: str) -> ResponseReturnValue:
     """
     number = received.row_id("sweep", sweep_id)
     with read_session() as session:
-        name = find_sweep(session, str(number)).name
+        name = sweep_of_id(session, number).name
     return bundle_answer(number, name)
 
 

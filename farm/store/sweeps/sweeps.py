@@ -169,6 +169,18 @@ def find_sweep(session: Session, id_or_name: str) -> SweepRow:
     return sweep
 
 
+def sweep_of_id(session: Session, sweep_id: int) -> SweepRow:
+    """Return the sweep with that id; the name of another may be the same number.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    sweep = session.get(SweepRow, sweep_id)
+    if sweep is None:
+        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
+    return sweep
+
+
 def list_sweeps(
     session: Session,
     *,
@@ -191,10 +203,7 @@ def sweep_summary(session: Session, sweep_id: int) -> SweepSummary:
     Raises:
         NotFound: there is no such sweep.
     """
-    sweep = session.get(SweepRow, sweep_id)
-    if sweep is None:
-        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
-    return _summaries(session, [sweep])[0]
+    return _summaries(session, [sweep_of_id(session, sweep_id)])[0]
 
 
 def set_paused(session: Session, sweep_id: int, *, is_paused: bool) -> bool:

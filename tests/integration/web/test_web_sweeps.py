@@ -51,6 +51,14 @@ def test_a_preview_lists_the_jobs_and_writes_nothing(
     assert _sweep_count(engine) == 0
 
 
+def test_an_id_is_not_the_name_of_another_sweep(client: FlaskClient, engine: sa.Engine) -> None:
+    seed(engine)
+    with writing(engine) as session:
+        session.execute(sa.update(SweepRow).values(name="99"))
+    for path in ("", "/bundle", "/figure"):
+        assert client.get(f"/api/v1/sweeps/99{path}").status_code == 404
+
+
 def test_a_preview_names_what_cannot_run(client: FlaskClient) -> None:
     case = {"model": "mlp", "dataset": "digits", "strategy": "single", "global_batch_size": 8}
     sweep = {"name": "x", "case": [{**case, "world_size": [1, 2]}]}
