@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec
-from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication, Reading
 from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.measurement import OK
@@ -26,18 +25,16 @@ from farm.store.measurements.imports import (
 )
 from farm.store.series.samples import add_samples, remove_samples
 
+_TABLE = "table "  # begins the names of tables, and no other
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSource:
-    """The origin to import as, the name kept with each measurement, and where to read about it.
-
-    `is_alone`: its origin holds nothing of another source.
-    """
+    """The origin to import as, the name kept with each measurement, and where to read about it."""
 
     origin: str
     name: str
     citation: str | None = None
-    is_alone: bool = False
 
 
 def of_publication(publication: Publication) -> ImportSource:
@@ -53,7 +50,7 @@ def of_table(file_name: str, *, origin: str) -> ImportSource:
     Raises:
         InvalidSpec: the origin is the farm's own, or no name.
     """
-    return ImportSource(origin=check_origin(origin), name=f"table {file_name}")
+    return ImportSource(origin=check_origin(origin), name=f"{_TABLE}{file_name}")
 
 
 def import_reading(
@@ -127,11 +124,14 @@ def _refuse_emptying(read: Reading, *, is_replacing: bool) -> None:
 
 
 def _refuse_mixing(session: Session, source: ImportSource) -> None:
-    """A study, a sweep of another farm and a table are origins of their own, however called."""
+    """A study and a sweep of another farm are origins of their own; tables may share one.
+
+    Samples of two farms may have the same numbers, and one of them would be left out.
+    """
     present = source_of(session, source.origin)
-    published = {publication.name for publication in IMPORTERS}
-    is_apart = source.is_alone or bool(published & {present, source.name})
-    if present is not None and present != source.name and is_apart:
+    if present is None or present == source.name:
+        return
+    if not (present.startswith(_TABLE) and source.name.startswith(_TABLE)):
         expected = (
             f"an origin that does not hold {present} already: take another name, or "
             "`farm origins --remove` it"

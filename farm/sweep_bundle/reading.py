@@ -46,7 +46,6 @@ def read_bundle(
     source = ImportSource(
         origin=check_origin(manifest.origin if origin is None else origin),
         name=f"sweep {manifest.sweep_id}, {manifest.sweep_name!r}, of farm {manifest.farm}",
-        is_alone=True,  # samples of different farms may have the same numbers
     )
     samples = partial(sample_parts, folder, manifest, most=most_samples)
     return ReadBundle(

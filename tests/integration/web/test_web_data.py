@@ -280,6 +280,9 @@ def test_a_sweep_is_downloaded_and_imported_as_one_file(
     assert client.get("/data/samples.xml?name=nowhere").status_code == 404
     answer = _bundle(client, archive.data, origin="elsewhere")
     assert answer.headers["Location"].endswith("name=elsewhere")
+    refused = _look(client, GOOD, origin="elsewhere")
+    assert refused.status_code == 422
+    assert "an origin that does not hold sweep 1, " in _text(refused)
     _confirm(client, _look(client, GOOD))
     refused = _bundle(client, archive.data, origin="mine")
     assert refused.status_code == 422
