@@ -174,7 +174,7 @@ SWEEP_OPTIONS = (
     ),
     SweepOption(
         name=NOTIFY,
-        meaning="addresses that get a [message](notifications.md) when the sweep ends; they are "
+        meaning="addresses that get a [message](notifications.md) about the sweep; they are "
         "kept apart from the sweep, since they are often secret",
         type=WebAddresses(most=10, most_characters=2000),
         default=(),

@@ -67,7 +67,7 @@ patience_option = click.option(
     "addresses",
     metavar="URL",
     multiple=True,
-    help="Send a message there when the sweep ends; may be repeated.",
+    help="Send messages about the sweep there; may be repeated.",
 )
 @click.option(
     "--budget-machine-hours",

@@ -90,7 +90,7 @@ def resume_sweep(
         InvalidTransition: the budget is used up and no other is given, or the new one is no more
             than what is spent.
     """
-    sweep = session.get(SweepRow, sweep_id, with_for_update=True)
+    sweep = session.get(SweepRow, sweep_id, with_for_update=True, populate_existing=True)
     if sweep is None:
         raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
     before = sweep.is_paused, sweep.budget_machine_s, sweep.budget_used_up_at

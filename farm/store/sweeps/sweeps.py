@@ -212,7 +212,7 @@ def set_paused(session: Session, sweep_id: int, *, is_paused: bool) -> bool:
     Raises:
         NotFound: there is no such sweep.
     """
-    sweep = session.get(SweepRow, sweep_id, with_for_update=True)
+    sweep = session.get(SweepRow, sweep_id, with_for_update=True, populate_existing=True)
     if sweep is None:
         raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
     has_changed = sweep.is_paused is not is_paused
