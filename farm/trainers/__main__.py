@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -63,6 +64,9 @@ def main() -> NoReturn:
     except BaseException as error:
         if os.getpid() != own_pid:
             end_fork(error)
+        # PyTorch's handler raises wherever the program is, once a process of its loader has ended:
+        # not while the failure is reported.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # SystemExit and KeyboardInterrupt, too: a user's own layers may raise them in a step, and
         # let through they would end the process without a word.
         if isinstance(error, FarmError):

@@ -217,7 +217,8 @@ def test_the_recommendation_follows_from_what_was_measured(
             check=True,
             timeout=60,
         )
-        answer = json.loads(done.stdout)["recommended"]
+        found = json.loads(done.stdout)
+        answer, options = found["recommended"], {o["world_size"]: o for o in found["options"]}
         assert answer["basis"] == "measured"
         cells: dict[int, list[MeasurementRow]] = {}
         for row in rows:
@@ -230,8 +231,13 @@ def test_the_recommendation_follows_from_what_was_measured(
         chosen = evidence[answer["world_size"]]
         assert answer["measurement_ids"] == [row.id for row in chosen]
         fastest_s = min(row.time_per_epoch_s or 0.0 for row in chosen)
-        for others in evidence.values():
-            assert fastest_s <= max(row.time_per_epoch_s or 0.0 for row in others)
+        for size, others in evidence.items():
+            rival = options[size]
+            assert answer["low_s"] <= rival["high_s"]
+            # A shorter time that is less sure may be the worse choice.
+            is_as_sure = len(others) == len(chosen) and not rival["disturbed_ids"]
+            if is_as_sure and not answer["disturbed_ids"]:
+                assert fastest_s <= max(row.time_per_epoch_s or 0.0 for row in others)
 
 
 def test_the_output_names_a_world_size_for_each_batch_size(
