@@ -148,8 +148,9 @@ def _ask(page: Page, hand: Hand) -> None:
 def _import(page: Page, hand: Hand, *, file: Path, origin: str) -> None:
     file.write_text(TABLE)
     hand.press(_navigation(page, "Data"))
-    hand.choose_file(page.get_by_label("File", exact=True), file)
-    hand.write(page.get_by_label("Origin", exact=True), origin)
+    table = page.get_by_role("region", name="A table of your own")
+    hand.choose_file(table.get_by_label("CSV file"), file)
+    hand.write(table.get_by_label("Origin"), origin)
     hand.press(page.get_by_role("button", name="Look at it"))
     page.get_by_role("heading", name=f"Import table {file.name} as {origin}?").wait_for()
     _look_at(page)
