@@ -29,8 +29,7 @@ class MeasurementQuery(TypedDict, total=False):
     - `outer_learning_rate`: with this value: of the outer optimizer, for `torch_diloco`
     - `outer_momentum`: with this value: Nesterov's, of the outer optimizer, for `torch_diloco`
     - `ranks_per_agent`: with this value: ranks that train on one agent, each on its share of the
-      cores; `world_size` is a multiple of it; not for `ps_async`, whose ranks never wait for each
-      other
+      cores; `world_size` is a multiple of it
     - `device`: with this value: what ranks train on
     - `gpus_per_rank`: with this value: GPUs of each rank of a script, with `device = "gpu"`; a
       strategy takes one for each replica

@@ -487,7 +487,7 @@ AXES: tuple[Axis, ...] = (
         type=Whole(1, MAX_RANKS_PER_AGENT),
         title="Ranks per agent",
         meaning="ranks that train on one agent, each on its share of the cores; `world_size` is a "
-        "multiple of it; not for `ps_async`, whose ranks never wait for each other",
+        "multiple of it",
         default=1,
         applies=lambda strategy, world_size: strategy.uses_network and world_size > 1,
         unused=1,

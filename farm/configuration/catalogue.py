@@ -145,11 +145,6 @@ class StrategyFacts:
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
 
     @property
-    def keeps_pace(self) -> bool:
-        """Whether ranks wait for each other, if only every few steps: one's pace is that of all."""
-        return self.is_synchronous or not self.uses_servers
-
-    @property
     def divides_model(self) -> bool:
         """Whether no rank has the whole model; so it is of the farm's own models alone."""
         return self.shards_weights or self.splits_layers

@@ -271,10 +271,6 @@ def _problem_of_width(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
             width = f"{low}" if low == high else f"{low} to {high}"
         return InvalidSpec("world_size", cell["world_size"], f"{width} for strategy '{facts.name}'")
     ranks_per_agent = cell["ranks_per_agent"]
-    if ranks_per_agent > 1 and not facts.keeps_pace:
-        # An agent reports the steps of one rank, and here the others may be slower.
-        expected = f"1 for strategy '{facts.name}', whose ranks never wait for each other"
-        return InvalidSpec("ranks_per_agent", ranks_per_agent, expected)
     if cell["world_size"] % ranks_per_agent:
         expected = f"a multiple of ranks_per_agent, {ranks_per_agent}"
         return InvalidSpec("world_size", cell["world_size"], expected)

@@ -195,11 +195,10 @@ class AttemptFigures:
             return self.examples_per_step * self.timed_step_count / slowest_s
         if self.is_synchronous:
             return self.spec.global_batch_size * sum(map(len, self.pace.values())) / slowest_s
-        each, examples_count = self.spec.ranks_per_agent, 0
-        for place, times_s in self.pace.items():
-            ranks = range(place * each, (place + 1) * each)
-            own = sum(self.spec.per_replica_batch_size(rank) for rank in ranks)
-            examples_count += own * len(times_s)
+        examples_count = sum(
+            self.spec.per_replica_batch_size(rank) * len(times_s)
+            for rank, times_s in self.pace.items()
+        )
         return examples_count / slowest_s
 
     @property

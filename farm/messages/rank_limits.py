@@ -33,8 +33,12 @@ MOST_SAMPLES_READ = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLimits:
-    """Of one rank: its steps and epochs, and the seconds after *go* that it can have reached."""
+    """Of one rank: its steps and epochs, and the seconds after *go* that it can have reached.
 
+    `process_count`: how many ranks its agent trains.
+    """
+
+    process_count: int
     step_count: int
     epoch_count: int
     time_s: float
@@ -45,17 +49,22 @@ def rank_limits(spec: JobSpec, *, elapsed_s: float | None) -> RankLimits:
 
     `elapsed_s`: since its attempt was leased; None: not known, and only the job's limits hold.
     """
+    each = spec.ranks_per_agent
     time_s = spec.time_limit_s + _ENDING_S
     if elapsed_s is not None:
         time_s = min(time_s, max(0.0, elapsed_s) + SLACK_S)
     if spec.steps is not None:
         # At worst each full step is followed by the partial one that ends an epoch.
         asked = 2 * (spec.warmup_step_count + spec.steps) + _PROFILED_STEPS
-        return RankLimits(step_count=asked, epoch_count=spec.steps, time_s=time_s)
+        return RankLimits(
+            process_count=each, step_count=asked, epoch_count=spec.steps, time_s=time_s
+        )
     in_time = int(time_s * MOST_STEPS_PER_S)
     steps = min(MOST_STEPS_BY_EPOCHS + 2 * spec.warmup_step_count, in_time) + _PROFILED_STEPS
     epochs = MOST_SCRIPT_EPOCHS if spec.epochs is None else spec.epochs
-    return RankLimits(step_count=steps, epoch_count=min(epochs, steps), time_s=time_s)
+    return RankLimits(
+        process_count=each, step_count=steps, epoch_count=min(epochs, steps), time_s=time_s
+    )
 
 
 def excess_of_attempt(
@@ -82,6 +91,8 @@ def excess(body: ReportBody, limits: RankLimits) -> str | None:
         if last > limits.time_s:
             return f"tick {last}: its attempt has had time for {limits.time_s:.0f}"
     elif isinstance(body, StepTimes):
+        if body.process >= limits.process_count:
+            return f"steps of process {body.process}: its agent has {limits.process_count} ranks"
         end = body.first_step + len(body.times_s)
         if end > limits.step_count:
             return f"steps up to {end}: its job can have {limits.step_count} at most"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from farm.configuration.spec import MAX_WORLD_SIZE
+from farm.configuration.spec import MAX_RANKS_PER_AGENT, MAX_WORLD_SIZE
 from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id, check_short
 from farm.messages.commands import RankAddress
@@ -139,8 +139,13 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """`begun_s`: seconds after this rank's go at which the chunk's first step began."""
+    """`begun_s`: seconds after go at which the chunk's first step began.
 
+    `process`: which of the agent's ranks made them. Those of others than the first are reported
+    where ranks do not step together.
+    """
+
+    process: Annotated[int, Range(0, MAX_RANKS_PER_AGENT - 1)] = 0
     kind: StepKind
     first_step: Count
     begun_s: Span

@@ -305,7 +305,7 @@ def _unlike_step_counts(spec: JobSpec, evidence: AttemptEvidence) -> str | None:
     return None
 
 
-def _clocks(attempt: AttemptView) -> Sequence[int]:
+def _clocks(attempt: AttemptView) -> Sequence[tuple[int, int]]:
     return clocks(attempt, is_synchronous=_is_synchronous(attempt))
 
 

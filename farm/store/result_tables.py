@@ -76,6 +76,10 @@ class StepChunk(Table):
         BigId, sa.ForeignKey("attempts.id"), primary_key=True, autoincrement=False
     )
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    # Which of the agent's ranks made them.
+    process: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, server_default=sa.text("0")
+    )
     first_step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     kind: Mapped[StepKind] = mapped_column(state_column(StepKind, "step_kind"))
     begun_s: Mapped[float]

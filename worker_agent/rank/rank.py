@@ -253,9 +253,11 @@ class RunningRank:
         else:
             if isinstance(event, Started):
                 self._compare_weights(process, event)
-            # The first speaks for the agent; the others, such as servers, only support it.
-            if process == 0 and not self.is_ending:
+            # The first speaks for the agent, but for steps that each rank makes at its own pace.
+            if not self.is_ending and process == 0:
                 self._report_progress(event, now=now)
+            elif not self.is_ending and isinstance(event, Steps) and not self._is_synchronous:
+                self._report(steps_report(event, go_s=self._go_s, process=process))
 
     def _prepare_if_all_ready(self, now: float) -> None:
         if self._phase is not Phase.PREPARING or len(self._ready) < len(self._command.roles):
@@ -304,6 +306,11 @@ class RunningRank:
         body = report_of(event, go_s=self._go_s)
         if body is not None:
             self._report(body)
+
+    @property
+    def _is_synchronous(self) -> bool:
+        """Whether all ranks of the gang step together."""
+        return described(self._command.spec.strategy).facts.is_synchronous
 
     def _on_exit(self, event: TrainerExited) -> None:
         self._exited.add(event.process)
@@ -371,7 +378,7 @@ class RunningRank:
         self._report_log(is_last=True)
         outcome = self._failure or result_of_ranks(
             [self._results[process] for process in sorted(self._training)],
-            is_synchronous=described(self._command.spec.strategy).facts.is_synchronous,
+            is_synchronous=self._is_synchronous,
         )
         log_tail = self._resources.log_tail()
         self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
@@ -439,13 +446,19 @@ def report_of(event: Event, *, go_s: float) -> ReportBody | None:
             weights_checksum=event.weights_checksum,
         )
     if isinstance(event, Steps):
-        return StepTimes(
-            kind=event.kind,
-            first_step=event.first_step,
-            begun_s=event.begun_monotonic_s - go_s,
-            times_s=event.times_s,
-        )
+        return steps_report(event, go_s=go_s)
     return event if isinstance(event, Epoch) else None
+
+
+def steps_report(steps: Steps, *, go_s: float, process: int = 0) -> StepTimes:
+    """Return the report of steps that one of the agent's processes has made."""
+    return StepTimes(
+        process=process,
+        kind=steps.kind,
+        first_step=steps.first_step,
+        begun_s=steps.begun_monotonic_s - go_s,
+        times_s=steps.times_s,
+    )
 
 
 def end_of(

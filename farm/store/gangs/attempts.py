@@ -240,15 +240,15 @@ def _software(prepared: Prepared) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What is stored of one attempt. All but `members` is by rank.
+    """What is stored of one attempt: by agent, by its place in the gang.
 
-    `chunks`: of timed steps in order, as stored: what cannot be read is found when this attempt is
-    evaluated, and not when those of all are read.
+    `chunks`: of timed steps in order, as stored, by place and process: what cannot be read is found
+    when this attempt is evaluated, and not when those of all are read.
     """
 
     members: Sequence[Member]
     samples: Mapping[int, Sequence[Sample]] = field(default_factory=dict)
-    chunks: Mapping[int, Sequence[Any]] = field(default_factory=dict)
+    chunks: Mapping[tuple[int, int], Sequence[Any]] = field(default_factory=dict)
     control_runs: Mapping[int, ControlRun] = field(default_factory=dict)
 
     @property
@@ -261,11 +261,14 @@ class Findings:
         return sum(chunk.step_count for chunks in self.chunks.values() for chunk in chunks)
 
 
-def findings_of(session: Session, clocks: Mapping[int, Sequence[int]]) -> dict[int, Findings]:
+def findings_of(
+    session: Session, clocks: Mapping[int, Sequence[tuple[int, int]]]
+) -> dict[int, Findings]:
     """Return by token what is stored of active attempts.
 
-    `clocks`: token to the ranks whose steps are wanted, since they tell its time. It is
-    for the caller not to ask for more attempts at once than memory has room for.
+    `clocks`: token to the ranks whose steps are wanted, since they tell its time, each by the place
+    of its agent and its process there. It is for the caller not to ask for more attempts at once
+    than memory has room for.
 
     Raises:
         InvalidSpec: it is more than is ever read at once; nothing more was read.
@@ -278,18 +281,19 @@ def findings_of(session: Session, clocks: Mapping[int, Sequence[int]]) -> dict[i
     which = [SampleRow.day.in_(days), SampleRow.attempt_id.in_(clocks)]
     samples = whole_series(session, which, most=MOST_SAMPLES_READ)
     # The attempts are named apart too, for the key: what a database makes of pairs differs.
-    pairs = [(token, rank) for token, ranks in clocks.items() for rank in ranks]
-    chunks: dict[int, dict[int, list[Any]]] = {token: {} for token in clocks}
+    wanted = [(token, *clock) for token, ranks in clocks.items() for clock in ranks]
+    chunks: dict[int, dict[tuple[int, int], list[Any]]] = {token: {} for token in clocks}
+    key = (StepChunk.attempt_id, StepChunk.rank, StepChunk.process)
     columns = (StepChunk.first_step, StepChunk.begun_s, StepChunk.step_count, StepChunk.times)
     step_count = 0
     rows = session.execute(
-        select(StepChunk.attempt_id, StepChunk.rank, StepChunk.kind, *columns)
+        select(*key, StepChunk.kind, *columns)
         .where(
             StepChunk.attempt_id.in_(clocks),
-            tuple_(StepChunk.attempt_id, StepChunk.rank).in_(pairs),
+            tuple_(*key).in_(wanted),
             StepChunk.kind == StepKind.TIMED,
         )
-        .order_by(StepChunk.attempt_id, StepChunk.rank, StepChunk.first_step)
+        .order_by(*key, StepChunk.first_step)
         .execution_options(yield_per=_CHUNKS_AT_ONCE)
     )
     for row in rows:
@@ -298,7 +302,7 @@ def findings_of(session: Session, clocks: Mapping[int, Sequence[int]]) -> dict[i
             rows.close()
             expected = f"at most {MOST_STEPS_READ} step times of all ranks"
             raise InvalidSpec("step_chunks", f"{step_count} and more", expected)
-        chunks[row.attempt_id].setdefault(row.rank, []).append(row)
+        chunks[row.attempt_id].setdefault((row.rank, row.process), []).append(row)
     runs: dict[int, dict[int, ControlRun]] = {token: {} for token in clocks}
     for (token, rank), run in control_runs(session, clocks).items():
         runs[token][rank] = run

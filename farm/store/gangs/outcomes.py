@@ -17,7 +17,7 @@ from typing import Any
 from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN, AxisKind, spec_values
 from farm.configuration.catalogue import DatasetFacts, Traffic
 from farm.configuration.model_size import ModelSize
-from farm.configuration.spec import TCP_PROXY, NetworkProfile, TrainingPass
+from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile, TrainingPass
 from farm.errors import InvalidSpec
 from farm.gang.views import AttemptView
 from farm.measuring.measurement import (
@@ -45,11 +45,15 @@ OF_CONNECTIONS = "the trainers' own TCP connections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEvidence:
-    """What the ranks of a successful attempt reported, in their order, and what to make of it."""
+    """What the agents of a successful attempt reported, in their order, and what to make of it.
 
+    `timed_steps_s`: of the ranks that tell the gang's time, by rank.
+    """
+
+    spec: JobSpec
     outcomes: tuple[RankOutcome, ...]
     is_synchronous: bool
-    timed_steps_s: Mapping[int, tuple[float, ...]]  # of the ranks that tell the gang's time
+    timed_steps_s: Mapping[int, tuple[float, ...]]
     verdict: NoiseVerdict
 
     @property
@@ -58,19 +62,22 @@ class AttemptEvidence:
 
         A spool that is removed takes with it the reports that had not arrived.
         """
+        each = self.spec.ranks_per_agent
         for rank, times_s in self.timed_steps_s.items():
-            trained = self.outcomes[rank].result.timed_step_count
+            trained = self.outcomes[rank // each].result.timed_step_count
             if len(times_s) != trained:
                 return f"rank {rank} trained {trained} timed steps, and {len(times_s)} arrived"
         return None
 
 
-def clocks(attempt: AttemptView, *, is_synchronous: bool) -> range:
-    """Return the agents whose steps tell the time of the gang, by their places in it.
+def clocks(attempt: AttemptView, *, is_synchronous: bool) -> Sequence[tuple[int, int]]:
+    """Return the ranks whose steps tell the time of the gang, in their order.
 
-    `is_synchronous`: its ranks step together, so that rank 0 tells it.
+    Each is given by the place of its agent in the gang and its process there. `is_synchronous`: its
+    ranks step together, so that rank 0 tells it.
     """
-    return range(1 if is_synchronous else attempt.spec.training_agent_count)
+    rank_count = 1 if is_synchronous else attempt.spec.world_size
+    return [divmod(rank, attempt.spec.ranks_per_agent) for rank in range(rank_count)]
 
 
 def evidence_of(
@@ -84,9 +91,9 @@ def evidence_of(
     outcomes = _outcomes(findings)
     timed_steps_s = {
         rank: tuple(
-            time_s for chunk in findings.chunks.get(rank, ()) for time_s in unpacked(chunk).times_s
+            time_s for chunk in findings.chunks.get(clock, ()) for time_s in unpacked(chunk).times_s
         )
-        for rank in clocks(attempt, is_synchronous=is_synchronous)
+        for rank, clock in enumerate(clocks(attempt, is_synchronous=is_synchronous))
     }
     ranks = [
         RankEvidence(
@@ -102,6 +109,7 @@ def evidence_of(
     between = attempt.spec.steps_between_averages
     judged = {rank: averaged(times_s, between) for rank, times_s in timed_steps_s.items()}
     return AttemptEvidence(
+        spec=attempt.spec,
         outcomes=outcomes,
         is_synchronous=is_synchronous,
         timed_steps_s=timed_steps_s,

@@ -41,6 +41,7 @@ _OF_EPOCH = tuple(field.name for field in dataclasses.fields(Epoch))
 _CHUNK_KINDS = {
     "attempt_id": "bigint",
     "rank": "integer",
+    "process": "integer",
     "first_step": "integer",
     "kind": "text",
     "begun_s": "double precision",
@@ -93,8 +94,8 @@ def _chunk_row(token: int, rank: int, steps: StepTimes) -> tuple[object, ...]:
     ordered = sorted(steps.times_s)
     middle, late = quantile(ordered, 0.5), quantile(ordered, 0.95)
     times = zlib.compress(struct.pack(f"<{len(ordered)}d", *steps.times_s))
-    position = (token, rank, steps.first_step, steps.kind.value, steps.begun_s)
-    return (*position, len(ordered), middle, late, times)
+    position = (token, rank, steps.process, steps.first_step)
+    return (*position, steps.kind.value, steps.begun_s, len(ordered), middle, late, times)
 
 
 def insert_epoch(session: Session, *, token: int, rank: int, epoch: Epoch) -> None:
@@ -184,15 +185,15 @@ def whole_series(
 
 
 def steps_of(session: Session, token: int, *, rank: int) -> list[StepTimes]:
-    """Return one rank's chunks of step times in order."""
+    """Return the chunks of step times of an agent's first rank in order."""
     return steps_by_rank(session, token, rank=rank).get(rank, [])
 
 
 def steps_by_rank(
     session: Session, token: int, *, rank: int | None = None
 ) -> dict[int, list[StepTimes]]:
-    """Return rank to chunks of step times in order, of every rank or of one."""
-    query = select(StepChunk).where(StepChunk.attempt_id == token)
+    """Return agent to chunks of its first rank's step times in order, of every agent or of one."""
+    query = select(StepChunk).where(StepChunk.attempt_id == token, StepChunk.process == 0)
     if rank is not None:
         query = query.where(StepChunk.rank == rank)
     series: dict[int, list[StepTimes]] = {}
@@ -205,7 +206,11 @@ def unpacked(chunk: Any) -> StepTimes:
     """Return a stored chunk, or a row of its columns, as it was reported."""
     times_s = struct.unpack(f"<{chunk.step_count}d", zlib.decompress(chunk.times))
     return StepTimes(
-        kind=chunk.kind, first_step=chunk.first_step, begun_s=chunk.begun_s, times_s=times_s
+        process=chunk.process,
+        kind=chunk.kind,
+        first_step=chunk.first_step,
+        begun_s=chunk.begun_s,
+        times_s=times_s,
     )
 
 

@@ -142,7 +142,9 @@ def steps_within(
 def _which(
     table: Any, token: int, rank: int, first_step: int, last_step: int | None
 ) -> list[ColumnElement[bool]]:
-    which = [table.attempt_id == token, table.rank == rank, table.first_step >= first_step]
+    # A chart of an agent shows the first of its ranks.
+    which = [table.attempt_id == token, table.rank == rank, table.process == 0]
+    which.append(table.first_step >= first_step)
     # Earlier versions stored whatever times agents reported; their sums may be infinite.
     which.append(table.begun_s.between(0.0, MOST_TIME_S))
     which += [t.between(LEAST_TIME_S, MOST_TIME_S) for t in (table.median_s, table.p95_s)]
@@ -205,6 +207,7 @@ def _ranges(rows: Sequence[Any]) -> list[StepRange]:
 def _chunks(session: Session, which: Sequence[ColumnElement[bool]]) -> list[StepTimes]:
     rows = session.execute(
         select(
+            StepChunk.process,
             StepChunk.kind,
             StepChunk.first_step,
             StepChunk.begun_s,

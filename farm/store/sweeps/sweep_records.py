@@ -50,7 +50,8 @@ EPOCHS = (
     *(*_OF_RANK, "epoch", "train_s", "step_count"),
     *("train_loss", "val_loss", "val_accuracy_ratio"),
 )
-STEPS = (*_OF_RANK, "step", "kind", "begun_s", "step_time_s")
+_OF_PROCESS = (*_OF_RANK, "process")
+STEPS = (*_OF_PROCESS, "step", "kind", "begun_s", "step_time_s")
 LOGS = (*_OF_RANK, "first_character", "text")
 
 
@@ -73,7 +74,7 @@ def attempt_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, ob
 
 def epoch_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
     """Yield the passes over the training set of all attempts, as rows of EPOCHS."""
-    for rows in _rank_parts(session, EpochRow, "epoch", sweep_id):
+    for rows in _rank_parts(session, EpochRow, ("epoch",), sweep_id):
         yield [{name: getattr(row, name) for name in EPOCHS} for row in rows]
 
 
@@ -82,22 +83,22 @@ def step_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, objec
 
     `begun_s`: seconds after go; exact of the first step of what was reported together.
     """
-    for chunks in _rank_parts(session, StepChunk, "first_step", sweep_id):
+    for chunks in _rank_parts(session, StepChunk, ("process", "first_step"), sweep_id):
         rows: list[dict[str, object]] = []
         for chunk in chunks:
-            known = {name: getattr(chunk, name) for name in _OF_RANK}
+            known = {name: getattr(chunk, name) for name in _OF_PROCESS}
             found = unpacked(chunk)
             begun_s = found.begun_s
             for step, time_s in enumerate(found.times_s, start=found.first_step):
                 values = (step, found.kind.value, begun_s, time_s)
-                rows.append({**known, **dict(zip(STEPS[len(_OF_RANK) :], values, strict=True))})
+                rows.append({**known, **dict(zip(STEPS[len(_OF_PROCESS) :], values, strict=True))})
                 begun_s += time_s
         yield rows
 
 
 def log_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
     """Yield what the trainers of all attempts have written, in pieces, as rows of LOGS."""
-    for rows in _rank_parts(session, LogPartRow, "first_character", sweep_id):
+    for rows in _rank_parts(session, LogPartRow, ("first_character",), sweep_id):
         yield [{name: getattr(row, name) for name in LOGS} for row in rows]
 
 
@@ -151,11 +152,11 @@ def _parts(
 
 
 def _rank_parts(
-    session: Session, table: type[Table], place: str, sweep_id: int
+    session: Session, table: type[Table], place: Sequence[str], sweep_id: int
 ) -> Iterator[Sequence[Any]]:
     """Yield rows of a table with the job of each, by attempt, rank and place."""
     columns = table.__table__.c
-    key = (columns["rank"], columns[place])
+    key = [columns[name] for name in ("rank", *place)]
     for attempts in _parts(session, ATTEMPTS, _OF_ATTEMPTS, AttemptRow.id, sweep_id):
         for attempt in attempts:
             query = (

@@ -57,7 +57,7 @@ def add_gangs(
     gang i has taken i + 1 tenths of a second for a step, and as many tenths of its cores.
     """
     specs = [
-        job_spec(world_size=2, global_batch_size=32 + 2 * i, **changes)
+        job_spec(**{"world_size": 2, "global_batch_size": 32 + 2 * i, **changes})
         for i in range(len(failures))
     ]
     job_ids = add_sweep(session, *specs)
@@ -138,6 +138,33 @@ def test_a_script_that_trains_to_its_end_makes_as_many_steps_on_every_rank(
             assert attempt.failure_kind == FailureKind.TRAINER_RAISED.value
             said = session.scalars(select(JobRow.reason)).one()
             assert "got 3 timed ones on rank 0 and 2 on rank 1" in (said or "")
+
+
+def test_ranks_out_of_step_are_all_timed_though_one_agent_has_several(engine: sa.Engine) -> None:
+    spec: dict[str, Any] = {"strategy": "ps_async", "world_size": 4, "axes": {"ranks_per_agent": 2}}
+    with writing(engine) as session:
+        whole, cut = add_gangs(session, [None, None], server_count=1, **spec)
+        for token in (whole, cut):
+            for rank, process in ((0, 1), (1, 0), (1, 1)):
+                times_s = (rank + process / 2,) * (2 if (token, process) == (cut, 1) else 3)
+                steps = StepTimes(
+                    process=process,
+                    kind=StepKind.TIMED,
+                    first_step=0,
+                    begun_s=0.0,
+                    times_s=times_s,
+                )
+                insert_steps(session, token=token, rank=rank, steps=steps)
+    lead_attempts(engine, now=LATER, rules=RULES)
+    with reading(engine) as session:
+        measured = session.scalars(select(MeasurementRow)).one()
+        assert measured.attempt_id == whole
+        assert measured.timed_step_count == 4 * 3
+        # 32 examples of a batch, 8 of each rank, and the slowest took 1.5 s for a step.
+        assert measured.throughput_examples_per_s == pytest.approx(4 * 3 * 8 / (3 * 1.5))
+        reason = session.get_one(AttemptRow, cut).reason
+        assert reason is not None
+        assert "rank 1 trained 3 timed steps, and 2 arrived" in reason
 
 
 def states(engine: sa.Engine) -> list[tuple[AttemptState, JobState, str | None]]:
@@ -250,7 +277,7 @@ def test_one_that_makes_no_sense_does_not_stop_those_that_end_with_it(
     with writing(engine) as session:
         tokens = add_gangs(session, [None, None, None])
         if column == "times":
-            session.get_one(StepChunk, (tokens[1], 0, 0)).times = b"no times"
+            session.get_one(StepChunk, (tokens[1], 0, 0, 0)).times = b"no times"
         elif column == "prepared":
             session.get_one(RankRow, (tokens[1], 0)).prepared = {"nonsense": True}
         else:

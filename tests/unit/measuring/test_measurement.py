@@ -460,16 +460,17 @@ def test_a_server_is_looked_at_while_steps_were_timed() -> None:
     assert found.cpu_ratio == 1.0
 
 
-def test_the_first_rank_of_an_agent_tells_the_pace_of_all_its_ranks() -> None:
+def test_each_rank_of_an_agent_goes_at_its_own_pace() -> None:
     measured = measure(
         dataclasses.replace(SPEC, world_size=4, global_batch_size=65, axes={"ranks_per_agent": 2}),
         [outcome(0), outcome(1)],
-        timed_steps_s={0: [0.1, 0.1], 1: [0.4, 0.4]},
+        timed_steps_s={0: [0.1, 0.1], 1: [0.3], 2: [0.4, 0.4], 3: [0.2, 0.2]},
         train_examples_count=650,
         is_synchronous=False,
     )
-    # Ranks 0 and 1 have 17 and 16 examples of a step, and ranks 2 and 3 have 16 each.
-    assert measured.values["throughput_examples_per_s"] == pytest.approx(2 * (17 + 3 * 16) / 0.8)
+    # Rank 0 has 17 examples of a step, and each other 16.
+    assert measured.values["throughput_examples_per_s"] == pytest.approx((2 * 17 + 5 * 16) / 0.8)
+    assert measured.values["timed_step_count"] == 7
 
 
 def test_ranks_that_go_at_their_own_pace_are_all_looked_at() -> None:

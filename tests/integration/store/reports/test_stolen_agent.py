@@ -118,10 +118,11 @@ def test_all_that_an_honest_rank_has_is_taken(engine: sa.Engine, token: int) -> 
         Samples(samples=(Sample(tick=int(SLACK_S) + 11), Sample(tick=1))),
         epoch(STEPS),
         StepTimes(kind=StepKind.TIMED, first_step=0, begun_s=SLACK_S + 11, times_s=(0.1,)),
+        StepTimes(process=1, kind=StepKind.TIMED, first_step=0, begun_s=0.0, times_s=(0.1,)),
         steps(2**31 - 1, 1),
     ],
 )
-def test_what_its_attempt_has_had_no_time_for_is_refused(
+def test_what_its_attempt_can_not_have_had_is_refused(
     engine: sa.Engine, token: int, body: ReportBody
 ) -> None:
     stored = send(engine, body, token=token, now=NOW + seconds(10))

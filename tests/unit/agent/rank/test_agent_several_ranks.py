@@ -13,7 +13,7 @@ import pytest
 
 from farm.gang.barriers import cluster_spec
 from farm.messages.commands import Go, Peers, StartRank
-from farm.messages.reports import Prepared, RankEnded, ReportBody
+from farm.messages.reports import Prepared, RankEnded, ReportBody, StepTimes
 from farm.messages.trainer_lines import (
     SCRIPT_TIMES,
     Event,
@@ -23,6 +23,8 @@ from farm.messages.trainer_lines import (
     Ready,
     ScriptTimes,
     Started,
+    StepKind,
+    Steps,
     TrainerResult,
     UserCode,
 )
@@ -110,7 +112,7 @@ class Agent:
         return failure
 
 
-def unprepared(tmp_path: Path) -> Agent:
+def unprepared(tmp_path: Path, command: StartRank = COMMAND) -> Agent:
     """Return an agent of two ranks that have not said yet that they are ready."""
     environ = {
         "AGENT_STATE_DIR": str(tmp_path),
@@ -120,10 +122,10 @@ def unprepared(tmp_path: Path) -> Agent:
     events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
     reports: list[ReportBody] = []
     resources = RankResources(
-        COMMAND, config=load_config(environ), ports=PortRange(28200, 28299), post=events.put
+        command, config=load_config(environ), ports=PortRange(28200, 28299), post=events.put
     )
     rank = RunningRank(
-        COMMAND, resources=resources, report=reports.append, progress_timeout_s=60.0, now=0.0
+        command, resources=resources, report=reports.append, progress_timeout_s=60.0, now=0.0
     )
     agent = Agent(rank, events, reports)
     rank.start()
@@ -142,7 +144,14 @@ def ready(device_control_s: float | None = None) -> Ready:
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
     """Yield an agent whose two ranks may connect."""
-    agent = unprepared(tmp_path)
+    agent = connected(tmp_path)
+    yield agent
+    agent.close()
+
+
+def connected(tmp_path: Path, command: StartRank = COMMAND) -> Agent:
+    """Return an agent whose two ranks may connect."""
+    agent = unprepared(tmp_path, command)
     rank = agent.rank
     for process in range(2):
         agent.say(process, ready())
@@ -161,8 +170,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     )
     cluster = cluster_spec(addresses, [COMMAND.roles])
     rank.go(Go(token=7, cluster=cluster, timeout_s=FIRST_STEP_S), received_s=agent.now)
-    yield agent
-    agent.close()
+    return agent
 
 
 @pytest.mark.parametrize(("second_s", "expected_s"), [(0.03, 0.03), (0.01, 0.02), (None, None)])
@@ -252,6 +260,28 @@ def test_the_bytes_of_an_agent_are_the_mean_of_its_ranks_and_its_memory_all_of_t
     assert result is not None
     assert (result.payload_tx_bytes, result.payload_rx_bytes) == (2000, 1700)
     assert result.peak_resident_bytes == 900
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"), [("mwms_ring", [0]), ("gossip", [0, 1]), ("ps_async", [0, 1])]
+)
+def test_the_steps_of_each_rank_are_told_where_they_do_not_step_together(
+    tmp_path: Path, strategy: str, told: list[int]
+) -> None:
+    spec = dataclasses.replace(COMMAND.spec, strategy=strategy, model="mlp")
+    agent = connected(tmp_path, dataclasses.replace(COMMAND, spec=spec))
+    agent.say(0, started())
+    agent.say(1, started())
+    for process in range(2):
+        begun_s = agent.now
+        steps = Steps(
+            kind=StepKind.TIMED, first_step=0, begun_monotonic_s=begun_s, times_s=(0.1, 0.2)
+        )
+        agent.say(process, steps)
+    found = [body for body in agent.reports if isinstance(body, StepTimes)]
+    assert [body.process for body in found] == told
+    assert {(body.times_s, body.begun_s >= 0) for body in found} == {((0.1, 0.2), True)}
+    agent.close()
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("mwms_ring", 5), ("local_sgd", 9)])
