@@ -95,7 +95,14 @@ def place_jobs(
         version = None if known.queue is None else known.queue.version
         if version is not None and known.last_snapshot.is_same(idle, version, now=now):
             return []
+        over = _over_budget(session, {job.sweep_id for job in jobs}, now=now, known=known)
         gangs = gangs_at_work(session, now=now, expected_s=known.expected_s) if jobs else []
+    if over:
+        with writing(engine) as session:
+            use_up_budgets(session, over, now=now)
+        logger.info("budgets are used up", extra={"sweep_ids": sorted(over)})
+        # Nor may a job of theirs have agents reserved.
+        jobs = [job for job in jobs if job.sweep_id not in over]
     since_start_s = _since_start_s(known, {job.sweep_id for job in jobs}, now=now)
     placements = place(
         jobs,
@@ -109,7 +116,6 @@ def place_jobs(
         known.last_snapshot.note(idle, version, now=now)
     chosen = _at_their_pace(placements, known.pace, now_s=now_s)
     sweep_ids = {job.job_id: job.sweep_id for job in jobs} if chosen else {}
-    chosen = _within_budgets(engine, chosen, sweep_ids, now=now, known=known)
     try:
         return _lease(engine, chosen, sweep_ids, now=now, rules=rules, known=known)
     except (OperationalError, Unreachable):
@@ -142,15 +148,10 @@ def _at_their_pace(
     return chosen
 
 
-def _within_budgets(
-    engine: Engine,
-    placements: Sequence[Placement],
-    sweep_ids: Mapping[int, int],
-    *,
-    now: dt.datetime,
-    known: PlacingCache,
-) -> list[Placement]:
-    """Return the placements but of sweeps that have used up their budgets, which are held.
+def _over_budget(
+    session: Session, sweep_ids: set[int], *, now: dt.datetime, known: PlacingCache
+) -> Collection[int]:
+    """Return those of these sweeps that have used up their budgets.
 
     To add up what a sweep of 10,000 jobs has spent takes a tenth of a second: so the longer that
     took, the later it is done again.
@@ -158,21 +159,16 @@ def _within_budgets(
     for sweep_id, due_at in [*known.budgets_due_at.items()]:
         if not is_to_come(due_at, now=now, longest=_LONGEST_BELIEF):
             del known.budgets_due_at[sweep_id]
-    due = {sweep_ids[one.job_id] for one in placements} - known.budgets_due_at.keys()
+    due = sweep_ids - known.budgets_due_at.keys()
     if not due:
-        return list(placements)
+        return ()
     begun_s = time.monotonic()
-    with reading(engine) as session:
-        over = over_budget(session, due, now=now)
+    over = over_budget(session, due, now=now)
     took = dt.timedelta(seconds=time.monotonic() - begun_s)
     # A longer one would be taken for that of a clock which was set back, and not be kept at all.
     pause = min(_BELIEVED_RATIO * took, _LONGEST_BELIEF)
     known.budgets_due_at.update(dict.fromkeys(due - over.keys(), now + pause))
-    if over:
-        with writing(engine) as session:
-            use_up_budgets(session, over.keys(), now=now)
-        logger.info("budgets are used up", extra={"sweep_ids": sorted(over)})
-    return [one for one in placements if sweep_ids[one.job_id] not in over]
+    return over.keys()
 
 
 def _lease(

@@ -157,6 +157,24 @@ def test_no_job_starts_once_the_budget_is_used_up_until_there_is_another(
         assert sweep_summary(session, sweep_id).status is SweepStatus.RUNNING
 
 
+def test_no_agent_is_reserved_for_a_job_whose_budget_is_used_up(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        wide, _ = add_sweep(session, job_spec(world_size=2), job_spec(seed=1))
+        sweep_id = session.get_one(JobRow, wide).sweep_id
+        session.get_one(SweepRow, sweep_id).budget_machine_s = HOUR
+        session.get_one(JobRow, wide).due_at = NOW - seconds(3 * HOUR)
+        spend(session, sweep_id, hours=2.0)
+        add_agent(session, "idle", machine_id="m1")
+        add_agent(session, "at work", machine_id="m2")
+        [at_work] = add_sweep(session, job_spec())
+        add_attempt(session, at_work, ["at work"], state=AttemptState.RUNNING)
+        other = limited_sweep(session, job_count=1, hours=None)
+    assert placed(engine) == 1
+    with reading(engine) as session:
+        [started] = session.scalars(sa.select(JobRow).where(JobRow.state == JobState.LEASED))
+        assert started.sweep_id == other
+
+
 def test_a_budget_is_used_up_once_and_again_after_it_was_raised(engine: sa.Engine) -> None:
     with writing(engine) as session:
         sweep_id = limited_sweep(session)
