@@ -27,6 +27,8 @@ from farm.configuration.sweep import CASE_OPTIONS, SweepOption
 from farm.measuring.measurement_table import MEASUREMENT_TABLE
 from farm.settings.declaration import settings_of
 from farm.settings.server import Settings
+from farm.store import result_tables, tables  # noqa: F401 # imported to fill the metadata
+from farm.store.base import Table
 from farm.trainers.models import MODELS
 from farm.values.fields import OneOf
 from tests import client_queries
@@ -166,8 +168,24 @@ def _packages() -> Iterator[tuple[str, ...]]:
             folder = file.parent.relative_to(root())
             if len(folder.parts) <= 2 and str(folder) != "farm":
                 said = ast.get_docstring(ast.parse(file.read_text())) or ""
-                first = " ".join(said.partition("\n\n")[0].split())
-                yield f"`{folder}`", re.split(r"(?<=[.])\s", first)[0]
+                yield f"`{folder}`", _first_sentence(said)
+
+
+def tables_of_the_store() -> list[str]:
+    """Return the store's tables, each with its first sentence and who writes it."""
+    return _table(("table", "a row", "written"), _stored())
+
+
+def _stored() -> Iterator[tuple[str, ...]]:
+    for mapper in sorted(Table.registry.mappers, key=lambda one: one.local_table.description):
+        said, _, written = (inspect.getdoc(mapper.class_) or "").partition("\n\nWritten ")
+        who = " ".join(written.partition("\n\n")[0].split())
+        yield f"`{mapper.local_table.description}`", _first_sentence(said), who.removesuffix(".")
+
+
+def _first_sentence(said: str) -> str:
+    text = " ".join(said.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.])\s", text)[0]
 
 
 def _commands() -> Iterator[tuple[str, ...]]:
@@ -308,6 +326,7 @@ TABLES = (
     DocumentTable("guide.md", MarkedPart("commands"), commands),
     DocumentTable("guide.md", MarkedPart("requests"), requests),
     DocumentTable("extending.md", MarkedPart("map"), map_of_the_code),
+    DocumentTable("extending.md", MarkedPart("tables"), tables_of_the_store),
     DocumentTable("importing.md", MarkedPart("columns"), measurement_columns),
     DocumentTable("operations.md", MarkedPart("metrics"), metrics),
     DocumentTable("settings.md", MarkedPart("server-settings"), partial(settings, Settings)),

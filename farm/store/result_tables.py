@@ -90,7 +90,10 @@ class StepChunk(Table):
 
 
 class EpochRow(Table):
-    """Written by the collector."""
+    """One pass of a rank over the training set.
+
+    Written by the collector.
+    """
 
     __tablename__ = "epochs"
 

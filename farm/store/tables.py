@@ -21,7 +21,10 @@ from farm.store.base import BigId, Table, Utc, state_column
 
 
 class SweepRow(Table):
-    """Written by the web server and commands; the scheduler notes that a budget is used up."""
+    """A sweep as it was submitted.
+
+    Written by the web server and commands; the scheduler notes that a budget is used up.
+    """
 
     __tablename__ = "sweeps"
 
@@ -39,7 +42,7 @@ class SweepRow(Table):
 
 
 class JobRow(Table):
-    """`spec` is the whole JobSpec; the columns beside it are copies to filter and sort by.
+    """A job. `spec` is the whole JobSpec; the columns beside it are copies to filter and sort by.
 
     Written by the web server and commands that submit, cancel and retry, and by the scheduler.
     """
@@ -87,10 +90,11 @@ class JobRow(Table):
 
 
 class AgentRow(Table):
-    """`unclean_token`: the attempt whose end the agent has not yet confirmed by a heartbeat.
+    """An agent, as its last heartbeat told, and the attempt that it serves.
 
-    It is leased again only when a heartbeat says that it serves nothing and has seen a token at
-    least as high, so that a late command of the old attempt can no longer start anything.
+    `unclean_token`: the attempt whose end the agent has not yet confirmed by a heartbeat. It is
+    leased again only when a heartbeat says that it serves nothing and has seen a token at least as
+    high, so that a late command of the old attempt can no longer start anything.
 
     Written by the collector (heartbeats), the scheduler (leases), the web server and commands.
     """
@@ -125,7 +129,7 @@ class AgentRow(Table):
 
 
 class AttemptRow(Table):
-    """Its id is the fencing token, so ids are never used twice, not even on SQLite.
+    """An attempt of a job: its id is the fencing token, never used twice, not even on SQLite.
 
     Written by the scheduler alone: `farm.store.gangs.leases` adds it, `moves` and
     `clock_steps` beside that change it.
@@ -420,7 +424,7 @@ class BundleRow(Table):
 class BundlePieceRow(Table):
     """A piece of a bundle's archive; all but the last are of the same length.
 
-    Written with its `BundleRow`.
+    Written with its row of `script_bundles`.
     """
 
     __tablename__ = "script_bundle_pieces"
