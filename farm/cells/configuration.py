@@ -53,7 +53,7 @@ class CellConfiguration:
     @property
     def is_one_machine(self) -> bool:
         """Whether it needs no network, and so is the same on every one."""
-        return (self.training_machine_count, self["server_count"]) == (1, 0)
+        return self.machine_count == 1
 
     @property
     def training_machine_count(self) -> int:

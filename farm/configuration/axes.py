@@ -88,8 +88,9 @@ class Axis:
       it has another name there
     - `meaning`: for forms and documents; `choices`: what the values of an enumeration mean
     - `is_required`: every case names it; `default`: of a case that does not
-    - `applies`: whether it changes anything for a strategy on that many ranks; where it does not,
-      its value is `unused`, None: the default; so it is for jobs from before the axis
+    - `applies`: whether it changes anything for a strategy on that many ranks, of a network agents;
+      where it does not, its value is `unused`, None: the default; so it is for jobs from before the
+      axis
     - `only_with`: another axis, by its field, and its value with which alone it means something
     - `of_framework`: values that mean nothing for a strategy of another framework than this
     - `has_column`: measurements have a column of it; else it is among their `details.axes`, as are
@@ -319,9 +320,9 @@ def _uses_servers(strategy: StrategyFacts, _: int) -> bool:
     return strategy.uses_servers
 
 
-def sends(strategy: StrategyFacts, world_size: int) -> bool:
+def sends(strategy: StrategyFacts, agent_count: int) -> bool:
     """Whether anything goes over a network."""
-    return strategy.uses_network and (world_size > 1 or strategy.uses_servers)
+    return strategy.uses_network and agent_count > 1
 
 
 def _has_training_options(strategy: StrategyFacts, _: int) -> bool:

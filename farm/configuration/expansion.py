@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from farm.configuration.axes import (
     AXES,
@@ -21,7 +21,7 @@ from farm.configuration.axes import (
 )
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
-from farm.configuration.spec import JobSpec, NetworkProfile, TrainingPass
+from farm.configuration.spec import JobSpec, NetworkProfile, ServerPlacement, TrainingPass
 from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
 from farm.configuration.sweep_cell import Cell, problem_of, problem_of_steps, shown
 from farm.errors import InvalidSpec
@@ -186,8 +186,7 @@ def _cell(
     """
     facts, world_size = catalogue.strategy(values["strategy"]), values["world_size"]
     for axis in JOB_AXES:
-        # Between ranks of one agent is no network.
-        count = world_size // values["ranks_per_agent"] if axis.is_of_network else world_size
+        count = _agent_count(values) if axis.is_of_network else world_size
         value = values[axis.field]
         if facts is None:
             is_used = axis.applies is None
@@ -202,11 +201,18 @@ def _cell(
             other, needed = axis.only_with
             if values[other] is not needed:
                 values[axis.field] = axis.absent
-    if facts is not None and not sends(facts, world_size // values["ranks_per_agent"]):
+    if facts is not None and not sends(facts, _agent_count(values)):
         network = None
     return Cell(
         case=case, values=values, network=network, emulator=None if network is None else emulator
     )
+
+
+def _agent_count(values: Mapping[str, Any]) -> int:
+    """Return the agents of a gang: between the ranks and servers of one is no network."""
+    is_apart = values["server_placement"] is ServerPlacement.APART
+    training = values["world_size"] // values["ranks_per_agent"]
+    return cast(int, training + (values["server_count"] if is_apart else 0))
 
 
 def _jobs(

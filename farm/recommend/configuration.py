@@ -83,7 +83,7 @@ class Configuration(TrainingTask):
     @property
     def has_network(self) -> bool:
         """Whether anything goes between machines; the ranks of one need no network either."""
-        return self.server_count > 0 or self.machine_count > 1
+        return self.machine_count > 1
 
     @property
     def machine_count(self) -> int:

@@ -377,6 +377,20 @@ def test_the_ranks_of_one_agent_have_no_network_and_no_duplicates() -> None:
     assert expansion.duplicate_count == 1
 
 
+def test_servers_beside_all_ranks_have_no_network_and_those_apart_have_one() -> None:
+    several = {"strategy": "servers", "world_size": 2, "ranks_per_agent": 2, "network": "fast"}
+    placed = {**several, "server_placement": ["collocated", "apart"], "one_way_delay_ms": [0, 10]}
+    found = {
+        (job.server_placement.value, job.interface, job.network is None)
+        for job in expanded(placed).jobs
+    }
+    assert found == {
+        ("collocated", None, True),
+        ("apart", "fast", True),
+        ("apart", "fast", False),
+    }
+
+
 def test_ranks_per_agent_are_for_every_strategy_of_several_ranks() -> None:
     assert [job.ranks_per_agent for job in expanded({"ranks_per_agent": [1, 2]}).jobs] == [1]
     for strategy in ("averaging", "async_servers"):
@@ -408,8 +422,8 @@ def test_servers_are_counted_only_where_there_are_any() -> None:
     assert {job.server_count for job in jobs} == {1, 2}
 
 
-def test_one_rank_with_servers_has_a_network() -> None:
-    case = {"strategy": "servers", "server_count": 1, "one_way_delay_ms": 5}
+def test_one_rank_with_a_server_apart_has_a_network() -> None:
+    case = {"strategy": "servers", "server_placement": "apart", "one_way_delay_ms": 5}
     assert expanded(case).jobs[0].network == NetworkProfile(one_way_delay_s=0.005)
 
 
@@ -584,9 +598,13 @@ AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "a network by name": ({**RING, "network": "infiniband"}, {"interface": "infiniband"}),
     "nobody to talk to": ({"network": "infiniband"}, {"interface": None}),
+    "a worker and a server apart": (
+        {"strategy": "servers", "server_placement": "apart", "network": "infiniband"},
+        {"interface": "infiniband"},
+    ),
     "a worker and its server": (
         {"strategy": "servers", "network": "infiniband"},
-        {"interface": "infiniband"},
+        {"interface": None},
     ),
     "on the CPU": ({"placement": "hard"}, {"placement": OperatorPlacement.HARD}),
 }

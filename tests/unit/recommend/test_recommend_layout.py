@@ -118,6 +118,9 @@ def test_several_ranks_of_a_machine_are_one_machine() -> None:
     alone = configuration(world_size=4, placement="ranks_per_agent=4")
     assert (alone.machine_count, alone.has_network, alone.is_one_machine) == (1, False, False)
     assert configuration(world_size=4, placement="ranks_per_agent=2").has_network
+    beside = "ranks_per_agent=4, server_placement=collocated"
+    assert not configuration(world_size=4, server_count=1, placement=beside).has_network
+    assert configuration(world_size=4, server_count=1, placement="ranks_per_agent=4").has_network
 
 
 def test_machines_that_only_serve_are_told_whatever_the_others_have_of_ranks() -> None:
