@@ -21,29 +21,21 @@ class RetryPolicy:
 DEFAULT_POLICY = RetryPolicy()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutcome:
-    """The job's next state after an attempt; `wait_s`: the pause before it is tried again."""
-
-    state: JobState
-    wait_s: float | None = None
-
-
 def after_attempt(
     ended: AttemptState, *, attempt_count: int, policy: RetryPolicy, cancel_requested: bool = False
-) -> AttemptOutcome:
-    """Decide from how an attempt ended, its own count included in `attempt_count`.
+) -> JobState:
+    """Return the job's next state once an attempt has ended; `attempt_count` includes that one.
 
     A failed configuration is a result and would fail again, so it is never retried; a machine
-    that failed says nothing of the configuration, so the job goes to other machines or waits.
+    that failed says nothing of the configuration, so the job is tried again after `pause_s`.
     """
     if ended is AttemptState.SUCCEEDED:
-        return AttemptOutcome(state=JobState.SUCCEEDED)
+        return JobState.SUCCEEDED
     if cancel_requested or ended is AttemptState.CANCELLED:
-        return AttemptOutcome(state=JobState.CANCELLED)
+        return JobState.CANCELLED
     if ended is AttemptState.FAILED or attempt_count >= policy.max_attempts:
-        return AttemptOutcome(state=JobState.FAILED)
-    return AttemptOutcome(state=JobState.WAITING, wait_s=pause_s(attempt_count, policy=policy))
+        return JobState.FAILED
+    return JobState.WAITING
 
 
 def pause_s(attempt_count: int, *, policy: RetryPolicy) -> float:

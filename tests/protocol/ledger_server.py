@@ -7,7 +7,7 @@ import datetime as dt
 from farm.gang.barriers import Limits, commands_for
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
 from farm.gang.rendezvous import Advance, AttemptEnd, Resend, decide
-from farm.gang.retries import after_attempt
+from farm.gang.retries import after_attempt, pause_s
 from farm.gang.views import AttemptView, LiveAgent, WaitingJob
 from farm.messages.agents import Heartbeat
 from farm.messages.commands import BeatConfirmed, Confirm, StopAttempt
@@ -123,17 +123,17 @@ class LedgerServer:
         job = attempt.job
         attempt.state, attempt.since = move(attempt.state, end.state), now
         attempt.failure_kind = end.failure.kind if end.failure else None
-        outcome = after_attempt(
+        next_state = after_attempt(
             end.state,
             attempt_count=job.attempt_count,
             policy=RULES.policy,
             cancel_requested=job.cancel_requested,
         )
-        job.state, job.token = move(job.state, outcome.state), None
-        if outcome.wait_s is None:
-            job.is_finished = True
+        job.state, job.token = move(job.state, next_state), None
+        if next_state is JobState.WAITING:
+            job.due_at = now + seconds(pause_s(job.attempt_count, policy=RULES.policy))
         else:
-            job.due_at = now + seconds(outcome.wait_s)
+            job.is_finished = True
         if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
             status = end.failure.kind.value if end.failure else "ok"
             self._ledger.measured[job.id] = (attempt.token, status)

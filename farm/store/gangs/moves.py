@@ -16,7 +16,7 @@ from sqlalchemy import and_, bindparam, case, exists, null, or_, select, tuple_,
 from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, JobState, RankPhase, move
-from farm.gang.retries import RetryPolicy, after_attempt
+from farm.gang.retries import RetryPolicy, after_attempt, pause_s
 from farm.messages.trainer_lines import Failure
 from farm.store.gangs.attempts import StoredAttempt, locked_attempts
 from farm.store.measurements.measurements import insert_measurements
@@ -192,13 +192,14 @@ def _ended(
         "failure_kind": ending.failure.kind.value if ending.failure else None,
         "reason": ending.failure.message if ending.failure else None,
     }
-    outcome = after_attempt(
+    next_state = after_attempt(
         ending.state,
         attempt_count=job.attempt_count,
         policy=policy,
         cancel_requested=job.cancel_requested,
     )
-    is_over = outcome.wait_s is None
+    is_retried = next_state is JobState.WAITING
+    pause = dt.timedelta(seconds=pause_s(job.attempt_count, policy=policy))
     ended = {
         "id": attempt.id,
         "state": move(attempt.state, ending.state),
@@ -208,10 +209,10 @@ def _ended(
     }
     left = {
         "id": job.id,
-        "state": move(job.state, outcome.state),
+        "state": move(job.state, next_state),
         "attempt_id": None,
-        "finished_at": at if is_over else job.finished_at,
-        "due_at": job.due_at if is_over else now + dt.timedelta(seconds=outcome.wait_s or 0.0),
+        "finished_at": job.finished_at if is_retried else at,
+        "due_at": now + pause if is_retried else job.due_at,
         **reason,
     }
     return ended, left
