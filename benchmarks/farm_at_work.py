@@ -22,12 +22,13 @@ from benchmarks.farm_series import add_tick
 from farm.configuration.spec import JobSpec
 from farm.errors import FarmError
 from farm.gang.lifecycle import AttemptState, JobState
+from farm.gang.rendezvous import AttemptEnd
 from farm.gang.retries import RetryPolicy
 from farm.messages.agents import AgentState
 from farm.placement.scheduling import Placement
 from farm.store.engine import writing
 from farm.store.gangs.leases import lease_gangs
-from farm.store.gangs.moves import Ending, advance_attempts, end_attempts
+from farm.store.gangs.moves import advance_attempts, end_attempts
 from farm.store.measurements.measurements import insert_measurement
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from farm.values.codec import from_json
@@ -104,8 +105,8 @@ class FarmAtWork:
                 .limit(1)
             ).one()
             agent_ids = _agents_of(session, attempt.id)
-            ending = Ending(token=attempt.id, state=AttemptState.SUCCEEDED)
-            end_attempts(session, [ending], now=now, policy=RetryPolicy())
+            end = AttemptEnd(state=AttemptState.SUCCEEDED)
+            end_attempts(session, {attempt.id: end}, now=now, policy=RetryPolicy())
             free = (
                 sa.update(AgentRow)
                 .where(AgentRow.id.in_(agent_ids))

@@ -22,6 +22,7 @@ from farm.broker.sending import Sender
 from farm.collector.intake import read_batch, take_batches
 from farm.embedded.redis import start_redis
 from farm.gang.lifecycle import AttemptState
+from farm.gang.rendezvous import AttemptEnd
 from farm.messages.agents import AgentFacts
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
@@ -31,7 +32,7 @@ from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import PlacingCache
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
-from farm.store.gangs.moves import Ending, end_attempts
+from farm.store.gangs.moves import end_attempts
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.schema import upgrade
 from farm.store.tables import AgentRow, AttemptRow
@@ -103,7 +104,7 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
                 some = rng.sample(list(tokens), min(_ENDED_A_ROUND, len(tokens)))
                 end_attempts(
                     session,
-                    [Ending(token=token, state=AttemptState.FAILED) for token in some],
+                    dict.fromkeys(some, AttemptEnd(state=AttemptState.FAILED)),
                     now=dt.datetime.now(dt.UTC),
                     policy=rules.policy,
                 )

@@ -11,8 +11,9 @@ Pure: `decide` takes a snapshot of one attempt and says what to do; the schedule
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from farm.configuration.spec import BatchSplit
 from farm.gang.barriers import BARRIERS, Limits, barrier_limit_s
@@ -50,12 +51,14 @@ class Advance:
 class AttemptEnd:
     """The attempt is over, for the reason given; a success has none.
 
-    `disturbed` are the flags that made it void.
+    `disturbed` are the flags that made it void; where they name a rank, the next attempt avoids its
+    machine. `measurement`: by the columns of its table; the scheduler adds it to a decision.
     """
 
     state: AttemptState
     failure: Failure | None = None
     disturbed: tuple[NoiseFlag, ...] = ()
+    measurement: Mapping[str, Any] | None = None
 
 
 Decision = Wait | Resend | Advance | AttemptEnd

@@ -14,8 +14,8 @@ import dataclasses
 import datetime as dt
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
@@ -36,7 +36,6 @@ from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import Findings, active_attempts, findings_of, locked_attempts
 from farm.store.gangs.leases import agents_to_stop, is_any_to_stop
 from farm.store.gangs.moves import (
-    Ending,
     advance_attempts,
     attempts_to_decide,
     end_attempts,
@@ -54,6 +53,8 @@ _STOP_EVERY = dt.timedelta(seconds=2)
 # of a round in which many long attempts end: it takes no more than one attempt of that length,
 # and what ends in an ordinary round, tens of gangs of some minutes, is read at once all the same.
 _RANK_SECONDS_AT_ONCE = 20_000.0
+
+_Ended: TypeAlias = tuple[AttemptView, AttemptEnd]
 
 
 def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
@@ -88,30 +89,30 @@ def _lead(
     outgoing: list[Outgoing] = []
     commanded: list[tuple[int, int]] = []
     onward: dict[int, AttemptState] = {}
-    overs: list[_Over] = []
+    ended: list[_Ended] = []
     active = active_attempts(session, tokens, now=now)
-    endings = [_given_up(token, reason) for token, reason in active.unreadable.items()]
+    ends = {token: _given_up(reason) for token, reason in active.unreadable.items()}
     for attempt in active.attempts:
         decision = decide(attempt, rules.limits)
         if isinstance(decision, AttemptEnd):
-            overs.append(_Over(attempt, decision))
+            ended.append((attempt, decision))
         elif not isinstance(decision, Wait):
             try:
                 outgoing += _due(attempt, decision, rules=rules)
             except Exception as error:
                 # What one gang has reported must not stop all the others for ever.
                 logger.exception("attempt makes no sense", extra=_ids_of(attempt))
-                endings.append(_given_up(attempt.token, _error_text(error)))
+                ends[attempt.token] = _given_up(_error_text(error))
                 continue
             commanded += [(attempt.token, rank) for rank in _ranks(attempt, decision)]
             if isinstance(decision, Advance):
                 onward[attempt.token] = decision.state
                 logger.info("attempt went on: %s", decision.state.value, extra=_ids_of(attempt))
-    endings += _endings_of(session, overs, now=now, rules=rules)
+    ends |= _final_ends(session, ended, now=now, rules=rules)
     advance_attempts(session, onward, now=now)
     mark_commanded(session, commanded, now=now)
-    _write_endings(session, endings, now=now, rules=rules)
-    extend_cells(session, [ending.token for ending in endings], now=now)
+    _write_ends(session, ends, now=now, rules=rules)
+    extend_cells(session, list(ends), now=now)
     return outgoing
 
 
@@ -131,33 +132,30 @@ def _ranks(attempt: AttemptView, decision: Resend | Advance) -> tuple[int, ...]:
     return tuple(rank.rank for rank in attempt.ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Over:
-    """An attempt that is over, and how."""
+def _final_ends(
+    session: Session, ended: Sequence[_Ended], *, now: dt.datetime, rules: Rules
+) -> dict[int, AttemptEnd]:
+    """Return by token how these attempts end, with their measurements; nothing is written.
 
-    attempt: AttemptView
-    end: AttemptEnd
-
-
-def _endings_of(
-    session: Session, overs: Sequence[_Over], *, now: dt.datetime, rules: Rules
-) -> list[Ending]:
-    """Return how these attempts end, with their measurements; nothing is written."""
-    trained = [over for over in overs if over.end.state is AttemptState.SUCCEEDED]
-    others = [over for over in overs if over.end.state is not AttemptState.SUCCEEDED]
-    stored = locked_attempts(session, [over.attempt.token for over in others])
-    untold = {token: Findings(members=one.members) for token, one in stored.items()}
-    endings = [_ending(over, untold, now=now, rules=rules) for over in others]
+    A success becomes another end where what was measured does not count.
+    """
+    trained = [one for one in ended if one[1].state is AttemptState.SUCCEEDED]
+    others = [one for one in ended if one[1].state is not AttemptState.SUCCEEDED]
+    stored = locked_attempts(session, [attempt.token for attempt, _ in others])
+    ends: dict[int, AttemptEnd] = {}
+    for attempt, end in others:
+        findings = Findings(members=stored[attempt.token].members)
+        ends[attempt.token] = _final_end(attempt, end, findings, now=now, rules=rules)
     for portion in _portions(trained):
-        endings += _endings_of_trained(session, portion, now=now, rules=rules)
-    return endings
+        ends |= _final_ends_of_trained(session, portion, now=now, rules=rules)
+    return ends
 
 
-def _given_up(token: int, reason: str) -> Ending:
+def _given_up(reason: str) -> AttemptEnd:
     """Lose an attempt of which the server can make nothing; so its job comes to an end too."""
     message = f"nothing can be made of what is stored of the attempt ({reason[:500]})"
     failure = Failure(kind=FailureKind.SENSELESS, message=storable(message))
-    return Ending(token=token, state=AttemptState.LOST, failure=failure)
+    return AttemptEnd(state=AttemptState.LOST, failure=failure)
 
 
 def _error_text(error: Exception) -> str:
@@ -165,85 +163,87 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _write_endings(
-    session: Session, endings: Sequence[Ending], *, now: dt.datetime, rules: Rules
+def _write_ends(
+    session: Session, ends: Mapping[int, AttemptEnd], *, now: dt.datetime, rules: Rules
 ) -> None:
     """End the attempts, and give up those whose end the database does not take."""
-    if not endings:
+    if not ends:
         return
     try:
         with session.begin_nested():
-            _write_together(session, endings, now=now, rules=rules)
+            _write_together(session, ends, now=now, rules=rules)
     except OperationalError:
         raise  # it is the database's, and of no attempt in particular
     except Exception:
         logger.exception("attempts could not be ended together")
     else:
         return
-    lock_gangs(session, [ending.token for ending in endings])
-    for ending in endings:
+    lock_gangs(session, list(ends))
+    for token, end in ends.items():
         try:
             with session.begin_nested():
-                _write_together(session, [ending], now=now, rules=rules)
+                _write_together(session, {token: end}, now=now, rules=rules)
         except OperationalError:
             raise
         except Exception as error:
-            logger.exception("attempt makes no sense", extra={"attempt_id": ending.token})
-            _write_together(
-                session, [_given_up(ending.token, _error_text(error))], now=now, rules=rules
-            )
+            logger.exception("attempt makes no sense", extra={"attempt_id": token})
+            given_up = _given_up(_error_text(error))
+            _write_together(session, {token: given_up}, now=now, rules=rules)
 
 
-def _portions(overs: Sequence[_Over]) -> Iterator[list[_Over]]:
+def _portions(trained: Sequence[_Ended]) -> Iterator[list[_Ended]]:
     """Yield as many at once as have left about so much to read; at least one."""
-    portion: list[_Over] = []
+    portion: list[_Ended] = []
     rank_seconds = 0.0
-    for over in overs:
-        its_own = len(over.attempt.ranks) * max(0.0, over.attempt.state_age_s)
+    for attempt, end in trained:
+        its_own = len(attempt.ranks) * max(0.0, attempt.state_age_s)
         if portion and rank_seconds + its_own > _RANK_SECONDS_AT_ONCE:
             yield portion
             portion, rank_seconds = [], 0.0
-        portion.append(over)
+        portion.append((attempt, end))
         rank_seconds += its_own
     if portion:
         yield portion
 
 
-def _endings_of_trained(
-    session: Session, overs: Sequence[_Over], *, now: dt.datetime, rules: Rules
-) -> list[Ending]:
+def _final_ends_of_trained(
+    session: Session, trained: Sequence[_Ended], *, now: dt.datetime, rules: Rules
+) -> dict[int, AttemptEnd]:
     """Return how successful attempts end, read at once or, if that fails, one by one."""
     try:
         with session.begin_nested():
-            findings = findings_of(session, {o.attempt.token: _clocks(o.attempt) for o in overs})
+            findings = findings_of(session, {a.token: _clocks(a) for a, _ in trained})
     except OperationalError:
         raise
     except Exception as error:
-        if len(overs) == 1:
-            [over] = overs
-            logger.exception("attempt makes no sense", extra=_ids_of(over.attempt))
-            return [_given_up(over.attempt.token, _error_text(error))]
-        return [
-            ending
-            for over in overs
-            for ending in _endings_of_trained(session, [over], now=now, rules=rules)
-        ]
-    return [_ending(over, findings, now=now, rules=rules) for over in overs]
+        if len(trained) == 1:
+            [(attempt, _)] = trained
+            logger.exception("attempt makes no sense", extra=_ids_of(attempt))
+            return {attempt.token: _given_up(_error_text(error))}
+        ends: dict[int, AttemptEnd] = {}
+        for one in trained:
+            ends |= _final_ends_of_trained(session, [one], now=now, rules=rules)
+        return ends
+    return {
+        attempt.token: _final_end(attempt, end, findings[attempt.token], now=now, rules=rules)
+        for attempt, end in trained
+    }
 
 
-def _ending(
-    over: _Over, findings: Mapping[int, Findings], *, now: dt.datetime, rules: Rules
-) -> Ending:
+def _final_end(
+    attempt: AttemptView, end: AttemptEnd, findings: Findings, *, now: dt.datetime, rules: Rules
+) -> AttemptEnd:
     try:
-        return _judged(over, findings[over.attempt.token], now=now, rules=rules)
+        return _judged(attempt, end, findings, now=now, rules=rules)
     except Exception as error:
         # What one gang has reported must not stop all the others for ever.
-        logger.exception("attempt makes no sense", extra=_ids_of(over.attempt))
-        return _given_up(over.attempt.token, _error_text(error))
+        logger.exception("attempt makes no sense", extra=_ids_of(attempt))
+        return _given_up(_error_text(error))
 
 
-def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) -> Ending:
-    attempt, end = over.attempt, over.end
+def _judged(
+    attempt: AttemptView, end: AttemptEnd, findings: Findings, *, now: dt.datetime, rules: Rules
+) -> AttemptEnd:
     evidence, measurement = None, None
     if end.state is AttemptState.SUCCEEDED:
         excess = excess_of_attempt(
@@ -253,7 +253,7 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
             step_count=findings.step_count,
         )
         if excess is not None:
-            return _given_up(attempt.token, excess)
+            return _given_up(excess)
         evidence = evidence_of(
             attempt,
             findings,
@@ -261,7 +261,7 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
             is_synchronous=_is_synchronous(attempt),
         )
         if evidence.untold_steps is not None:
-            return _given_up(attempt.token, evidence.untold_steps)
+            return _given_up(evidence.untold_steps)
         if evidence.verdict.voids:
             end = voided(evidence.verdict.voids)
         elif (problem := _unlike_step_counts(attempt.spec, evidence)) is not None:
@@ -280,13 +280,7 @@ def _judged(over: _Over, findings: Findings, *, now: dt.datetime, rules: Rules) 
             dataset=dataset_facts(attempt.spec.dataset),
             size=model_size(attempt.spec.model, attempt.spec.dataset),
         )
-    return Ending(
-        token=attempt.token,
-        state=end.state,
-        failure=end.failure,
-        disturbed={flag.rank: flag.message for flag in end.disturbed if flag.rank is not None},
-        measurement=measurement,
-    )
+    return dataclasses.replace(end, measurement=measurement)
 
 
 def _unlike_step_counts(spec: JobSpec, evidence: AttemptEvidence) -> str | None:
@@ -314,19 +308,19 @@ def _is_synchronous(attempt: AttemptView) -> bool:
 
 
 def _write_together(
-    session: Session, endings: Iterable[Ending], *, now: dt.datetime, rules: Rules
+    session: Session, ends: Mapping[int, AttemptEnd], *, now: dt.datetime, rules: Rules
 ) -> None:
-    endings = sorted(endings, key=lambda ending: ending.token)
-    ended = end_attempts(session, endings, now=now, policy=rules.policy)
-    for ending, what in zip(endings, ended, strict=True):
-        ids = {"job_id": what.job_id, "attempt_id": ending.token}
-        reason = ending.failure.message if ending.failure else None
-        if ending.failure is not None and ending.failure.kind is FailureKind.SENSELESS:
+    ends = dict(sorted(ends.items()))
+    jobs = end_attempts(session, ends, now=now, policy=rules.policy)
+    for (token, end), job in zip(ends.items(), jobs, strict=True):
+        ids = {"job_id": job.job_id, "attempt_id": token}
+        reason = end.failure.message if end.failure else None
+        if end.failure is not None and end.failure.kind is FailureKind.SENSELESS:
             logger.error("attempt was given up: %s", reason, extra=ids)
             continue
-        level = logging.INFO if ending.state is AttemptState.SUCCEEDED else logging.WARNING
-        further = {"job_state": what.job_state.value, "reason": reason}
-        logger.log(level, "attempt ended: %s", ending.state.value, extra={**ids, **further})
+        level = logging.INFO if end.state is AttemptState.SUCCEEDED else logging.WARNING
+        further = {"job_state": job.state.value, "reason": reason}
+        logger.log(level, "attempt ended: %s", end.state.value, extra={**ids, **further})
 
 
 def _ids_of(attempt: AttemptView) -> dict[str, int]:

@@ -40,12 +40,12 @@ def never_free_lease() -> None:
     from farm.store.gangs.moves import end_attempts
     from farm.store.tables import AgentRow, RankRow
 
-    def end(session: Any, endings: Any, *args: Any, **kwargs: Any) -> Any:
-        ended = end_attempts(session, endings, *args, **kwargs)
-        for ending in endings:
-            agent = session.get_one(AgentRow, session.get_one(RankRow, (ending.token, 0)).agent_id)
-            agent.attempt_id, agent.lease_expires_at = ending.token, kwargs["now"]
-        return ended
+    def end(session: Any, ends: Any, *args: Any, **kwargs: Any) -> Any:
+        jobs = end_attempts(session, ends, *args, **kwargs)
+        for token in ends:
+            agent = session.get_one(AgentRow, session.get_one(RankRow, (token, 0)).agent_id)
+            agent.attempt_id, agent.lease_expires_at = token, kwargs["now"]
+        return jobs
 
     leading.end_attempts = end  # type: ignore[attr-defined]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import and_, bindparam, case, exists, null, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, JobState, RankPhase, move
+from farm.gang.rendezvous import AttemptEnd
 from farm.gang.retries import RetryPolicy, after_attempt, pause_s
-from farm.messages.trainer_lines import Failure
 from farm.store.gangs.attempts import StoredAttempt, locked_attempts
 from farm.store.measurements.measurements import insert_measurements
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow
@@ -79,26 +79,11 @@ def _is_within(limit_s: object, *, age_s: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How an attempt ends.
-
-    `disturbed`: rank to what on its machine made the attempt void, so that the next one goes to
-    other machines. `measurement`: by the columns of `MeasurementRow`, where its job gets one.
-    """
-
-    token: int
-    state: AttemptState
-    failure: Failure | None = None
-    disturbed: Mapping[int, str] = field(default_factory=dict)
-    measurement: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class JobAfterAttempt:
     """What became of the job of an attempt that was ended."""
 
     job_id: int
-    job_state: JobState
+    state: JobState
 
 
 def advance_attempts(
@@ -144,56 +129,58 @@ def mark_commanded(
 
 
 def end_attempts(
-    session: Session, endings: Sequence[Ending], *, now: dt.datetime, policy: RetryPolicy
-) -> list[Ended]:
-    """End attempts, decide what becomes of their jobs, and let go of the gangs, all in one.
+    session: Session, ends: Mapping[int, AttemptEnd], *, now: dt.datetime, policy: RetryPolicy
+) -> list[JobAfterAttempt]:
+    """End attempts, by token, decide what becomes of their jobs, and let go of their gangs.
 
     Each agent stays unclean until its own heartbeat says that it serves nothing of its attempt;
-    unless the attempt has succeeded, since each rank's last word says so already. Returns what
-    became of each, in their order. All is written when it returns, or it fails here.
+    unless the attempt has succeeded, since each rank's last word says so already. Returns the
+    jobs in the order of `ends`. All is written when it returns, or it fails here.
 
     Raises:
         InvalidTransition: an attempt has ended already.
     """
-    rows = locked_attempts(session, [ending.token for ending in endings])
+    rows = locked_attempts(session, ends)
     attempts, jobs = [], []
-    for ending in endings:
-        stored = rows[ending.token]
-        attempt, job = _ended(stored, ending, now=now, policy=policy)
+    for token, end in ends.items():
+        stored = rows[token]
+        attempt, job = _rows_after(stored, end, now=now, policy=policy)
         attempts.append(attempt)
         jobs.append(job)
-        for rank, reason in ending.disturbed.items():
-            stored.members[rank].rank.disturbed_by = reason
+        for flag in end.disturbed:
+            if flag.rank is not None:
+                stored.members[flag.rank].rank.disturbed_by = flag.message
         session.add_all(
             JobEvent(
                 job_id=job["id"],
-                attempt_id=ending.token,
+                attempt_id=token,
                 at=attempt["ended_at"],
                 event=event,
                 reason=attempt["reason"],
             )
-            for event in (f"attempt: {ending.state.value}", f"job: {job['state'].value}")
+            for event in (f"attempt: {end.state.value}", f"job: {job['state'].value}")
         )
-    succeeded = [e.token for e in endings if e.state is AttemptState.SUCCEEDED]
+    succeeded = [token for token, end in ends.items() if end.state is AttemptState.SUCCEEDED]
     _let_go(session, rows.values(), succeeded)
     _update(session, rows.values(), attempts=attempts, jobs=jobs)
-    insert_measurements(session, [e.measurement for e in endings if e.measurement is not None])
-    return [Ended(job_id=job["id"], job_state=job["state"]) for job in jobs]
+    measurements = [end.measurement for end in ends.values() if end.measurement is not None]
+    insert_measurements(session, measurements)
+    return [JobAfterAttempt(job_id=job["id"], state=job["state"]) for job in jobs]
 
 
-def _ended(
-    stored: StoredAttempt, ending: Ending, *, now: dt.datetime, policy: RetryPolicy
+def _rows_after(
+    stored: StoredAttempt, end: AttemptEnd, *, now: dt.datetime, policy: RetryPolicy
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the rows of an attempt and of its job become."""
     attempt, job = stored.attempt, stored.job
     # A scheduler that was suspended after it read its clock sees ranks that ended after its `now`.
     at = max([now, *(m.rank.ended_at for m in stored.members if m.rank.ended_at is not None)])
     reason = {
-        "failure_kind": ending.failure.kind.value if ending.failure else None,
-        "reason": ending.failure.message if ending.failure else None,
+        "failure_kind": end.failure.kind.value if end.failure else None,
+        "reason": end.failure.message if end.failure else None,
     }
     next_state = after_attempt(
-        ending.state,
+        end.state,
         attempt_count=job.attempt_count,
         policy=policy,
         cancel_requested=job.cancel_requested,
@@ -202,7 +189,7 @@ def _ended(
     pause = dt.timedelta(seconds=pause_s(job.attempt_count, policy=policy))
     ended = {
         "id": attempt.id,
-        "state": move(attempt.state, ending.state),
+        "state": move(attempt.state, end.state),
         "state_since": at,
         "ended_at": at,
         **reason,

@@ -12,13 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import AttemptState, JobState
+from farm.gang.rendezvous import AttemptEnd
 from farm.gang.retries import RetryPolicy
 from farm.gang.views import WaitingJob
 from farm.placement.scheduling import Placement
 from farm.store.engine import reading, writing
 from farm.store.gangs.clock_steps import follow_clock
 from farm.store.gangs.leases import lease_gangs
-from farm.store.gangs.moves import Ending, end_attempts
+from farm.store.gangs.moves import end_attempts
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
@@ -79,8 +80,8 @@ def change(session: Session, rng: random.Random, *, now: dt.datetime) -> None:
             )
             token = session.scalars(active).first()
             if token is not None:
-                end = rng.choice((AttemptState.LOST, AttemptState.FAILED))
-                end_attempts(session, [Ending(token=token, state=end)], now=now, policy=POLICY)
+                end = AttemptEnd(state=rng.choice((AttemptState.LOST, AttemptState.FAILED)))
+                end_attempts(session, {token: end}, now=now, policy=POLICY)
                 of_it = sa.update(AgentRow).where(AgentRow.unclean_token == token)
                 session.execute(of_it.values(unclean_token=None))
         case 7:
