@@ -17,10 +17,8 @@ from farm.errors import InvalidSpec, TrainerFailed
 from farm.gang.weights import unlike_weights
 from farm.messages.commands import Go, Peers, RankAddress, Shape, StartRank
 from farm.messages.reports import (
-    PeerRtt,
     PeersMeasured,
     Prepared,
-    RankEnded,
     RankStarted,
     ReportBody,
     Samples,
@@ -40,8 +38,8 @@ from farm.messages.trainer_lines import (
 )
 from farm.registry import described
 from worker_agent.rank.cluster import go_lines
+from worker_agent.rank.rank_end import ended_report, failure_of_exit, result_of_ranks
 from worker_agent.rank.resources import RankResources, title_of
-from worker_agent.rank.verdict import explain_exit, result_of_ranks
 from worker_agent.spool.delivery import GATHER_S
 from worker_agent.supervisor.events import (
     MeasuringPurpose,
@@ -61,8 +59,6 @@ BARRIER_GRACE_S = 60.0
 # How long a trainer may take to leave after its last word: members leave together.
 LEAVE_AFTER_RESULT_S = 30.0
 LEAVE_AFTER_FAILURE_S = 5.0
-# Of a failure's message, which is shown with its job in every list. The log has the rest.
-_SHOWN_CHARACTERS = 2000
 
 
 class Phase(enum.Enum):
@@ -74,7 +70,7 @@ class Phase(enum.Enum):
     SHAPED = "shaped"
     STARTING = "starting"
     TRAINING = "training"
-    ENDING = "ending"  # the outcome is known; what is left is to get rid of everything
+    ENDING = "ending"  # how it ends is known; what is left is to get rid of everything
     CLEARED = "cleared"
 
 
@@ -178,7 +174,7 @@ class RunningRank:
             self.fail(FailureKind.RENDEZVOUS, str(error))
 
     def fail(self, kind: FailureKind, message: str) -> None:
-        """End the rank now, unless its outcome is known already; every process is killed."""
+        """End the rank now, unless it is ending already; every process is killed."""
         if not self.is_ending:
             logger.warning("rank failed: %s", message)
             self._failure = Failure(kind=kind, message=message)
@@ -315,17 +311,17 @@ class RunningRank:
     def _on_exit(self, event: TrainerExited) -> None:
         self._exited.add(event.process)
         if not self.is_ending and event.process not in self._results:
-            failure = self._explained(event)
+            failure = self._failure_of(event)
             self.fail(failure.kind, self._of_rank(event.process, failure.message))
         elif self.is_ending:
             has_spoken = event.process in self._echoing or event.process in self._results
             if self._is_echo and not self._is_clearing and not has_spoken:
-                self._take_cause(event.process, self._explained(event))
+                self._take_cause(event.process, self._failure_of(event))
             if self._training <= self._exited or not (self._failure is None or self._is_echo):
                 self._clear()
 
-    def _explained(self, event: TrainerExited) -> Failure:
-        return explain_exit(
+    def _failure_of(self, event: TrainerExited) -> Failure:
+        return failure_of_exit(
             event.return_code,
             memory=self._resources.memory_evidence(event.process),
             log_tail=self._resources.log_tail(),
@@ -376,12 +372,12 @@ class RunningRank:
             # What it measured may have been another network, and so may what comes next.
             self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
         self._report_log(is_last=True)
-        outcome = self._failure or result_of_ranks(
+        end = self._failure or result_of_ranks(
             [self._results[process] for process in sorted(self._training)],
             is_synchronous=self._is_synchronous,
         )
         log_tail = self._resources.log_tail()
-        self._report(end_of(outcome, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
+        self._report(ended_report(end, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
 
     def _report_log(self, *, is_last: bool = False) -> None:
         for part in self._resources.log_parts(is_last=is_last):
@@ -458,27 +454,4 @@ def steps_report(steps: Steps, *, go_s: float, process: int = 0) -> StepTimes:
         first_step=steps.first_step,
         begun_s=steps.begun_monotonic_s - go_s,
         times_s=steps.times_s,
-    )
-
-
-def end_of(
-    outcome: TrainerResult | Failure,
-    *,
-    go_s: float,
-    log_tail: str,
-    rtts: tuple[PeerRtt, ...] = (),
-) -> RankEnded:
-    """Return a rank's last report. The log is of interest only where something went wrong."""
-    if isinstance(outcome, Failure):
-        text = outcome.message
-        if len(text) > _SHOWN_CHARACTERS:
-            text = f"{text[: _SHOWN_CHARACTERS - 3]}..."
-        outcome = dataclasses.replace(outcome, message=text)
-        return RankEnded(result=None, failure=outcome, timed_begun_s=None, log_tail=log_tail)
-    return RankEnded(
-        result=outcome,
-        failure=None,
-        timed_begun_s=outcome.timed_begun_monotonic_s - go_s,
-        log_tail="",
-        rtts=rtts,
     )

@@ -15,7 +15,7 @@ from farm.trainers.processes.process import EXIT_FAILED
 from tests.fakes.server import wait_until
 from tests.integration.trainer_process import TrainerProcess, go, started
 from worker_agent.rank.memory_evidence import MemoryEvidence
-from worker_agent.rank.verdict import explain_exit
+from worker_agent.rank.rank_end import failure_of_exit
 
 JOB = JobSpec(
     model="small_cnn",
@@ -55,7 +55,7 @@ def test_a_batch_that_tensorflow_cannot_allocate_is_out_of_memory(tmp_path: Path
     failure = (
         failures[0]
         if failures
-        else explain_exit(return_code, memory=MemoryEvidence(), log_tail=trainer.log.read_text())
+        else failure_of_exit(return_code, memory=MemoryEvidence(), log_tail=trainer.log.read_text())
     )
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     assert "OOM when allocating tensor with shape[60000," in failure.message

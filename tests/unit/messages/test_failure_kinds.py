@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 PRODUCERS = {
     FailureKind.OUT_OF_MEMORY: {
         "farm.trainers.failures",
-        "worker_agent.rank.verdict",
+        "worker_agent.rank.rank_end",
         "farm.importers.anwar2021",  # says it of the study's one cell without a time
     },
     FailureKind.NOT_A_NUMBER: {
@@ -26,7 +26,7 @@ PRODUCERS = {
         *("farm.gang.rendezvous", "farm.gang.weights"),
         *(
             "farm.trainers.failures",
-            "worker_agent.rank.verdict",
+            "worker_agent.rank.rank_end",
             "farm.trainers.model_files.model_file",
         ),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
@@ -45,9 +45,9 @@ PRODUCERS = {
         "farm.trainers.tensorflow.sessions.serving",
         "farm.trainers.tensorflow.gang",
         "farm.trainers.torch.gang",
-        "worker_agent.rank.verdict",
+        "worker_agent.rank.rank_end",
     },
-    FailureKind.KILLED: {"worker_agent.rank.verdict", "worker_agent.supervisor.supervisor"},
+    FailureKind.KILLED: {"worker_agent.rank.rank_end", "worker_agent.supervisor.supervisor"},
     FailureKind.STALLED: {"worker_agent.rank.rank", "farm.gang.rendezvous"},
     FailureKind.PORT_TAKEN: {"farm.trainers.failures", "farm.trainers.tensorflow.gang"},
     FailureKind.RENDEZVOUS: {

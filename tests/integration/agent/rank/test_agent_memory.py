@@ -19,7 +19,7 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from farm.values.codec import from_json
 from tests.memory_group import LimitedGroup, limited_group
 from worker_agent.rank.memory_evidence import KernelLog, MemoryWitness, kernel_log_path
-from worker_agent.rank.verdict import explain_exit
+from worker_agent.rank.rank_end import failure_of_exit
 
 pytestmark = pytest.mark.root
 
@@ -63,8 +63,8 @@ def feed(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(timeout=30) == -signal.SIGKILL
 
 
-def verdict(process: subprocess.Popen[bytes], witness: MemoryWitness) -> Failure:
-    return explain_exit(process.returncode, memory=witness.evidence(process.pid))
+def failure_of(process: subprocess.Popen[bytes], witness: MemoryWitness) -> Failure:
+    return failure_of_exit(process.returncode, memory=witness.evidence(process.pid))
 
 
 @pytest.mark.parametrize("is_log_readable", [True, False], ids=["log", "counter"])
@@ -78,7 +78,7 @@ def test_a_process_that_outgrows_its_group_is_out_of_memory(
     witness = MemoryWitness(log=KernelLog(path if is_log_readable else None))
     witness.look([process.pid])
     feed(process)
-    failure = verdict(process, witness)
+    failure = failure_of(process, witness)
     witness.close()
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     source = "the kernel's log" if is_log_readable else "the counter of its control group"
@@ -100,7 +100,7 @@ def test_a_kill_beside_one_that_ran_out_of_memory_stays_unexplained(
     feed(other)
     ours.kill()
     ours.wait(timeout=60)
-    failure = verdict(ours, witness)
+    failure = failure_of(ours, witness)
     witness.close()
     assert failure.kind is FailureKind.KILLED
     assert failure.message.endswith("but other processes")

@@ -12,14 +12,14 @@ from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec, TrainerFailed
 from farm.messages.commands import Go, RankAddress, StartRank
 from farm.messages.reports import StepTimes
-from farm.messages.trainer_lines import Failure, FailureKind, Progress, StepKind, Steps
+from farm.messages.trainer_lines import FailureKind, Progress, StepKind, Steps
 from tests.factories import job_spec
 from worker_agent.machine.hardware import parse_cpu_model
 from worker_agent.network.emulators import capabilities, create_emulators, find_emulator
 from worker_agent.network.emulators.contracts import NetworkEmulator, Site
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.ports import PortRange, port_of
-from worker_agent.rank.rank import Deadlines, end_of, report_of
+from worker_agent.rank.rank import Deadlines, report_of
 from worker_agent.rank.resources import cpus_of, title_of
 from worker_agent.trainer_process.environment import MARK, parse_names, trainer_environment
 
@@ -66,15 +66,6 @@ def test_instants_of_the_trainer_become_seconds_after_go() -> None:
     body = report_of(steps, go_s=100.0)
     assert body == StepTimes(kind=StepKind.TIMED, first_step=5, begun_s=7.5, times_s=(0.1,))
     assert report_of(Progress(step_count=3), go_s=100.0) is None
-
-
-def test_a_failure_of_megabytes_is_reported_by_its_beginning() -> None:
-    failure = Failure(kind=FailureKind.TRAINER_RAISED, message="why: " + "x" * 4_000_000)
-    ended = end_of(failure, go_s=0.0, log_tail="its log")
-    assert ended.failure is not None
-    assert ended.failure.message.startswith("why: x")
-    assert len(ended.failure.message) == 2000
-    assert ended.log_tail == "its log"
 
 
 def test_a_trainer_learns_no_secret_and_no_setting_of_the_agent(tmp_path: Path) -> None:

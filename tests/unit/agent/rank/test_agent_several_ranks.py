@@ -35,8 +35,8 @@ from tests.two_agents import RESULT, SOURCE
 from worker_agent.config import load_config
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank
+from worker_agent.rank.rank_end import result_of_ranks
 from worker_agent.rank.resources import RankResources
-from worker_agent.rank.verdict import result_of_ranks
 from worker_agent.supervisor.events import (
     AgentEvent,
     MeasuringPurpose,

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from farm.messages.trainer_lines import FailureKind, UserCode
+from farm.messages.trainer_lines import Failure, FailureKind, UserCode
 from worker_agent.rank.memory_evidence import MemoryEvidence
-from worker_agent.rank.verdict import explain_exit
+from worker_agent.rank.rank_end import ended_report, failure_of_exit
 
 NOTHING = MemoryEvidence()
 NAMED = MemoryEvidence(is_named=True)
@@ -33,19 +33,19 @@ HAS_RUN = UserCode(name="model file:mine.py", is_running=False)
 def test_a_sigkill_is_out_of_memory_only_with_the_kernels_word_for_it(
     return_code: int, memory: MemoryEvidence, kind: FailureKind
 ) -> None:
-    assert explain_exit(return_code, memory=memory).kind is kind
+    assert failure_of_exit(return_code, memory=memory).kind is kind
 
 
 def test_a_kill_of_another_process_is_not_taken_for_the_trainers() -> None:
     others = MemoryEvidence(is_named=False, group_kill_count=1, machine_kill_count=1)
-    failure = explain_exit(-signal.SIGKILL, memory=others)
+    failure = failure_of_exit(-signal.SIGKILL, memory=others)
     assert failure.kind is FailureKind.KILLED
     assert failure.message.endswith("but other processes")
 
 
 def test_the_machines_counter_alone_proves_nothing_and_is_told() -> None:
     somewhere = MemoryEvidence(group_kill_count=0, machine_kill_count=1)
-    failure = explain_exit(-signal.SIGKILL, memory=somewhere)
+    failure = failure_of_exit(-signal.SIGKILL, memory=somewhere)
     assert failure.kind is FailureKind.KILLED
     assert "some process" in failure.message
 
@@ -67,16 +67,16 @@ def test_the_machines_counter_alone_proves_nothing_and_is_told() -> None:
 def test_the_reason_names_its_evidence_the_limit_and_what_to_do(
     memory: MemoryEvidence, words: str
 ) -> None:
-    message = explain_exit(-signal.SIGKILL, memory=memory).message
+    message = failure_of_exit(-signal.SIGKILL, memory=memory).message
     assert words in message
     assert message.endswith("try a smaller batch per replica, or more memory")
     assert "\n" not in message
 
 
 def test_a_trainer_that_leaves_while_it_connects_blames_its_peers_and_not_the_job() -> None:
-    failure = explain_exit(1, memory=NOTHING, is_connecting=True)
+    failure = failure_of_exit(1, memory=NOTHING, is_connecting=True)
     assert failure.kind is FailureKind.PEER_LOST
-    killed = explain_exit(-signal.SIGKILL, memory=NAMED, is_connecting=True)
+    killed = failure_of_exit(-signal.SIGKILL, memory=NAMED, is_connecting=True)
     assert killed.kind is FailureKind.OUT_OF_MEMORY
 
 
@@ -90,11 +90,11 @@ def test_a_trainer_that_leaves_while_it_connects_blames_its_peers_and_not_the_jo
     ],
 )
 def test_a_crash_after_an_allocation_that_failed_is_out_of_memory(number: int, said: str) -> None:
-    failure = explain_exit(-number, memory=NOTHING, log_tail=f"before\n{said}\nafter")
+    failure = failure_of_exit(-number, memory=NOTHING, log_tail=f"before\n{said}\nafter")
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     assert "\n" not in failure.message
-    assert explain_exit(-number, memory=NOTHING, log_tail="before").kind is FailureKind.KILLED
-    killed = explain_exit(-signal.SIGTERM, memory=NOTHING, log_tail=said)
+    assert failure_of_exit(-number, memory=NOTHING, log_tail="before").kind is FailureKind.KILLED
+    killed = failure_of_exit(-signal.SIGTERM, memory=NOTHING, log_tail=said)
     assert killed.kind is FailureKind.KILLED
 
 
@@ -114,7 +114,7 @@ def test_a_crash_after_an_allocation_that_failed_is_out_of_memory(number: int, s
 def test_an_end_within_the_users_own_code_is_a_failure_of_that_code(
     return_code: int, words: str, is_connecting: bool
 ) -> None:
-    failure = explain_exit(
+    failure = failure_of_exit(
         return_code, memory=NOTHING, is_connecting=is_connecting, user_code=RUNNING
     )
     assert failure.kind is FailureKind.TRAINER_RAISED
@@ -124,7 +124,7 @@ def test_an_end_within_the_users_own_code_is_a_failure_of_that_code(
 
 def test_a_kill_within_the_users_own_code_is_still_the_machines_or_memorys() -> None:
     for memory, kind in [(NOTHING, FailureKind.KILLED), (NAMED, FailureKind.OUT_OF_MEMORY)]:
-        failure = explain_exit(-signal.SIGKILL, memory=memory, user_code=RUNNING)
+        failure = failure_of_exit(-signal.SIGKILL, memory=memory, user_code=RUNNING)
         assert failure.kind is kind
 
 
@@ -144,8 +144,17 @@ def test_a_kill_within_the_users_own_code_is_still_the_machines_or_memorys() -> 
 def test_what_the_users_code_left_behind_is_its_failure_unless_others_may_have_sent_it(
     return_code: int, kind: FailureKind, is_connecting: bool
 ) -> None:
-    failure = explain_exit(
+    failure = failure_of_exit(
         return_code, memory=NOTHING, is_connecting=is_connecting, user_code=HAS_RUN
     )
     assert failure.kind is kind
     assert ("model file:mine.py" in failure.message) == (kind is FailureKind.TRAINER_RAISED)
+
+
+def test_a_failure_of_megabytes_is_reported_by_its_beginning() -> None:
+    failure = Failure(kind=FailureKind.TRAINER_RAISED, message="why: " + "x" * 4_000_000)
+    ended = ended_report(failure, go_s=0.0, log_tail="its log")
+    assert ended.failure is not None
+    assert ended.failure.message.startswith("why: x")
+    assert len(ended.failure.message) == 2000
+    assert ended.log_tail == "its log"

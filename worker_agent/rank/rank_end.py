@@ -1,4 +1,4 @@
-"""Decides what the end of a rank's trainers means: their result, or why one failed."""
+"""The end of a rank: its trainers' result, or why one failed, and the report that says so."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 from collections.abc import Sequence
 
 from farm.errors import InvalidSpec
+from farm.messages.reports import PeerRtt, RankEnded
 from farm.messages.trainer_lines import (
     SCRIPT_TIMES,
     Exchange,
@@ -29,9 +30,34 @@ _CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal
 # What an operator, a shell or a service manager sends to end a process.
 _SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _ADVICE = "try a smaller batch per replica, or more memory"
+# Of a failure's message, which is shown with its job in every list. The log has the rest.
+_SHOWN_CHARACTERS = 2000
 
 
-def explain_exit(
+def ended_report(
+    end: TrainerResult | Failure,
+    *,
+    go_s: float,
+    log_tail: str,
+    rtts: tuple[PeerRtt, ...] = (),
+) -> RankEnded:
+    """Return a rank's last report. The log is of interest only where something went wrong."""
+    if isinstance(end, Failure):
+        text = end.message
+        if len(text) > _SHOWN_CHARACTERS:
+            text = f"{text[: _SHOWN_CHARACTERS - 3]}..."
+        failure = dataclasses.replace(end, message=text)
+        return RankEnded(result=None, failure=failure, timed_begun_s=None, log_tail=log_tail)
+    return RankEnded(
+        result=end,
+        failure=None,
+        timed_begun_s=end.timed_begun_monotonic_s - go_s,
+        log_tail="",
+        rtts=rtts,
+    )
+
+
+def failure_of_exit(
     return_code: int,
     *,
     memory: MemoryEvidence,
@@ -39,7 +65,7 @@ def explain_exit(
     is_connecting: bool = False,
     user_code: UserCode | None = None,
 ) -> Failure:
-    """Explain a trainer that ended without a result or a reason of its own.
+    """Say why a trainer failed that ended without a result or a reason of its own.
 
     `return_code` is negative for a signal. A SIGKILL without evidence that memory ran out stays
     unexplained: another process may have sent it, so the machine is to blame. A trainer that leaves
@@ -66,7 +92,7 @@ def explain_exit(
             message=f"trainer ended with exit status {return_code} and without a result",
         )
     if -return_code == signal.SIGKILL:
-        return _explain_kill(memory)
+        return _failure_of_kill(memory)
     name = _signal_name(-return_code)
     said = _NOT_ALLOCATED.search(log_tail) if -return_code in _CRASHES else None
     if said is not None:
@@ -90,7 +116,7 @@ def _own_failure(user_code: UserCode, how: str) -> Failure:
     )
 
 
-def _explain_kill(memory: MemoryEvidence) -> Failure:
+def _failure_of_kill(memory: MemoryEvidence) -> Failure:
     if memory.is_named:
         return _out_of_memory(memory, source="the kernel's log")
     if memory.group_kill_count and memory.is_named is None:
