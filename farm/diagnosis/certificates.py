@@ -17,7 +17,7 @@ class CertificateState:
     """`whose`, such as "the broker's". `is_authority`: what it certified has to follow it."""
 
     whose: str
-    ends_at: dt.datetime
+    expires_at: dt.datetime
     is_authority: bool = False
 
 
@@ -27,19 +27,19 @@ def judge_certificates(
     """Name each that has expired, or soon will."""
     if not certificates:
         return [well("no TLS of the farm's own: nothing here needs a certificate")]
-    found = [_ending(one, now=now) for one in certificates if one.ends_at - now < SOON]
-    first = min(certificates, key=lambda one: one.ends_at)
-    return found or [well(f"the first to expire is {first.whose}, on {first.ends_at:%Y-%m-%d}")]
+    found = [_expiry_finding(one, now=now) for one in certificates if one.expires_at - now < SOON]
+    first = min(certificates, key=lambda one: one.expires_at)
+    return found or [well(f"the first to expire is {first.whose}, on {first.expires_at:%Y-%m-%d}")]
 
 
-def _ending(one: CertificateState, *, now: dt.datetime) -> Finding:
+def _expiry_finding(one: CertificateState, *, now: dt.datetime) -> Finding:
     remedy = (
         "replace it on the server, and then at every agent (docs/security.md)"
         if one.is_authority
         else "renew it; run `deploy/install.sh server` again if that made it"
     )
-    day = f"{one.ends_at:%Y-%m-%d}"
-    if one.ends_at <= now:
+    day = f"{one.expires_at:%Y-%m-%d}"
+    if one.expires_at <= now:
         return wrong(
             f"{one.whose} certificate expired on {day}: peers that verify it refuse to connect",
             remedy,

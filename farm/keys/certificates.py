@@ -19,19 +19,19 @@ _EXPLICIT_VERSION = 0xA0
 _TIMES = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 
 
-def ends_of_file(file: Path) -> list[dt.datetime]:
-    """Return when each certificate of a PEM file ends.
+def file_expiries(file: Path) -> list[dt.datetime]:
+    """Return when each certificate of a PEM file expires.
 
     Raises:
         OSError: it cannot be read.
         ValueError: one of them is damaged.
     """
     found = _PEM.findall(file.read_text(errors="replace"))
-    return [end_of(ssl.PEM_cert_to_DER_cert(pem)) for pem in found]
+    return [expiry(ssl.PEM_cert_to_DER_cert(pem)) for pem in found]
 
 
-def end_of_server(host: str, port: int, *, timeout_s: float) -> dt.datetime:
-    """Return when the certificate that a server presents ends; nothing else is said to it.
+def server_expiry(host: str, port: int, *, timeout_s: float) -> dt.datetime:
+    """Return when the certificate that a server presents expires; nothing else is said to it.
 
     Raises:
         OSError: it does not answer, or speaks no TLS.
@@ -47,10 +47,10 @@ def end_of_server(host: str, port: int, *, timeout_s: float) -> dt.datetime:
         presented = secured.getpeercert(binary_form=True)
     if presented is None:
         raise ValueError("it presents none")
-    return end_of(presented)
+    return expiry(presented)
 
 
-def end_of(der: bytes) -> dt.datetime:
+def expiry(der: bytes) -> dt.datetime:
     """Return `notAfter` of a certificate (RFC 5280, section 4.1). Raises ValueError: damaged."""
     _, certificate = next(_elements(der), (0, b""))
     _, signed = next(_elements(certificate), (0, b""))

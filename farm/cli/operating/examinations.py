@@ -50,7 +50,7 @@ from farm.diagnosis.processes import (
     judge_server_clocks,
 )
 from farm.errors import FarmError, OtherFarm, Unreachable
-from farm.keys.certificates import end_of_server, ends_of_file
+from farm.keys.certificates import file_expiries, server_expiry
 from farm.messages.agents import AgentState
 from farm.messages.envelope import WIRE_VERSION
 from farm.messages.trainer_lines import FailureKind
@@ -346,10 +346,10 @@ def look_at_certificates(settings: Settings) -> list[Finding]:
     if authorities is not None:
         certificates += _of_file("its authority's", authorities, found, is_authority=True)
         try:
-            ends_at = end_of_server(
+            expires_at = server_expiry(
                 broker.hostname or "", broker.port or _BROKER_PORT, timeout_s=_BROKER_TIMEOUT_S
             )
-            certificates.append(CertificateState(whose="the broker's", ends_at=ends_at))
+            certificates.append(CertificateState(whose="the broker's", expires_at=expires_at))
         except (OSError, ValueError):
             found.append(unknown("the broker's cannot be told: see broker"))
     if settings.web_certificate_file is not None:
@@ -362,15 +362,15 @@ def look_at_certificates(settings: Settings) -> list[Finding]:
 def _of_file(
     whose: str, file: Path, found: list[Finding], *, is_authority: bool = False
 ) -> list[CertificateState]:
-    """Return a file's certificate that ends first; what cannot be read is added to `found`."""
+    """Return a file's certificate that expires first; what cannot be read is added to `found`."""
     try:
-        ends = ends_of_file(file)
+        expiries = file_expiries(file)
     except (OSError, ValueError) as error:
         found.append(wrong(f"{file} cannot be read: {error}", "name a file with certificates"))
         return []
-    if not ends:
+    if not expiries:
         return []
-    return [CertificateState(whose=whose, ends_at=min(ends), is_authority=is_authority)]
+    return [CertificateState(whose=whose, expires_at=min(expiries), is_authority=is_authority)]
 
 
 def _look_at_queue(settings: Settings) -> list[Finding]:

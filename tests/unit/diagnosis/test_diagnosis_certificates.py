@@ -14,7 +14,7 @@ import trustme
 from farm.cli.operating.examinations import look_at_certificates
 from farm.diagnosis.certificates import SOON, CertificateState, judge_certificates
 from farm.diagnosis.finding import Level
-from farm.keys.certificates import end_of, end_of_server, ends_of_file
+from farm.keys.certificates import expiry, file_expiries, server_expiry
 from farm.settings.server import load_settings
 
 NOW = dt.datetime(2026, 11, 23, 12, 0, tzinfo=dt.UTC)
@@ -31,30 +31,30 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def certified(authority: trustme.CA, ends_at: dt.datetime) -> trustme.LeafCert:
+def certified(authority: trustme.CA, expires_at: dt.datetime) -> trustme.LeafCert:
     return authority.issue_cert(
-        "127.0.0.1", not_before=NOW - dt.timedelta(days=2), not_after=ends_at
+        "127.0.0.1", not_before=NOW - dt.timedelta(days=2), not_after=expires_at
     )
 
 
-@pytest.mark.parametrize("ends_at", ENDS, ids=lambda ends_at: f"{ends_at:%Y}")
+@pytest.mark.parametrize("expires_at", ENDS, ids=lambda expires_at: f"{expires_at:%Y}")
 def test_a_certificate_says_when_it_ends_whether_or_not_it_has(
-    authority: trustme.CA, tmp_path: Path, ends_at: dt.datetime
+    authority: trustme.CA, tmp_path: Path, expires_at: dt.datetime
 ) -> None:
     file = tmp_path / "certificate.pem"
-    file.write_bytes(certified(authority, ends_at).cert_chain_pems[0].bytes())
-    assert ends_of_file(file) == [ends_at]
+    file.write_bytes(certified(authority, expires_at).cert_chain_pems[0].bytes())
+    assert file_expiries(file) == [expires_at]
 
 
 def test_a_damaged_certificate_is_refused_wherever_it_is_cut(authority: trustme.CA) -> None:
     pem = certified(authority, ENDS[1]).cert_chain_pems[0].bytes().decode()
     der = ssl.PEM_cert_to_DER_cert(pem)
-    assert end_of(der) == ENDS[1]
+    assert expiry(der) == ENDS[1]
     with pytest.raises(ValueError, match="it "):
-        end_of(b"\x30\x02\x30\x00")
+        expiry(b"\x30\x02\x30\x00")
     for length in range(len(der)):
         with pytest.raises(ValueError, match="it "):
-            end_of(der[:length])
+            expiry(der[:length])
 
 
 def test_a_server_is_asked_for_the_one_that_it_presents(authority: trustme.CA) -> None:
@@ -71,7 +71,7 @@ def test_a_server_is_asked_for_the_one_that_it_presents(authority: trustme.CA) -
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         host, port = listener.getsockname()
-        assert end_of_server(host, port, timeout_s=60) == ENDS[0]
+        assert server_expiry(host, port, timeout_s=60) == ENDS[0]
         thread.join()
 
 
@@ -86,8 +86,8 @@ def test_a_server_is_asked_for_the_one_that_it_presents(authority: trustme.CA) -
 def test_one_that_has_ended_is_wrong_and_one_that_soon_will_is_doubtful(
     left: dt.timedelta, level: Level
 ) -> None:
-    far = CertificateState(whose="the broker's", ends_at=NOW + 9 * SOON)
-    near = CertificateState(whose="the dashboard's", ends_at=NOW + left)
+    far = CertificateState(whose="the broker's", expires_at=NOW + 9 * SOON)
+    near = CertificateState(whose="the dashboard's", expires_at=NOW + left)
     (finding,) = judge_certificates([far, near], now=NOW)
     assert finding.level is level
     assert "the dashboard's" in finding.what
