@@ -28,7 +28,7 @@ class Limits:
     start_s: float = 120.0
     report_s: float = 10.0  # how much longer *go* is waited for, until the ranks have said why not
     resend_s: float = 3.0
-    verdict_s: float = 3.0  # how long a gang's other ranks may take to say what they saw
+    cause_wait_s: float = 3.0  # how long a gang's other ranks may take to say what they saw
     end_s: float = 60.0  # how long after its time limit a rank's own word is waited for
     noise: NoiseLimits = field(default_factory=NoiseLimits)
 

@@ -25,7 +25,7 @@ from farm.measuring.noise import NoiseFlag, control_voids
 from farm.messages.trainer_lines import Failure, FailureKind
 
 _ORDER = list(RankPhase)
-PREPARING_VERDICT_S = 1.0
+PREPARING_CAUSE_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,8 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
     """Say what to do next with an active attempt."""
     if attempt.cancel_requested:
         return AttemptEnd(state=AttemptState.CANCELLED)
-    if ended := _verdict(attempt, limits):
-        return ended
+    if end := _end_by_ranks(attempt, limits):
+        return end
     barrier = BARRIERS.get(attempt.state)
     if barrier is None:
         return _time_limit(attempt, limits) or Wait()
@@ -209,12 +209,12 @@ def _unlike_weights(attempt: AttemptView) -> AttemptEnd | None:
     return None if failure is None else AttemptEnd(state=AttemptState.FAILED, failure=failure)
 
 
-def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
+def _end_by_ranks(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
     """End the attempt if enough is known of its ranks' ends.
 
     A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
     configuration's failure decides at once, whatever other ranks report, and any other waits until
-    all have reported or `verdict_s` have passed. Then the cause is a failure other than
+    all have reported or `cause_wait_s` have passed. Then the cause is a failure other than
     a lost peer, if there is one.
 
     A trainer that raises before it is even ready has trained nothing: a machine without its
@@ -232,9 +232,9 @@ def _verdict(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
             return None
         causes = [f for f in failures if f[1].kind is not FailureKind.PEER_LOST]
         if silent and not causes and not expired:
-            return _silence(silent, *failures[0])
-        if not causes and (ended_early := _ended_early(attempt, *failures[0])) is not None:
-            return ended_early
+            return _blame_silent(silent, *failures[0])
+        if not causes and (end := _blame_early_end(attempt, *failures[0])) is not None:
+            return end
         if causes or not expired:
             rank, failure = (causes or failures)[0]
             # Of the network nobody complains while it trains: it was looked at after the end.
@@ -257,11 +257,11 @@ def _may_still_speak(attempt: AttemptView, silent: Sequence[RankView], limits: L
         # nothing to add. But what one agent lacks others often lack too, and those that say so
         # now are spared in the next attempt.
         is_open = any(r.phase is RankPhase.LEASED for r in silent)
-        return is_open and waited_s < min(PREPARING_VERDICT_S, limits.verdict_s)
-    return waited_s < limits.verdict_s
+        return is_open and waited_s < min(PREPARING_CAUSE_WAIT_S, limits.cause_wait_s)
+    return waited_s < limits.cause_wait_s
 
 
-def _silence(silent: Sequence[RankView], witness: RankView, complaint: Failure) -> AttemptEnd:
+def _blame_silent(silent: Sequence[RankView], witness: RankView, complaint: Failure) -> AttemptEnd:
     """Blame the ranks that say nothing for their peers' broken connections.
 
     One that is stopped, or whose machine hangs, cannot speak for itself, and its agent notices
@@ -275,7 +275,9 @@ def _silence(silent: Sequence[RankView], witness: RankView, complaint: Failure) 
     )
 
 
-def _ended_early(attempt: AttemptView, witness: RankView, complaint: Failure) -> AttemptEnd | None:
+def _blame_early_end(
+    attempt: AttemptView, witness: RankView, complaint: Failure
+) -> AttemptEnd | None:
     """Blame a rank that has trained to its end for the broken connection of one that goes on.
 
     Where steps are counted, such a rank itself says that it has made too few.

@@ -217,7 +217,7 @@ class ProtocolStory(RuleBasedStateMachine):
         farm = self.farm
         store = farm.store()
         # The lease of a rank may run out while its peers are asked what they have seen.
-        unseen_s = farm.clock.now_s - farm.round_s + RULES.limits.verdict_s
+        unseen_s = farm.clock.now_s - farm.round_s + RULES.limits.cause_wait_s
         found = [
             *invariants.store_violations(store, lease_s=LEASE_S, late_s=unseen_s),
             *changes_are_legal(self._before, store, asked_again=farm.asked_again),

@@ -87,7 +87,7 @@ def test_a_rank_that_said_nothing_is_to_blame_and_its_agent_is_avoided(gang: Two
     gang.report("a", token, 0, end(FailureKind.PEER_LOST, "a connection broke"))
     gang.round()
     assert gang.job().state is JobState.RUNNING
-    gang.round(after_s=RULES.limits.verdict_s)
+    gang.round(after_s=RULES.limits.cause_wait_s)
     [attempt] = gang.attempts()
     assert attempt.failure_kind == FailureKind.STALLED.value
     assert (

@@ -9,7 +9,7 @@ import pytest
 from farm.configuration.spec import BatchSplit, JobSpec, NetworkProfile
 from farm.gang.barriers import Limits, barrier_limit_s
 from farm.gang.lifecycle import AttemptState, RankPhase
-from farm.gang.rendezvous import PREPARING_VERDICT_S, Advance, AttemptEnd, Resend, Wait, decide
+from farm.gang.rendezvous import PREPARING_CAUSE_WAIT_S, Advance, AttemptEnd, Resend, Wait, decide
 from farm.gang.views import AttemptView, RankView
 from farm.measuring.control_run import ControlRun
 from farm.messages.commands import RankAddress
@@ -17,7 +17,9 @@ from farm.messages.reports import PeerBandwidth, PeerRtt
 from farm.messages.trainer_lines import Failure, FailureKind
 from tests.facts import lacking
 
-LIMITS = Limits(prepare_s=30, peers_s=10, shape_s=10, start_s=30, resend_s=3, verdict_s=2, end_s=5)
+LIMITS = Limits(
+    prepare_s=30, peers_s=10, shape_s=10, start_s=30, resend_s=3, cause_wait_s=2, end_s=5
+)
 ADDRESS = RankAddress(rank=0, host="127.0.0.1", probe_port=1, trainer_ports=(2,))
 SPEC = JobSpec(
     model="small_cnn",
@@ -249,7 +251,7 @@ def test_whoever_may_lack_the_same_has_a_moment_to_say_so() -> None:
     lacking = failed(1, FailureKind.DATASET_MISSING, ended_age_s=0.9)
     view = attempt(AttemptState.PREPARING, rank(0, RankPhase.LEASED), lacking)
     assert decide(view, LIMITS) == Wait()
-    lacking = dataclasses.replace(lacking, ended_age_s=PREPARING_VERDICT_S)
+    lacking = dataclasses.replace(lacking, ended_age_s=PREPARING_CAUSE_WAIT_S)
     view = attempt(AttemptState.PREPARING, rank(0, RankPhase.LEASED), lacking)
     assert isinstance(decide(view, LIMITS), AttemptEnd)
 
