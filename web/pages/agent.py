@@ -11,8 +11,8 @@ from flask.typing import ResponseReturnValue
 from farm.keys.api_tokens import Scope
 from farm.store.agents.agents import (
     agents_of_machine,
+    attempt_state_counts,
     find_agent,
-    outcome_counts,
     ranks_of,
     set_drained,
     spool_position,
@@ -34,7 +34,7 @@ from web.overview.figures import drift_figure, latest_drift
 bp = Blueprint("agent", __name__)
 
 _RANKS_SHOWN = 50
-_OUTCOMES_COUNTED = 500
+_ATTEMPTS_COUNTED = 500
 _RUNS_DRAWN = 300
 _NEIGHBOURS_SHOWN = 20
 
@@ -57,7 +57,7 @@ def get_agent(agent_id: str) -> ResponseReturnValue:
         agent = find_agent(session, name)
         served = served_ranks(session, [name]).get(name)
         ranks = ranks_of(session, name, before_token=before, limit=_RANKS_SHOWN + 1)
-        outcomes = outcome_counts(session, name, limit=_OUTCOMES_COUNTED)
+        state_counts = attempt_state_counts(session, name, limit=_ATTEMPTS_COUNTED)
         runs = agent_runs(session, name, limit=_RUNS_DRAWN)
         delivery = ReportDelivery(
             position=spool_position(session, name),
@@ -75,8 +75,8 @@ def get_agent(agent_id: str) -> ResponseReturnValue:
         ranks=shown,
         is_first_page=before is None,
         older_before=shown[-1].token if len(ranks) > _RANKS_SHOWN else None,
-        outcomes=outcomes,
-        outcome_count=sum(outcomes.values()),
+        state_counts=state_counts,
+        counted_attempts=sum(state_counts.values()),
         drift=None if drift is None else drawn(drift),
         last_run=latest_drift(runs),
         has_more_runs=len(runs) == _RUNS_DRAWN,

@@ -281,8 +281,8 @@ def ranks_of(
     return session.execute(query).all()
 
 
-def outcome_counts(session: Session, agent_id: str, *, limit: int) -> dict[AttemptState, int]:
-    """Count how the last attempts of an agent ended; those under way are among them."""
+def attempt_state_counts(session: Session, agent_id: str, *, limit: int) -> dict[AttemptState, int]:
+    """Count the last attempts of an agent by state; those under way are among them."""
     last = (
         select(RankRow.attempt_id)
         .where(RankRow.agent_id == agent_id)

@@ -15,8 +15,8 @@ from farm.store.agents.agents import (
     agent_count,
     agent_page,
     agents_of_machine,
+    attempt_state_counts,
     find_agent,
-    outcome_counts,
     ranks_of,
     spool_position,
 )
@@ -107,11 +107,11 @@ def test_the_ranks_of_an_agent_are_told_with_how_they_ended(engine: sa.Engine) -
         assert (lost.strategy, lost.global_batch_size) == ("mwms_ring", 64)
         assert [r.token for r in ranks_of(session, "a1", before_token=void, limit=9)] == [failed]
         assert ranks_of(session, "a2", limit=9)[0].own_failure is None
-        counts = outcome_counts(session, "a1", limit=9)
+        counts = attempt_state_counts(session, "a1", limit=9)
         assert counts == dict.fromkeys(
             (AttemptState.RUNNING, AttemptState.FAILED, AttemptState.VOID), 1
         )
-        assert outcome_counts(session, "a1", limit=1) == {AttemptState.RUNNING: 1}
+        assert attempt_state_counts(session, "a1", limit=1) == {AttemptState.RUNNING: 1}
 
 
 def test_the_control_runs_of_an_agent_are_told_with_their_circumstances(
