@@ -23,7 +23,7 @@ from farm.charts.sweep_figures import figures_of
 from farm.errors import NotFound
 from farm.exporting import Form
 from farm.processes.subprocess_call import run_in_subprocess
-from farm.sweep_bundle.folder import ArchiveExport, export_archive
+from farm.sweep_bundle.writing import ArchiveExport, export_archive
 from web.backend import backend
 from web.drawing.paper import can_draw
 from web.errors import RefusedRequest

@@ -10,7 +10,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.recommend.prices import Prices
 from farm.store.engine import make_engine, reading, writing
 from farm.store.schema import upgrade
-from farm.sweep_bundle.folder import write_bundle
+from farm.sweep_bundle.writing import write_bundle
 from tests.e2e.browser import NEEDS_CHROMIUM, browser, check, page_of
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 

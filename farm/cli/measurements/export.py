@@ -108,7 +108,7 @@ def _write(write: Callable[..., int], form: Form, out: Path | None, *, samples: 
 
 def _write_bundle(sweep: str, folder: Path) -> None:
     from farm.recommend.prices import load_prices
-    from farm.sweep_bundle.folder import write_bundle
+    from farm.sweep_bundle.writing import write_bundle
 
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:

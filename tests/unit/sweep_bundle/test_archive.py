@@ -10,8 +10,8 @@ import pytest
 
 from farm.errors import InvalidSpec
 from farm.recommend.prices import Prices
-from farm.sweep_bundle import folder as bundle_writing
 from farm.sweep_bundle import reading as bundle_reading
+from farm.sweep_bundle import writing as bundle_writing
 from farm.sweep_bundle.archive import bundle_folder, write_archive
 
 FILES = {"manifest.json": "{}", "figures/map.svg": "<svg/>", "measurements.csv": "a\n1\n"}

@@ -9,7 +9,7 @@ import pytest
 from farm.errors import InvalidSpec
 from farm.exporting import SAMPLES, Form, write_rows
 from farm.sweep_bundle.manifest import FORMAT, SAMPLE_FILE, VERSION, Manifest, files_in
-from farm.sweep_bundle.samples import sample_parts
+from farm.sweep_bundle.reading import sample_parts
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra server")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")
