@@ -10,7 +10,6 @@ from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES
 from farm.messages.reports import LONGEST_LOG_CHARACTERS
 from farm.store.notifications import list_deliveries
 from farm.store.reports.logs import log_stretch
-from farm.store.sweeps.job_parts import find_attempt, find_rank
 from farm.store.sweeps.jobs import job_detail
 from web import etags, parameters, received
 from web.api.schema import answers, shapes, sweep_answers
@@ -42,10 +41,10 @@ def get_log(job_id: str) -> ResponseReturnValue:
     number, begin = received.row_id("job", job_id), given[_FROM] or 0
     with read_session() as session:
         detail = job_detail(session, number)
-        chosen = find_attempt(detail, given[ATTEMPT])
+        chosen = detail.find_attempt(given[ATTEMPT])
         if chosen is None:
             return jsonify(_nothing(number, begin, is_over=detail.job.state in FINAL_JOB_STATES))
-        rank = find_rank(chosen, given[RANK]).rank
+        rank = chosen.find_rank(given[RANK]).rank
         stretch = log_stretch(session, chosen.attempt.id, rank=rank, first_character=begin)
     is_over = chosen.attempt.state not in ACTIVE_ATTEMPT_STATES
     answer: answers.Log = {

@@ -32,7 +32,6 @@ from farm.store.series.samples import (
 )
 from farm.store.series.series import epochs_of, samples_by_rank
 from farm.store.series.step_ranges import step_series
-from farm.store.sweeps.job_parts import find_attempt
 from farm.store.sweeps.jobs import job_detail
 from farm.store.tables import AttemptRow
 from farm.values.codec import to_json
@@ -97,7 +96,7 @@ def get_series(job_id: str) -> ResponseReturnValue:
     engine = backend().engine
     with read_session() as session:
         detail = job_detail(session, number)
-        chosen = find_attempt(detail, given[ATTEMPT])
+        chosen = detail.find_attempt(given[ATTEMPT])
         if chosen is None:
             return jsonify(job_id=number, attempt=None, samples=[], steps=[], epochs=[])
         token, rank_count = chosen.attempt.id, len(chosen.ranks)
@@ -171,7 +170,7 @@ def get_samples(job_id: str) -> ResponseReturnValue:
     given = parameters.read(_OF_SAMPLES)
     number = received.row_id("job", job_id)
     with read_session() as session:
-        chosen = find_attempt(job_detail(session, number), given[ATTEMPT])
+        chosen = job_detail(session, number).find_attempt(given[ATTEMPT])
         attempt = None if chosen is None else session.get(AttemptRow, chosen.attempt.id)
         if attempt is None:
             raise NotFound(f"job {number}: it has no such attempt yet")

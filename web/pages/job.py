@@ -22,7 +22,6 @@ from farm.measuring.quantities import known_beside_step_time
 from farm.messages.trainer_lines import Failure
 from farm.store.engine import reading
 from farm.store.reports.logs import LogEnd, LogStretch, log_ends, log_stretch
-from farm.store.sweeps.job_parts import find_attempt, find_rank
 from farm.store.sweeps.jobs import job_detail, request_cancel_job, retry_job
 from farm.store.sweeps.stories import Story, job_story
 from farm.store.tables import RankRow
@@ -155,10 +154,10 @@ def get_log(job_id: str) -> ResponseReturnValue:
     given = parameters.read((ATTEMPT, RANK))
     number = received.row_id("job", job_id)
     with read_session() as session:
-        chosen = find_attempt(job_detail(session, number), given[ATTEMPT])
+        chosen = job_detail(session, number).find_attempt(given[ATTEMPT])
         if chosen is None:
             raise NotFound(f"job {number} had no attempt yet, so nothing was written")
-        rank, token = find_rank(chosen, given[RANK]).rank, chosen.attempt.id
+        rank, token = chosen.find_rank(given[RANK]).rank, chosen.attempt.id
         first = log_stretch(session, token, rank=rank)
     pieces = _pieces(backend().engine, first, token=token, rank=rank)
     response = Response(pieces, content_type="text/plain; charset=utf-8")

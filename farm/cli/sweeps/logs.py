@@ -17,7 +17,6 @@ from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES, Attempt
 from farm.processes.standard_output import print_data
 from farm.store.engine import reading
 from farm.store.reports.logs import log_stretch
-from farm.store.sweeps.job_parts import find_attempt, find_rank
 from farm.store.sweeps.jobs import job_detail
 from farm.text.log_text import readable
 
@@ -60,7 +59,7 @@ class _Log:
         """
         with reading(self._engine) as session:
             detail = job_detail(session, self._job_id)
-            chosen = find_attempt(detail, self._attempt)
+            chosen = detail.find_attempt(self._attempt)
             if chosen is None:
                 if may_wait and detail.job.state not in FINAL_JOB_STATES:
                     return None
@@ -71,7 +70,7 @@ class _Log:
             stretch = log_stretch(
                 session,
                 chosen.attempt.id,
-                rank=find_rank(chosen, self._rank).rank,
+                rank=chosen.find_rank(self._rank).rank,
                 first_character=self._next_character,
             )
         # Should the job be tried again, this goes on with the attempt that it has begun with.

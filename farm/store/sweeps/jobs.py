@@ -21,6 +21,18 @@ class AttemptDetail:
     attempt: AttemptRow
     ranks: tuple[RankRow, ...]  # in order of rank
 
+    def find_rank(self, number: int | None) -> RankRow:
+        """Return the rank with a number, or rank 0.
+
+        Raises:
+            NotFound: the gang has none with this number.
+        """
+        for row in self.ranks:
+            if row.rank == (number or 0):
+                return row
+        where = f"attempt {self.attempt.number} of job {self.attempt.job_id}"
+        raise NotFound(f"rank {number or 0} of {where}: there is none")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetail:
@@ -31,6 +43,19 @@ class JobDetail:
     attempts: tuple[AttemptDetail, ...]
     events: tuple[JobEvent, ...]
     measurement: MeasurementRow | None
+
+    def find_attempt(self, number: int | None) -> AttemptDetail | None:
+        """Return the attempt with a number, or the last one; None: the job had none yet.
+
+        Raises:
+            NotFound: it has none with this number.
+        """
+        if number is None:
+            return self.attempts[-1] if self.attempts else None
+        for attempt in self.attempts:
+            if attempt.attempt.number == number:
+                return attempt
+        raise NotFound(f"attempt {number} of job {self.job.id}: there is none")
 
 
 def list_jobs(
