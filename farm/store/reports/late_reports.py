@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from sqlalchemy import case, func, select, update
 from sqlalchemy.orm import Session
 
-from farm.store.reports.spool_positions import SpoolKey
 from farm.store.tables import AgentRow, LateReport, SpoolPosition
+
+SpoolKey = tuple[str, str]  # agent id and generation
 
 KEPT_REPORTS = 50  # of one agent
 KEPT_BODY_BYTES = 4096  # of one report; a longer body is left out

@@ -26,7 +26,7 @@ from farm.messages.reports import (
 from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
 from farm.store.reports.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS, late_count
-from farm.store.reports.reports import ElapsedTime, Stored, store_batch, store_batches, time_by_wall
+from farm.store.reports.reports import ElapsedTime, Stored, store_batches, time_by_wall
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.series.series import insert_steps
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
@@ -182,7 +182,7 @@ def test_a_result_as_long_as_a_book_ends_the_rank(engine: sa.Engine, token: int)
     one = Report(number=1, token=token, rank=0, kind="ended", body=body)
     with writing(engine) as session:
         batch = ReportBatch(agent_id="a", generation="g", reports=(one,))
-        assert store_batch(session, batch, now=NOW).late_count == 1
+        assert store_batches(session, [batch], now=NOW)[0].late_count == 1
     with reading(engine) as session:
         stored = session.get_one(RankRow, (token, 0)).ended
     assert stored is not None

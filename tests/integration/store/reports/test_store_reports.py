@@ -25,7 +25,7 @@ from farm.messages.reports import (
 from farm.messages.trainer_lines import Failure, FailureKind, StepKind
 from farm.store.engine import reading, writing
 from farm.store.reports.logs import log_stretch
-from farm.store.reports.reports import Stored, store_batch
+from farm.store.reports.reports import Stored, store_batches
 from farm.store.result_tables import LogPartRow, SampleRow, StepChunk
 from farm.store.tables import LateReport, RankRow
 from farm.values.codec import to_json
@@ -49,7 +49,7 @@ def store(
 ) -> Stored:
     batch = ReportBatch(agent_id=agent_id, generation=generation, reports=tuple(reports))
     with writing(engine) as session:
-        return store_batch(session, batch, now=NOW)
+        return store_batches(session, [batch], now=NOW)[0]
 
 
 def count(engine: sa.Engine, table: type) -> int:
