@@ -16,7 +16,7 @@ from farm.configuration.spec import JobSpec
 from farm.placement.progress import MeasuredLength, expected_lengths_s
 from farm.scheduler.background_thread import BackgroundThread
 from farm.store.engine import reading
-from farm.store.gangs.gangs import cell_specs, last_lengths, unfinished_cells
+from farm.store.gangs.lengths import cell_specs, last_lengths, unfinished_cells
 
 _EVERY_S = 5.0
 _JOBS_LOOKED_AT = 10_000  # as many as are placed at once

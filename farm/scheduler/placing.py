@@ -22,8 +22,8 @@ from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.agents.agents import is_any_idle, live_agents
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import Active, views_of
-from farm.store.gangs.gangs import gangs_at_work
 from farm.store.gangs.leases import lease_gangs
+from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.sweeps.budgets import over_budget, use_up_budgets

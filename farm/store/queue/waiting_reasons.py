@@ -16,7 +16,7 @@ from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent
 from farm.placement.scheduling import Unservable, explain
 from farm.placement.turns import Group, shares
-from farm.store.gangs.gangs import gangs_at_work
+from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import (
     MOST_LOOKED_AT,
     WAITS,

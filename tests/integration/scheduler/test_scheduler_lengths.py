@@ -19,7 +19,7 @@ from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import PlacingCache
 from farm.store.engine import reading, writing
-from farm.store.gangs.gangs import gangs_at_work
+from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import (

@@ -14,7 +14,7 @@ from farm.gang.views import LiveAgent
 from farm.scheduler.placing import PlacingCache, place_jobs
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
-from farm.store.gangs.gangs import unfinished_cells
+from farm.store.gangs.lengths import unfinished_cells
 from farm.store.queue import waiting
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.queue.waiting_reasons import queue_reasons

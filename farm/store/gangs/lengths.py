@@ -1,4 +1,4 @@
-"""Active gangs, and durations of earlier similar gangs."""
+"""How long gangs are at work: those of now, and the last ones that succeeded."""
 
 from __future__ import annotations
 
