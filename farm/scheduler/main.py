@@ -230,7 +230,7 @@ class Post:
 
 def following_thread(engine: Engine, database_url: str, tracker: str) -> BackgroundThread:
     """Return the thread that sends measured jobs to the tracker of the settings."""
-    from farm.trackers.following import LOOK_EVERY_S, Follower
+    from farm.trackers.sending import LOOK_EVERY_S, Follower
 
     follower = Follower(engine, database_url=database_url, tracker=tracker)
     return BackgroundThread("experiment tracker", follower.turn, again_after_s=LOOK_EVERY_S)

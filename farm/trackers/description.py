@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import itertools
 import math
@@ -74,40 +73,32 @@ def describe_job(session: Session, job_id: int) -> TrackedJob | None:
         return None
     sweep = describe_sweep(session, found.sweep)
     number = found.attempt.number
+    # Those of a script by themselves, so that trackers can sort and compare by them.
+    script_parameters = {
+        f"parameters.{name}": value for name, value in parameters_of(found.job.model).items()
+    }
     return TrackedJob(
         key=sweep.job_key(found.attempt.id),
         sweep=sweep,
         name=f"job {job_id}" if number == 1 else f"job {job_id}, attempt {number}",
         begun_unix_s=found.attempt.leased_at.timestamp(),
-        ended_unix_s=_end(found).timestamp(),
+        ended_unix_s=(found.attempt.ended_at or found.measurement.created_at).timestamp(),
         is_ok=found.measurement.status == OK,
-        parameters=dict(itertools.chain(_parameters(row), _of_script(found.job.model))),
+        parameters=dict(_parameters(row)) | script_parameters,
         summary=dict(_summary(row)),
         series=[one for one in _series(session, found) if one.points],
         tags=_tags(found, sweep),
     )
 
 
-def _end(found: MeasuredJob) -> dt.datetime:
-    return found.attempt.ended_at or found.measurement.created_at
-
-
 def _parameters(row: Mapping[str, object]) -> Iterator[tuple[str, str | int | float]]:
     for column in MEASUREMENT_TABLE:
         value = row[column.name]
-        is_parameter = column.source is not ColumnSource.QUANTITY
-        if (
-            is_parameter
-            and column.kind is not CellKind.FLAGS
-            and isinstance(value, str | int | float)
-        ):
+        is_parameter = (
+            column.source is not ColumnSource.QUANTITY and column.kind is not CellKind.FLAGS
+        )
+        if is_parameter and isinstance(value, str | int | float):
             yield column.name, value
-
-
-def _of_script(model: str) -> Iterator[tuple[str, str]]:
-    """Yield the values of a script's own parameters, by which trackers then sort and compare."""
-    for name, value in parameters_of(model).items():
-        yield f"parameters.{name}", value
 
 
 def _summary(row: Mapping[str, object]) -> Iterator[tuple[str, float]]:

@@ -15,7 +15,7 @@ from farm.settings.server import load_settings
 from farm.store.engine import reading, writing
 from farm.store.tables import TrackerCursor
 from farm.store.tracker_cursors import MOST_TRIES, claim_cursor, given_up
-from farm.trackers.following import Follower
+from farm.trackers.sending import Follower
 from tests.farm_command import FarmCommand
 from tests.tracked_sweep import add_tracked_sweep
 
