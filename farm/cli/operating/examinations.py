@@ -11,7 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,17 +35,33 @@ from farm.broker.state import asked, queue_lengths, read_state
 from farm.broker.url import authorities_file, stays_here
 from farm.cli.session import stopped_farm, store
 from farm.cli.sweeps.jobs import stored_waits
-from farm.diagnosis import agents as of_agents
-from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judge_ports
+from farm.diagnosis.agents import (
+    AgentCondition,
+    LossCounts,
+    judge_access,
+    judge_agent_disks,
+    judge_capabilities,
+    judge_clocks,
+    judge_heartbeats,
+    judge_leases,
+    judge_machines,
+    judge_ports,
+    judge_quotas,
+    judge_room,
+    judge_spools,
+    judge_versions,
+)
 from farm.diagnosis.broker import foreign_key, judge_broker
-from farm.diagnosis.certificates import CertificateState, judge_certificates
-from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, unknown, well, wrong
 from farm.diagnosis.jobs import judge_noise, judge_queue, judge_tracker
-from farm.diagnosis.processes import (
+from farm.diagnosis.server import (
+    CertificateState,
+    DatabaseState,
     ProcessState,
     idle_collectors,
+    judge_certificates,
     judge_collector,
+    judge_database,
     judge_scheduler,
     judge_server_clocks,
 )
@@ -80,6 +96,7 @@ _SECOND_LOOK_S = EVERY_S + 1.0
 _LOOK_EVERY_S = 0.2
 _MOST_WAITING = 1000
 _AN_HOUR = dt.timedelta(hours=1)
+_JudgeAgents = Callable[[Sequence[AgentCondition]], list[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +145,8 @@ def _condition(row: AgentRow, *, now: dt.datetime, lease_s: float) -> AgentCondi
     )
 
 
-@contextmanager
-def _broker(settings: Settings) -> Iterator[Any]:
-    with asked(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S) as client:
-        yield client
+def _broker(settings: Settings) -> AbstractContextManager[Any]:
+    return asked(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S)
 
 
 def _look_at_broker(settings: Settings) -> list[Finding]:
@@ -247,9 +262,14 @@ def _processes(records: Sequence[HealthRecord], process: str) -> list[ProcessSta
     ]
 
 
-def _look_at_heartbeats(settings: Settings) -> list[Finding]:
-    with _agents(settings) as (_, found):
-        return of_agents.judge_heartbeats(found) + of_agents.judge_machines(found)
+def _looks_at_agents(*judges: _JudgeAgents) -> Callable[[Settings], list[Finding]]:
+    """Return what an examination does that asks for nothing but the agents in the store."""
+
+    def look(settings: Settings) -> list[Finding]:
+        with _agents(settings) as (_, found):
+            return [finding for judge in judges for finding in judge(found)]
+
+    return look
 
 
 def _health_records(settings: Settings) -> list[HealthRecord]:
@@ -266,24 +286,9 @@ def _look_at_versions(settings: Settings) -> list[Finding]:
     for record in _health_records(settings):
         strangers |= record.strangers
     with _agents(settings) as (_, found):
-        return of_agents.judge_versions(
+        return judge_versions(
             found, version=__version__, wire_version=WIRE_VERSION, strangers=strangers
         )
-
-
-def _look_at_clocks(settings: Settings) -> list[Finding]:
-    with _agents(settings) as (_, found):
-        return of_agents.judge_clocks(found)
-
-
-def _look_at_capabilities(settings: Settings) -> list[Finding]:
-    with _agents(settings) as (_, found):
-        return of_agents.judge_capabilities(found)
-
-
-def _look_at_ports(settings: Settings) -> list[Finding]:
-    with _agents(settings) as (_, found):
-        return judge_ports(found)
 
 
 def _look_at_access(settings: Settings) -> list[Finding]:
@@ -297,7 +302,7 @@ def _look_at_reports(settings: Settings) -> list[Finding]:
     for record in _health_records(settings):
         held_back.update(record.held_back)
     with _agents(settings) as (_, found):
-        return of_agents.judge_quotas(held_back) + of_agents.judge_spools(found)
+        return judge_quotas(held_back) + judge_spools(found)
 
 
 def _look_at_leases(settings: Settings) -> list[Finding]:
@@ -306,7 +311,7 @@ def _look_at_leases(settings: Settings) -> list[Finding]:
         reasons = failed_attempts(session, FailureKind.AGENT_LOST, since=since)
         late = late_count(session, since=since)
     losses = LossCounts(lost_attempts=sum(reasons.values()), late_reports=late, reasons=reasons)
-    return of_agents.judge_leases(found, losses)
+    return judge_leases(found, losses)
 
 
 def _look_at_noise(settings: Settings) -> list[Finding]:
@@ -320,12 +325,12 @@ def _look_at_disks(settings: Settings) -> list[Finding]:
     folder = _own_folder(settings)
     disk = os.statvfs(folder)
     free_bytes = disk.f_bavail * disk.f_frsize
-    found = of_agents.judge_room(f"the disk of {folder}", free_bytes)
+    found = judge_room(f"the disk of {folder}", free_bytes)
     if not found:
         found = [well(f"{byte_count(free_bytes)} free in {folder}")]
     try:
         with _agents(settings) as (_, conditions):
-            return found + of_agents.judge_agent_disks(conditions)
+            return found + judge_agent_disks(conditions)
     except Unreachable:
         return [*found, unknown("what the agents have left cannot be told: see database")]
 
@@ -409,11 +414,11 @@ EXAMINATIONS = (
     Examination("farm", _look_at_farm, needs="database"),
     Examination("scheduler", _look_at_scheduler, needs="broker"),
     Examination("collector", _look_at_collector, needs="broker"),
-    Examination("heartbeats", _look_at_heartbeats, needs="database"),
+    Examination("heartbeats", _looks_at_agents(judge_heartbeats, judge_machines), needs="database"),
     Examination("versions", _look_at_versions, needs="database"),
-    Examination("clocks", _look_at_clocks, needs="database"),
-    Examination("capabilities", _look_at_capabilities, needs="database"),
-    Examination("ports", _look_at_ports, needs="database"),
+    Examination("clocks", _looks_at_agents(judge_clocks), needs="database"),
+    Examination("capabilities", _looks_at_agents(judge_capabilities), needs="database"),
+    Examination("ports", _looks_at_agents(judge_ports), needs="database"),
     Examination("access", _look_at_access, needs="database"),
     Examination("reports", _look_at_reports, needs="database"),
     Examination("leases", _look_at_leases, needs="database"),

@@ -19,8 +19,7 @@ import sqlalchemy as sa
 
 import farm.broker.health_records
 import farm.diagnosis.broker
-import farm.diagnosis.database
-import farm.diagnosis.processes
+import farm.diagnosis.server
 from farm import __version__
 from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
 from farm.broker.health_records import COLLECTOR, SCHEDULER, HealthReporter, read_health_records
@@ -85,8 +84,8 @@ ELSEWHERE = "127.1"
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARM_LEASE_S", f"{LEASE_S:g}")
     monkeypatch.setattr(farm.broker.health_records, "KEPT_S", PATIENCE_S)
-    monkeypatch.setattr(farm.diagnosis.processes, "IDLE_LIMIT_S", PATIENCE_S)
-    for judge in (farm.diagnosis.broker, farm.diagnosis.database):
+    monkeypatch.setattr(farm.diagnosis.server, "IDLE_LIMIT_S", PATIENCE_S)
+    for judge in (farm.diagnosis.broker, farm.diagnosis.server):
         monkeypatch.setattr(judge, "SLOW_S", PATIENCE_S)
 
 

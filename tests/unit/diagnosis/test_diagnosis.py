@@ -10,12 +10,13 @@ import pytest
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judge_ports
 from farm.diagnosis.broker import BrokerState, judge_broker
-from farm.diagnosis.database import DatabaseState, judge_database
 from farm.diagnosis.finding import Finding, Level, named, worst
 from farm.diagnosis.jobs import judge_noise, judge_queue
-from farm.diagnosis.processes import (
+from farm.diagnosis.server import (
+    DatabaseState,
     ProcessState,
     judge_collector,
+    judge_database,
     judge_scheduler,
     judge_server_clocks,
 )

@@ -12,8 +12,8 @@ import pytest
 import trustme
 
 from farm.cli.operating.examinations import look_at_certificates
-from farm.diagnosis.certificates import SOON, CertificateState, judge_certificates
 from farm.diagnosis.finding import Level
+from farm.diagnosis.server import SOON, CertificateState, judge_certificates
 from farm.keys.certificates import expiry, file_expiries, server_expiry
 from farm.settings.server import load_settings
 

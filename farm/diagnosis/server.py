@@ -1,19 +1,19 @@
-"""Checks that scheduler and collector run and do their work."""
+"""Checks the server: its processes, its database and its TLS certificates."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.diagnosis.finding import Finding, doubt, named, well, wrong
 from farm.messages.agents import CLOCK_TOLERANCE_S
-from farm.text.display import duration
+from farm.text.display import byte_count, duration
 from farm.text.nouns import counted
 
 # The scheduler does a round each second; one that takes longer than this hangs. So does a
 # collector that takes nothing for so long of what waits for it.
 IDLE_LIMIT_S = 30.0
-# Leases are given by one clock and judged by the other.
 _START = (
     "start it: `systemctl start farm-{0}` or `farm run {0}`; if it seems to run, look at its log, "
     "since it renews no health record"
@@ -23,6 +23,9 @@ _MANY_BEATS = 50
 # One of five agents beats each second, and where they are many their queues wait for so long.
 _BEATS_OF_AN_AGENT = 0.2
 _MANY_REPORTS = 200
+SLOW_S = 0.5  # of a small question
+# deploy/install.sh renews them within their last year: with a run now and then, none is found.
+SOON = dt.timedelta(days=45)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,7 @@ def idle_collectors(found: Sequence[ProcessState]) -> list[ProcessState]:
 def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:
     """Compare the clocks of scheduler and collector, and say who noticed that its clock was set.
 
-    One gives leases, the other renews them.
+    One gives leases, the other renews and judges them.
     """
     judged = [
         doubt(
@@ -186,3 +189,94 @@ def _running(found: Sequence[ProcessState], what: str, *, version: str) -> list[
 
 def _idle_s(one: ProcessState) -> float:
     return one.silent_s + (one.up_s if one.worked_s is None else one.worked_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseState:
+    """What a database that has our schema says; `write_error`: why nothing can be written.
+
+    `clock_offset_s`: its clock minus ours, None for a file, which has none. `answer_s`: what a
+    small question took. `missing_days`: how many days to come have no partition.
+    """
+
+    shown_url: str
+    version: str
+    schema: str
+    answer_s: float
+    byte_count: int | None
+    write_error: str | None
+    clock_offset_s: float | None
+    missing_days: int = 0
+
+
+def judge_database(state: DatabaseState) -> list[Finding]:
+    """Judge a database that answers."""
+    held = "" if state.byte_count is None else f", {byte_count(state.byte_count)}"
+    found = [well(f"{state.version} at {state.shown_url}, schema {state.schema}{held}")]
+    if state.write_error is not None:
+        found.append(
+            wrong(
+                f"it cannot be written to: {state.write_error}",
+                "see whether its disk is full, another program holds it, or its account lacks the "
+                "right; nothing starts and no report is taken until then",
+            )
+        )
+    if state.answer_s > SLOW_S:
+        found.append(
+            doubt(
+                f"a small question takes it {duration(state.answer_s)}",
+                "look at its machine's load and disk",
+            )
+        )
+    offset_s = state.clock_offset_s
+    if offset_s is not None and abs(offset_s) > CLOCK_TOLERANCE_S:
+        side = "ahead of" if offset_s > 0 else "behind"
+        found.append(
+            doubt(
+                f"its clock is {duration(abs(offset_s))} {side} this machine's",
+                "let both follow the same time server; else their logs cannot be compared",
+            )
+        )
+    if state.missing_days:
+        found.append(
+            doubt(
+                f"{state.missing_days} of the days to come have no partition for samples",
+                "run `farm db upgrade`, or let the scheduler run, which makes them",
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateState:
+    """`whose`, such as "the broker's". `is_authority`: what it certified has to follow it."""
+
+    whose: str
+    expires_at: dt.datetime
+    is_authority: bool = False
+
+
+def judge_certificates(
+    certificates: Sequence[CertificateState], *, now: dt.datetime
+) -> list[Finding]:
+    """Name each that has expired, or soon will."""
+    if not certificates:
+        return [well("no TLS of the farm's own: nothing here needs a certificate")]
+    found = [_expiry_finding(one, now=now) for one in certificates if one.expires_at - now < SOON]
+    first = min(certificates, key=lambda one: one.expires_at)
+    return found or [well(f"the first to expire is {first.whose}, on {first.expires_at:%Y-%m-%d}")]
+
+
+def _expiry_finding(one: CertificateState, *, now: dt.datetime) -> Finding:
+    remedy = (
+        "replace it on the server, and then at every agent (docs/security.md)"
+        if one.is_authority
+        else "renew it; run `deploy/install.sh server` again if that made it"
+    )
+    day = f"{one.expires_at:%Y-%m-%d}"
+    if one.expires_at <= now:
+        return wrong(
+            f"{one.whose} certificate expired on {day}: peers that verify it refuse to connect",
+            remedy,
+        )
+    return doubt(f"{one.whose} certificate expires on {day}", remedy)
