@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from sqlalchemy import Engine
@@ -33,7 +33,6 @@ from farm.notifications.notifier import Notifier, collector_is_well
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
 from farm.scheduler.background_thread import BackgroundThread
-from farm.scheduler.clock import StepCorrectingClock
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Outgoing, Rules
@@ -57,6 +56,11 @@ _LEADING_REST_RATIO, _PLACING_REST_RATIO = 1.0, 2.0
 _LOST_AFTER_S = 60.0
 # Longer than it takes until a command is due again.
 _AWAY_S = 5.0
+# A change of the wall clock, beside the monotonic one, from one reading to the next. Time services
+# slew by much less, and the scheduler reads its clock every second.
+STEP_S = 1.0
+_PARTITIONS_EVERY_S = 3600.0
+_PARTITIONS_AGAIN_S = 60.0  # where something was left to do
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -138,17 +142,7 @@ def run(settings: Settings) -> None:
     placing = BackgroundThread(
         "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
     )
-    notifier = Notifier(
-        engine,
-        addresses=settings.notify_urls.split(),
-        allowed=settings.notify_allow,
-        lost_after_s=max(_LOST_AFTER_S, 2 * settings.lease_s),
-        is_collector_well=partial(collector_is_well, settings.broker_url),
-    )
-    telling = BackgroundThread("notifications", notifier.turn, again_after_s=_TURN_EVERY_S)
-    threads = [leading, placing, housekeeping(engine), lengths.thread(), telling]
-    if settings.tracker is not None:
-        threads.append(following_thread(engine, settings.database_url, settings.tracker))
+    threads = [leading, placing, lengths.thread(), *_slow_threads(engine, settings)]
     health.start()
     for thread in threads:
         thread.start()
@@ -186,14 +180,67 @@ def _attend(
         if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
             turns = leading.turn_count, placing.turn_count
             manager.notify_watchdog()
-            _show(health, leading.trouble or placing.trouble)
+            trouble = leading.trouble or placing.trouble
+            if trouble is None:
+                health.worked()
+            else:
+                health.failed(trouble)
 
 
-def _show(health: HealthReporter, trouble: str | None) -> None:
-    if trouble is None:
-        health.worked()
-    else:
-        health.failed(trouble)
+def _slow_threads(engine: Engine, settings: Settings) -> Iterator[BackgroundThread]:
+    """Yield the threads for what no gang waits for: partitions, messages, experiment trackers."""
+    yield housekeeping(engine)
+    notifier = Notifier(
+        engine,
+        addresses=settings.notify_urls.split(),
+        allowed=settings.notify_allow,
+        lost_after_s=max(_LOST_AFTER_S, 2 * settings.lease_s),
+        is_collector_well=partial(collector_is_well, settings.broker_url),
+    )
+    yield BackgroundThread("notifications", notifier.turn, again_after_s=_TURN_EVERY_S)
+    if settings.tracker is not None:
+        from farm.trackers.sending import LOOK_EVERY_S, Follower
+
+        follower = Follower(engine, database_url=settings.database_url, tracker=settings.tracker)
+        yield BackgroundThread("experiment tracker", follower.turn, again_after_s=LOOK_EVERY_S)
+
+
+class StepCorrectingClock:
+    """A wall clock that has stored times corrected by `follow` when it finds that it was set.
+
+    `follow` is called with the new time and the step in seconds, negative if the clock was set
+    back; and once at the start with 0, since the clock may have been set before. If it raises, it
+    is called again at the next reading.
+    """
+
+    def __init__(
+        self,
+        follow: Callable[[dt.datetime, float], None],
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._follow = follow
+        self._wall = wall
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._ahead_s: float | None = None  # the wall clock minus the monotonic one
+
+    def now(self) -> dt.datetime:
+        """Return the time; for several threads."""
+        with self._lock:
+            wall_s = self._wall()
+            ahead_s = wall_s - self._monotonic()
+            now = dt.datetime.fromtimestamp(wall_s, dt.UTC)
+            step_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
+            is_step = abs(step_s) > STEP_S
+            if is_step:
+                direction = "back" if step_s < 0 else "forward"
+                logger.warning("the clock was set %s by %.1f s", direction, abs(step_s))
+            if is_step or self._ahead_s is None:
+                self._follow(now, step_s)
+            self._ahead_s = ahead_s
+            return now
 
 
 class Post:
@@ -228,14 +275,6 @@ class Post:
             self._away_until_s = 0.0
 
 
-def following_thread(engine: Engine, database_url: str, tracker: str) -> BackgroundThread:
-    """Return the thread that sends measured jobs to the tracker of the settings."""
-    from farm.trackers.sending import LOOK_EVERY_S, Follower
-
-    follower = Follower(engine, database_url=database_url, tracker=tracker)
-    return BackgroundThread("experiment tracker", follower.turn, again_after_s=LOOK_EVERY_S)
-
-
 def lead_once(engine: Engine, post: Post, *, now: dt.datetime, rules: Rules) -> int:
     """Advance or end attempts, and send what is due; return how many ranks were asked twice."""
     outgoing = lead_attempts(engine, now=now, rules=rules)
@@ -251,24 +290,15 @@ def place_once(
         post.send(place_jobs(engine, now=now, rules=rules, known=known))
 
 
-# What the store needs now and then, beside the two loops: partitions for the days to come.
-
-
-_EVERY_S = 3600.0
-_AGAIN_AFTER_S = 60.0  # where something was left to do
-
-
 def housekeeping(engine: Engine) -> BackgroundThread:
-    """Return the thread for it: nobody must wait for the locks that this needs."""
+    """Return the thread that makes the store's partitions for the days to come.
+
+    It needs locks for which nobody must wait.
+    """
 
     def work() -> float:
-        return _EVERY_S if keep_house(engine) else _AGAIN_AFTER_S
+        today = dt.datetime.now(dt.UTC).date()
+        make_partitions(engine, today=today)
+        return _PARTITIONS_AGAIN_S if missing_days(engine, today=today) else _PARTITIONS_EVERY_S
 
-    return BackgroundThread("housekeeping", work, again_after_s=_AGAIN_AFTER_S)
-
-
-def keep_house(engine: Engine) -> bool:
-    """Do what is due; False if something is left for a better moment."""
-    today = dt.datetime.now(dt.UTC).date()
-    make_partitions(engine, today=today)
-    return not missing_days(engine, today=today)
+    return BackgroundThread("housekeeping", work, again_after_s=_PARTITIONS_AGAIN_S)

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from farm.scheduler.clock import StepCorrectingClock
+from farm.scheduler.main import StepCorrectingClock
 
 
 class Clocks:
