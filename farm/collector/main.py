@@ -35,14 +35,14 @@ from farm.collector.agent_queues import AgentQueues
 from farm.collector.batch_reader import ArrivalRate, BatchReader
 from farm.collector.intake import (
     ElapsedTimes,
+    MessageFilter,
     read_batch,
     read_beat,
     row_count,
     take_batches,
     take_beats,
 )
-from farm.collector.message_filter import MessageFilter
-from farm.collector.quotas import CLAIMED_NAMES, HEARTBEATS, REPORTS, Quotas
+from farm.collector.quotas import Quotas, make_quotas
 from farm.errors import Unreachable
 from farm.keys.keyring import Keyring
 from farm.keys.signing_key import signing_key
@@ -115,20 +115,6 @@ def run(settings: Settings) -> None:
     claim.release()
     engine.dispose()
     logger.info("collector stopped")
-
-
-def make_quotas(
-    *,
-    are_names_proven: bool,
-    collectors: Callable[[], int] = lambda: 1,
-    clock: Callable[[], float] = time.monotonic,
-) -> dict[str, Quotas]:
-    """Return what each account may send, by task."""
-    names = None if are_names_proven else CLAIMED_NAMES
-    return {
-        task: Quotas(quotas, names=names, collectors=collectors, clock=clock)
-        for task, quotas in ((REPORTS_TASK, REPORTS), (HEARTBEAT_TASK, HEARTBEATS))
-    }
 
 
 def register_tasks(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK
 from farm.processes.token_bucket import TokenBucket
 
 
@@ -139,6 +140,21 @@ class Quotas:
                 most = _MOST_AHEAD * self._quotas[name].burst
                 known.ahead[name] = min(most, known.ahead.get(name, 0.0) + amount)
 
+    def dropped(self) -> dict[str, int]:
+        """Return how many messages were dropped of each account that was lately held back."""
+        with self._lock:
+            since = self._clock() - _SHOWN_S
+            return {
+                name: known.dropped_count
+                for name, known in self._accounts.items()
+                if known.dropped_at_s >= since
+            }
+
+    def limit(self, name: str) -> str:
+        """Say what a quota allows."""
+        quota = self._names if name == _NEW_NAMES and self._names else self._quotas[name]
+        return f"{quota.per_minute:,.0f} {name} a minute"
+
     def _spent(self, account: str) -> Iterator[str]:
         known = self._accounts.get(account)
         if known is None:
@@ -169,24 +185,23 @@ class Quotas:
         known.at_s = now_s
         return known
 
-    def dropped(self) -> dict[str, int]:
-        """Return how many messages were dropped of each account that was lately held back."""
-        with self._lock:
-            since = self._clock() - _SHOWN_S
-            return {
-                name: known.dropped_count
-                for name, known in self._accounts.items()
-                if known.dropped_at_s >= since
-            }
-
-    def limit(self, name: str) -> str:
-        """Say what a quota allows."""
-        quota = self._names if name == _NEW_NAMES and self._names else self._quotas[name]
-        return f"{quota.per_minute:,.0f} {name} a minute"
-
     def _sweep(self, now_s: float) -> None:
         """Forget accounts that have been silent for long, such as removed ones."""
         if now_s - self._swept_at_s < _KEPT_S:
             return
         self._swept_at_s = now_s
         self._accounts = {n: a for n, a in self._accounts.items() if now_s - a.at_s < _KEPT_S}
+
+
+def make_quotas(
+    *,
+    are_names_proven: bool,
+    collectors: Callable[[], int] = lambda: 1,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Quotas]:
+    """Return what each account may send, by task."""
+    names = None if are_names_proven else CLAIMED_NAMES
+    return {
+        task: Quotas(quotas, names=names, collectors=collectors, clock=clock)
+        for task, quotas in ((REPORTS_TASK, REPORTS), (HEARTBEAT_TASK, HEARTBEATS))
+    }

@@ -22,10 +22,8 @@ from farm.broker.health_records import COLLECTOR, HealthReporter, read_health_re
 from farm.broker.sending import OWN_KEPT, Sender
 from farm.broker.task_message import read_task
 from farm.collector.agent_queues import AgentQueues
-from farm.collector.intake import read_beat
-from farm.collector.main import make_quotas
-from farm.collector.message_filter import MessageFilter
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
+from farm.collector.intake import MessageFilter, read_beat
+from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas, make_quotas
 from farm.errors import Unreachable
 from farm.keys.keyring import Keyring
 from farm.messages.agent_keys import derive_key

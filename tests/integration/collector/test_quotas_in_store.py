@@ -13,10 +13,15 @@ import sqlalchemy as sa
 
 from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK
 from farm.broker.health_records import COLLECTOR, HealthReporter
-from farm.collector.intake import read_batch, read_beat, row_count, take_batches, take_beats
-from farm.collector.main import make_quotas
-from farm.collector.message_filter import MessageFilter
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quota
+from farm.collector.intake import (
+    MessageFilter,
+    read_batch,
+    read_beat,
+    row_count,
+    take_batches,
+    take_beats,
+)
+from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, make_quotas
 from farm.gang.lifecycle import AttemptState
 from farm.keys.keyring import Keyring
 from farm.messages.agent_keys import derive_key
