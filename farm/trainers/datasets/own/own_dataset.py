@@ -1,4 +1,4 @@
-"""A data set of a user's own, by its name, and its name by its files.
+"""A data set of a user's own: read by its name, and named after its files, in whatever form.
 
 What is hashed are the examples as they are trained on, and not the files: the order of files, how
 they are split, and how an image is decoded belong to what all agents must have in common.
@@ -14,8 +14,7 @@ from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.own_data import CONTENT_DIGITS, OwnData, own_data, own_name
 from farm.errors import InvalidSpec
 from farm.trainers.contracts import LoadedDataset
-from farm.trainers.datasets.found import Found
-from farm.trainers.datasets.places import first_readable
+from farm.trainers.datasets.places import Found, first_readable
 from farm.trainers.failures import DatasetMissing
 
 
@@ -37,10 +36,9 @@ class OwnDataset:
             DatasetMissing: no place has it, it cannot be read, or it is another.
         """
         from farm.trainers.datasets.arrays import sha256_of_splits
-        from farm.trainers.datasets.own.files import read_files, wanted_of
 
-        file_name, wanted = self.own.file_name, wanted_of(self.facts)
-        found = first_readable(places, lambda place: read_files(place / file_name, wanted))
+        file_name, wanted = self.own.file_name, _wanted_of(self.facts)
+        found = first_readable(places, lambda place: _read_files(place / file_name, wanted))
         if found is None:
             searched = ", ".join(map(str, places))
             raise DatasetMissing(
@@ -64,7 +62,6 @@ def examine(
         DatasetMissing: it is not there, cannot be read, or is no data set.
     """
     from farm.trainers.datasets.arrays import sha256_of_splits
-    from farm.trainers.datasets.own.files import Wanted, read_files
     from farm.trainers.datasets.own.token_file import has_tokens
 
     is_of_tokens = first_readable([path], has_tokens)
@@ -72,11 +69,11 @@ def examine(
         raise InvalidSpec("--sequence-length", None, "how many tokens a sequence has")
     if not is_of_tokens and sequence_length is not None:
         raise InvalidSpec("--sequence-length", sequence_length, "nothing for what has no tokens")
-    wanted = Wanted(
+    wanted = _Wanted(
         image_size=None if image_side is None else (image_side, image_side),
         sequence_length=sequence_length,
     )
-    found = first_readable([path], lambda place: read_files(place, wanted))
+    found = first_readable([path], lambda place: _read_files(place, wanted))
     if found is None:
         raise DatasetMissing(f"{path}: there is no such file")
     if image_side is not None and found.train.inputs.shape[1:3] != wanted.image_size:
@@ -114,3 +111,59 @@ def _checked(own: OwnData, found: Found, *, sha256: str) -> LoadedDataset:
             "files to every agent, or submit the name that `farm data` prints of these"
         )
     return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What files may leave open; None: what they have.
+
+    `image_size`: height and width that the images of a folder are resized to. `channels`: theirs.
+    `sequence_length`: tokens in a sequence, which a stream of them always leaves open.
+    """
+
+    image_size: tuple[int, int] | None = None
+    channels: int | None = None
+    sequence_length: int | None = None
+
+
+def _wanted_of(facts: DatasetFacts) -> _Wanted:
+    """Return what files have to become, to be the data set of these facts."""
+    match facts.example_shape:
+        case (height, width, channels):
+            return _Wanted(image_size=(height, width), channels=channels)
+        case (length,):
+            return _Wanted(sequence_length=length)
+    raise AssertionError(facts.example_shape)
+
+
+def _read_files(path: Path, wanted: _Wanted) -> Found | None:
+    """Return both splits; None: there is nothing of that name.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no data set.
+        DatasetMissing: it has images, and Pillow is not installed.
+    """
+    from farm.trainers.datasets.own.arrays_file import read_npy_pair, read_npz
+    from farm.trainers.datasets.own.token_file import has_tokens, read_token_files
+
+    if not path.exists():
+        return None
+    if has_tokens(path):
+        if wanted.sequence_length is None:
+            raise ValueError(f"{path.name}: expected images, got tokens")
+        return read_token_files(path, sequence_length=wanted.sequence_length)
+    if path.is_dir():
+        if (path / "inputs.npy").exists():
+            return read_npy_pair(path)
+        try:
+            from farm.trainers.datasets.own.image_folder import read_image_folder
+        except ModuleNotFoundError as error:
+            raise DatasetMissing(
+                f"{path}: images need {error.name}: pip install 'benchfarm[images]'"
+            ) from error
+        return read_image_folder(path, image_size=wanted.image_size, channels=wanted.channels)
+    if path.suffix == ".npz" and path.is_file():
+        return read_npz(path)
+    expected = "a folder of images or arrays, or a file that ends in .npz, .npy or .bin"
+    raise ValueError(f"{path.name}: expected {expected}")
