@@ -17,15 +17,15 @@ from typing import NoReturn
 from farm.errors import FarmError, InvalidSpec
 from farm.messages.trainer_lines import Assignment
 from farm.trainers.failures import failure_of
-from farm.trainers.processes.limits import limit
-from farm.trainers.processes.line import EventWriter
 from farm.trainers.processes.process import (
     EXIT_FAILED,
     EXIT_USAGE,
+    EventWriter,
     Orders,
     end_fork,
     end_with_parent,
     leave,
+    limit,
     log_to_stderr,
     offer_memory,
     pin,

@@ -32,8 +32,7 @@ from farm.trainers.loop.training import Training
 from farm.trainers.loop.window import TimedWindow
 from farm.trainers.model_files.model_file import ModelFile
 from farm.trainers.model_files.spawned import serve_spawned
-from farm.trainers.processes.line import EventWriter
-from farm.trainers.processes.process import Orders, report_own_kills
+from farm.trainers.processes.process import EventWriter, Orders, report_own_kills
 from farm.trainers.script.rank import run_script
 from farm.values.codec import from_text
 

@@ -64,7 +64,7 @@ from farm.messages.trainer_lines import (
 )
 from farm.trainers.datasets.places import data_places
 from farm.trainers.failures import DatasetMissing
-from farm.trainers.processes.limits import limit
+from farm.trainers.processes.process import limit
 from farm.values.codec import from_json
 
 _PR_SET_PDEATHSIG = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from farm.messages.trainer_lines import Epoch, Progress, StepKind, Steps
-from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import EventWriter
 
 SEND_INTERVAL_S = 1.0
 

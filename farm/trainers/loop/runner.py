@@ -13,7 +13,7 @@ from farm.trainers.contracts import Engine
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.batches import StepBatch
 from farm.trainers.loop.recorder import StepRecorder
-from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import EventWriter
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from farm.trainers.loop.recorder import SEND_INTERVAL_S, StepRecorder
 from farm.trainers.loop.runner import Passed, StepRunner
 from farm.trainers.loop.step_profile import step_profile
 from farm.trainers.loop.window import TimedWindow
-from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import EventWriter
 
 # Enough for a median. Every rank must run as many, so the number may not depend on the clock.
 PROFILED_STEP_COUNT = 10

@@ -1,4 +1,4 @@
-"""The trainer's process: its descriptors, its cores, and its end with its agent."""
+"""The trainer's process: its pipes to its agent, its cores and limits, and its end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from farm.errors import InvalidSpec
-from farm.messages.trainer_lines import FailureKind
+from farm.messages.trainer_lines import Event, FailureKind, TrainerLimits, write_event
 from farm.trainers.failures import RankFailed
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ _KILLS = ("os.kill", "os.killpg", "signal.pthread_kill")  # audit events: target
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
 _MAX_LINE_BYTES = 1 << 20
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 # Of -1000 to 1000, each a thousandth of the memory that may be used.
@@ -85,6 +87,32 @@ def offer_memory() -> None:
             _OOM_SCORE.write_text(str(_OOM_SCORE_OF_TRAINERS))
     except OSError as error:
         logger.warning("trainer is no likelier to be killed than its agent: %s", error)
+
+
+def limit(limits: TrainerLimits) -> None:
+    """Hold this process, and all that it starts, within the limits.
+
+    A limit that is lower already stays. A program that would give it another user's rights
+    (set-user-ID) does not do so any more.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_DATA: limits.memory_bytes,
+        resource.RLIMIT_NPROC: limits.process_count,
+        resource.RLIMIT_NOFILE: limits.open_file_count,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_CPU: limits.cpu_s,
+    }
+    for kind, value in wanted.items():
+        if value is None:
+            continue
+        _, hard = resource.getrlimit(kind)
+        lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(kind, (lowered, lowered))
+        except (OSError, ValueError) as error:
+            logger.warning("limit %d stays as it was: %s", kind, error)
 
 
 def pin(cpus: Sequence[int]) -> None:
@@ -201,3 +229,29 @@ class Orders:
         while (line := self.read_line()) is not None:
             self._lines.put(line)
         leave(EXIT_ABANDONED)
+
+
+class EventWriter:
+    """Writes events to the agent, each whole or not at all. Threads may share it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._lock = threading.Lock()
+
+    def emit(self, event: Event) -> None:
+        """Write one event. Blocks when the agent does not read; raises when it has gone.
+
+        A fork of the trainer that has come so far ends: it has nothing to report.
+        """
+        if self._descriptor is None:
+            end_fork(None)
+        data = write_event(event).encode()
+        with self._lock:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+    def close(self) -> None:
+        """Give up the descriptor, in a process forked from the trainer."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

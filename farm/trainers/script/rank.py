@@ -19,8 +19,7 @@ from farm.configuration.scripts import (
 from farm.messages.trainer_lines import Assignment, DatasetSource, FailureKind, GoLine, Ready
 from farm.trainers.failures import RankFailed
 from farm.trainers.processes.installed_file import NotInstalled, read_installed
-from farm.trainers.processes.line import EventWriter
-from farm.trainers.processes.process import Orders
+from farm.trainers.processes.process import EventWriter, Orders
 from farm.trainers.script.launchers import ScriptLauncher
 from farm.trainers.script.process import ScriptProcess
 from farm.trainers.script.watch import ScriptWatch

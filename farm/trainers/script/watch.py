@@ -37,7 +37,7 @@ from farm.trainers.failures import RankFailed
 from farm.trainers.loop.recorder import SEND_INTERVAL_S, StepRecorder
 from farm.trainers.loop.step_profile import step_profile
 from farm.trainers.loop.window import TimedWindow
-from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import EventWriter
 from farm.trainers.script.process import (
     PROFILED_STEP_COUNT,
     EpochMark,

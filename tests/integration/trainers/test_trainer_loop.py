@@ -30,7 +30,7 @@ from farm.messages.trainer_lines import (
 )
 from farm.trainers.contracts import Engine, Seat
 from farm.trainers.failures import RankFailed, failure_of
-from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import EventWriter
 
 pytestmark = pytest.mark.tensorflow
 

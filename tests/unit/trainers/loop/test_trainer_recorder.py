@@ -10,7 +10,7 @@ import pytest
 from farm.messages.trainer_lines import Epoch, Event, Progress, StepKind, Steps, read_event
 from farm.trainers.loop import recorder as recorder_module
 from farm.trainers.loop.recorder import StepRecorder
-from farm.trainers.processes.line import EventWriter
+from farm.trainers.processes.process import EventWriter
 
 
 class Sent:
