@@ -13,14 +13,13 @@ import math
 import os
 import signal
 import stat
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Callable, SupportsFloat, SupportsInt
 
-from benchfarm import device_clock
-from benchfarm.device_clock import DeviceClock
 from benchfarm.torch_trace import StepTrace, trace_of_gang
 
 FD_VARIABLE = "FARM_MARKS_FD"
@@ -67,7 +66,7 @@ class Marks:
         self._last_mark = last_mark
         self._profiled_count = profiled_count
         self._trace: StepTrace | None = None
-        self._clock: DeviceClock | None = None
+        self._clock: _DeviceClock | None = None
         # Lines that wait for the GPU to come to their event, and those behind them.
         self._pending: deque[tuple[Any, dict[str, Any]]] = deque()
         self._told_s = 0.0
@@ -220,7 +219,7 @@ class Marks:
     def _look_for_device(self) -> None:
         if self._count > 0 or self._fd is None:
             return
-        self._clock = device_clock.of_this_process()
+        self._clock = _device_clock()
         if self._clock is not None and self._last_mark == 0:
             atexit.register(self._flush, waits=True)  # the script's end is no mark
 
@@ -356,3 +355,42 @@ def _json_number(value: float | None) -> float | str | None:
 def _identity(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
+
+
+class _DeviceClock:
+    """Times marks on the GPU by events on its stream, in seconds of CLOCK_MONOTONIC.
+
+    A host that has issued a step goes on to the next; only the device knows when the step was
+    done. To wait for it at each mark would slow the training down. The device has to be idle when
+    its clock is made. Raises whatever PyTorch raises.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        cuda.synchronize()
+        # The time between two events has the precision of a float of 32 bits: so the times between
+        # neighbours are added up.
+        self._last = self.record()
+        self._last.synchronize()
+        self._last_s = time.monotonic()
+
+    def record(self) -> Any:
+        """Return an event, behind all that was given to the current stream."""
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def read(self, event: Any) -> float:
+        """Return when the device came to the event, which has to be over. To be asked in order."""
+        self._last_s += self._last.elapsed_time(event) / 1000
+        self._last = event
+        return min(self._last_s, time.monotonic())
+
+
+def _device_clock() -> _DeviceClock | None:
+    """Return the clock of the GPU that PyTorch uses here; None: it uses none."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return _DeviceClock(cuda) if cuda is not None and cuda.is_initialized() else None
+    except Exception:  # a device that has no such events
+        return None
