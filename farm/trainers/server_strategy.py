@@ -34,6 +34,6 @@ class ServerStrategy:
         return SessionEngine(seat, Scheme(self.facts.name))
 
     def serve(self, seat: Seat, beat: Callable[[], None]) -> None:
-        from farm.trainers.tensorflow.sessions.serving import serve_until_left
+        from farm.trainers.tensorflow.sessions.gang import serve_until_left
 
         serve_until_left(seat, beat)

@@ -22,10 +22,8 @@ from farm.trainers.gang import Gang
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
-from farm.trainers.tensorflow.evaluation import Evaluator
-from farm.trainers.tensorflow.inputs import model_input
 from farm.trainers.tensorflow.loader import example_specs, tensorflow_loader
-from farm.trainers.tensorflow.loss import loss_sum
+from farm.trainers.tensorflow.loss import Evaluator, loss_sum, model_input
 from farm.trainers.tensorflow.profile import collective_times
 from farm.trainers.tensorflow.setup import tensorflow_settings
 

@@ -42,7 +42,6 @@ PRODUCERS = {
         "farm.trainers.failures",
         "farm.trainers.tensorflow.sessions.gang",
         "farm.trainers.tensorflow.sessions.runtime",
-        "farm.trainers.tensorflow.sessions.serving",
         "farm.trainers.tensorflow.gang",
         "farm.trainers.torch.gang",
         "worker_agent.rank.rank_end",

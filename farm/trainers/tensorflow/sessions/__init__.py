@@ -5,6 +5,6 @@ its own loop, and nobody is a chief that only gives orders, as `ParameterServerS
 A process that keeps what is shared is called a keeper: a server, or rank 0 of `central_reduce`.
 
 Seen with TensorFlow 2.21: a run that waits for a stopped process outlasts its own time-out, and so
-does the closing of its session. Hence `caller` (a run can be given up) and `beats` (it is known
-when to).
+does the closing of its session. Hence `gang` makes calls that can be given up, and ranks count
+heartbeats, so that it is known when to.
 """

@@ -21,8 +21,8 @@ from farm.messages.trainer_lines import Exchange
 from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
-from farm.trainers.tensorflow.evaluation import Evaluator
 from farm.trainers.tensorflow.loader import tensorflow_loader
+from farm.trainers.tensorflow.loss import Evaluator
 from farm.trainers.tensorflow.sessions.gang import SessionGang
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme, spread
 from farm.trainers.tensorflow.sessions.training_graph import StepOutputs, TrainingGraph
@@ -234,15 +234,12 @@ class SessionEngine:
         ]
 
 
-# What a rank's steps have exchanged, added up between two looks.
-
-
 # Counts from here on are one: a rank that was held up for seconds would make a list of thousands.
 LARGEST_STALENESS = 1000
 
 
 class ExchangeCount:
-    """Adds up steps. `is_synchronous`: updates have no staleness."""
+    """Adds up what steps have exchanged. `is_synchronous`: updates have no staleness."""
 
     def __init__(self, *, is_synchronous: bool) -> None:
         self._is_synchronous = is_synchronous

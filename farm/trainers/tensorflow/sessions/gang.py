@@ -1,4 +1,4 @@
-"""One rank in its gang: server, session, barriers and liveness."""
+"""One process in its gang: a rank with its session, barriers and liveness, or a server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from farm.configuration.spec import OperatorPlacement
@@ -17,8 +18,13 @@ from farm.messages.trainer_lines import FailureKind
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.tensorflow.gang import EXIT_BARRIER_TIMEOUT_S
-from farm.trainers.tensorflow.sessions.beats import Beats, Counters
-from farm.trainers.tensorflow.sessions.liveness import GAVE_UP, LEFT
+from farm.trainers.tensorflow.sessions.liveness import (
+    BEAT_INTERVAL_S,
+    GAVE_UP,
+    LEFT,
+    SILENCE_LIMIT_S,
+    LifeWatch,
+)
 from farm.trainers.tensorflow.sessions.runtime import (
     await_listening,
     session_config,
@@ -34,6 +40,13 @@ _POLL_S = 0.05
 # Where somebody is lost: the others find out anyway, by silence.
 _LAST_WORD_LIMIT_S = 1.0
 _CALL_POLL_S = 0.5
+# The keeper is about to set its counters up.
+_SET_UP_POLL_S = 0.05
+_NOT_YET = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError)
+# Of a server, longer than of the ranks, so that they say who is lost and not that the server went.
+_PATIENCE_S = SILENCE_LIMIT_S + 2.0
+# For the answer to the last goodbye to get through.
+_LINGER_S = 0.3
 _ERROR_WRAPPING = re.compile(r"Graph execution error:|={3,}|\[\[\{\{node .*?\}\}\]\]")
 _CONNECTION_ERRORS = (
     tf.errors.UnavailableError,
@@ -66,7 +79,7 @@ class SessionGang:
         if self._is_keeper:
             self._counters(self.keeper_devices[0]).begin()
         await_listening(addresses[:keeper_count], timeout_s=seat.peer_timeout_s)
-        self._beats = Beats(self._counters, seat, self.keeper_devices)
+        self._beats = _Beats(self._counters, seat, self.keeper_devices)
         self._beats.start()
         self._caller = _BoundedCaller(self._beats.problem)
         self._session: Any = None
@@ -122,8 +135,37 @@ class SessionGang:
         is_lost = self._beats.problem() is not None
         self._beats.end(LEFT, timeout_s=_LAST_WORD_LIMIT_S if is_lost else EXIT_BARRIER_TIMEOUT_S)
 
-    def _counters(self, keeper_device: str) -> Counters:
-        return Counters(self._target, self._seat, keeper_device)
+    def _counters(self, keeper_device: str) -> _Counters:
+        return _Counters(self._target, self._seat, keeper_device)
+
+
+def serve_until_left(seat: Seat, beat: Callable[[], None]) -> None:
+    """Be a server until every rank that trains has left; `beat` is called every half second.
+
+    Raises:
+        RankFailed: PORT_TAKEN; PEER_LOST, a rank has vanished, or has not come in time.
+    """
+    target = start_server(seat).target
+    own_device = f"/job:{seat.role}/task:{seat.go.task_index}/device:CPU:0"
+    counters = _Counters(target, seat, own_device)
+    counters.begin()
+    watch = LifeWatch(
+        own_device,
+        world_size=seat.job.world_size,
+        arrival_limit_s=seat.peer_timeout_s,
+        begun_s=time.monotonic(),
+        silence_limit_s=_PATIENCE_S,
+    )
+    while True:
+        beat()
+        watch.see(counters.read(), now_s=time.monotonic())
+        if watch.have_left(range(seat.job.world_size)):
+            break
+        problem = watch.problem(now_s=time.monotonic())
+        if problem is not None:
+            raise RankFailed(FailureKind.PEER_LOST, problem)
+        time.sleep(BEAT_INTERVAL_S / 2)
+    time.sleep(_LINGER_S)
 
 
 class _BoundedCaller:
@@ -177,3 +219,109 @@ class _BoundedCaller:
             except Exception as error:
                 outcome = None, error
             self._outcomes.put(outcome)
+
+
+class _Beats:
+    """Raises this rank's counter on every keeper, in threads, for as long as it is there."""
+
+    def __init__(
+        self, open_counters: Callable[[str], _Counters], seat: Seat, keepers: Sequence[str]
+    ) -> None:
+        self._open = open_counters
+        self._rank = seat.rank
+        self._keepers = tuple(keepers)
+        self._over = threading.Event()
+        self._last_word = GAVE_UP
+        begun_s = time.monotonic()
+        self._watches = [
+            LifeWatch(
+                keeper.partition("/device")[0],
+                world_size=seat.job.world_size,
+                arrival_limit_s=seat.peer_timeout_s,
+                begun_s=begun_s,
+            )
+            for keeper in keepers
+        ]
+        self._threads = [
+            threading.Thread(target=self._beat, args=(i,), name=f"beats {i}", daemon=True)
+            for i in range(len(keepers))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def problem(self) -> str | None:
+        """Say who is lost; None while nobody is."""
+        now_s = time.monotonic()
+        found = (watch.problem(now_s=now_s) for watch in self._watches)
+        return next((problem for problem in found if problem is not None), None)
+
+    def have_left(self, ranks: Sequence[int]) -> bool:
+        return self._watches[0].have_left(ranks)
+
+    def end(self, word: int, *, timeout_s: float) -> None:
+        """Stop, with a last word on every keeper that can be reached within the limit."""
+        self._last_word = word
+        self._over.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _beat(self, keeper: int) -> None:
+        """Beat until over, then say the last word. An error is silence, on which others decide."""
+        counters: Any = None
+        pause_s = 0.0
+        while not self._over.wait(pause_s):
+            pause_s = BEAT_INTERVAL_S
+            try:
+                counters = counters or self._open(self._keepers[keeper])
+                counts = counters.raise_own(self._rank)
+                self._watches[keeper].see(counts, now_s=time.monotonic())
+            except _NOT_YET:
+                pause_s = _SET_UP_POLL_S
+            except tf.errors.OpError as error:
+                logger.warning("no beat on %s: %s", self._keepers[keeper], error)
+        try:
+            if counters:
+                counters.say(self._rank, self._last_word)
+        except tf.errors.OpError as error:
+            logger.warning("no last word to %s: %s", self._keepers[keeper], error)
+
+
+class _Counters:
+    """The counters on one keeper, through a session of their own; every run is a round trip."""
+
+    def __init__(self, target: str, seat: Seat, keeper_device: str) -> None:
+        graph = tf.Graph()
+        with graph.as_default(), tf.device(keeper_device):
+            count = seat.job.world_size
+            handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[count], shared_name="beats")
+            rank = v1.placeholder(tf.int32, [])
+            self._begin = tf.raw_ops.AssignVariableOp(
+                resource=handle, value=tf.zeros([count], tf.int64)
+            )
+            change = {"resource": handle, "indices": rank, "updates": np.int64(1)}
+            with tf.control_dependencies([tf.raw_ops.ResourceScatterAdd(**change)]):
+                self._raise = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
+            self._word = v1.placeholder(tf.int64, [])
+            self._say = tf.raw_ops.ResourceScatterUpdate(**{**change, "updates": self._word})
+            self._read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
+        self._rank = rank
+        peer = keeper_device.partition("/device")[0]
+        self._session = v1.Session(target, graph=graph, config=session_config(seat, peers=[peer]))
+
+    def begin(self) -> None:
+        """Set all to "not come yet"; the keeper does it to its own."""
+        self._session.run(self._begin)
+
+    def read(self) -> list[int]:
+        return [int(n) for n in self._session.run(self._read)]
+
+    def raise_own(self, rank: int) -> list[int]:
+        """Raise the counter of `rank` and return all."""
+        return [int(n) for n in self._session.run(self._raise, {self._rank: rank})]
+
+    def say(self, rank: int, word: int) -> None:
+        """Put a last word, LEFT or GAVE_UP, in the place of the counter of `rank`."""
+        self._session.run(self._say, {self._rank: rank, self._word: word})

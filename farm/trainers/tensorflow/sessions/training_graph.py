@@ -12,7 +12,8 @@ no quicker rank can take in its place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,7 @@ import tensorflow as tf
 from farm.trainers.contracts import Examples
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.model_files.model_check import call_with
-from farm.trainers.tensorflow.inputs import model_input
-from farm.trainers.tensorflow.loss import loss_sum
-from farm.trainers.tensorflow.sessions.graph_variable import GraphVariable, Store
+from farm.trainers.tensorflow.loss import loss_sum, model_input
 from farm.trainers.tensorflow.sessions.scheme import RankScheme, Scheme
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ v1 = tf.compat.v1
 
 # An accumulator drops what was pushed for an earlier step than its own; order is the tokens' part.
 _NEVER_LATE = 2**62
+_PART_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +93,11 @@ class TrainingGraph:
         keepers = [plan.keeper_devices[home] for home in plan.homes]
         own = [plan.own_device] * len(weights)
 
-        def group(name: str, values: list[NDArray[Any]], devices: list[str]) -> list[GraphVariable]:
+        def group(
+            name: str, values: list[NDArray[Any]], devices: list[str]
+        ) -> list[_GraphVariable]:
             pairs = enumerate(zip(values, devices, strict=True))
-            return [GraphVariable.create(f"{name}/{i}", v, device) for i, (v, device) in pairs]
+            return [_GraphVariable.create(f"{name}/{i}", v, device) for i, (v, device) in pairs]
 
         has_servers, has_copies = plan.scheme.has_servers, plan.scheme.has_copies
         self._kept = group("kept", weights, keepers) if has_servers else []
@@ -103,14 +105,14 @@ class TrainingGraph:
         self._momenta = group("momenta", weights, keepers if has_servers else own)
         # Such as the moving statistics of batch normalisation: each rank has its own.
         self._others = group("others", others, [plan.own_device] * len(others))
-        self._update_count = GraphVariable.create(
+        self._update_count = _GraphVariable.create(
             "updates", np.zeros((), np.int64), plan.keeper_devices[0]
         )
         local = [*self._copies, *([] if has_servers else self._momenta), *self._others]
         shared = [*self._kept, *self._momenta, self._update_count] if has_servers else []
-        self.local, self.shared = Store(local), Store(shared)
-        self.weights = Store(self._kept or self._copies)
-        self.others = Store(self._others)
+        self.local, self.shared = _VariableGroup(local), _VariableGroup(shared)
+        self.weights = _VariableGroup(self._kept or self._copies)
+        self.others = _VariableGroup(self._others)
 
     def initial(
         self, weights: list[NDArray[Any]], others: list[NDArray[Any]]
@@ -296,3 +298,70 @@ class TrainingGraph:
             told = [queue.enqueue(np.int32(0)) for queue in queues]
             heard = queues[self._plan.rank].dequeue_many(self._plan.world_size)
             return tf.group(*told, heard)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GraphVariable:
+    """Shared by name between sessions.
+
+    Without a value until one is loaded, which keeps gigabytes out of the graph's definition.
+    """
+
+    handle: Any
+    dtype: Any
+    shape: tuple[int, ...]
+    device: str
+
+    @classmethod
+    def create(cls, name: str, like: NDArray[Any], device: str) -> _GraphVariable:
+        """Add one of the shape and type of `like`. Processes share it by `name` on its device."""
+        dtype = tf.as_dtype(like.dtype)
+        with tf.device(device):
+            handle = tf.raw_ops.VarHandleOp(dtype=dtype, shape=like.shape, shared_name=name)
+        return cls(handle=handle, dtype=dtype, shape=like.shape, device=device)
+
+    def read(self) -> Any:
+        with tf.device(self.device):
+            return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+
+    def assign(self, value: Any) -> Any:
+        with tf.device(self.device):
+            return tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
+
+
+class _VariableGroup:
+    """The operations that read and load a group of variables together.
+
+    In parts, since all of a large model at once is more than a message may hold (2 GiB).
+    """
+
+    def __init__(self, variables: list[_GraphVariable]) -> None:
+        self._variables = variables
+        self._inputs = [v1.placeholder(v.dtype, v.shape) for v in variables]
+        self._load = [v.assign(i) for v, i in zip(variables, self._inputs, strict=True)]
+        self._values = [v.read() for v in variables]
+
+    def read(self, session: Any) -> list[NDArray[Any]]:
+        """Return a copy of each value."""
+        values: list[NDArray[Any]] = []
+        for part in self._parts():
+            values += session.run(self._values[part])
+        return values
+
+    def load(self, session: Any, values: list[NDArray[Any]]) -> None:
+        assert len(values) == len(self._variables)
+        for part in self._parts():
+            fed = dict(zip(self._inputs[part], values[part], strict=True))
+            session.run(self._load[part], fed)
+
+    def _parts(self) -> Iterator[slice]:
+        """Yield runs of variables, of one or as many as stay below the limit."""
+        first, size = 0, 0
+        for i, variable in enumerate(self._variables):
+            own = math.prod(variable.shape) * variable.dtype.size
+            if i > first and size + own > _PART_BYTES:
+                yield slice(first, i)
+                first, size = i, 0
+            size += own
+        if self._variables:
+            yield slice(first, len(self._variables))
