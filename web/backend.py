@@ -30,18 +30,25 @@ from farm.settings.server import Settings
 from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import cells_stamp
 from farm.store.stamps import job_stamps, sweep_stamps
-from web.access.sessions import Sessions
 from web.advice.advice_cache import AdviceCache
 from web.background import Background
 from web.live.changes import ChangeKind, Changes, Look, Subject
-from web.new_sweep.drafts import Drafts, Sent
-from web.uploads import Uploads
+from web.new_sweep.drafts import Draft, Sent
+from web.tickets import Tickets
 
 _KEY = "benchfarm"
 _WRITES = "in_each_transaction"
 MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
 _BUSY_S = 2.0  # how often a job that runs counts as changed
 _R = TypeVar("_R", bound=Response)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that is kept between its preview and its import. `name`: as its sender calls it."""
+
+    content: bytes
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +66,22 @@ class Backend:
     paces: Cache = field(default_factory=lambda: Cache(most=32))
     queues: Cache = field(default_factory=lambda: Cache(most=2))
     background: Background = field(default_factory=Background)
-    uploads: Uploads = field(default_factory=Uploads)
+    uploads: Tickets[Upload] = field(
+        default_factory=lambda: Tickets(most=8, kept_for=dt.timedelta(minutes=30))
+    )
     bundling: threading.Lock = field(
         default_factory=threading.Lock
     )  # held by the one that is worked on
-    drafts: Drafts = field(default_factory=Drafts)
+    drafts: Tickets[Draft] = field(
+        default_factory=lambda: Tickets(
+            most=200, kept_for=dt.timedelta(hours=2), most_size=32_000_000, size_of=Draft.size
+        )
+    )
     sent: Sent = field(default_factory=Sent)
     drawings: Cache = field(default_factory=lambda: Cache(most=32))
     papers: Cache = field(default_factory=lambda: Cache(most=32))
-    sessions: Sessions = field(default_factory=Sessions)
+    # Of browsers that are signed in, each with the id of its token, so that signing out ends them.
+    sessions: Tickets[int] = field(default_factory=lambda: Tickets(most=10_000))
     callers: Cache = field(default_factory=lambda: Cache(most=64))
     # Of drafts. A thread of its own, since it also waits for fits: no plan shall wait behind it.
     expectations: Background = field(default_factory=lambda: Background(patience_s=0.05))

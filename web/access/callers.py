@@ -111,7 +111,7 @@ def sign_in(presented: str) -> bool:
 
 def sign_out() -> None:
     """End the session here, so that a copy of its cookie signs nobody in, and forget it."""
-    backend().sessions.end(session.get(_SESSION_ID))
+    backend().sessions.forget(session.get(_SESSION_ID, ""))
     session.clear()
 
 
@@ -119,15 +119,15 @@ def _open_session(token_id: int, name: str) -> None:
     # Empty, so that nothing of an earlier sign-in stays, its CSRF token included.
     session.clear()
     session[_TOKEN_ID] = token_id
-    session[_SESSION_ID] = backend().sessions.begin()
+    session[_SESSION_ID] = backend().sessions.keep(token_id, now=now())
     logger.info("signed in", extra={"token": name, "address": request.remote_addr})
 
 
 def _identify() -> Caller:
     settings, presented = backend().settings, _bearer()
     token_id = None if presented is not None else session.get(_TOKEN_ID)
-    if token_id is not None and not backend().sessions.is_open(session.get(_SESSION_ID)):
-        token_id = None
+    if token_id is not None:
+        token_id = backend().sessions.find(session.get(_SESSION_ID, ""), now=now())
     if presented is not None and _is_environments(presented):
         return Caller(Scope.ADMIN, ENVIRONMENT, is_bearer=True)
     if token_id == _ID_OF_ENVIRONMENT:

@@ -1,12 +1,11 @@
-"""Keeps sweeps that were previewed but not sent, and recognises those already sent.
+"""Sweeps that were previewed but not sent, and which forms were sent already.
 
-In memory, for the one process that serves. A restart forgets both, and with the key of its sessions
-every form that was open, so that none of these can be sent a second time either.
+Both are kept in memory, for the one process that serves. A restart forgets them, and with the key
+of its sessions every form that was open, so that none of these can be sent a second time either.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import secrets
 import threading
@@ -19,9 +18,6 @@ from farm.submission import SubmittedSweep
 from web.new_sweep.form import Fields
 from web.new_sweep.preview import Summary
 
-_MOST_DRAFTS = 200
-_MOST_CHARACTERS = 32_000_000  # of all drafts together
-_KEPT_FOR = dt.timedelta(hours=2)
 _MOST_SENT = 2000
 _PATIENCE_S = 60.0  # for the same form, which another request is just sending
 
@@ -33,40 +29,10 @@ class Draft:
     text: str
     fields: Fields | None
     summary: Summary
-    at: dt.datetime
 
-
-class Drafts:
-    """The drafts of one process. Threads share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Draft] = OrderedDict()
-        self._characters = 0
-
-    def keep(self, draft: Draft) -> str:
-        """Keep a draft, and return the ticket that it is found by."""
-        ticket = secrets.token_urlsafe(24)
-        with self._lock:
-            self._kept[ticket] = draft
-            self._characters += len(draft.text)
-            while len(self._kept) > _MOST_DRAFTS or (
-                self._characters > _MOST_CHARACTERS and len(self._kept) > 1
-            ):
-                self._forget(next(iter(self._kept)))
-        return ticket
-
-    def find(self, ticket: str, *, now: dt.datetime) -> Draft | None:
-        """Return the draft; None: it was never there, too long ago, or before too many others."""
-        with self._lock:
-            draft = self._kept.get(ticket)
-            if draft is not None and now - draft.at > _KEPT_FOR:
-                self._forget(ticket)
-                draft = None
-        return draft
-
-    def _forget(self, ticket: str) -> None:
-        self._characters -= len(self._kept.pop(ticket).text)
+    def size(self) -> int:
+        """Return the characters of its text."""
+        return len(self.text)
 
 
 class Sent:

@@ -33,10 +33,9 @@ from farm.sweep_bundle.reading import ArchiveImport, import_archive
 from farm.text.nouns import counted
 from web.access.admission import takes_up_to
 from web.access.scopes import needs
-from web.backend import backend, now, read_session, write_session
+from web.backend import Upload, backend, now, read_session, write_session
 from web.exports import one_bundle
 from web.pages.data import TableForm, data_page
-from web.uploads import Upload
 
 bp = Blueprint("importing", __name__)
 
@@ -90,7 +89,7 @@ def post_preview() -> ResponseReturnValue:
         would=would,
         failed=failed_counts(checked.reading),
         untimed_count=len(untimed(checked.reading)),
-        ticket=backend().uploads.keep(upload),
+        ticket=backend().uploads.keep(upload, now=now()),
         rows_shown=_ROWS_SHOWN,
     )
 
@@ -162,7 +161,7 @@ def _uploaded() -> Upload:
     file = _chosen("a CSV file")
     name = PurePath(file.filename or "").name[:_NAME_CHARACTERS]
     shown = name if name.isprintable() and name else "without a name"
-    return Upload(content=file.read(), name=shown, at=now())
+    return Upload(content=file.read(), name=shown)
 
 
 def _chosen(expected: str) -> FileStorage:

@@ -140,8 +140,8 @@ def post_preview() -> ResponseReturnValue:
     except (InvalidSpec, RefusedRequest) as error:
         shown = _refused_file(text, error) if fields is None else _refused_form(fields, error)
         return _page(shown), status_of(error)
-    draft = Draft(text=text, fields=fields, summary=summarise(planned), at=now())
-    ticket = backend().drafts.keep(draft)
+    draft = Draft(text=text, fields=fields, summary=summarise(planned))
+    ticket = backend().drafts.keep(draft, now=now())
     return redirect(url_for(".get_preview", draft=ticket), HTTPStatus.SEE_OTHER)
 
 

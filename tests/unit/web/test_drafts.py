@@ -1,21 +1,11 @@
-import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from farm.errors import Unreachable
-from farm.submission import SubmittedSweep, plan
-from tests.web_client import SWEEP
-from web.new_sweep.drafts import Draft, Drafts, Sent, form_key
-from web.new_sweep.preview import summarise
-
-NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-SUMMARY = summarise(plan(SWEEP))
-
-
-def draft(text: str = "a text", *, at: dt.datetime = NOW) -> Draft:
-    return Draft(text=text, fields=None, summary=SUMMARY, at=at)
+from farm.submission import SubmittedSweep
+from web.new_sweep.drafts import Sent, form_key
 
 
 class Queue:
@@ -27,30 +17,6 @@ class Queue:
     def enqueue(self) -> SubmittedSweep:
         self.count += 1
         return SubmittedSweep(sweep_id=self.count, job_count=1, skipped=())
-
-
-def test_a_draft_is_found_by_its_ticket_for_two_hours() -> None:
-    drafts = Drafts()
-    ticket, other = drafts.keep(draft("one")), drafts.keep(draft("other"))
-    assert ticket != other
-    late = NOW + dt.timedelta(minutes=119)
-    found = drafts.find(ticket, now=late)
-    assert found is not None
-    assert found.text == "one"
-    assert drafts.find(ticket, now=late + dt.timedelta(minutes=2)) is None
-    assert drafts.find("", now=NOW) is None
-
-
-def test_the_oldest_drafts_go_where_there_are_many_or_large_ones() -> None:
-    drafts = Drafts()
-    tickets = [drafts.keep(draft()) for _ in range(300)]
-    kept = [ticket for ticket in tickets if drafts.find(ticket, now=NOW)]
-    assert kept == tickets[100:]
-    large = [drafts.keep(draft("x" * 10_000_000)) for _ in range(5)]
-    assert [drafts.find(ticket, now=NOW) is not None for ticket in large] == [False] * 2 + [
-        True
-    ] * 3
-    assert drafts.find(tickets[-1], now=NOW) is None
 
 
 def test_a_form_is_carried_out_once() -> None:

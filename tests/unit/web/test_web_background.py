@@ -1,8 +1,7 @@
-"""Answers made in a thread, and files kept between two forms."""
+"""Answers made in a thread."""
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -11,9 +10,7 @@ import pytest
 
 from farm.errors import InvalidSpec, Unreachable
 from web.background import Background
-from web.uploads import Upload, Uploads
 
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DEADLINE_S = 30.0
 
 
@@ -89,23 +86,3 @@ def test_too_much_to_do_is_not_added_to() -> None:
     while background.ask("last", lambda: 1, patience_s=DEADLINE_S) is None:
         continue
     assert made == list(range(8))
-
-
-def test_a_file_is_found_by_its_ticket_for_a_while() -> None:
-    uploads = Uploads()
-    ticket = uploads.keep(Upload(b"a,b", "mine.csv", NOW))
-    found = uploads.find(ticket, now=NOW + dt.timedelta(minutes=1))
-    assert found is not None
-    assert found.content == b"a,b"
-    assert uploads.find("another", now=NOW) is None
-    assert uploads.find(ticket, now=NOW + dt.timedelta(hours=1)) is None
-    assert uploads.find(ticket, now=NOW) is None  # and is gone
-
-
-def test_the_oldest_files_go_when_there_are_many() -> None:
-    uploads = Uploads()
-    tickets = [uploads.keep(Upload(b"", f"{n}.csv", NOW)) for n in range(20)]
-    assert uploads.find(tickets[0], now=NOW) is None
-    assert uploads.find(tickets[-1], now=NOW) is not None
-    uploads.forget(tickets[-1])
-    assert uploads.find(tickets[-1], now=NOW) is None
