@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks.marked_part import MarkedPart
 from farm.configuration.sweep import Precision
 from farm.measuring.precision import (
-    Outcome,
     Repetition,
+    RepetitionState,
     Run,
     Target,
     Timeline,
@@ -113,7 +113,9 @@ def run_sweep(
         job_id, time_s = len(runs), math.exp(draw_log())
         runs.append((job_id, str(cell), time_s))
         cells[cell].append(
-            Repetition(job_id=job_id, outcome=Outcome.MEASURED, step_time_s=time_s, fingerprint="x")
+            Repetition(
+                job_id=job_id, state=RepetitionState.MEASURED, step_time_s=time_s, fingerprint="x"
+            )
         )
         if len(cells[cell]) == asked[cell]:
             timelines[cell] = Timeline(

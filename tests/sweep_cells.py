@@ -17,7 +17,7 @@ from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import Precision
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
-from farm.measuring.precision import Outcome, Repetition
+from farm.measuring.precision import Repetition, RepetitionState
 from farm.measuring.quantities import BY_NAME, QUANTITIES
 from farm.measuring.scaling import baselines
 from farm.recommend.prices import Prices
@@ -47,15 +47,13 @@ def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
     columns = {name: changes.pop(name) for name in list(changes) if name in _OF_LINE}
     what = configuration(**changes)
     middle = sorted(times_s)[len(times_s) // 2] if times_s else None
-    outcome = Outcome.MEASURED if times_s else Outcome.PENDING
+    state = RepetitionState.MEASURED if times_s else RepetitionState.PENDING
     fields: dict[str, Any] = {
         "cell_hash": repr(what),
         "configuration": what,
         "state": CellState.MEASURED if times_s else CellState.WAITING,
         "repetitions": tuple(
-            Repetition(
-                job_id=first_job_id + i, outcome=outcome, step_time_s=time_s, fingerprint="x"
-            )
+            Repetition(job_id=first_job_id + i, state=state, step_time_s=time_s, fingerprint="x")
             for i, time_s in enumerate(times_s or (None,))
         ),
         "precision": None,

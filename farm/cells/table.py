@@ -25,8 +25,8 @@ from farm.measuring.measurement import OK, scaling_efficiency_ratio
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.measuring.precision import (
     CellStatistics,
-    Outcome,
     Repetition,
+    RepetitionState,
     Timeline,
     cell_inflation,
     cell_statistics,
@@ -344,7 +344,7 @@ def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving
     for line in lines:
         target = line.statistics.target
         if target is not None:
-            measured = sum(r.outcome is Outcome.MEASURED for r in line.repetitions)
+            measured = sum(r.state is RepetitionState.MEASURED for r in line.repetitions)
             costs.append(
                 CellCost(
                     target=target,

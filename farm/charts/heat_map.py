@@ -17,7 +17,7 @@ from farm.cells.groups import Groups, Place, settled_axes
 from farm.cells.table import CellLine, CellState, SweepTable
 from farm.configuration.axes import Axis, Value
 from farm.configuration.sweep_cell import read_shown
-from farm.measuring.precision import Outcome
+from farm.measuring.precision import RepetitionState
 from farm.text.display import MISSING
 from farm.text.nouns import counted
 
@@ -318,7 +318,7 @@ def _of(
 def _counts(line: CellLine) -> list[str]:
     """Say on how many repetitions a number rests, and what became of the others."""
     known, total = len(line.times_s), len(line.repetitions)
-    pending = sum(one.outcome is Outcome.PENDING for one in line.repetitions)
+    pending = sum(one.state is RepetitionState.PENDING for one in line.repetitions)
     of_all = f"{known} of {total}" if pending else str(known)
     told = [f"{of_all} {'repetition' if total == 1 or of_all == '1' else 'repetitions'}"]
     if pending:

@@ -52,7 +52,7 @@ _place = attrgetter("place")
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e6
 
 
-class Outcome(enum.Enum):
+class RepetitionState(enum.Enum):
     """What became of a repetition."""
 
     MEASURED = "measured"
@@ -82,7 +82,7 @@ class Repetition:
     """
 
     job_id: int
-    outcome: Outcome
+    state: RepetitionState
     step_time_s: float | None = None
     fingerprint: str | None = None
     disturbance: Disturbance = UNDISTURBED
@@ -323,7 +323,7 @@ def next_repetitions(
     and an estimate of the spread from few repetitions is too uncertain to do all of them. By
     simulation that takes no more repetitions than adding one at a time.
     """
-    is_pending = any(r.outcome is Outcome.PENDING for r in repetitions)
+    is_pending = any(r.state is RepetitionState.PENDING for r in repetitions)
     if is_pending or _target(repetitions, precision, timeline) is not Target.RUNNING:
         return 0
     known = judged(repetitions)
@@ -348,8 +348,8 @@ def cell_inflation(job_ids: Sequence[int], timeline: Timeline | None) -> float:
 def _target(
     repetitions: Sequence[Repetition], precision: Precision, timeline: Timeline | None
 ) -> Target:
-    outcomes = {r.outcome for r in repetitions}
-    if Outcome.PENDING in outcomes:
+    states = {r.state for r in repetitions}
+    if RepetitionState.PENDING in states:
         return Target.RUNNING
     known = judged(repetitions)
     times_s = [time_s for _, time_s in known]
@@ -362,7 +362,7 @@ def _target(
                 return Target.DISTURBED
             is_spread = bool(timeline and runs and timeline.is_spread(runs))
             return Target.REACHED if is_spread else Target.BACK_TO_BACK
-    if Outcome.STOPPED in outcomes or not times_s:
+    if RepetitionState.STOPPED in states or not times_s:
         return Target.ENDED
     return Target.CAP if len(repetitions) >= precision.max_repetitions else Target.RUNNING
 
@@ -407,7 +407,7 @@ def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float, Disturb
         (r.fingerprint, (r.job_id, r.step_time_s, r.disturbance))
         for r in repetitions
         # A job by epochs whose every step was partial has a time per epoch and no step time.
-        if r.outcome is Outcome.MEASURED
+        if r.state is RepetitionState.MEASURED
         and r.step_time_s is not None
         and _is_credible(r.step_time_s)
     ]

@@ -21,8 +21,8 @@ from farm.gang.lifecycle import FINAL_JOB_STATES, AttemptState, JobState
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, disturbance_of
 from farm.measuring.precision import (
-    Outcome,
     Repetition,
+    RepetitionState,
     Run,
     Timeline,
     next_repetitions,
@@ -269,7 +269,7 @@ def repetition_of(row: Any) -> Repetition:
     is_measured = _is_measured(row)
     return Repetition(
         job_id=row.id,
-        outcome=_outcome(row),
+        state=_state(row),
         step_time_s=row.step_time_s if is_measured else None,
         fingerprint=row.fingerprint if is_measured else None,
         disturbance=disturbance_of(row.flags or ()) if is_measured else UNDISTURBED,
@@ -280,10 +280,10 @@ def _is_measured(row: Any) -> bool:
     return row.state is JobState.SUCCEEDED and row.status == OK
 
 
-def _outcome(row: Any) -> Outcome:
+def _state(row: Any) -> RepetitionState:
     if row.state is JobState.CANCELLED or row.cancel_requested:
-        return Outcome.STOPPED
+        return RepetitionState.STOPPED
     if row.state is JobState.FAILED:
         is_its_own = row.failure_kind in _CONFIGURATION_FAILED
-        return Outcome.STOPPED if is_its_own else Outcome.LOST
-    return Outcome.MEASURED if row.state is JobState.SUCCEEDED else Outcome.PENDING
+        return RepetitionState.STOPPED if is_its_own else RepetitionState.LOST
+    return RepetitionState.MEASURED if row.state is JobState.SUCCEEDED else RepetitionState.PENDING

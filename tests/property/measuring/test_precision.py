@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from farm.configuration.sweep import LEAST_REPETITIONS, Precision
 from farm.measuring.precision import (
     ASSUMED_CORRELATION,
-    Outcome,
     Repetition,
+    RepetitionState,
     Run,
     Target,
     Timeline,
@@ -47,7 +47,7 @@ precisions = st.builds(
 
 
 def repetition(job_id: int, time_s: float) -> Repetition:
-    return Repetition(job_id=job_id, outcome=Outcome.MEASURED, step_time_s=time_s)
+    return Repetition(job_id=job_id, state=RepetitionState.MEASURED, step_time_s=time_s)
 
 
 def far_apart(count: int) -> Timeline:
@@ -161,28 +161,28 @@ def test_an_interval_lies_around_the_geometric_mean_and_scales_with_the_unit(
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(Outcome), times), max_size=12),
+    st.lists(st.tuples(st.sampled_from(RepetitionState), times), max_size=12),
     precisions,
     st.booleans(),
 )
 def test_repetitions_always_come_to_an_end(
-    outcomes: list[tuple[Outcome, float]],
+    states: list[tuple[RepetitionState, float]],
     precision: Precision,
     is_spread: bool,
 ) -> None:
     repetitions = [
         Repetition(
             job_id=i,
-            outcome=outcome,
-            step_time_s=time_s if outcome is Outcome.MEASURED else None,
+            state=state,
+            step_time_s=time_s if state is RepetitionState.MEASURED else None,
         )
-        for i, (outcome, time_s) in enumerate(outcomes)
+        for i, (state, time_s) in enumerate(states)
     ]
     timeline = far_apart(12) if is_spread else None
     count = next_repetitions(repetitions, precision, timeline)
     found = cell_statistics(repetitions, precision, timeline)
     assert 0 <= count <= max(0, precision.max_repetitions - len(repetitions))
-    is_pending = any(r.outcome is Outcome.PENDING for r in repetitions)
+    is_pending = any(r.state is RepetitionState.PENDING for r in repetitions)
     # It is said to run exactly as long as something runs or is about to.
     assert (found.target is Target.RUNNING) == (is_pending or count > 0)
     assert found.target is not (Target.BACK_TO_BACK if is_spread else Target.REACHED)

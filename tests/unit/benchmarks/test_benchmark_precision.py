@@ -12,7 +12,7 @@ from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.table import CellLine, CellState
 from farm.configuration.sweep import Precision
 from farm.gang.lifecycle import JobState
-from farm.measuring.precision import Outcome, Repetition, Run, Target, Timeline
+from farm.measuring.precision import Repetition, RepetitionState, Run, Target, Timeline
 
 STRICT = Precision()
 QUIET = (1.0, 1.03, 0.97, 1.02, 0.99, 1.01, 1.0, 1.02, 0.98, 1.0)
@@ -33,7 +33,7 @@ SPREAD = Timeline(
 
 def cell(times_s: Sequence[float], *, batch: int, machine_s: float = 100.0) -> CellSummary:
     repetitions = tuple(
-        Repetition(job_id=100 * batch + i, outcome=Outcome.MEASURED, step_time_s=t)
+        Repetition(job_id=100 * batch + i, state=RepetitionState.MEASURED, step_time_s=t)
         for i, t in enumerate(times_s)
     )
     spec = {"strategy": "single", "global_batch_size": batch}

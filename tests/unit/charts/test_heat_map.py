@@ -12,7 +12,7 @@ from farm.cells.table import CellState, SweepTable
 from farm.charts.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_map, shade_of
 from farm.errors import InvalidSpec
 from farm.measuring.noise import Disturbance
-from farm.measuring.precision import Outcome, Repetition
+from farm.measuring.precision import Repetition, RepetitionState
 from tests.sweep_cells import cell, table
 from web.drawing.drawn import map_to_plotly
 
@@ -157,9 +157,9 @@ def test_an_open_cell_says_how_it_stands_and_a_disturbed_one_by_a_sign() -> None
                 world_size=8,
                 repetitions=(
                     Repetition(
-                        job_id=1, outcome=Outcome.MEASURED, step_time_s=0.1, fingerprint="x"
+                        job_id=1, state=RepetitionState.MEASURED, step_time_s=0.1, fingerprint="x"
                     ),
-                    Repetition(job_id=2, outcome=Outcome.PENDING),
+                    Repetition(job_id=2, state=RepetitionState.PENDING),
                 ),
             ),
         )

@@ -14,7 +14,7 @@ from farm.cells.table import CellLine, CellState
 from farm.charts.figure_table import table_of
 from farm.charts.history import history_figures
 from farm.measuring.noise import Disturbance, NoiseKind
-from farm.measuring.precision import Outcome, Repetition
+from farm.measuring.precision import Repetition, RepetitionState
 from farm.measuring.quantities import QUANTITIES
 from tests.factories import NOW
 from web.drawing.drawn import to_plotly
@@ -24,7 +24,7 @@ CELL = CellConfiguration(place=())
 
 def point(day: int, *times_s: float, is_disturbed: bool = False, **fields: Any) -> HistoryPoint:
     repetitions = [
-        Repetition(job_id=n, outcome=Outcome.MEASURED, step_time_s=time_s)
+        Repetition(job_id=n, state=RepetitionState.MEASURED, step_time_s=time_s)
         for n, time_s in enumerate(times_s)
     ]
     median_s = sorted(times_s)[len(times_s) // 2] if times_s else None

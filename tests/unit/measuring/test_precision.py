@@ -10,8 +10,8 @@ import pytest
 from farm.configuration.sweep import Precision
 from farm.measuring.noise import Disturbance, NoiseKind
 from farm.measuring.precision import (
-    Outcome,
     Repetition,
+    RepetitionState,
     Run,
     Target,
     Timeline,
@@ -43,7 +43,7 @@ def measured(*times_s: float | None, fingerprint: str = "x", first_id: int = 1) 
     return [
         Repetition(
             job_id=first_id + i,
-            outcome=Outcome.MEASURED,
+            state=RepetitionState.MEASURED,
             step_time_s=time_s,
             fingerprint=fingerprint,
         )
@@ -51,8 +51,8 @@ def measured(*times_s: float | None, fingerprint: str = "x", first_id: int = 1) 
     ]
 
 
-def without_time(outcome: Outcome, job_id: int = 100) -> Repetition:
-    return Repetition(job_id=job_id, outcome=outcome)
+def without_time(state: RepetitionState, job_id: int = 100) -> Repetition:
+    return Repetition(job_id=job_id, state=state)
 
 
 def target(*repetitions: Repetition) -> Target | None:
@@ -186,7 +186,7 @@ def test_equal_times_are_as_precise_as_can_be() -> None:
 
 
 def test_nothing_is_added_while_a_repetition_is_outstanding() -> None:
-    repetitions = [*measured(*NOISY), without_time(Outcome.PENDING)]
+    repetitions = [*measured(*NOISY), without_time(RepetitionState.PENDING)]
     assert next_repetitions(repetitions, PRECISION) == 0
     assert target(*repetitions) is Target.RUNNING
 
@@ -201,24 +201,24 @@ def test_the_cap_ends_it() -> None:
 
 @pytest.mark.parametrize("times_s", [(), (1.0,), NOISY])
 def test_a_configuration_that_cannot_run_is_not_repeated(times_s: tuple[float, ...]) -> None:
-    repetitions = [*measured(*times_s), without_time(Outcome.STOPPED)]
+    repetitions = [*measured(*times_s), without_time(RepetitionState.STOPPED)]
     assert target(*repetitions) is Target.ENDED
     assert next_repetitions(repetitions, PRECISION) == 0
 
 
 def test_a_cell_that_was_precise_before_one_was_cancelled_has_reached_its_target() -> None:
-    assert target(*measured(*CALM), without_time(Outcome.STOPPED)) is Target.REACHED
+    assert target(*measured(*CALM), without_time(RepetitionState.STOPPED)) is Target.REACHED
 
 
 def test_what_machines_lost_is_made_up_for_and_counts_towards_the_cap() -> None:
-    lost = [without_time(Outcome.LOST, job_id=100 + i) for i in range(8)]
+    lost = [without_time(RepetitionState.LOST, job_id=100 + i) for i in range(8)]
     assert next_repetitions([*measured(1.0, 1.0), *lost[:1]], PRECISION) == 1
     assert next_repetitions([*measured(1.0, 1.0), *lost], PRECISION) == 0
     assert target(*measured(1.0, 1.0), *lost) is Target.CAP
 
 
 def test_where_machines_lost_all_there_is_nothing_to_go_by() -> None:
-    repetitions = [without_time(Outcome.LOST, job_id=i) for i in range(3)]
+    repetitions = [without_time(RepetitionState.LOST, job_id=i) for i in range(3)]
     assert target(*repetitions) is Target.ENDED
     assert next_repetitions(repetitions, PRECISION) == 0
 
