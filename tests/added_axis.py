@@ -38,8 +38,8 @@ from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
 from farm.registry import catalogue
 from farm.store.engine import reading, writing
-from farm.store.gangs.attempts import active_attempts, findings_of
-from farm.store.gangs.outcomes import measurement_of
+from farm.store.gangs.attempt_measurements import measurement_of
+from farm.store.gangs.attempts import active_attempts, reports_of
 from farm.store.measurements.export_parts import export_parts
 from farm.store.measurements.imports import import_measurements
 from farm.store.measurements.neighbours import neighbours_of
@@ -181,7 +181,7 @@ def _measure(session: Session, job: JobRow, axis: Axis) -> None:
     failure = Failure(kind=FailureKind.KILLED, message="")
     values = measurement_of(
         view,
-        findings_of(session, {token: ()})[token],
+        reports_of(session, {token: ()})[token],
         evidence=None,
         failure=failure,
         now=factories.NOW,

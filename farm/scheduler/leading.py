@@ -33,7 +33,13 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from farm.registry import dataset_facts, described, gang_shape, model_size
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.engine import reading, writing
-from farm.store.gangs.attempts import Findings, active_attempts, findings_of, locked_attempts
+from farm.store.gangs.attempt_measurements import (
+    AttemptEvidence,
+    clocks,
+    evidence_of,
+    measurement_of,
+)
+from farm.store.gangs.attempts import AttemptReports, active_attempts, locked_attempts, reports_of
 from farm.store.gangs.leases import agents_to_stop, is_any_to_stop
 from farm.store.gangs.moves import (
     advance_attempts,
@@ -42,7 +48,6 @@ from farm.store.gangs.moves import (
     lock_gangs,
     mark_commanded,
 )
-from farm.store.gangs.outcomes import AttemptEvidence, clocks, evidence_of, measurement_of
 from farm.store.measurements.repetitions import extend_cells
 from farm.values.codec import storable
 
@@ -144,8 +149,8 @@ def _final_ends(
     stored = locked_attempts(session, [attempt.token for attempt, _ in others])
     ends: dict[int, AttemptEnd] = {}
     for attempt, end in others:
-        findings = Findings(members=stored[attempt.token].members)
-        ends[attempt.token] = _final_end(attempt, end, findings, now=now, rules=rules)
+        reports = AttemptReports(members=stored[attempt.token].members)
+        ends[attempt.token] = _final_end(attempt, end, reports, now=now, rules=rules)
     for portion in _portions(trained):
         ends |= _final_ends_of_trained(session, portion, now=now, rules=rules)
     return ends
@@ -212,7 +217,7 @@ def _final_ends_of_trained(
     """Return how successful attempts end, read at once or, if that fails, one by one."""
     try:
         with session.begin_nested():
-            findings = findings_of(session, {a.token: _clocks(a) for a, _ in trained})
+            reports = reports_of(session, {a.token: _clocks(a) for a, _ in trained})
     except OperationalError:
         raise
     except Exception as error:
@@ -225,16 +230,21 @@ def _final_ends_of_trained(
             ends |= _final_ends_of_trained(session, [one], now=now, rules=rules)
         return ends
     return {
-        attempt.token: _final_end(attempt, end, findings[attempt.token], now=now, rules=rules)
+        attempt.token: _final_end(attempt, end, reports[attempt.token], now=now, rules=rules)
         for attempt, end in trained
     }
 
 
 def _final_end(
-    attempt: AttemptView, end: AttemptEnd, findings: Findings, *, now: dt.datetime, rules: Rules
+    attempt: AttemptView,
+    end: AttemptEnd,
+    reports: AttemptReports,
+    *,
+    now: dt.datetime,
+    rules: Rules,
 ) -> AttemptEnd:
     try:
-        return _judged(attempt, end, findings, now=now, rules=rules)
+        return _judged(attempt, end, reports, now=now, rules=rules)
     except Exception as error:
         # What one gang has reported must not stop all the others for ever.
         logger.exception("attempt makes no sense", extra=_ids_of(attempt))
@@ -242,21 +252,26 @@ def _final_end(
 
 
 def _judged(
-    attempt: AttemptView, end: AttemptEnd, findings: Findings, *, now: dt.datetime, rules: Rules
+    attempt: AttemptView,
+    end: AttemptEnd,
+    reports: AttemptReports,
+    *,
+    now: dt.datetime,
+    rules: Rules,
 ) -> AttemptEnd:
     evidence, measurement = None, None
     if end.state is AttemptState.SUCCEEDED:
         excess = excess_of_attempt(
             attempt.spec,
             clock_count=len(_clocks(attempt)),
-            sample_count=findings.sample_count,
-            step_count=findings.step_count,
+            sample_count=reports.sample_count,
+            step_count=reports.step_count,
         )
         if excess is not None:
             return _given_up(excess)
         evidence = evidence_of(
             attempt,
-            findings,
+            reports,
             limits=rules.limits.noise,
             is_synchronous=_is_synchronous(attempt),
         )
@@ -270,7 +285,7 @@ def _judged(
     if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
         measurement = measurement_of(
             attempt,
-            findings,
+            reports,
             evidence=evidence,
             failure=end.failure,
             now=now,

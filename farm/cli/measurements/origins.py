@@ -10,7 +10,7 @@ from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store
 from farm.importers import citation
 from farm.store.engine import reading, writing
-from farm.store.gangs.outcomes import ORIGIN as FARM
+from farm.store.gangs.attempt_measurements import ORIGIN as FARM
 from farm.store.measurements.imports import OriginSummary, remove_origin
 from farm.store.measurements.imports import origins as summaries
 from farm.text import display

@@ -18,7 +18,7 @@ from farm.recommend.contracts import Prediction
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
-from farm.store.gangs.outcomes import ORIGIN, measured_network
+from farm.store.gangs.attempt_measurements import ORIGIN, measured_network
 from farm.store.measurements.measured_jobs import TrainingRun, last_training_runs
 
 _RUNS_LOOKED_AT = 50

@@ -239,8 +239,8 @@ def _software(prepared: Prepared) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """What is stored of one attempt: by agent, by its place in the gang.
+class AttemptReports:
+    """What the agents of one attempt have reported, by their place in the gang.
 
     `chunks`: of timed steps in order, as stored, by place and process: what cannot be read is found
     when this attempt is evaluated, and not when those of all are read.
@@ -261,10 +261,10 @@ class Findings:
         return sum(chunk.step_count for chunks in self.chunks.values() for chunk in chunks)
 
 
-def findings_of(
+def reports_of(
     session: Session, clocks: Mapping[int, Sequence[tuple[int, int]]]
-) -> dict[int, Findings]:
-    """Return by token what is stored of active attempts.
+) -> dict[int, AttemptReports]:
+    """Return by token what the agents of active attempts have reported.
 
     `clocks`: token to the ranks whose steps are wanted, since they tell its time, each by the place
     of its agent and its process there. It is for the caller not to ask for more attempts at once
@@ -307,7 +307,7 @@ def findings_of(
     for (token, rank), run in control_runs(session, clocks).items():
         runs[token][rank] = run
     return {
-        token: Findings(
+        token: AttemptReports(
             members=one.members,
             samples=samples.get(token, {}),
             chunks=chunks[token],

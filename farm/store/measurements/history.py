@@ -19,7 +19,7 @@ from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.measurement import OK
 from farm.store.engine import IDS_A_QUERY
-from farm.store.gangs.outcomes import ORIGIN
+from farm.store.gangs.attempt_measurements import ORIGIN
 from farm.store.measurements.cell_rows import jobs_with_results
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import JobRow, SweepRow

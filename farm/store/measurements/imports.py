@@ -19,7 +19,7 @@ from farm.measuring.imported import ImportedMeasurement, ImportFlag
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import ADVISED, QUANTITIES
 from farm.store.engine import insert_into
-from farm.store.gangs.outcomes import ORIGIN as FARM
+from farm.store.gangs.attempt_measurements import ORIGIN as FARM
 from farm.store.result_tables import MeasurementRow
 from farm.store.series.samples import remove_samples
 

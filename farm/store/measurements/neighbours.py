@@ -13,7 +13,7 @@ from farm.configuration.axes import AXES, STRATEGY, Axis, AxisKind, Value, spec_
 from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec
 from farm.measuring.measurement import OK
 from farm.store.base import is_known
-from farm.store.gangs.outcomes import ORIGIN
+from farm.store.gangs.attempt_measurements import ORIGIN
 from farm.store.result_tables import MeasurementRow, axis_column, axis_value
 from farm.store.tables import JobRow
 

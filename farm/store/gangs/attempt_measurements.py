@@ -33,7 +33,7 @@ from farm.messages.agents import Hardware
 from farm.messages.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.messages.trainer_lines import Failure
 from farm.sampling.names import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
-from farm.store.gangs.attempts import Findings, Member
+from farm.store.gangs.attempts import AttemptReports, Member
 from farm.store.result_tables import FURTHER_QUANTITIES
 from farm.store.series.series import unpacked
 from farm.values.codec import content_hash, from_json
@@ -81,17 +81,17 @@ def clocks(attempt: AttemptView, *, is_synchronous: bool) -> Sequence[tuple[int,
 
 
 def evidence_of(
-    attempt: AttemptView, findings: Findings, *, limits: NoiseLimits, is_synchronous: bool
+    attempt: AttemptView, reports: AttemptReports, *, limits: NoiseLimits, is_synchronous: bool
 ) -> AttemptEvidence:
-    """Judge by what was found how far a successful attempt was disturbed.
+    """Judge by its reports how far a successful attempt was disturbed.
 
     Raises:
         InvalidSpec: its rows are not what this version writes.
     """
-    outcomes = _outcomes(findings)
+    outcomes = _outcomes(reports)
     timed_steps_s = {
         rank: tuple(
-            time_s for chunk in findings.chunks.get(clock, ()) for time_s in unpacked(chunk).times_s
+            time_s for chunk in reports.chunks.get(clock, ()) for time_s in unpacked(chunk).times_s
         )
         for rank, clock in enumerate(clocks(attempt, is_synchronous=is_synchronous))
     }
@@ -99,12 +99,12 @@ def evidence_of(
         RankEvidence(
             agent_id=view.agent_id,
             outcome=outcome,
-            control=findings.control_runs.get(view.rank),
+            control=reports.control_runs.get(view.rank),
             ranks_per_core=ranks_on_a_core(
                 attempt.spec, view.rank, member.rank.hardware.get("core_count")
             ),
         )
-        for view, outcome, member in zip(attempt.ranks, outcomes, findings.members, strict=True)
+        for view, outcome, member in zip(attempt.ranks, outcomes, reports.members, strict=True)
     ]
     between = attempt.spec.steps_between_averages
     judged = {rank: averaged(times_s, between) for rank, times_s in timed_steps_s.items()}
@@ -119,7 +119,7 @@ def evidence_of(
 
 def measurement_of(
     attempt: AttemptView,
-    findings: Findings,
+    reports: AttemptReports,
     *,
     evidence: AttemptEvidence | None,
     failure: Failure | None,
@@ -138,20 +138,20 @@ def measurement_of(
         InvalidSpec: what the ranks reported adds up to no finite number, or is not what this
             version writes.
     """
-    values = _configuration(attempt, findings.members, now=now)
+    values = _configuration(attempt, reports.members, now=now)
     values["status"] = failure.kind.value if failure else OK
     values["flags"] = []
     if evidence is not None:
-        figures = _figures(attempt, evidence, findings, traffic=traffic, dataset=dataset, size=size)
+        figures = _figures(attempt, evidence, reports, traffic=traffic, dataset=dataset, size=size)
         measured = measure(figures)
         further = {one.name: measured.values[one.name] for one in FURTHER_QUANTITIES}
         values |= {name: one for name, one in measured.values.items() if name not in further}
-        values |= _conditions(attempt, findings)
+        values |= _conditions(attempt, reports)
         values |= _judged(evidence.verdict)
         values["details"] |= _further(figures, evidence.verdict)
         if further:
             values["details"]["quantities"] = further
-        if reasons := {**measured.unknown_because, **_unmeasured(attempt, findings)}:
+        if reasons := {**measured.unknown_because, **_unmeasured(attempt, reports)}:
             values["details"]["unmeasured"] = reasons
     elif failure is not None:
         values["details"]["failure"] = failure.message
@@ -252,14 +252,14 @@ def _judged(verdict: NoiseVerdict) -> dict[str, Any]:
 def _figures(
     attempt: AttemptView,
     evidence: AttemptEvidence,
-    findings: Findings,
+    reports: AttemptReports,
     *,
     traffic: Callable[[float], Traffic] | None,
     dataset: DatasetFacts | None,
     size: ModelSize | None,
 ) -> AttemptFigures:
     spec = attempt.spec
-    ranks = [member.rank for member in findings.members]
+    ranks = [member.rank for member in reports.members]
     prepared = from_json(Prepared, ranks[0].prepared)
     started = from_json(RankStarted, ranks[0].started)
     is_training = spec.training_pass is TrainingPass.FORWARD_BACKWARD
@@ -276,9 +276,9 @@ def _figures(
     )
 
 
-def _conditions(attempt: AttemptView, findings: Findings) -> dict[str, Any]:
+def _conditions(attempt: AttemptView, reports: AttemptReports) -> dict[str, Any]:
     """Return the columns of the model's size and of the network as it was found."""
-    ranks = [member.rank for member in findings.members]
+    ranks = [member.rank for member in reports.members]
     started = from_json(RankStarted, ranks[0].started)
     shaped = [from_json(Shaped, rank.shaped) for rank in ranks if rank.shaped]
     return {
@@ -293,9 +293,9 @@ def _conditions(attempt: AttemptView, findings: Findings) -> dict[str, Any]:
     }
 
 
-def _unmeasured(attempt: AttemptView, findings: Findings) -> dict[str, str]:
+def _unmeasured(attempt: AttemptView, reports: AttemptReports) -> dict[str, str]:
     """Return why columns that every measurement could have are None, by column."""
-    shaped = [from_json(Shaped, m.rank.shaped) for m in findings.members if m.rank.shaped]
+    shaped = [from_json(Shaped, m.rank.shaped) for m in reports.members if m.rank.shaped]
     if len(shaped) < 2 or any(one.loaded_rtts for one in shaped):
         return {}
     network = attempt.spec.network or NetworkProfile()
@@ -315,9 +315,9 @@ def measured_network(interface: str | None, emulator: str | None) -> str | None:
     return f"{interface}+{emulator}" if emulator == TCP_PROXY else interface
 
 
-def _outcomes(findings: Findings) -> tuple[RankOutcome, ...]:
+def _outcomes(reports: AttemptReports) -> tuple[RankOutcome, ...]:
     outcomes = []
-    for member in findings.members:
+    for member in reports.members:
         end = from_json(RankEnded, member.rank.ended)
         assert end.result is not None, "the attempt succeeded"
         outcomes.append(
@@ -325,7 +325,7 @@ def _outcomes(findings: Findings) -> tuple[RankOutcome, ...]:
                 rank=member.rank.rank,
                 result=end.result,
                 timed_begun_s=end.timed_begun_s,
-                samples=tuple(findings.samples.get(member.rank.rank, ())),
+                samples=tuple(reports.samples.get(member.rank.rank, ())),
             )
         )
     return tuple(outcomes)
