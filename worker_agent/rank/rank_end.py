@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 import signal
@@ -15,6 +16,7 @@ from farm.messages.trainer_lines import (
     Exchange,
     Failure,
     FailureKind,
+    StepProfile,
     TrainerResult,
     UserCode,
 )
@@ -163,7 +165,8 @@ def result_of_ranks(
     `is_synchronous`: an update is one of all ranks; otherwise theirs are added up.
     Where ranks exchange unequal amounts, such as by way of rank 0, the first is not as the others.
     So it is where a script's examples are shared unevenly: theirs are added up, and their times
-    are means. Nothing is told that one of them does not know.
+    are means. Nothing is told that one of them does not know. Of their GPUs the one with most
+    memory in use counts.
     """
     first, *others = results
     if not others:
@@ -173,8 +176,12 @@ def result_of_ranks(
         payload_rx_bytes=_mean_bytes([one.payload_rx_bytes for one in results]),
         payload_tx_bytes=_mean_bytes([one.payload_tx_bytes for one in results]),
         peak_resident_bytes=sum(one.peak_resident_bytes for one in results),
+        peak_device_memory_bytes=max(
+            (b for one in results if (b := one.peak_device_memory_bytes) is not None), default=None
+        ),
         data_wait_s=_mean_of_known([one.data_wait_s for one in results]),
-        exchange=first.exchange if is_synchronous else _exchange_of_all(results),
+        profile=_profile_of_all(results),
+        exchange=_exchange_of_all(results, is_synchronous=is_synchronous),
         details={**first.details, **_script_times(results)},
     )
 
@@ -200,14 +207,38 @@ def _script_times(results: Sequence[TrainerResult]) -> dict[str, object]:
     return {SCRIPT_TIMES: to_json(times)}
 
 
-def _exchange_of_all(results: Sequence[TrainerResult]) -> Exchange | None:
-    """Return what ranks counted that keep weights of their own; None where one has not."""
-    exchanges = [one.exchange for one in results]
-    counts = [one.update_count for one in exchanges if one is not None]
-    first = exchanges[0]
-    if first is None or len(counts) < len(exchanges):
+def _exchange_of_all(results: Sequence[TrainerResult], *, is_synchronous: bool) -> Exchange | None:
+    """Return what the ranks counted, with the mean times of those that told.
+
+    Updates and their staleness are those of all ranks where each makes its own; None where one has
+    not counted them.
+    """
+    found = [one.exchange for one in results if one.exchange is not None]
+    if not found or (len(found) < len(results) and not is_synchronous):
         return None
-    return dataclasses.replace(first, update_count=sum(counts))
+    updates = [one.update_count for one in found]
+    stale = [one.staleness_counts for one in found if one.staleness_counts is not None]
+    return Exchange(
+        update_count=max(updates) if is_synchronous else sum(updates),
+        push_s=_mean_of_known([one.push_s for one in found]),
+        pull_s=_mean_of_known([one.pull_s for one in found]),
+        staleness_counts=(
+            tuple(map(sum, itertools.zip_longest(*stale, fillvalue=0))) if stale else None
+        ),
+    )
+
+
+def _profile_of_all(results: Sequence[TrainerResult]) -> StepProfile | None:
+    """Return the first rank's with the mean times of all; None where one has none."""
+    profiles = [one.profile for one in results if one.profile is not None]
+    if len(profiles) < len(results):
+        return None
+    return dataclasses.replace(
+        profiles[0],
+        step_time_s=math.fsum(one.step_time_s for one in profiles) / len(profiles),
+        compute_s=math.fsum(one.compute_s for one in profiles) / len(profiles),
+        communication_s=math.fsum(one.communication_s for one in profiles) / len(profiles),
+    )
 
 
 def _mean_bytes(counts: Sequence[int | None]) -> int | None:

@@ -24,6 +24,7 @@ from farm.messages.trainer_lines import (
     ScriptTimes,
     Started,
     StepKind,
+    StepProfile,
     Steps,
     TrainerResult,
     UserCode,
@@ -294,6 +295,44 @@ def test_updates_of_ranks_add_up_where_each_makes_its_own(strategy: str, expecte
     results[1] = dataclasses.replace(RESULT, exchange=None)
     exchange = result_of_ranks(results, is_synchronous=is_synchronous).exchange
     assert (exchange is None) is not is_synchronous
+
+
+def test_staleness_is_that_of_all_ranks_and_their_times_are_means() -> None:
+    told = ((2, 0.25, (1, 1)), (3, 0.75, (0, 1, 2)))
+    results = [
+        dataclasses.replace(
+            RESULT,
+            exchange=Exchange(update_count=n, push_s=push_s, pull_s=None, staleness_counts=counts),
+        )
+        for n, push_s, counts in told
+    ]
+    exchange = result_of_ranks(results, is_synchronous=False).exchange
+    assert exchange == Exchange(update_count=5, push_s=0.5, pull_s=None, staleness_counts=(1, 2, 2))
+
+
+def test_the_profile_of_an_agent_is_the_mean_of_its_ranks() -> None:
+    results = [
+        dataclasses.replace(
+            RESULT,
+            profile=StepProfile(step_count=10, step_time_s=1.0, compute_s=c, communication_s=1 - c),
+        )
+        for c in (0.25, 0.75)
+    ]
+    profile = result_of_ranks(results).profile
+    assert profile is not None
+    assert (profile.compute_s, profile.communication_s, profile.step_time_s) == (0.5, 0.5, 1.0)
+    results[1] = dataclasses.replace(RESULT, profile=None)
+    assert result_of_ranks(results).profile is None
+
+
+@pytest.mark.parametrize(
+    ("of_ranks", "expected"), [((5, 7), 7), ((5, None), 5), ((None, None), None)]
+)
+def test_the_gpu_memory_of_an_agent_is_that_of_the_gpu_with_most(
+    of_ranks: tuple[int | None, int | None], expected: int | None
+) -> None:
+    results = [dataclasses.replace(RESULT, peak_device_memory_bytes=one) for one in of_ranks]
+    assert result_of_ranks(results).peak_device_memory_bytes == expected
 
 
 def script_times(result: TrainerResult) -> ScriptTimes:
