@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,6 +26,7 @@ SERVICES_WITH_HOST = frozenset(
     for secure in ("", "s")
 )
 _HIDDEN = "..."
+LOOK_UP_S = 10.0  # for the names of all addresses that somebody submits
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # RFC 4291; IANA has given out no other
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -224,18 +226,37 @@ def find_endpoint(text: str, allowed: AllowedNetworks, *, look_up: Resolve = res
     return Endpoint(parts.scheme, host, found[0], port, target)
 
 
-def check_reachable(addresses: Sequence[str], allowed: AllowedNetworks) -> None:
-    """Refuse addresses that no message can be sent to. Asks the name service.
+def check_reachable(
+    addresses: Sequence[str],
+    allowed: AllowedNetworks,
+    *,
+    look_up: Resolve = resolve,
+    within_s: float = LOOK_UP_S,
+) -> None:
+    """Refuse addresses that no message can be sent to. Asks the name service for all at once.
 
     Raises:
         InvalidSpec: names the address, without what may be secret in it.
     """
     from farm.notifications.services import find_service  # it builds upon this module
 
+    # The name service of a host that somebody chose may take minutes, and nothing interrupts it.
+    pool = ThreadPoolExecutor(max_workers=max(1, len(addresses)))
+    endpoints = {
+        address: pool.submit(find_endpoint, address, allowed, look_up=look_up)
+        for address in addresses
+        if not is_service(address)
+    }
+    wait(endpoints.values(), timeout=within_s)
+    pool.shutdown(wait=False)
     for number, address in enumerate(addresses):
-        find = find_service if is_service(address) else find_endpoint
         try:
-            find(address, allowed)
+            if is_service(address):
+                find_service(address, allowed)
+            elif not endpoints[address].done():
+                raise NotReachable(address, f"no answer of the name service in {within_s:g} s")
+            else:
+                endpoints[address].result()
         except NotReachable as error:
             expected = f"an address that may be reached ({error.why})"
             raise InvalidSpec(f"{NOTIFY}[{number}]", masked(address), expected) from None

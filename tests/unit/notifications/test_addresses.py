@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import threading
 
 import pytest
 
@@ -11,6 +12,7 @@ from farm.notifications.addresses import (
     AllowedNetworks,
     NotReachable,
     check_address,
+    check_reachable,
     find_endpoint,
     masked,
     parse_allowed,
@@ -96,3 +98,24 @@ def test_only_scheme_host_and_port_of_an_address_are_shown() -> None:
     assert masked("https://hooks.example/services/T0/B0/key?a=b") == "https://hooks.example/..."
     assert masked("https://me:secret@a.example:8443/x") == "https://a.example:8443/..."
     assert masked("http://[::1") == masked("secret") == "..."
+
+
+def test_slow_name_services_are_asked_at_once_and_not_waited_for() -> None:
+    addresses = [f"https://{name}.example/hook" for name in ("a", "b", "c")]
+    together = threading.Barrier(len(addresses))
+
+    def all_at_once(host: str, port: int) -> list[str]:
+        together.wait(60)
+        return [PUBLIC]
+
+    check_reachable(addresses, AllowedNetworks(), look_up=all_at_once)
+    is_over = threading.Event()
+
+    def silent(host: str, port: int) -> list[str]:
+        if host == "b.example":
+            is_over.wait(60)
+        return [PUBLIC]
+
+    with pytest.raises(InvalidSpec, match=r"notify\[1\].*b\.example.*no answer of the name serv"):
+        check_reachable(addresses, AllowedNetworks(), look_up=silent, within_s=0.5)
+    is_over.set()
