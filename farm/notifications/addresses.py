@@ -253,10 +253,13 @@ def check_reachable(
         try:
             if is_service(address):
                 find_service(address, allowed)
-            elif not endpoints[address].done():
-                raise NotReachable(address, f"no answer of the name service in {within_s:g} s")
             else:
-                endpoints[address].result()
+                endpoints[address].result(timeout=0)
         except NotReachable as error:
-            expected = f"an address that may be reached ({error.why})"
-            raise InvalidSpec(f"{NOTIFY}[{number}]", masked(address), expected) from None
+            why = error.why
+        except TimeoutError:
+            why = f"no answer of the name service in {within_s:g} s"
+        else:
+            continue
+        expected = f"an address that may be reached ({why})"
+        raise InvalidSpec(f"{NOTIFY}[{number}]", masked(address), expected)
