@@ -29,7 +29,7 @@ def tokens_per_s(figures: AttemptFigures) -> float | Unknown | None:
 
 
 def data_wait_ratio(figures: AttemptFigures) -> float | Unknown | None:
-    """Return the share of a mean step in which a rank waited for PyTorch's DataLoader."""
+    """Return the share of a mean step in which a rank waited for its batch."""
     wait_s = figures.data_wait_s
     if wait_s is None and figures.chief.script_times is None:
         return Unknown("examples are in memory, so that steps do not wait for them")

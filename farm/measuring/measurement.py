@@ -36,8 +36,9 @@ _ROUNDING = 1e-9
 
 # Shown wherever step times are compared.
 STEP_TIME_NOTE = (
-    "step times leave out an input pipeline: examples are in memory; parameter servers and"
-    " central_reduce include feeding them, and scripts of your own all that they do"
+    "step times leave out an input pipeline where examples are in memory; with a loader they"
+    " include waiting for it, parameter servers and central_reduce include feeding examples, and"
+    " scripts of your own all that they do"
 )
 
 OK = "ok"  # the status of a measurement with a time; any other names why there is none
@@ -216,7 +217,7 @@ class AttemptFigures:
 
     @property
     def data_wait_s(self) -> float | None:
-        """Return for how long a rank waited for PyTorch's DataLoader, of a step on average."""
+        """Return for how long a rank waited for its batch, of a step on average."""
         if self.chief.script_times is not None:
             return _mean_of_all(self._told_per_step(lambda told: told.data_wait_s))
         found: list[float | None] = []

@@ -337,7 +337,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         name="data_wait_s",
         title="Data wait",
-        meaning="of a step, waiting for PyTorch's DataLoader; mean over the ranks",
+        meaning="of a step, waiting for its batch; mean over the ranks",
         unit="s",
         write=duration,
         of=lambda figures: figures.data_wait_s,
