@@ -14,6 +14,7 @@ from farm.configuration.spec import (
     Compilation,
     ComputePrecision,
     JobSpec,
+    Optimizer,
     TrainingPass,
 )
 from farm.errors import InvalidSpec
@@ -38,14 +39,18 @@ def least_memory_bytes(
     gradients, and the largest unit of weights as a whole; where it splits layers, a stage of them,
     and the activations of the whole batch there.
     """
-    examples_count = dataset.train_examples_count + dataset.test_examples_count
     of_model = max(_of_parts(job, size, strategy), default=0)
-    return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example + of_model
+    return _without_model_bytes(dataset) + of_model
+
+
+def _without_model_bytes(dataset: DatasetFacts) -> int:
+    examples_count = dataset.train_examples_count + dataset.test_examples_count
+    return FRAMEWORK_BYTES + examples_count * dataset.bytes_per_example
 
 
 def _of_parts(job: JobSpec, size: ModelSize, strategy: StrategyFacts | None) -> Iterator[int]:
-    """Yield what each part of a model takes on its rank, of which some strategies have several."""
-    copies = _copies_of_weights(job)
+    """Yield what each rank's part of a model takes; once where all ranks have the same."""
+    copies = _copies_of_weights(job, strategy)
     if strategy is not None and strategy.splits_layers and job.world_size > 1:
         # Which stage has statistics is not known.
         by = PipelineCut(spec_values(job)["pipeline_cut"])
@@ -65,8 +70,13 @@ def _of_parts(job: JobSpec, size: ModelSize, strategy: StrategyFacts | None) -> 
 def least_agent_memory_bytes(
     job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, strategy: StrategyFacts | None = None
 ) -> int:
-    """Return what the ranks of one agent need together at the very least."""
-    return job.ranks_per_agent * least_memory_bytes(job, size, dataset, strategy=strategy)
+    """Return what the ranks of one agent, that with the largest parts, need at the very least."""
+    each = job.ranks_per_agent
+    parts = list(_of_parts(job, size, strategy))
+    if len(parts) == 1:
+        parts *= each
+    of_agents = (sum(parts[first : first + each]) for first in range(0, len(parts), each))
+    return each * _without_model_bytes(dataset) + max(of_agents, default=0)
 
 
 def memory_problem(
@@ -123,15 +133,21 @@ def _kept_bytes(job: JobSpec, activation_bytes: int) -> int:
     return activation_bytes // 2 if is_half else activation_bytes
 
 
-def _copies_of_weights(job: JobSpec) -> int:
+def _copies_of_weights(job: JobSpec, strategy: StrategyFacts | None) -> int:
     """Return how many times the weights' size a rank holds: weights, momentum, gradients.
 
-    Replicas may share weights and momentum, but each computes gradients of its own.
+    Replicas may share weights and momentum, but each computes gradients of its own. AdamW has two
+    momenta. An outer optimizer has weights, gradients and momentum of its own.
     """
+    options = spec_values(job)
     is_forward = job.training_pass is TrainingPass.FORWARD
     # With servers the momentum is theirs; PyTorch makes one in its first update.
     is_without_momentum = job.server_count > 0 or (
         is_forward and job.strategy.startswith(PYTORCH_NAMES)
     )
+    momentum_count = 2 if options["optimizer"] == Optimizer.ADAMW.value else 1
     gradient_count = 0 if is_forward else job.replicas_per_rank
-    return (1 if is_without_momentum else 2) + gradient_count
+    outer_count = 0
+    if strategy is not None and strategy.has_outer_optimizer:
+        outer_count = 1 if is_forward else 2 + bool(options["outer_momentum"])
+    return 1 + (0 if is_without_momentum else momentum_count) + gradient_count + outer_count

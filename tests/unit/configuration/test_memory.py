@@ -12,9 +12,15 @@ from farm.configuration.model_size import Block, ModelSize
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
-from farm.placement.memory import FRAMEWORK_BYTES, least_memory_bytes, memory_problem
+from farm.placement.memory import (
+    FRAMEWORK_BYTES,
+    least_agent_memory_bytes,
+    least_memory_bytes,
+    memory_problem,
+)
 from farm.submission import plan, within_memory
 from farm.trainers.strategies.torch.fsdp import TorchFsdp
+from farm.trainers.strategies.torch.local_sgd import TorchDiloco
 from farm.trainers.strategies.torch.pipeline import TorchPipeline
 
 SIZE = ModelSize(
@@ -81,7 +87,7 @@ def test_weights_momentum_and_gradients_count_where_every_such_rank_has_them(
         ({"compile": "torch_compile"}, 0),
         ({"compile": "xla"}, 0),
         ({"gradient_accumulation_steps": 51, "precision": "bfloat16"}, 50),
-        ({"optimizer": "adamw"}, 51 * 100),
+        ({"optimizer": "adamw"}, 4_000_000 + 51 * 100),  # with a second momentum
     ],
 )
 def test_what_is_kept_of_a_batch_is_less_in_parts_and_in_fewer_bits(
@@ -130,6 +136,38 @@ def test_a_rank_of_a_pipeline_needs_its_stage_and_the_whole_batch_there() -> Non
     alone = dataclasses.replace(JOB, world_size=1)
     whole = least_memory_bytes(alone, size, DIGITS)
     assert least_memory_bytes(alone, size, DIGITS, strategy=TorchPipeline.facts) == whole
+
+
+def test_the_stages_of_one_agent_are_not_all_as_large_as_the_largest() -> None:
+    sizes = (1_000_000, 4_000_000, 2_000_000, 500_000)
+    blocks = tuple(
+        Block(
+            weight_bytes=weight_bytes,
+            tables=frozenset(),
+            flop_per_example=1,
+            activation_bytes_per_example=0,
+            output_bytes_per_example=8,
+        )
+        for weight_bytes in sizes
+    )
+    size = dataclasses.replace(SIZE, parameter_count=1_875_000, blocks=blocks)
+    job = dataclasses.replace(JOB, world_size=4, axes={"ranks_per_agent": 2})
+    needed = least_agent_memory_bytes(job, size, DIGITS, strategy=TorchPipeline.facts)
+    assert needed == 2 * (FRAMEWORK_BYTES + IMAGES_BYTES) + 3 * 5_000_000
+    even = least_agent_memory_bytes(job, size, DIGITS)
+    assert even == 2 * least_memory_bytes(job, size, DIGITS)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"), [({}, 6), ({"outer_momentum": 0.0}, 5), ({"optimizer": "adamw"}, 7)]
+)
+def test_an_outer_optimizer_has_weights_gradients_and_momentum_of_its_own(
+    options: dict[str, object], count: int
+) -> None:
+    job = dataclasses.replace(JOB, strategy="torch_diloco", axes=options)
+    needed = least_memory_bytes(job, SIZE, DIGITS, strategy=TorchDiloco.facts)
+    fixed = FRAMEWORK_BYTES + IMAGES_BYTES + 4000 + 51 * 100
+    assert needed == fixed + count * 4_000_000
 
 
 def test_the_tokens_of_a_data_set_take_12_bytes_each_with_their_labels() -> None:
