@@ -47,7 +47,12 @@ def batch_loader(seat: Seat) -> BatchLoader | None:
         rank=seat.rank,
         weights=seat.go.batch_weights,
     )
-    return BatchLoader(seat.data.train, worker_count=worker_count, batch_size=len(mine))
+    return BatchLoader(
+        seat.data.train,
+        worker_count=worker_count,
+        batch_size=len(mine),
+        rank_count=job.ranks_per_agent,
+    )
 
 
 class BatchLoader:
@@ -57,13 +62,19 @@ class BatchLoader:
     is two batches ahead at most.
     """
 
-    def __init__(self, train: Examples, *, worker_count: int, batch_size: int) -> None:
+    def __init__(
+        self, train: Examples, *, worker_count: int, batch_size: int, rank_count: int = 1
+    ) -> None:
         """Start the processes. `batch_size`: the most examples of a batch.
+
+        `rank_count`: ranks of the agent, whose loaders share the memory.
 
         Raises:
             RankFailed: they cannot be started, or shared memory is too small for their batches.
         """
-        _check_shared_memory(train, worker_count=worker_count, batch_size=batch_size)
+        batch_count = (worker_count * _BATCHES_PER_WORKER + 1) * rank_count  # one more is in use
+        if worker_count:
+            _check_shared_memory(train, batch_size=batch_size, batch_count=batch_count)
         self._wait_s = 0.0
         self._order = _Order()
         self._loader = DataLoader(
@@ -173,16 +184,14 @@ def _begin_worker(number: int) -> None:
     end_with_parent()
 
 
-def _check_shared_memory(train: Examples, *, worker_count: int, batch_size: int) -> None:
+def _check_shared_memory(train: Examples, *, batch_size: int, batch_count: int) -> None:
     """Refuse to begin where a batch would end a process by SIGBUS."""
-    example_bytes = train.inputs[0].nbytes + train.labels[0].nbytes
-    # One more is in use.
-    needed = (worker_count * _BATCHES_PER_WORKER + 1) * batch_size * example_bytes
+    needed = batch_count * batch_size * (train.inputs[0].nbytes + train.labels[0].nbytes)
     free = os.statvfs(_SHARED_MEMORY)
     free_bytes = free.f_bavail * free.f_frsize
-    if worker_count and needed > free_bytes:
+    if needed > free_bytes:
         raise RankFailed(
             FailureKind.TRAINER_RAISED,
-            f"data_workers: expected {byte_count(needed)} free in {_SHARED_MEMORY} for the batches"
-            f" of {worker_count}, got {byte_count(free_bytes)}; enlarge it, or take fewer",
+            f"data_workers: expected {byte_count(needed)} free in {_SHARED_MEMORY} for {batch_count}"
+            f" batches, got {byte_count(free_bytes)}; enlarge it, or take fewer",
         )

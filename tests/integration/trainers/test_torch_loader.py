@@ -234,7 +234,7 @@ def test_batches_that_shared_memory_cannot_hold_are_refused(
         pass
 
 
-def test_shared_memory_has_to_hold_the_ranks_own_share_alone(
+def test_shared_memory_has_to_hold_the_shares_of_an_agents_ranks_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from farm.trainers.torch.loader import batch_loader
@@ -259,6 +259,9 @@ def test_shared_memory_has_to_hold_the_ranks_own_share_alone(
     loader.close()
     with pytest.raises(RankFailed, match=r"expected .* free in /dev/shm"):
         batch_loader(replace(seat, job=replace(seat.job, global_batch_size=404)))
+    together = replace(seat.job, axes={**LOADER, "ranks_per_agent": 2})
+    with pytest.raises(RankFailed, match=r"expected 72.0 kB free in /dev/shm for 10 batches"):
+        batch_loader(replace(seat, job=together))
 
 
 def test_images_of_a_folder_are_decoded_again_for_each_step(tmp_path: Path) -> None:
