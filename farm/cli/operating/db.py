@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from farm.settings.server import Settings
     from farm.store.maintenance.copy import CopiedTable
-    from farm.store.maintenance.retention import PrunePlan, Retention
+    from farm.store.maintenance.prune import PrunePlan, Retention
 
 _BACKUP_FILE = click.Path(dir_okay=False, path_type=Path)
 # What is shown where nothing is asked for, and what the systemd unit asks for.
@@ -299,8 +299,8 @@ def prune(
     --json prints what went, or would go, as counts.
     """
     from farm.store.engine import writing
+    from farm.store.maintenance.prune import Retention, plan_prune
     from farm.store.maintenance.prune import prune as prune_store
-    from farm.store.maintenance.retention import Retention, plan_prune
     from farm.store.sweeps.bundles import remove_unused
 
     is_asked = any((thin_after, drop_after, queues_after, late_reports))
@@ -338,7 +338,7 @@ def _silent_agents(
     engine: sa.Engine, now: dt.datetime, silence: dt.timedelta | None
 ) -> tuple[str, ...]:
     from farm.store.engine import reading
-    from farm.store.maintenance.retention import silent_agents
+    from farm.store.maintenance.prune import silent_agents
 
     if silence is None:
         return ()

@@ -19,8 +19,7 @@ from farm.notifications.events import DeliveryState, EventKind
 from farm.store.base import Table
 from farm.store.engine import reading, writing
 from farm.store.maintenance.partitions import make_partitions, partition_days
-from farm.store.maintenance.prune import prune
-from farm.store.maintenance.retention import PrunePlan, Retention, plan_prune
+from farm.store.maintenance.prune import PrunePlan, Retention, plan_prune, prune
 from farm.store.notifications import FoundEvent, add_targets, record
 from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.reports.logs import insert_log_part
