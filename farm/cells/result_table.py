@@ -10,6 +10,7 @@ from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine
 from farm.configuration.axes import BY_NAME, Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.noise import disturbed_by
+from farm.measuring.precision import TimeRatio
 from farm.text.columns import Column
 from farm.text.display import MISSING, between, duration, in_text, plus_minus
 from farm.text.nouns import counted
@@ -137,3 +138,12 @@ def step_time_text(line: CellLine) -> str:
     low_s, high_s = line.median("step_time_p25_s"), line.median("step_time_p75_s")
     middle = between(low_s, high_s, line.median_s)
     return f"{text} ({middle})"
+
+
+def ratio_text(ratio: TimeRatio | None) -> str:
+    """Write how many times as long, with the 95 % interval."""
+    if ratio is None:
+        return MISSING
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.ratio:.3f}"
+    return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"

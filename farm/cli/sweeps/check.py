@@ -9,16 +9,14 @@ import click
 
 from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare
 from farm.cells.reading import read_sweep
-from farm.cells.result_table import naming_columns
+from farm.cells.result_table import naming_columns, ratio_text
 from farm.cells.table import CellLine
 from farm.cli.advice.questions import prices_or_none
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
-from farm.cli.sweeps.submit import patience_option
-from farm.cli.sweeps.watch import SweepWatch, watch_to_end
+from farm.cli.sweeps.watch import SweepWatch, patience_option, watch_to_end
 from farm.gang.lifecycle import JobState
-from farm.measuring.precision import TimeRatio
 from farm.store.engine import reading, writing
 from farm.store.sweeps.baselines import (
     find_baseline,
@@ -262,12 +260,3 @@ def _other_jobs(line: CellLine) -> str:
 
 def _time(time_s: float | None) -> str:
     return display.MISSING if time_s is None else display.duration(time_s)
-
-
-def ratio_text(ratio: TimeRatio | None) -> str:
-    """Write how many times as long, with the 95 % interval."""
-    if ratio is None:
-        return display.MISSING
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.ratio:.3f}"
-    return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"

@@ -15,11 +15,10 @@ from farm.cells.history import (
     HistoryPoint,
     read_history,
 )
-from farm.cells.result_table import notes, repetitions_text, step_time_text
+from farm.cells.result_table import notes, ratio_text, repetitions_text, step_time_text
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Count
 from farm.cli.session import JOB_ID, settings, store
-from farm.cli.sweeps.check import ratio_text
 from farm.configuration.sweep_cell import shown
 from farm.store.engine import reading
 from farm.store.measurements.history import MeasuredDays, cells_over_days

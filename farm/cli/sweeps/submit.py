@@ -14,6 +14,8 @@ from farm.cells.result_table import axis_column
 from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store, wake_scheduler
+from farm.cli.sweeps.results import print_answers
+from farm.cli.sweeps.watch import SweepWatch, nobody_serves, patience_option, watch_to_end
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import JobSpec, spec_json
 from farm.configuration.sweep import BUDGET, NOTIFY
@@ -21,20 +23,22 @@ from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.notifications.addresses import check_reachable
 from farm.recommend.configuration import layout_of
+from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.recommend.sweeps.expectation import Expectation
 from farm.recommend.sweeps.expectation import expected as expected_of
 from farm.script_folder import with_bundles
 from farm.settings.server import Settings
-from farm.store.engine import reading
+from farm.store.agents.agents import live_agents
+from farm.store.engine import reading, writing
+from farm.store.sweeps.bundles import add_bundle
 from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
+from farm.submission import submit as submit_sweep
 from farm.text import display
 from farm.text.columns import Column
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
-
-    from farm.recommend.sweeps.expectation import Expectation
 
 _PLAN_COLUMNS = (
     *(
@@ -44,17 +48,6 @@ _PLAN_COLUMNS = (
     axis_column(BY_NAME["one_way_delay_ms"]),
     Column("length", is_right=True),
     Column("repetition", is_right=True),
-)
-
-
-patience_option = click.option(
-    "--patience",
-    "patience_s",
-    default=60.0,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="How long --wait waits for agents that are not there, once nothing else is left.",
 )
 
 
@@ -122,12 +115,6 @@ def submit(
     for one in scripts:
         files = counted(len(one.bundle.files), "file")
         click.echo(f"farm: {one.name} travels in a bundle of {files}", err=True)
-    from farm.cli.sweeps.watch import SweepWatch, nobody_serves, watch_to_end
-    from farm.store.agents.agents import live_agents
-    from farm.store.engine import reading, writing
-    from farm.store.sweeps.bundles import add_bundle
-    from farm.submission import submit as submit_sweep
-
     loaded = settings()
     check_reachable(planned.sweep.notify, loaded.notify_allow)
     with store(loaded) as engine:
@@ -180,10 +167,6 @@ def _conclude(
     as_json: bool,
 ) -> None:
     """Say what follows from a sweep that is over. Mutates `result`, the values of --json."""
-    from farm.cli.sweeps.results import print_answers
-    from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
-    from farm.store.engine import reading
-
     with reading(engine) as session:
         answers = answers_for(session, sweep_id, most=MOST_ANSWERS)
     result["jobs_by_state"] = result["counts"] = {s.value: n for s, n in counts.items()}

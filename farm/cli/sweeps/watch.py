@@ -40,6 +40,16 @@ _LOOK_EVERY_S = 0.5
 _PAUSE_PER_LOOK = 20
 _LINE_EVERY_S = 5.0
 
+patience_option = click.option(
+    "--patience",
+    "patience_s",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long --wait waits for agents that are not there, once nothing else is left.",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
