@@ -12,7 +12,7 @@ from farm.cli.session import settings, stopped_farm, store, wake_scheduler
 from farm.cli.sweeps.jobs import row_json
 from farm.configuration.spec import TORCH_VERSION
 from farm.messages.agents import AgentState
-from farm.store.agents.agents import has_tensorflow, list_agents, set_drained
+from farm.store.agents.agents import has_tensorflow, is_alive, list_agents, set_drained
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow
 from farm.text import display
@@ -84,13 +84,6 @@ def drain(agent: str, *, resume: bool) -> None:
         set_drained(session, agent, is_drained=not resume)
     wake_scheduler(loaded)
     click.echo(f"{agent} {'takes jobs again' if resume else 'takes no more jobs'}")
-
-
-def is_alive(agent: AgentRow, *, now: dt.datetime, within_s: float) -> bool:
-    """Whether its heartbeats arrive, and the last did not say that it was told to stop."""
-    if agent.heartbeat_at is None or agent.state is AgentState.LEAVING:
-        return False
-    return now - agent.heartbeat_at < dt.timedelta(seconds=within_s)
 
 
 def _frameworks(agent: AgentRow) -> str:

@@ -67,12 +67,11 @@ from farm.diagnosis.server import (
 )
 from farm.errors import FarmError, OtherFarm, Unreachable
 from farm.keys.certificates import file_expiries, server_expiry
-from farm.messages.agents import AgentState
 from farm.messages.envelope import WIRE_VERSION
 from farm.messages.trainer_lines import FailureKind
 from farm.settings.server import Settings
 from farm.store.agents.agent_keys import key_records, keyed_agents
-from farm.store.agents.agents import list_agents
+from farm.store.agents.agents import is_alive, list_agents
 from farm.store.engine import SQLITE, reading, redacted
 from farm.store.health import (
     database_bytes,
@@ -123,7 +122,7 @@ def _condition(row: AgentRow, *, now: dt.datetime, lease_s: float) -> AgentCondi
     hardware = row.facts["hardware"]
     return AgentCondition(
         agent_id=row.id,
-        is_live=silent_s is not None and silent_s < lease_s and row.state is not AgentState.LEAVING,
+        is_live=is_alive(row, now=now, within_s=lease_s),
         silent_s=silent_s,
         state=row.state,
         trouble=row.facts.get("trouble"),

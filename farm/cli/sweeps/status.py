@@ -16,7 +16,7 @@ from farm.cells.reading import first_cells, read_sweep
 from farm.cells.result_table import axis_column, distinctions
 from farm.cells.table import CellLine
 from farm.cli.advice.questions import prices_option, prices_or_none, region_option
-from farm.cli.operating.agents import is_alive, troubles
+from farm.cli.operating.agents import troubles
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
@@ -28,7 +28,7 @@ from farm.configuration.expansion import MAX_JOBS
 from farm.gang.lifecycle import JobState
 from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.settings.server import Settings
-from farm.store.agents.agents import list_agents
+from farm.store.agents.agents import is_alive, list_agents
 from farm.store.engine import reading
 from farm.store.measurements.trained_cells import trained_cells
 from farm.store.queue.waiting_reasons import (

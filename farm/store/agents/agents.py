@@ -24,7 +24,6 @@ from farm.messages.agents import AgentState
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow, SpoolPosition, SweepRow
 
 # From one look of the scheduler to the next, hardly any of a thousand agents have changed.
-
 _MOST_KEPT = 4096
 _COLUMNS = (
     AgentRow.id,
@@ -115,6 +114,13 @@ def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float
     """Count what `live_agents` returns, without what each agent says of itself."""
     is_live = _is_live(now - dt.timedelta(seconds=live_within_s))
     return session.scalar(select(func.count()).select_from(AgentRow).where(is_live)) or 0
+
+
+def is_alive(agent: AgentRow, *, now: dt.datetime, within_s: float) -> bool:
+    """Whether its heartbeats arrive, and the last did not say that it was told to stop."""
+    if agent.heartbeat_at is None or agent.state is AgentState.LEAVING:
+        return False
+    return now - agent.heartbeat_at < dt.timedelta(seconds=within_s)
 
 
 def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
