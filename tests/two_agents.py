@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.collector.intake import take_heartbeat, take_reports
+from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.gang.barriers import Limits
 from farm.gang.retries import RetryPolicy
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat
@@ -92,7 +92,7 @@ class TwoAgents:
             body=fields,
         )
         batch = ReportBatch(agent_id=agent_id, generation="g", reports=(report,))
-        take_reports(self.engine, seal(batch), now=self.now)
+        take_batches(self.engine, [read_batch(seal(batch))], now=self.now)
 
     def both_report(self, token: int, body: ReportBody) -> None:
         self.report("a", token, 0, body)
@@ -111,7 +111,7 @@ class TwoAgents:
             echo=BeatEcho(server_time_s=self.now.timestamp(), elapsed_s=0.0),
             facts=FACTS[agent_id],
         )
-        take_heartbeat(self.engine, seal(beat), now=self.now, lease=RULES.lease)
+        take_beats(self.engine, [read_beat(seal(beat))], now=self.now, lease=RULES.lease)
 
     def prepare(self, token: int, *, model_sha256: str | None = None) -> None:
         for rank, agent_id in enumerate("ab"):

@@ -189,12 +189,6 @@ def read_beat(envelope: object) -> Heartbeat:
     return beat
 
 
-def take_reports(engine: Engine, envelope: object, *, now: dt.datetime) -> TakenReports:
-    """Store one message, see `take_batches`. Raises InvalidSpec: nothing was stored."""
-    [taken] = take_batches(engine, [read_batch(envelope)], now=now)
-    return taken
-
-
 def take_batches(
     engine: Engine,
     batches: Sequence[ReportBatch],
@@ -213,14 +207,6 @@ def take_batches(
             logger.warning("reports came late", extra=extra)
         confirm = Confirm(generation=batch.generation, number=stored.confirmed)
         taken.append((batch.agent_id, confirm, stored))
-    return taken
-
-
-def take_heartbeat(
-    engine: Engine, envelope: object, *, now: dt.datetime, lease: dt.timedelta
-) -> TakenBeat:
-    """Store one message, see `take_beats`. Raises InvalidSpec: nothing was stored."""
-    [taken] = take_beats(engine, [read_beat(envelope)], now=now, lease=lease)
     return taken
 
 

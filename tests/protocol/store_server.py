@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import sqlalchemy as sa
 
-from farm.collector.intake import take_heartbeat, take_reports
+from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.errors import NotFound
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.placement.scheduling import Placement, place
@@ -54,13 +54,13 @@ class StoreServer:
             set_drained(session, agent_id, is_drained=is_drained)
 
     def heartbeat(self, envelope: object, *, now: dt.datetime) -> Answer:
-        agent_id, confirmed, effect = take_heartbeat(
-            self._engine, envelope, now=now, lease=RULES.lease
-        )
+        agent_id, confirmed, effect = take_beats(
+            self._engine, [read_beat(envelope)], now=now, lease=RULES.lease
+        )[0]
         return Answer(agent_id, confirmed, effect.is_newly_free)
 
     def reports(self, envelope: object, *, now: dt.datetime) -> Answer:
-        agent_id, confirm, stored = take_reports(self._engine, envelope, now=now)
+        agent_id, confirm, stored = take_batches(self._engine, [read_batch(envelope)], now=now)[0]
         return Answer(agent_id, confirm, stored.moves_attempts)
 
     def round(self, *, now: dt.datetime, is_overtaken: bool) -> Round:

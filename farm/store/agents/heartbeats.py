@@ -25,14 +25,6 @@ class BeatEffect:
     is_newly_free: bool = False
 
 
-def record_heartbeat(
-    session: Session, beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta
-) -> BeatEffect:
-    """Store one heartbeat, see `record_heartbeats`."""
-    [effect] = record_heartbeats(session, [beat], now=now, lease=lease)
-    return effect
-
-
 def record_heartbeats(
     session: Session, beats: Sequence[Heartbeat], *, now: dt.datetime, lease: dt.timedelta
 ) -> list[BeatEffect]:

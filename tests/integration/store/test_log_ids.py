@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from farm.broker.celery_app import REPORTS_TASK, make_app
-from farm.collector.intake import take_reports
+from farm.collector.intake import read_batch, take_batches
 from farm.collector.main import register_tasks
 from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import StopAttempt
@@ -43,7 +43,7 @@ def test_reports_that_come_late(engine: sa.Engine, caplog: pytest.LogCaptureFixt
         job_id = add_job(session)
         add_agent(session, "a")
         token = add_attempt(session, job_id, ["a"], state=AttemptState.LOST)
-    take_reports(engine, seal(of((token, 0))), now=NOW)
+    take_batches(engine, [read_batch(seal(of((token, 0))))], now=NOW)
     expected = {"job_id": job_id, "attempt_id": token, "rank": 0, "agent_id": "a"}
     assert ids_of(caplog, "reports came late") == expected
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.broker.celery_app import REPORTS_TASK
-from farm.collector.intake import take_heartbeat, take_reports
+from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.errors import InvalidSpec, NotFound
 from farm.keys.keyring import Keyring
 from farm.messages.agent_keys import KeyRecord, derive_key
@@ -105,7 +105,7 @@ def test_a_removed_agent_loses_its_lease_and_no_heartbeat_brings_it_back(
         echo=BeatEcho(server_time_s=NOW.timestamp(), elapsed_s=0.1),
         facts=agent_facts(),
     )
-    _, _, effect = take_heartbeat(engine, seal(beat), now=NOW, lease=LEASE)
+    _, _, effect = take_beats(engine, [read_beat(seal(beat))], now=NOW, lease=LEASE)[0]
     assert effect.is_stale
     with reading(engine) as session:
         agent = session.get_one(AgentRow, "a")
@@ -113,7 +113,7 @@ def test_a_removed_agent_loses_its_lease_and_no_heartbeat_brings_it_back(
         assert agent.lease_expires_at == NOW
     add(engine)
     later = dataclasses.replace(beat, counter=1_001)
-    take_heartbeat(engine, seal(later), now=NOW, lease=LEASE)
+    take_beats(engine, [read_beat(seal(later))], now=NOW, lease=LEASE)
     with reading(engine) as session:
         agent = session.get_one(AgentRow, "a")
         assert not agent.is_drained
@@ -127,7 +127,7 @@ def test_the_collector_takes_what_its_sender_has_signed_and_nothing_else(
     add(engine, "b")
     keyring = Keyring(engine, FARM_KEY)
     plain = keyring.opened(REPORTS_TASK, batch("a", number=1))
-    assert take_reports(engine, plain, now=NOW)[0] == "a"
+    assert take_batches(engine, [read_batch(plain)], now=NOW)[0][0] == "a"
     unsigned = seal(ReportBatch(agent_id="a", generation="g", reports=(REPORT,)))
     with pytest.raises(InvalidSpec, match=r"signed message; `farm agent add NAME`.*got None"):
         keyring.opened(REPORTS_TASK, unsigned)

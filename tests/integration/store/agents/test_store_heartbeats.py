@@ -8,11 +8,11 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
-from farm.collector.intake import take_heartbeat
+from farm.collector.intake import read_beat, take_beats
 from farm.gang.lifecycle import RankPhase
 from farm.messages.agents import AgentState, Backlog, BeatEcho, Heartbeat
 from farm.messages.envelope import seal
-from farm.store.agents.heartbeats import BeatEffect, record_heartbeat
+from farm.store.agents.heartbeats import BeatEffect, record_heartbeats
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
@@ -33,7 +33,7 @@ BEAT = Heartbeat(
 
 def beat(engine: sa.Engine, message: Heartbeat, *, now: dt.datetime = NOW) -> BeatEffect:
     with writing(engine) as session:
-        return record_heartbeat(session, message, now=now, lease=LEASE)
+        return record_heartbeats(session, [message], now=now, lease=LEASE)[0]
 
 
 def agent(engine: sa.Engine) -> AgentRow:
@@ -164,7 +164,9 @@ def test_half_a_surrogate_in_an_agents_facts_costs_the_character_and_not_the_pag
 ) -> None:
     """What cannot be written as UTF-8 would make every page that shows the agent fail."""
     facts = dataclasses.replace(BEAT.facts, labels={"zone": "a\ud800"})
-    take_heartbeat(engine, seal(dataclasses.replace(BEAT, facts=facts)), now=NOW, lease=LEASE)
+    take_beats(
+        engine, [read_beat(seal(dataclasses.replace(BEAT, facts=facts)))], now=NOW, lease=LEASE
+    )
     agent(engine).facts["labels"]["zone"].encode()
 
 
@@ -173,7 +175,9 @@ def test_a_beat_that_proves_nothing_any_more_is_answered_and_costs_the_store_not
 ) -> None:
     """After an outage thousands wait; the newest must not have to wait for them to be stored."""
     later = NOW + LEASE
-    agent_id, confirmed, effect = take_heartbeat(empty_engine, seal(BEAT), now=later, lease=LEASE)
+    agent_id, confirmed, effect = take_beats(
+        empty_engine, [read_beat(seal(BEAT))], now=later, lease=LEASE
+    )[0]
     assert (agent_id, confirmed.counter) == ("a", BEAT.counter)
     assert confirmed.server_time_s == later.timestamp()  # so that the next one is fresh again
     assert effect.is_stale

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from farm.collector.intake import take_heartbeat, take_reports
+from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.errors import Unreachable
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat
@@ -189,7 +189,7 @@ def _take(engine: sa.Engine, envelope: object) -> tuple[int, int]:
     """
     for _ in range(50):
         try:
-            _, confirm, stored = take_reports(engine, envelope, now=NOW)
+            _, confirm, stored = take_batches(engine, [read_batch(envelope)], now=NOW)[0]
         except (IntegrityError, OperationalError, Unreachable):
             continue
         return confirm.number, stored.admitted_count
@@ -275,7 +275,7 @@ class Agents:
             echo=BeatEcho(server_time_s=NOW.timestamp(), elapsed_s=0.0),
             facts=from_json(type(agent_facts()), facts),
         )
-        take_heartbeat(self._engine, seal(beat), now=NOW, lease=LEASE)
+        take_beats(self._engine, [read_beat(seal(beat))], now=NOW, lease=LEASE)
 
 
 def test_schedulers_at_once_lead_every_job_to_its_end_in_one_attempt_each(

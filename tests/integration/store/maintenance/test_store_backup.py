@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from farm.errors import FarmError, Unreachable
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat
 from farm.messages.reports import Sample
-from farm.store.agents.heartbeats import record_heartbeat
+from farm.store.agents.heartbeats import record_heartbeats
 from farm.store.engine import make_engine, reading, writing
 from farm.store.gangs.leases import latest_token
 from farm.store.maintenance.backup import back_up, restore
@@ -212,7 +212,7 @@ def test_a_restored_store_gives_no_token_that_an_agent_may_know(
         assert add_attempt(session, add_job(session), ["vm-2"]) > max(lost)
         # Were it not enough, an agent that beats says so.
         seen = latest_token(session) + 7
-        record_heartbeat(session, beat(seen), now=LATER, lease=dt.timedelta(seconds=20))
+        record_heartbeats(session, [beat(seen)], now=LATER, lease=dt.timedelta(seconds=20))
         assert add_attempt(session, add_job(session), ["vm-1"]) > seen
 
 
