@@ -14,7 +14,7 @@ from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import TcNetem, find_obstacle
-from worker_agent.network.shaping import Shaping
+from worker_agent.network.gang_network import Shaping
 from worker_agent.trainer_process import privilege
 
 

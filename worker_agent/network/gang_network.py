@@ -18,12 +18,13 @@ from farm.gang.transfers import transfers_s
 from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import PeerRtt, Shaped
 from worker_agent.network.emulators import find_emulator
-from worker_agent.network.emulators.contracts import Site
+from worker_agent.network.emulators.contracts import NetworkEmulator, Site
+from worker_agent.network.guard import AppliedNote, Guard, NoteFile
 from worker_agent.network.port_gate import PortGate
 from worker_agent.network.probing.bandwidth_tests import LinkTest, measure_bandwidths
 from worker_agent.network.probing.probe import EchoServer, measure_peers
 from worker_agent.network.probing.transfer import IncomingStreams
-from worker_agent.network.shaping import Shaping
+from worker_agent.network.undo import undo_applied
 from worker_agent.rank.cluster import reroute
 
 logger = logging.getLogger(__name__)
@@ -64,12 +65,12 @@ class GangNetwork:
 
     @property
     def emulator_name(self) -> str:
-        return self._shaping.emulator_name if self._shaping else "none"
+        return self._shaping.emulator.name if self._shaping else "none"
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Processes at work for this rank."""
-        return self._shaping.pids if self._shaping else ()
+        return self._shaping.emulator.pids if self._shaping else ()
 
     def listen(self, listener: socket.socket) -> None:
         """Answer the peers' probes, on a socket that is this object's from now on."""
@@ -131,7 +132,7 @@ class GangNetwork:
         if self._shaping is None:
             return
         try:
-            self._shaping.check()
+            self._shaping.emulator.check()
         except EmulationFailed as error:
             raise EmulationFailed(
                 f"the network profile was not there to the end: {error}"
@@ -239,3 +240,57 @@ class GangNetwork:
     def _await_probes(self, timeout_s: float) -> None:
         if self._echo is not None:
             self._echo.await_probes(len(self._untouched), timeout_s=timeout_s)
+
+
+class Shaping:
+    """What one emulator does for one rank."""
+
+    def __init__(self, emulator: NetworkEmulator, site: Site) -> None:
+        """Nothing is applied yet; `emulator` was made for `site`."""
+        self.emulator = emulator
+        self._site = site
+        self._watchdog: Guard | None = None
+
+    def apply(
+        self, profile: NetworkProfile, peers: tuple[RankAddress, ...], *, limit_s: float
+    ) -> tuple[RankAddress, ...]:
+        """Shape the way to the peers; return them as they are reached now.
+
+        What stays when this process dies is undone after `limit_s` at the latest.
+
+        Raises:
+            EmulationFailed: it was not applied, or not wholly; `undo` is due.
+        """
+        if self.emulator.outlives_agent:
+            self._guard(limit_s)
+        return self.emulator.apply(profile, peers)
+
+    def undo(self) -> None:
+        """Take it away again; what was never applied needs nothing.
+
+        Raises:
+            EmulationFailed: something may still be shaped; the watchdog goes on trying.
+        """
+        guard, self._watchdog = self._watchdog, None
+        if guard is None:
+            self.emulator.clear()
+            return
+        try:
+            undo_applied(self._site.state_dir, number=guard.number)
+        except EmulationFailed:
+            try:
+                self.emulator.clear()  # the network comes first, with or without its note
+            finally:
+                guard.alarm()
+            raise
+        guard.release()
+
+    def _guard(self, limit_s: float) -> None:
+        """Write down what is about to be applied, and have it watched."""
+        # What an earlier rank could not undo must not be forgotten under a new note.
+        undo_applied(self._site.state_dir)
+        note = AppliedNote.new(self.emulator.name, self._site)
+        try:
+            self._watchdog = Guard(NoteFile(self._site.state_dir), note, limit_s=limit_s)
+        except OSError as error:
+            raise EmulationFailed(f"no network is shaped without a watchdog: {error}") from error

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from farm.errors import EmulationFailed
 from worker_agent.network.emulators import create_emulators
+from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import GATE, NoteFile
-from worker_agent.network.nft import removing_script, run_nft, table_of
+from worker_agent.network.nft import find_obstacle, removing_script, run_nft, table_of
+
+logger = logging.getLogger(__name__)
 
 
 def undo_applied(state_dir: str, *, number: str | None = None) -> str | None:
@@ -67,6 +71,29 @@ def undo_all(state_dir: str, *, number: str | None = None) -> list[str]:
     if failed:
         raise EmulationFailed("; ".join(failed))
     return undone
+
+
+def undo_leftovers(site: Site) -> None:
+    """Undo what a crashed agent may have applied, noted or not; failures are logged."""
+    try:
+        if undo_gate(site.state_dir) is not None:
+            logger.warning("ports that a crashed agent had closed were opened")
+        if find_obstacle() is None:
+            run_nft(removing_script(table_of(site.state_dir)))  # should its note be lost
+    except EmulationFailed:
+        logger.exception("ports that a crashed agent had closed may still be closed")
+    try:
+        undone = undo_applied(site.state_dir)
+        if undone is not None:
+            logger.warning("network profile of a crashed agent was undone: %s", undone)
+    except EmulationFailed:
+        logger.exception("network profile of a crashed agent may still be applied")
+    for emulator in create_emulators(site):
+        try:
+            if emulator.outlives_agent and emulator.probe() is None:
+                emulator.clear()
+        except EmulationFailed:
+            logger.exception("%s may still be shaped", site.interface)
 
 
 def main(arguments: list[str]) -> int:

@@ -35,7 +35,7 @@ from farm.processes.service_manager import ServiceManager
 from worker_agent.broker.courier_supervisor import CourierSupervisor
 from worker_agent.config import AgentConfig
 from worker_agent.network.network_cleanup import NetworkCleanup
-from worker_agent.network.shaping import undo_leftovers
+from worker_agent.network.undo import undo_leftovers
 from worker_agent.rank.bundles import BundleFetch, BundleRefused, remove_folders
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank

@@ -23,7 +23,7 @@ from worker_agent.network import nft
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import GATE, NoteFile
 from worker_agent.network.nft import table_of
-from worker_agent.network.shaping import undo_leftovers
+from worker_agent.network.undo import undo_leftovers
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 obstacle = nft.find_obstacle()

@@ -19,7 +19,7 @@ from tests.watchdogs import watchdogs
 from worker_agent.network import watchdog
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import NoteFile
-from worker_agent.network.shaping import undo_leftovers
+from worker_agent.network.undo import undo_leftovers
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 PEER = "10.99.0.2"
