@@ -1,8 +1,10 @@
-"""The agent's settings, read once at the entry point into one frozen value."""
+"""The agent's settings with what this machine makes of them, read once at the entry point."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
+import os
 import socket
 import sys
 import tomllib
@@ -14,7 +16,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from farm.broker.url import check_broker_url, redact, stays_here
-from farm.configuration.model_files import ANY
+from farm.configuration.model_files import ANY, is_file_name, trouble_of
 from farm.errors import InvalidSpec, Unreachable
 from farm.messages.agent_keys import AgentKey, read_key
 from farm.messages.trainer_lines import TrainerLimits
@@ -26,17 +28,59 @@ from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.nft import NoAnswer, find_obstacle
 from worker_agent.rank.bundles import BundleCache
 from worker_agent.settings import AgentSettings, parse_agent_id
-from worker_agent.trainer_process.model_folder import ModelFolder
 from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 from worker_agent.trainer_process.user import TrainerUser, close_to_others, find_user
 
+logger = logging.getLogger(__name__)
+
+# Of one folder: the names travel with every heartbeat.
+MOST_OFFERED = 100
 _NVIDIA = Path("/dev/nvidiactl")
 OWN_TRAINER = (sys.executable, "-P", "-m", "farm.trainers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFolder:
+    """A folder of installed models or scripts, and which of them may be run.
+
+    `path` None: there is none. `allowed`: names of files, or `*` for all that are there.
+    """
+
+    path: Path | None = None
+    allowed: frozenset[str] = frozenset()
+
+    def names(self) -> tuple[str, ...]:
+        """Return the models that a rank would get now; of the others the log says why not."""
+        if self.path is None or not self.allowed:
+            return ()
+        trouble = _trouble_with(self.path, is_folder=True)
+        if trouble is not None:
+            logger.warning("no model of the folder is offered: %s %s", self.path, trouble)
+            return ()
+        found = sorted(p.name for p in self.path.iterdir() if p.suffix == ".py")
+        wanted = found if ANY in self.allowed else sorted(self.allowed)
+        offered = [name for name in wanted if self._is_offered(self.path / name)]
+        if len(offered) > MOST_OFFERED:
+            logger.warning("only %d models of %d are offered", MOST_OFFERED, len(offered))
+        return tuple(offered[:MOST_OFFERED])
+
+    def path_of(self, name: str) -> Path | None:
+        """Return where a model's file is, if it may be run; the trainer looks at it again."""
+        if self.path is None or not is_file_name(name) or _trouble_with(self.path, is_folder=True):
+            return None
+        return self.path / name if self.allowed & {name, ANY} else None
+
+    @staticmethod
+    def _is_offered(path: Path) -> bool:
+        trouble = _trouble_with(path) if is_file_name(path.name) else "has no name for a model"
+        if trouble is not None:
+            logger.warning("model is not offered: %s %s", path, trouble)
+        return trouble is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """The settings, with what this machine makes of them."""
+    """One frozen value of all that is set."""
 
     settings: AgentSettings
     agent_id: str
@@ -128,8 +172,11 @@ def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> Agen
         template=(sys.executable, "-P", "-m", "farm.trainers.processes.template", cores)
         if is_warm
         else None,
-        models=_models(settings),
-        scripts=_scripts(settings),
+        models=ModelFolder(path=_resolved(settings.model_dir), allowed=settings.models),
+        scripts=ModelFolder(
+            path=_resolved(settings.script_dir),
+            allowed=frozenset(() if settings.scripts == "NONE" else {ANY}),
+        ),
         runs_bundles=_runs_bundles(settings, user, is_embedded=EMBEDDED_MARK in environ),
         key=_key(settings),
     )
@@ -238,17 +285,6 @@ def _trainer_limits(settings: AgentSettings, *, is_alone: bool) -> TrainerLimits
     return limits if is_alone else dataclasses.replace(limits, process_count=None)
 
 
-def _models(settings: AgentSettings) -> ModelFolder:
-    """Return the folder of models, if there is one, with the names that are allowed."""
-    return ModelFolder(path=_resolved(settings.model_dir), allowed=settings.models)
-
-
-def _scripts(settings: AgentSettings) -> ModelFolder:
-    """Return the folder of scripts, if there is one and its scripts may be run."""
-    allowed = frozenset(() if settings.scripts == "NONE" else {ANY})
-    return ModelFolder(path=_resolved(settings.script_dir), allowed=allowed)
-
-
 def _runs_bundles(settings: AgentSettings, user: TrainerUser | None, *, is_embedded: bool) -> bool:
     """Return whether scripts may come over the wire, which need a user without rights."""
     if settings.scripts != "SUBMITTED":
@@ -276,3 +312,13 @@ def _host_name() -> str:
         return parse_agent_id(name)
     except ValueError as error:
         raise InvalidSpec("AGENT_ID", name, f"{error}; the host's name does not serve") from None
+
+
+def _trouble_with(path: Path, *, is_folder: bool = False) -> str | None:
+    try:
+        held = os.lstat(path)
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+    return trouble_of(
+        mode=held.st_mode, owner=held.st_uid, own_uid=os.geteuid(), is_folder=is_folder
+    )

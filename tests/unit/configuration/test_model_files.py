@@ -17,8 +17,7 @@ from farm.messages.trainer_lines import FailureKind
 from farm.submission import plan
 from farm.trainers.failures import RankFailed
 from farm.trainers.model_files.model_file import ModelFile, read_model_file
-from worker_agent.config import load_config
-from worker_agent.trainer_process.model_folder import MOST_OFFERED, ModelFolder
+from worker_agent.config import MOST_OFFERED, ModelFolder, load_config
 
 SOURCE = b"def build(example_shape, class_count): ...\n"
 
