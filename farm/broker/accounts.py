@@ -26,6 +26,13 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
 _OLDEST = 7  # the first Redis with selectors; Valkey says the Redis that it is compatible with
+# Without `client|setinfo`, by which redis-py tells its version: Redis 7.0 does not know it.
+# Of every client of redis-py and of Kombu's consumer, in the versions that are installed here; the
+# test that runs jobs under these rules says when they change.
+_COMMANDS = ("hello", "ping", "select", "client|setname")
+# Were its queue a hash, each batch of commands with one for it would fail, and the server take its
+# broker for dead.
+_OF_QUEUE = ("brpop", "lpush", "rpush", "llen", "del")
 
 
 class BrokerAccounts:
@@ -107,23 +114,6 @@ def _save(client: Any) -> bool:
     return True
 
 
-# What an agent's own account at the broker may do there, as rules of a Redis access list.
-#
-# The queue of its commands is its own. To its queues of reports and heartbeats it may add, and ask
-# for their length; what lies there it can neither see nor remove. That takes a selector, and so
-# Redis 7 or Valkey. Names of agents have no character that means more than itself in a pattern of
-# keys.
-
-
-# Without `client|setinfo`, by which redis-py tells its version: Redis 7.0 does not know it.
-# Of every client of redis-py and of Kombu's consumer, in the versions that are installed here; the
-# test that runs jobs under these rules says when they change.
-_COMMANDS = ("hello", "ping", "select", "client|setname")
-# Were its queue a hash, each batch of commands with one for it would fail, and the server take its
-# broker for dead.
-_OF_QUEUE = ("brpop", "lpush", "rpush", "llen", "del")
-
-
 def account_name(agent_id: str) -> str:
     """Name an agent's account at the broker."""
     return f"agent.{check_agent_id(agent_id)}"
@@ -133,6 +123,11 @@ def account_rules(
     agent_id: str, passwords: Collection[str], *, queue: str, sent_queues: Collection[str]
 ) -> list[str]:
     """Return what `ACL SETUSER` takes behind the name; whatever the account could do before ends.
+
+    The queue of its commands is its own. To its queues of reports and heartbeats it may add, and
+    ask for their length; what lies there it can neither see nor remove. That takes a selector, and
+    so Redis 7 or Valkey. Names of agents have no character that means more than itself in a pattern
+    of keys.
 
     `queue`: of its commands. `sent_queues`: to which it may add. The passwords are hashed, as
     Redis keeps them, so that none stands in a log of commands.

@@ -29,6 +29,14 @@ _MOST_LISTINGS = 10
 _MOST_HELD = 100
 # Of one that has been reaped, and left a group of that number, kernels have different opinions.
 _HAS_ENDED = (errno.ESRCH, errno.EINVAL, errno.ENOENT)
+_EXITING, _KERNEL_THREAD = 0x00000004, 0x00200000  # PF_EXITING, PF_KTHREAD
+# Fields of /proc/PID/stat behind the name, see proc_pid_stat(5).
+_STATE, _FLAGS, _THREADS, _START_CODE, _ENV_START, _ENV_END = 0, 6, 17, 23, 47, 48
+# Linux starts no program with more than 6 MiB of words and environment.
+_MOST_BYTES = 8 * 2**20
+# One thread may replace another while its files are read. Three tries are enough in practice.
+_LOOKS_IF_CLOSED = 3
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclasses.dataclass
@@ -202,19 +210,6 @@ def processes_marked(name: str, value: str) -> list[int]:
             marked.wait(_DECIDED_WITHIN_S)
             marked.look()
         return marked.pids
-
-
-# What a process of this machine was started with, as the kernel shows it in /proc.
-
-
-_EXITING, _KERNEL_THREAD = 0x00000004, 0x00200000  # PF_EXITING, PF_KTHREAD
-# Fields of /proc/PID/stat behind the name, see proc_pid_stat(5).
-_STATE, _FLAGS, _THREADS, _START_CODE, _ENV_START, _ENV_END = 0, 6, 17, 23, 47, 48
-# Linux starts no program with more than 6 MiB of words and environment.
-_MOST_BYTES = 8 * 2**20
-# One thread may replace another while its files are read. Three tries are enough in practice.
-_LOOKS_IF_CLOSED = 3
-_LIBC = ctypes.CDLL(None)
 
 
 def environment_of(pid: int, *, owner: int | None = None) -> bytes | None:

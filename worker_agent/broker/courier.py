@@ -43,6 +43,7 @@ logger = logging.getLogger("worker_agent.broker.courier")  # __name__ is __main_
 ACK_TIMEOUT_S = 10.0
 _RETRY_S = 1.0
 _PR_SET_PDEATHSIG = 1
+_ADVICE = "a new one from `farm agent add` or `farm agent rotate` on the server, if this persists"
 _PUBLISHERS: dict[str, tuple[str, Callable[[Sender, dict[str, object]], None]]] = {
     "heartbeats": (HEARTBEAT_TASK, Sender.publish_heartbeat),
     "reports": (REPORTS_TASK, Sender.publish_reports),
@@ -182,14 +183,11 @@ def carry_out(sender: Sender, link: AgentLink, signatures: Signatures) -> None:
         link.tell({"done": order["order"], "error": error})
 
 
-# What an agent's messages are signed with, and what it takes from its server.
-
-
-_ADVICE = "a new one from `farm agent add` or `farm agent rotate` on the server, if this persists"
-
-
 class Signatures:
-    """Of one agent. Without a key, which is for loopback only, messages go as they are."""
+    """Signs an agent's messages, and checks those of its server.
+
+    Without a key, which is for loopback only, messages go as they are.
+    """
 
     def __init__(self, agent_id: str, key: AgentKey | None) -> None:
         self._agent_id = agent_id

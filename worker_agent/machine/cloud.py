@@ -27,6 +27,9 @@ _FIRMWARE = Path("/sys/class/dmi/id")
 _LONGEST_ANSWER_BYTES = 4096
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _AWS_TOKEN = "X-aws-ec2-metadata-token"  # a header's name
+# A service that was not there for 20 minutes is switched off, as it may be.
+_PAUSES_S = (5.0, 15.0, 60.0, 240.0, 900.0)
+_NEEDED = "instance_type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,19 +189,13 @@ class _HurriedSocket(socket.socket):
         self.settimeout(left_s)
 
 
-# Labels that the cloud's metadata service did not give when the agent began, asked for again.
-#
-# A VM's first boot may be quicker than its network or than that service; without the instance
-# type its measurements would have no price until the agent was restarted.
-
-
-# A service that was not there for 20 minutes is switched off, as it may be.
-_PAUSES_S = (5.0, 15.0, 60.0, 240.0, 900.0)
-_NEEDED = "instance_type"
-
-
 class LateLabels:
-    """`told` is what was told so far, which another thread asks for once `start` was called."""
+    """Labels that the metadata service did not give when the agent began, asked for again.
+
+    A VM's first boot may be quicker than its network or than that service; without the instance
+    type its measurements would have no price until the agent was restarted. `told` is what was told
+    so far, which another thread asks for once `start` was called.
+    """
 
     def __init__(
         self,

@@ -12,14 +12,6 @@ from dataclasses import dataclass
 
 from farm.configuration.spec import NetworkProfile
 
-
-class StreamEnd(enum.Enum):
-    """What may follow the last byte."""
-
-    END = "end"
-    RESET = "reset"
-
-
 # Without a limit one read may take what a socket's buffer holds; with one, what passes in this
 # time, so that the bytes arrive as a stream and not in heaps.
 _LARGEST_READ_BYTES = 256 * 1024
@@ -31,6 +23,13 @@ _ASSUMED_BYTES_PER_S = 1.25e9
 _SLACK_BYTES = 256 * 1024
 _SLACK_S = 0.01
 _LARGEST_BUFFER_BYTES = 32 * 2**20
+
+
+class StreamEnd(enum.Enum):
+    """What may follow the last byte."""
+
+    END = "end"
+    RESET = "reset"
 
 
 class Pipe:

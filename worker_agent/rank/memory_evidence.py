@@ -11,6 +11,20 @@ from pathlib import Path
 
 from worker_agent.machine.control_group import PROC, MemoryGroup, machine_kill_count, memory_group
 
+logger = logging.getLogger(__name__)
+
+KMSG = Path("/dev/kmsg")
+_NAMESPACE = Path("/proc/self/ns/pid")
+# The inode of the machine's first process namespace.
+_FIRST_NAMESPACE = 0xEFFFFFFC
+_RECORD_BYTES = 16 * 1024  # a longer record cannot be; a shorter buffer would be refused
+# Of a control group or of the whole machine. What programs write into the log has another
+# facility than the kernel's own 0, and proves nothing.
+_KILLED = re.compile(
+    rb"^(\d+),[^;\n]*;[^\n]*[Oo]ut of memory[^\n]*: Killed process (\d+) ", re.MULTILINE
+)
+_FACILITY_SHIFT = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEvidence:
@@ -69,31 +83,15 @@ def _growth(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-# Whom the kernel says it has killed for want of memory.
-
-
-logger = logging.getLogger(__name__)
-
-KMSG = Path("/dev/kmsg")
-_NAMESPACE = Path("/proc/self/ns/pid")
-# The inode of the machine's first process namespace.
-_FIRST_NAMESPACE = 0xEFFFFFFC
-_RECORD_BYTES = 16 * 1024  # a longer record cannot be; a shorter buffer would be refused
-# Of a control group or of the whole machine. What programs write into the log has another
-# facility than the kernel's own 0, and proves nothing.
-_KILLED = re.compile(
-    rb"^(\d+),[^;\n]*;[^\n]*[Oo]ut of memory[^\n]*: Killed process (\d+) ", re.MULTILINE
-)
-_FACILITY_SHIFT = 3
-
-
 def kernel_log_path() -> Path | None:
     """Return where the log is; None in a container, to whose numbers the log's do not belong."""
     return KMSG if _NAMESPACE.stat().st_ino == _FIRST_NAMESPACE else None
 
 
 class KernelLog:
-    """The kernel's log from now on; with None, or where it may not be read, it tells nothing.
+    """Whom the kernel says it has killed for want of memory, from now on.
+
+    With None, or where its log may not be read, it tells nothing.
 
     Opened at the log's present end, it keeps its place; `close` is due.
     """

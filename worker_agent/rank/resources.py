@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 # probes have taken before is gone, so it is of what they left: 0.3 of all where they took 0.3.
 _CONTROL_SHARE = 0.3 / 0.7
 _TRY_AGAIN_S = 1.0
+# Importing, loading data and compiling are not within the job's time limit.
+_CPU_GRACE_S = 600.0
 
 
 class RankResources:
@@ -372,10 +374,6 @@ def gpus_of(
         return gpus[: each * count]
     place = roles[:process].count(WORKER)
     return gpus[place * each : (place + 1) * each]
-
-
-# Importing, loading data and compiling are not within the job's time limit.
-_CPU_GRACE_S = 600.0
 
 
 def assignment_of(

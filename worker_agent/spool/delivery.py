@@ -29,6 +29,13 @@ MOST_REST_S = 1.5
 # While the server is silent a batch is repeated only this often: each repetition stays in the
 # broker, and a thousand agents repeating for a night would fill it.
 SILENT_PAUSE_S = 300.0
+# Of the wait for a confirmation, and how much a new one counts for its mean and deviation.
+LEAST_S = 2.0
+MOST_S = 30.0
+_NEW_SHARE_OF_MEAN = 1 / 8
+_NEW_SHARE_OF_DEVIATION = 1 / 4
+# Notes of an outage of days would fill the memory. The first one tells the age of the oldest.
+_MOST_NOTES = 1000
 
 
 class Unconfirmed(Protocol):
@@ -128,23 +135,15 @@ class Delivery:
         self._sent_at = self._rested_at = float("-inf")
 
 
-# How long to wait for a confirmation before its batch is sent again. Pure.
-#
-# An overloaded server confirms late. Repeating a batch after a fixed pause would double its work,
-# and it could never catch up. So the pause follows the time that confirmations take: their mean
-# plus four times their deviation, as in TCP (RFC 6298). A pause that was too short doubles, until a
-# batch that was sent once is confirmed (Karn and Partridge 1987). The time of a repeated batch is
-# not used, since it is not known which copy was confirmed.
-
-
-LEAST_S = 2.0
-MOST_S = 30.0
-_NEW_SHARE_OF_MEAN = 1 / 8
-_NEW_SHARE_OF_DEVIATION = 1 / 4
-
-
 class RoundTrip:
-    """From sending a batch to its confirmation, as far as it is known."""
+    """How long to wait for a confirmation before its batch is sent again.
+
+    An overloaded server confirms late. Repeating a batch after a fixed pause would double its work,
+    and it could never catch up. So the pause follows the time that confirmations take: their mean
+    plus four times their deviation, as in TCP (RFC 6298). A pause that was too short doubles, until
+    a batch that was sent once is confirmed (Karn and Partridge 1987). The time of a repeated batch
+    is not used, since it is not known which copy was confirmed.
+    """
 
     def __init__(self) -> None:
         self.limit_s = LEAST_S
@@ -166,18 +165,12 @@ class RoundTrip:
         self.limit_s = min(2 * self.limit_s, MOST_S)
 
 
-# How much the spool holds back, and for how long the oldest of it has waited.
-#
-# Reports carry no instants, so the newest number is noted now and then: what lies beyond a note
-# came later. Pure; instants are readings of one monotonic clock.
-
-
-# Notes of an outage of days would fill the memory. The first one tells the age of the oldest.
-_MOST_NOTES = 1000
-
-
 class Waiting:
-    """Ages of unconfirmed reports, too low by the time between two looks at most."""
+    """Ages of unconfirmed reports, too low by the time between two looks at most.
+
+    Reports carry no instants, so the newest number is noted now and then: what lies beyond a note
+    came later.
+    """
 
     def __init__(self) -> None:
         self._notes: deque[tuple[int, float]] = deque()  # a newest number, and when it was seen

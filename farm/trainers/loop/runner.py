@@ -15,6 +15,15 @@ from farm.trainers.loop.batches import StepBatch
 from farm.trainers.loop.recorder import StepRecorder
 from farm.trainers.processes.process import EventWriter
 
+# A training diverges if more than half of so many steps in a row have too high a loss: fewer can be
+# a spike that it recovers from.
+WINDOW_STEP_COUNT = 20
+# A classifier that knows nothing has a loss of ln(classes), 0.7 to 7; trained in earnest it never
+# comes near to a thousand times that, however rough the first steps with a large batch are.
+FACTOR = 1e3
+# A loss that happens to be tiny at first may well grow a thousandfold.
+SMALLEST_REFERENCE = 1.0
+
 
 @dataclass(slots=True)
 class Passed:
@@ -109,23 +118,13 @@ class StepRunner:
             )
 
 
-# Tell a training that diverges while its loss is still a number. Pure.
-#
-# A training that diverges ends as NaN or, where rectifiers die on the way, with a huge loss for
-# good; either way its step times are worth no more, and its result is that it cannot train.
-
-
-# More than half of so many steps in a row: fewer can be a spike that the training recovers from.
-WINDOW_STEP_COUNT = 20
-# A classifier that knows nothing has a loss of ln(classes), 0.7 to 7; trained in earnest it never
-# comes near to a thousand times that, however rough the first steps with a large batch are.
-FACTOR = 1e3
-# A loss that happens to be tiny at first may well grow a thousandfold.
-SMALLEST_REFERENCE = 1.0
-
-
 class LossWatch:
-    """Follows one rank's train_loss, a mean over examples, step by step."""
+    """Tells a training that diverges while its loss is still a number.
+
+    It ends as NaN or, where rectifiers die on the way, with a huge loss for good; either way its
+    step times are worth no more, and its result is that it cannot train. Follows one rank's
+    train_loss, a mean over examples, step by step.
+    """
 
     def __init__(self) -> None:
         self.first: float | None = None

@@ -27,6 +27,9 @@ from farm.values.ranges import MOST_COUNTED_SHARE
 # which it was mounted, and none of a lab's host.
 STATISTICS = Path("/proc/self/net/dev")
 _TX_BYTES_COLUMN = 8  # rx_bytes is the first
+_DESCRIPTORS = Path("/proc/self/fd")
+
+Connections = Mapping[int, ByteCount]  # by the inode of the socket
 
 
 def read_interface(interface: str, *, statistics: Path = STATISTICS) -> ByteCount | None:
@@ -185,20 +188,13 @@ def _add(total: ByteCount | None, part: ByteCount | None) -> ByteCount | None:
     return None if total is None or part is None else total.plus(part)
 
 
-# What this process itself sent and received over TCP, by the kernel's count of each connection.
-#
-# An interface counts everybody: other programs, other gangs, and on loopback each byte of every
-# rank. A connection counts its own payload, without headers and without what was sent again. It
-# needs no privilege, since a process may ask the kernel about its own sockets.
-
-
-_DESCRIPTORS = Path("/proc/self/fd")
-
-Connections = Mapping[int, ByteCount]  # by the inode of the socket
-
-
 def read_connections() -> Connections | None:
-    """Return the counts of this process's TCP sockets; None where the kernel does not tell."""
+    """Return the counts of this process's TCP sockets; None where the kernel does not tell.
+
+    An interface counts everybody: other programs, other gangs, and on loopback each byte of every
+    rank. A connection counts its own payload, without headers and without what was sent again. It
+    needs no privilege, since a process may ask the kernel about its own sockets.
+    """
     try:
         descriptors = [int(entry.name) for entry in _DESCRIPTORS.iterdir()]
         found = [_read(descriptor) for descriptor in descriptors]

@@ -10,6 +10,8 @@ from farm.configuration.catalogue import ModelFacts
 from farm.configuration.model_size import FLOAT_BYTES, SHARDED_UNIT_BYTES, Block, ModelSize
 from farm.trainers.models.layers import Layout, Padding
 
+Shape = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
@@ -35,12 +37,6 @@ class Architecture:
         return counter.size
 
 
-# Counts what a model's layers hold and compute, from their shapes alone.
-
-
-Shape = tuple[int, ...]
-
-
 class CountedTable(Shape):
     """The shape of a table, which is told from others of that shape by its number."""
 
@@ -48,7 +44,7 @@ class CountedTable(Shape):
 
 
 class LayerCounter:
-    """Layers on shapes without the batch, such as (28, 28, 1); see `Layers`.
+    """Counts what layers hold and compute, on shapes without the batch, such as (28, 28, 1).
 
     Kept for the backward pass is what the gradient of a layer reads: the input of convolutions,
     dense layers and normalisation, the output of ReLU, both of pooling. So an output that only goes
