@@ -192,6 +192,6 @@ def _check_shared_memory(train: Examples, *, batch_size: int, batch_count: int) 
     if needed > free_bytes:
         raise RankFailed(
             FailureKind.TRAINER_RAISED,
-            f"data_workers: expected {byte_count(needed)} free in {_SHARED_MEMORY} for {batch_count}"
-            f" batches, got {byte_count(free_bytes)}; enlarge it, or take fewer",
+            f"data_workers: expected {byte_count(needed)} free in {_SHARED_MEMORY} for"
+            f" {batch_count} batches, got {byte_count(free_bytes)}; enlarge it, or take fewer",
         )
