@@ -256,11 +256,13 @@ def judge(
     *,
     timed_steps_s: Mapping[int, Sequence[float]],
     limits: NoiseLimits,
+    ranks_per_agent: int = 1,
 ) -> NoiseVerdict:
     """Judge a successful attempt.
 
-    `timed_steps_s`: of the ranks that tell the gang's time, rank 0 alone where they step together.
-    Each is held against its own median: ranks out of step differ without being disturbed.
+    `ranks`: one for each agent, which is called by its place in the gang. `timed_steps_s`: of the
+    ranks that tell the gang's time, rank 0 alone where they step together. Each is held against its
+    own median: ranks out of step differ without being disturbed.
     """
     findings = []
     for evidence in ranks:
@@ -275,7 +277,10 @@ def judge(
     outliers = {rank: find_outliers(times_s) for rank, times_s in timed_steps_s.items()}
     for rank, found in outliers.items():
         of_steps = _of_outliers(found, step_count=len(timed_steps_s[rank]))
-        findings += _findings([of_steps], limits, rank=None, where=f"rank {rank}")
+        where = f"rank {rank}"
+        if ranks_per_agent > 1:
+            where = f"agent {ranks[rank // ranks_per_agent].agent_id}, process of rank {rank}"
+        findings += _findings([of_steps], limits, rank=None, where=where)
     pooled = [time_s for times_s in timed_steps_s.values() for time_s in times_s]
     low_s, high_s = median_interval(pooled) or (None, None)
     largest_s = [found.largest_s for found in outliers.values() if found.largest_s is not None]

@@ -113,7 +113,12 @@ def evidence_of(
         outcomes=outcomes,
         is_synchronous=is_synchronous,
         timed_steps_s=timed_steps_s,
-        verdict=judge(ranks, timed_steps_s=judged, limits=limits),
+        verdict=judge(
+            ranks,
+            timed_steps_s=judged,
+            limits=limits,
+            ranks_per_agent=attempt.spec.ranks_per_agent,
+        ),
     )
 
 

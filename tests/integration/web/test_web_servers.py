@@ -149,7 +149,9 @@ def test_pages_count_the_agents_of_several_ranks(engine: sa.Engine, client: Flas
     job_id = served_job(engine, ServerPlacement.APART, ranks_per_agent=2)
     with writing(engine) as session:
         sweep_id = session.get_one(JobRow, job_id).sweep_id
-    assert "4 ranks on 2 machines and 1 that serve" in read(client, f"/jobs/{job_id}")[1]
+    told = read(client, f"/jobs/{job_id}")[1]
+    assert "4 ranks on 2 machines and 1 that serve" in told
+    assert "rank 0 stands for the ranks 0 to 1" in told
     assert "ps_async 4 + 1" in read(client, f"/sweeps/{sweep_id}")[1]
     assert "2 of 3" in read(client, "/agents/a2")[1]
 

@@ -304,6 +304,14 @@ def test_ranks_out_of_step_are_each_held_against_their_own_median() -> None:
     assert [flag.message.partition(":")[0] for flag in found.flags] == ["rank 1"]
 
 
+def test_a_rank_beside_others_of_its_agent_is_not_taken_for_an_agents_place() -> None:
+    paces = {rank: [0.3] * 20 for rank in range(3)} | {3: [0.3] * 15 + [3.0] * 5}
+    agents = [evidence(0), evidence(1)]
+    found = judge(agents, timed_steps_s=paces, limits=LIMITS, ranks_per_agent=2)
+    [flag] = found.flags
+    assert flag.message.startswith("agent a2, process of rank 3: 25 % of its timed steps")
+
+
 def test_two_durations_all_over_a_run_are_how_it_behaves_and_no_disturbance() -> None:
     times_s = [0.2 if (i * 7) % 10 < 4 else 0.1 for i in range(100)]
     found = judge([evidence()], timed_steps_s={0: times_s}, limits=LIMITS)
