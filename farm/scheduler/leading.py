@@ -22,10 +22,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import spec_values
-from farm.configuration.scripts import script_of
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState
 from farm.gang.rendezvous import Advance, AttemptEnd, Resend, Wait, decide, voided
+from farm.gang.step_counts import unlike_step_counts
 from farm.gang.views import AttemptView
 from farm.messages.commands import StopAttempt
 from farm.messages.rank_limits import excess_of_attempt
@@ -279,8 +279,7 @@ def _judged(
             return _given_up(evidence.untold_steps)
         if evidence.verdict.voids:
             end = voided(evidence.verdict.voids)
-        elif (problem := _unlike_step_counts(attempt.spec, evidence)) is not None:
-            failure = Failure(kind=FailureKind.TRAINER_RAISED, message=problem)
+        elif (failure := _unlike_step_counts(attempt.spec, evidence)) is not None:
             end, evidence = AttemptEnd(state=AttemptState.FAILED, failure=failure), None
     if end.state in (AttemptState.SUCCEEDED, AttemptState.FAILED):
         measurement = measurement_of(
@@ -298,20 +297,15 @@ def _judged(
     return dataclasses.replace(end, measurement=measurement)
 
 
-def _unlike_step_counts(spec: JobSpec, evidence: AttemptEvidence) -> str | None:
-    """Say which ranks of a script that trained to its end made other numbers of steps."""
-    if spec.steps is not None or spec.epochs is not None:
-        return None
-    first, *others = evidence.outcomes
-    expected = first.result.timed_step_count
-    for other in others:
-        if other.result.timed_step_count != expected:
-            return (
-                f"script {script_of(spec.model)}: expected as many steps on every rank, got "
-                f"{expected} timed ones on rank 0 and {other.result.timed_step_count} on rank "
-                f"{other.rank}"
-            )
-    return None
+def _unlike_step_counts(spec: JobSpec, evidence: AttemptEvidence) -> Failure | None:
+    """Compare the agents, each of which has compared its own ranks."""
+    return unlike_step_counts(
+        spec,
+        [
+            (f"rank {spec.rank_of(outcome.rank, 0)}", outcome.result.timed_step_count)
+            for outcome in evidence.outcomes
+        ],
+    )
 
 
 def _clocks(attempt: AttemptView) -> Sequence[tuple[int, int]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from farm.configuration.spec import WORKER
 from farm.errors import InvalidSpec, TrainerFailed
+from farm.gang.step_counts import unlike_step_counts
 from farm.gang.weights import unlike_weights
 from farm.messages.commands import Go, Peers, RankAddress, Shape, StartRank
 from farm.messages.reports import (
@@ -372,12 +373,20 @@ class RunningRank:
             # What it measured may have been another network, and so may what comes next.
             self._failure = Failure(kind=FailureKind.NETWORK, message=event.failure)
         self._report_log(is_last=True)
-        end = self._failure or result_of_ranks(
-            [self._results[process] for process in sorted(self._training)],
-            is_synchronous=self._is_synchronous,
-        )
+        end = self._failure or self._result()
         log_tail = self._resources.log_tail()
         self._report(ended_report(end, go_s=self._go_s, log_tail=log_tail, rtts=event.rtts))
+
+    def _result(self) -> TrainerResult | Failure:
+        """Return the result of all ranks of this agent, or how they contradict each other."""
+        results = {process: self._results[process] for process in sorted(self._training)}
+        counts = [
+            (title_of(self._command, process), result.timed_step_count)
+            for process, result in results.items()
+        ]
+        return unlike_step_counts(self._command.spec, counts) or result_of_ranks(
+            list(results.values()), is_synchronous=self._is_synchronous
+        )
 
     def _report_log(self, *, is_last: bool = False) -> None:
         for part in self._resources.log_parts(is_last=is_last):

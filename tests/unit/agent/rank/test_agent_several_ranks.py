@@ -374,6 +374,27 @@ def test_the_wait_for_batches_of_an_agent_is_the_mean_of_its_ranks(
     assert result.data_wait_s == expected_s
 
 
+@pytest.mark.parametrize(("steps", "is_refused"), [(None, True), (3, False)])
+def test_a_script_that_ends_after_other_steps_on_each_rank_has_no_time(
+    tmp_path: Path, steps: int | None, is_refused: bool
+) -> None:
+    spec = dataclasses.replace(
+        COMMAND.spec, strategy="torch_script", model="script:train.py", steps=steps
+    )
+    agent = connected(tmp_path, dataclasses.replace(COMMAND, spec=spec))
+    agent.say(0, started())
+    agent.say(0, RESULT)
+    agent.say(1, dataclasses.replace(RESULT, timed_step_count=2))
+    agent.exit(0)
+    agent.exit(1)
+    ended = agent.end()
+    if is_refused:
+        assert ended.failure is not None
+        assert "got 3 timed ones on rank 0 and 2 on rank 1" in ended.failure.message
+    else:
+        assert ended.result is not None
+
+
 @pytest.mark.parametrize("odd", [told_by(1, examples_count=None), RESULT])
 def test_what_one_script_does_not_know_is_no_sum(agent: Agent, odd: TrainerResult) -> None:
     agent.say(0, started())
