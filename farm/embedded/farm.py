@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from farm.broker.health_records import find_idle_reason
 from farm.broker.url import stays_here
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
 from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program
@@ -160,6 +161,7 @@ class EmbeddedFarm:
         # Jobs may wait from an earlier farm of this home: given out before all agents are there,
         # their ranks would share cores that they need not.
         self._run(*self._server_programs("scheduler"))
+        self._wait_for(self._missing_scheduler)
 
     def _run(self, *programs: Program) -> None:
         for program in programs:
@@ -246,18 +248,23 @@ class EmbeddedFarm:
         from farm.store.engine import make_engine
 
         engine = make_engine(self.settings.database_url)
-        deadline = time.monotonic() + self._ready_limit_s
         try:
-            while missing := self._missing(engine, begun_at):
-                if time.monotonic() > deadline:
-                    limit = f"{self._ready_limit_s:.0f} s"
-                    raise FarmError(
-                        f"not up within {limit}: {', '.join(missing)}\n{self.log_tails()}"
-                    )
-                self.tend()
-                self._signals.pause(0.2)
+            self._wait_for(lambda: self._missing(engine, begun_at))
         finally:
             engine.dispose()
+
+    def _wait_for(self, missing: Callable[[], Sequence[str]]) -> None:
+        deadline = time.monotonic() + self._ready_limit_s
+        while names := missing():
+            if time.monotonic() > deadline:
+                limit = f"{self._ready_limit_s:.0f} s"
+                raise FarmError(f"not up within {limit}: {', '.join(names)}\n{self.log_tails()}")
+            self.tend()
+            self._signals.pause(0.2)
+
+    def _missing_scheduler(self) -> list[str]:
+        """Name the scheduler while none works: a sweep that waits would give that as the reason."""
+        return [] if find_idle_reason(self.settings.broker_url) is None else ["scheduler"]
 
     def _missing(self, engine: sa.Engine, begun_at: dt.datetime) -> list[str]:
         """Name who is not up yet: agents without a heartbeat, the web server while deaf."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from farm.broker.health_records import find_idle_reason
 from farm.embedded.farm import end_marked, find_marked
 from farm.embedded.home import read_endpoints
 from farm.embedded.redis import free_port
@@ -151,6 +152,7 @@ def test_the_farm_comes_up_serves_commands_and_ends_at_ctrl_c(up: Up) -> None:
 
     endpoints = read_endpoints(up.home)
     assert endpoints is not None
+    assert find_idle_reason(endpoints.broker_url) is None
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=_DEADLINE_S) == 0
     assert up.processes() == []
