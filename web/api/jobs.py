@@ -17,8 +17,8 @@ from web.access.callers import caller
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes, sweep_answers
 from web.api.schema.openapi import Body, described
-from web.backend import backend, now, read_session, wake_after, write_session
-from web.overview.progress import waiting_reason
+from web.backend import now, read_session, wake_after, write_session
+from web.overview.progress import why_job_waits
 from web.parameters import CURSOR, LIMIT
 
 bp = APIBlueprint("api_jobs", __name__, url_prefix="/api/v1", tag="Jobs")
@@ -58,7 +58,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
     number, instant = received.row_id("job", job_id), now()
     with read_session() as session:
         detail = job_detail(session, number)
-        why = waiting_reason(session, detail.job, backend().settings, now=instant)
+        why = why_job_waits(session, detail.job, now=instant)
     response = jsonify(shapes.job_with_story(detail, waits_because=why))
     return etags.answer(response) if detail.job.state in FINAL_JOB_STATES else response
 

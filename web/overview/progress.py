@@ -14,18 +14,14 @@ from farm.gang.lifecycle import JobState, SweepState
 from farm.gang.retries import is_pausing
 from farm.gang.views import LiveAgent
 from farm.placement.progress import JobPace, QueueEstimate, SweepLoad, estimate_queue, remaining_s
-from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
 from farm.store.queue.waiting import waiting_count
 from farm.store.queue.waiting_reasons import (
     IS_BEHIND,
-    Waits,
+    WaitingReason,
     held_reasons,
-    may_wait_for_agents,
-    queue_reasons,
-    waits_for_agents,
-    with_idle_reason,
+    waiting_reasons,
 )
 from farm.store.sweeps.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps.sweeps import SweepSummary
@@ -45,12 +41,12 @@ _IDLE_GOOD_S = 2.0
 class SweepCard:
     """A sweep of a list. `remaining_s` None: nothing to go by.
 
-    `waits_for`: what it lacks, where the live agents could serve nothing that is left of it.
+    `missing_agents`: what it lacks, where the live agents could serve nothing that is left of it.
     """
 
     summary: SweepSummary
     remaining_s: float | None
-    waits_for: str | None = None
+    missing_agents: str | None = None
 
 
 def loads_of(
@@ -75,28 +71,17 @@ def sweep_cards(
     loads: Mapping[int, SweepLoad],
     *,
     agent_count: int,
-    waits_for: Mapping[int, str],
+    missing_agents: Mapping[int, str],
 ) -> list[SweepCard]:
     """Return sweeps as lists show them; `loads`: of all of them that are not over."""
     return [
         SweepCard(
             s,
             _load_remaining_s(loads.get(s.sweep_id), agent_count=agent_count),
-            waits_for.get(s.sweep_id),
+            missing_agents.get(s.sweep_id),
         )
         for s in summaries
     ]
-
-
-def sweeps_that_wait(
-    session: Session, summaries: Collection[SweepSummary], *, now: dt.datetime
-) -> dict[int, str]:
-    """Say for what those sweeps wait of which the live agents could serve nothing that is left."""
-    if not any(map(may_wait_for_agents, summaries)):
-        return {}
-    settings = backend().settings
-    agents = live_agents(session, now=now, live_within_s=settings.lease_s)
-    return waits_for_agents(summaries, waiting_reasons(session, settings, agents, now=now))
 
 
 def queue_estimate(
@@ -108,58 +93,58 @@ def queue_estimate(
     return estimate_queue(loads.values(), elsewhere, agent_count=agent_count)
 
 
-def waiting_reasons(
-    session: Session, settings: Settings, agents: Sequence[LiveAgent], *, now: dt.datetime
-) -> Mapping[int, Waits]:
+def why_jobs_wait(
+    session: Session, *, now: dt.datetime, agents: Collection[LiveAgent] | None = None
+) -> Mapping[int, WaitingReason]:
     """Say of every job that waits why, the first in the queue first.
 
-    A job that the scheduler would place right now is there too: it is about to be. Of a long queue
-    the answer may be seconds old.
+    `agents`: those alive, where the caller has read them. A job that the scheduler would place
+    right now is there too: it is about to be. Of a long queue the answer may be seconds old.
     """
+    settings, engine, queues = backend().settings, backend().engine, backend().queues
+    look = functools.partial(find_idle_reason, settings.broker_url)
 
-    def read(session: Session, live: Collection[LiveAgent]) -> Mapping[int, Waits]:
-        reserve_after_s = settings.reserve_after_s
-        policy = settings.retry_policy
-        return queue_reasons(
-            session, now=now, agents=live, reserve_after_s=reserve_after_s, policy=policy
+    def idle_reason() -> str | None:
+        idle = queues.for_a_while("scheduler", look, keep_s=_IDLE_GOOD_S, renew=look)
+        return None if idle is None else f"{idle.brief}: `farm doctor` says more"
+
+    def read(
+        session: Session, agents: Collection[LiveAgent] | None = None
+    ) -> Mapping[int, WaitingReason]:
+        if agents is None:
+            agents = live_agents(session, now=now, live_within_s=settings.lease_s)
+        return waiting_reasons(
+            session,
+            now=now,
+            agents=agents,
+            reserve_after_s=settings.reserve_after_s,
+            policy=settings.retry_policy,
+            idle_reason=idle_reason,
         )
 
-    engine = backend().engine
-
-    def renew() -> Mapping[int, Waits]:
+    def renew() -> Mapping[int, WaitingReason]:
         with reading(engine) as other:
-            return read(other, live_agents(other, now=now, live_within_s=settings.lease_s))
+            return read(other)
 
     if waiting_count(session) <= _READ_AT_ONCE:
-        reasons = read(session, agents)
-    else:
-        reasons = backend().queues.for_a_while(
-            "reasons", lambda: read(session, agents), keep_s=LEAST_PACE_GOOD_S, renew=renew
-        )
-    return with_idle_reason(reasons, _idle_reason)
+        return read(session, agents)
+    return queues.for_a_while(
+        "reasons", lambda: read(session, agents), keep_s=LEAST_PACE_GOOD_S, renew=renew
+    )
 
 
-def _idle_reason() -> str | None:
-    look = functools.partial(find_idle_reason, backend().settings.broker_url)
-    idle = backend().queues.for_a_while("scheduler", look, keep_s=_IDLE_GOOD_S, renew=look)
-    return None if idle is None else f"{idle.brief}: `farm doctor` says more"
-
-
-def waiting_reason(
-    session: Session, job: JobRow, settings: Settings, *, now: dt.datetime
-) -> str | None:
+def why_job_waits(session: Session, job: JobRow, *, now: dt.datetime) -> str | None:
     """Say why a job waits; None where it does not."""
     if job.state is not JobState.WAITING:
         return None
     held = held_reasons(session, SweepRow.id == job.sweep_id)
     if job.sweep_id in held:
         return held[job.sweep_id]
-    policy = settings.retry_policy
+    policy = backend().settings.retry_policy
     if is_pausing(job.due_at, now=now, attempt_count=job.attempt_count, policy=policy):
         return f"pauses {(job.due_at - now).total_seconds():.0f} s before its next attempt"
-    agents = live_agents(session, now=now, live_within_s=settings.lease_s)
-    waits = waiting_reasons(session, settings, agents, now=now).get(job.id)
-    return IS_BEHIND if waits is None else waits.reason
+    reason = why_jobs_wait(session, now=now).get(job.id)
+    return IS_BEHIND if reason is None else reason.text
 
 
 def _read_paces(session: Session, sweep_ids: Collection[int]) -> Mapping[int, tuple[JobPace, ...]]:

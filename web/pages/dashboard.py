@@ -20,7 +20,7 @@ from farm.store.dashboard import (
     jobs_of,
     served_ranks,
 )
-from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
+from farm.store.queue.waiting_reasons import WaitingReason, group_reasons, missing_agents
 from farm.store.reports.late_reports import late_count
 from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
@@ -31,7 +31,7 @@ from web.drawing.plotly import page_with_charts
 from web.live.page_cache import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import throughput_figure
-from web.overview.progress import loads_of, queue_estimate, sweep_cards, waiting_reasons
+from web.overview.progress import loads_of, queue_estimate, sweep_cards, why_jobs_wait
 
 bp = Blueprint("dashboard", __name__)
 
@@ -92,7 +92,7 @@ def get_dashboard() -> ResponseReturnValue:
         loads = loads_of(session, now=instant)
         summaries = list_sweeps(session, limit=_SWEEPS_SHOWN + 1)
         queue = queue_estimate(session, loads, agent_count=len(live))
-        reasons = waiting_reasons(session, settings, live, now=instant)
+        reasons = why_jobs_wait(session, now=instant, agents=live)
         waiting = _waiting(session, reasons, now=instant)
         hours = finished_per_hour(session, now=instant, hour_count=_HOURS_SHOWN)
         late = late_count(session)
@@ -110,7 +110,7 @@ def get_dashboard() -> ResponseReturnValue:
             summaries[:_SWEEPS_SHOWN],
             loads,
             agent_count=len(live),
-            waits_for=waits_for_agents(summaries, reasons),
+            missing_agents=missing_agents(summaries, reasons),
         ),
         has_more_sweeps=len(summaries) > _SWEEPS_SHOWN,
         waiting=waiting,
@@ -145,7 +145,7 @@ def _agents(
 
 
 def _waiting(
-    session: Session, reasons: Mapping[int, Waits], *, now: dt.datetime
+    session: Session, reasons: Mapping[int, WaitingReason], *, now: dt.datetime
 ) -> list[WaitingCard]:
     """Return the first jobs of the queue that no pause holds back, in its order.
 
@@ -153,19 +153,19 @@ def _waiting(
     """
     more = {
         group.job_id: group.job_count - 1
-        for group in grouped({i: waits for i, waits in reasons.items() if waits.is_hopeless})
+        for group in group_reasons({i: r for i, r in reasons.items() if r.is_hopeless})
     }
     some = (
         job_id
-        for job_id, waits in reasons.items()
-        if (job_id in more if waits.is_hopeless else not waits.is_held)
+        for job_id, reason in reasons.items()
+        if (job_id in more if reason.is_hopeless else not reason.is_held)
     )
     shown = list(itertools.islice(some, _WAITING_SHOWN))
     jobs = jobs_of(session, shown)
     return [
         WaitingCard(
             jobs[job_id],
-            reasons[job_id].reason,
+            reasons[job_id].text,
             max(0.0, (now - jobs[job_id].due_at).total_seconds()),
             more.get(job_id, 0),
         )

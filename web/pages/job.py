@@ -46,7 +46,7 @@ from web.job.view import (
     spec_of,
 )
 from web.live.page_cache import shared
-from web.overview.progress import waiting_reason
+from web.overview.progress import why_job_waits
 from web.parameters import ATTEMPT, RANK
 
 bp = Blueprint("job", __name__)
@@ -97,7 +97,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
     with read_session() as session:
         story = job_story(session, number)
         spec = spec_of(story)
-        why = waiting_reason(session, story.job, backend().settings, now=instant)
+        why = why_job_waits(session, story.job, now=instant)
         attempt = shown_attempt(session, backend().drawings, story, spec, asked)
         compared = comparison(session, story, spec)
         shown_logs = None if attempt is None else _logs(session, attempt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 
 from flask import (
@@ -27,11 +27,11 @@ from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, MACHINE_HOURS, parse_budget
 from farm.gang.lifecycle import JobState, SweepState
 from farm.keys.api_tokens import Scope
-from farm.store.agents.agents import live_agent_count, live_agents
+from farm.store.agents.agents import live_agent_count
 from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.measurements.cell_rows import failed_jobs
 from farm.store.notifications import list_deliveries
-from farm.store.queue.waiting_reasons import Waits, grouped, waits_for_agents
+from farm.store.queue.waiting_reasons import group_reasons, missing_agents
 from farm.store.sweeps.budgets import resume_sweep, spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, set_paused, sweep_summary
@@ -46,7 +46,7 @@ from web.drawing.paper import can_draw
 from web.drawing.plotly import page_with_charts
 from web.exports import can_bundle, forms
 from web.live.page_cache import shared
-from web.overview.progress import sweep_remaining_s, waiting_reasons
+from web.overview.progress import sweep_remaining_s, why_jobs_wait
 from web.pages.sweep_lines import cell_lines, columns_of, job_lines
 
 bp = Blueprint("sweep", __name__)
@@ -99,7 +99,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         failed = failed_jobs(session, firsts)
         messages = list_deliveries(session, sweep_id=number, limit=_MESSAGES_SHOWN)
         spent_s = spent_machine_s(session, [number], now=instant)[number]
-        reasons = _reasons(session) if summary.counts[JobState.WAITING] else {}
+        reasons = why_jobs_wait(session, now=instant) if summary.counts[JobState.WAITING] else {}
     columns = columns_of(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
     return page_with_charts(
@@ -109,10 +109,10 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         counts={state.value: count for state, count in summary.counts.items()},
         remaining_s=left_s,
         spent_machine_s=spent_s,
-        waits=grouped({job_id: one for job_id, one in reasons.items() if one.sweep_id == number})[
+        reason_groups=group_reasons({i: r for i, r in reasons.items() if r.sweep_id == number})[
             :_REASONS_SHOWN
         ],
-        waits_for=waits_for_agents([summary], reasons).get(number),
+        missing_agents=missing_agents([summary], reasons).get(number),
         is_busy=is_busy,
         advice=advice,
         table=table,
@@ -198,13 +198,6 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
         said = change(session, number)
     flash(said)
     return wake_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
-
-
-def _reasons(session: Session) -> Mapping[int, Waits]:
-    """Return why jobs wait, the first in the queue first."""
-    settings, instant = backend().settings, now()
-    agents = live_agents(session, now=instant, live_within_s=settings.lease_s)
-    return waiting_reasons(session, settings, agents, now=instant)
 
 
 def _workload(item: SweepJob) -> str:

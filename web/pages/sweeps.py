@@ -14,12 +14,13 @@ from farm.cells.table import SweepTable
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import SweepState
 from farm.store.agents.agents import live_agent_count
+from farm.store.queue.waiting_reasons import may_wait_for_agents, missing_agents
 from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, list_sweeps, sweep_summary
 from web import received
 from web.access.scopes import costly
 from web.backend import backend, now, read_session, sweep_reading
 from web.live.page_cache import shared
-from web.overview.progress import loads_of, sweep_cards, sweeps_that_wait
+from web.overview.progress import loads_of, sweep_cards, why_jobs_wait
 
 bp = Blueprint("sweeps", __name__)
 
@@ -47,13 +48,19 @@ def get_sweeps() -> ResponseReturnValue:
         shown = found[:_SHOWN]
         ids = [s.sweep_id for s in shown if s.state is not SweepState.FINISHED]
         loads = loads_of(session, now=instant, sweep_ids=ids) if ids else {}
-        waits_for = sweeps_that_wait(session, shown, now=instant)
+        may_lack_agents = any(map(may_wait_for_agents, shown))
+        reasons = why_jobs_wait(session, now=instant) if may_lack_agents else {}
         agent_count = live_agent_count(
             session, now=instant, live_within_s=backend().settings.lease_s
         )
     return render_template(
         "sweeps.html",
-        cards=sweep_cards(shown, loads, agent_count=agent_count, waits_for=waits_for),
+        cards=sweep_cards(
+            shown,
+            loads,
+            agent_count=agent_count,
+            missing_agents=missing_agents(shown, reasons),
+        ),
         status=status,
         statuses=list(SweepStatus),
         is_first_page=before is None,

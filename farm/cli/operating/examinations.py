@@ -34,7 +34,7 @@ from farm.broker.health_records import (
 from farm.broker.state import asked, queue_lengths, read_state
 from farm.broker.url import authorities_file, stays_here
 from farm.cli.session import stopped_farm, store
-from farm.cli.sweeps.jobs import stored_waits
+from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.diagnosis.agents import (
     AgentCondition,
     LossCounts,
@@ -379,11 +379,11 @@ def _of_file(
 
 def _look_at_queue(settings: Settings) -> list[Finding]:
     with store(settings) as engine, reading(engine) as session:
-        reasons = stored_waits(session, settings)
+        reasons = why_jobs_wait(session, settings)
     return judge_queue(
         waiting_count=len(reasons),
-        held_count=sum(waits.is_held for waits in reasons.values()),
-        hopeless={i: waits.reason for i, waits in reasons.items() if waits.is_hopeless},
+        held_count=sum(reason.is_held for reason in reasons.values()),
+        hopeless={i: reason.text for i, reason in reasons.items() if reason.is_hopeless},
     )
 
 

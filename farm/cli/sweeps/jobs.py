@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import click
 from sqlalchemy.orm import Session
@@ -15,12 +15,13 @@ from farm.cli.session import JOB_ID, settings, stopped_farm, store
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import JobState
+from farm.gang.views import LiveAgent
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.base import Table
 from farm.store.engine import reading
 from farm.store.measurements.measurements import flags_by_job
-from farm.store.queue.waiting_reasons import Waits, queue_reasons, with_idle_reason
+from farm.store.queue.waiting_reasons import WaitingReason, waiting_reasons
 from farm.store.sweeps.jobs import JobDetail, job_detail, list_jobs
 from farm.store.sweeps.sweeps import find_sweep
 from farm.store.tables import JobRow
@@ -96,8 +97,8 @@ def job(job_id: int, *, as_json: bool) -> None:
     with store(loaded) as engine, reading(engine) as session:
         detail = job_detail(session, job_id)
         is_waiting = detail.job.state is JobState.WAITING
-        waits = waits_of(session, loaded).get(job_id) if is_waiting else None
-        why = None if waits is None else waits.reason
+        found = why_jobs_wait(session, loaded).get(job_id) if is_waiting else None
+        why = None if found is None else found.text
     if as_json:
         print_json({**_detail_json(detail), "waits_because": why})
         return
@@ -183,27 +184,28 @@ def job_json(row: JobRow) -> dict[str, object]:
     return {**row_json(row), "spec": spec_json(row.spec)}
 
 
-def waits_of(session: Session, loaded: Settings) -> Mapping[int, Waits]:
+def why_jobs_wait(
+    session: Session, loaded: Settings, *, agents: Collection[LiveAgent] | None = None
+) -> Mapping[int, WaitingReason]:
     """Say of every job that waits why, the first in the queue first.
 
-    The broker is asked for a scheduler where a job could start: without one it never would.
+    `agents`: those alive, where the caller has read them. The broker is asked for a scheduler where
+    a job could start: without one it never would.
     """
 
     def idle_reason() -> str | None:
         idle = find_idle_reason(loaded.broker_url)
         return None if idle is None else idle.full
 
-    return with_idle_reason(stored_waits(session, loaded), idle_reason)
-
-
-def stored_waits(session: Session, loaded: Settings) -> dict[int, Waits]:
-    """Say of every job that waits why, as `waits_of` does, without asking the broker."""
     now = dt.datetime.now(dt.UTC)
-    is_stopped = stopped_farm(loaded) is not None
-    return queue_reasons(
+    if agents is None:
+        is_stopped = stopped_farm(loaded) is not None
+        agents = () if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s)
+    return waiting_reasons(
         session,
         now=now,
-        agents=() if is_stopped else live_agents(session, now=now, live_within_s=loaded.lease_s),
+        agents=agents,
         reserve_after_s=loaded.reserve_after_s,
         policy=loaded.retry_policy,
+        idle_reason=idle_reason,
     )

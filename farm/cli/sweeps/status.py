@@ -20,7 +20,7 @@ from farm.cli.operating.agents import troubles
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
-from farm.cli.sweeps.jobs import waits_of
+from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.cli.sweeps.results import measured_json, print_answers, print_cells
 from farm.cli.sweeps.watch import SweepWatch, summary_line
 from farm.configuration.axes import BY_NAME
@@ -34,9 +34,9 @@ from farm.store.measurements.trained_cells import trained_cells
 from farm.store.queue.waiting_reasons import (
     ABOUT_TO_START,
     WAITS_FOR_AGENTS,
-    Waits,
-    grouped,
-    waits_for_agents,
+    WaitingReason,
+    group_reasons,
+    missing_agents,
 )
 from farm.store.sweeps.budgets import spent_machine_s
 from farm.store.sweeps.sweeps import SweepSummary, find_sweep, list_sweeps
@@ -179,12 +179,12 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
         *states,
         Column("submitted"),
     )
-    waits_for = waits_for_agents(sweeps, reasons)
+    lacking = missing_agents(sweeps, reasons)
     rows = [
         [
             str(summary.sweep_id),
             summary.name,
-            WAITS_FOR_AGENTS if summary.sweep_id in waits_for else summary.status.text,
+            WAITS_FOR_AGENTS if summary.sweep_id in lacking else summary.status.text,
             *(str(summary.counts[state]) for state in JobState),
             display.clock(summary.created_at),
         ]
@@ -201,32 +201,32 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
 
 def _waiting(
     session: Session, loaded: Settings, *, sweep_id: int | None = None
-) -> dict[int, Waits]:
+) -> dict[int, WaitingReason]:
     """Say of all jobs that wait why, the first in the queue first.
 
     All of them count, as they do for the scheduler; `sweep_id` narrows only the answer.
     """
     return {
-        job_id: waits
-        for job_id, waits in waits_of(session, loaded).items()
-        if sweep_id is None or waits.sweep_id == sweep_id
+        job_id: reason
+        for job_id, reason in why_jobs_wait(session, loaded).items()
+        if sweep_id is None or reason.sweep_id == sweep_id
     }
 
 
-def _reasons_json(reasons: Mapping[int, Waits]) -> dict[str, object]:
-    held_up = ((i, waits) for i, waits in reasons.items() if waits.reason != ABOUT_TO_START)
+def _reasons_json(reasons: Mapping[int, WaitingReason]) -> dict[str, object]:
+    held_up = ((i, reason) for i, reason in reasons.items() if reason.text != ABOUT_TO_START)
     return {
         "waiting": [
-            {"job_id": job_id, "reason": waits.reason}
-            for job_id, waits in itertools.islice(held_up, _REASONS_SHOWN)
+            {"job_id": job_id, "reason": reason.text}
+            for job_id, reason in itertools.islice(held_up, _REASONS_SHOWN)
         ],
         "waiting_count": len(reasons),
-        "waiting_reasons": grouped(reasons),
+        "waiting_reasons": group_reasons(reasons),
     }
 
 
-def _print_reasons(reasons: Mapping[int, Waits]) -> None:
-    groups = [group for group in grouped(reasons) if group.reason != ABOUT_TO_START]
+def _print_reasons(reasons: Mapping[int, WaitingReason]) -> None:
+    groups = [group for group in group_reasons(reasons) if group.reason != ABOUT_TO_START]
     for group in groups[:_REASONS_SHOWN]:
         more = group.job_count - 1
         also = f" (and {more} more of sweep {group.sweep_id})" if more else ""

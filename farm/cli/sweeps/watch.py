@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.configuration.expansion import MAX_JOBS
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
@@ -22,7 +23,7 @@ from farm.placement.scheduling import hopeless_kinds
 from farm.processes.standard_output import unfiltered
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
-from farm.store.queue.waiting_reasons import ABOUT_TO_START, queue_reasons
+from farm.store.queue.waiting_reasons import ABOUT_TO_START
 from farm.store.sweeps.jobs import list_jobs
 from farm.store.sweeps.sweep_loads import paces
 from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, sweep_summary
@@ -99,17 +100,7 @@ class SweepWatch:
             known = paces(session, [self.sweep_id]).get(self.sweep_id, ())
             agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
             active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
-            reasons = (
-                {}
-                if active
-                else queue_reasons(
-                    session,
-                    now=now,
-                    agents=agents,
-                    reserve_after_s=self._settings.reserve_after_s,
-                    policy=self._settings.retry_policy,
-                )
-            )
+            reasons = {} if active else why_jobs_wait(session, self._settings, agents=agents)
         clock = time.monotonic()
         unfinished = [
             UnfinishedJob(
@@ -124,9 +115,9 @@ class SweepWatch:
             if job.state not in FINAL_JOB_STATES
         ]
         own = (
-            waits.reason
-            for waits in reasons.values()
-            if waits.sweep_id == self.sweep_id and waits.reason != ABOUT_TO_START
+            reason.text
+            for reason in reasons.values()
+            if reason.sweep_id == self.sweep_id and reason.text != ABOUT_TO_START
         )
         kinds = Counter(
             (
@@ -138,8 +129,8 @@ class SweepWatch:
             if job.state is JobState.WAITING
         )
         hopeless: Counter[str] = Counter()
-        for kind, reason in hopeless_kinds(kinds, agents).items():
-            hopeless[reason] += kinds[kind]
+        for kind, text in hopeless_kinds(kinds, agents).items():
+            hopeless[text] += kinds[kind]
         return Snapshot(
             summary=summary,
             active_count=len(active),

@@ -14,7 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.gang.retries import RetryPolicy, is_pausing
 from farm.store.engine import IDS_A_QUERY
-from farm.store.queue.waiting import WAITS
+from farm.store.queue.waiting import IS_WAITING
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 
 
@@ -33,7 +33,7 @@ def follow_clock(
     """
     _follow_agents(session, now=now, is_forward=step_s > 0, lease=lease)
     future = select(JobRow.id, JobRow.due_at, JobRow.attempt_count).where(
-        *WAITS, JobRow.due_at > now
+        IS_WAITING, JobRow.due_at > now
     )
     due_ids = [
         job_id

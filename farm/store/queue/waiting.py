@@ -36,7 +36,7 @@ _NO_CELL = (0, "")
 # Who has measured which cells.
 ServersOf: TypeAlias = Callable[[Session, Collection[Cell]], Mapping[Cell, CellServers]]
 # Held or not, and due or not yet.
-WAITS = (JobRow.state == JobState.WAITING, JobRow.cancel_requested.is_(False))
+IS_WAITING = and_(JobRow.state == JobState.WAITING, JobRow.cancel_requested.is_(False))
 _OF_NO_HELD_SWEEP = JobRow.sweep_id.not_in(select(SweepRow.id).where(IS_HELD))
 
 
@@ -100,7 +100,7 @@ def waiting_jobs(
     most = MOST_LOOKED_AT if limit is None else limit
     rows = (
         row
-        for row in queue_rows_in_order(session, *WAITS, _OF_NO_HELD_SWEEP)
+        for row in queue_rows_in_order(session, IS_WAITING, _OF_NO_HELD_SWEEP)
         if not is_pausing(row.due_at, now=now, attempt_count=row.attempt_count, policy=policy)
     )
     kinds = Kinds()
@@ -218,7 +218,7 @@ def with_history(
 
 def waiting_count(session: Session) -> int:
     """Return how many jobs wait, those of held sweeps and in a pause of their own among them."""
-    return session.scalar(select(func.count()).select_from(JobRow).where(*WAITS)) or 0
+    return session.scalar(select(func.count()).select_from(JobRow).where(IS_WAITING)) or 0
 
 
 def _failed_agents(session: Session, job_ids: Sequence[int]) -> dict[int, set[str]]:

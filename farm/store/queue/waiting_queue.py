@@ -30,7 +30,7 @@ from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
 from farm.store.queue import waiting
 from farm.store.queue.waiting import (
-    WAITS,
+    IS_WAITING,
     Kinds,
     QueuedJob,
     queued_job,
@@ -178,7 +178,7 @@ def _are_alike(a_s: float | None, b_s: float | None) -> bool:
 
 def _read_marks(session: Session, *, most: int) -> set[str]:
     """Return the marks of so many waiting jobs at the most."""
-    waiting_now = select(_MARK.label("mark")).where(*WAITS).limit(most).subquery()
+    waiting_now = select(_MARK.label("mark")).where(IS_WAITING).limit(most).subquery()
     text = session.scalar(select(func.aggregate_strings(waiting_now.c.mark, ",")))
     return set(text.split(",")) if text else set()
 

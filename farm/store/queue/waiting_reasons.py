@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
@@ -18,8 +18,8 @@ from farm.placement.scheduling import Unservable, explain
 from farm.placement.turns import Group, shares
 from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import (
+    IS_WAITING,
     MOST_LOOKED_AT,
-    WAITS,
     Kinds,
     QueuedJob,
     queue_rows_in_order,
@@ -31,7 +31,7 @@ from farm.store.sweeps.sweeps import SweepSummary
 from farm.store.tables import SweepRow
 from farm.text.display import machine_hours
 
-WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `waits_for_agents`
+WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `missing_agents`
 _MOST_TOLD = 2
 ABOUT_TO_START = "about to start"
 IS_PAUSED = "its sweep is paused"
@@ -40,14 +40,14 @@ IS_BEHIND = "others that ask for the same agents are before it in the queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class WaitingReason:
     """Why one job waits. `is_hopeless`: the live agents could not serve it if all were idle.
 
     `is_held`: it would not be placed now whatever agents there were.
     """
 
     sweep_id: int
-    reason: str
+    text: str
     is_hopeless: bool = False
     is_held: bool = False
 
@@ -73,35 +73,40 @@ def held_reasons(session: Session, *which: ColumnElement[bool]) -> dict[int, str
     }
 
 
-def queue_reasons(
+def waiting_reasons(
     session: Session,
     *,
     now: dt.datetime,
     agents: Collection[LiveAgent],
     reserve_after_s: float,
     policy: RetryPolicy = DEFAULT_POLICY,
-) -> dict[int, Waits]:
-    """Say of every job that waits why, the first in the queue first."""
+    idle_reason: Callable[[], str | None],
+) -> dict[int, WaitingReason]:
+    """Say of every job that waits why, the first in the queue first.
+
+    `idle_reason`: says why the scheduler is idle, None where it works. It is called only if a job
+    could start, which then waits for the scheduler.
+    """
     held = held_reasons(session)
     kinds = Kinds()
     unservable = Unservable(agents)
-    found: dict[int, Waits] = {}
+    found: dict[int, WaitingReason] = {}
     queue: list[QueuedJob] = []
     counts: Counter[Group] = Counter()
-    for row in queue_rows_in_order(session, *WAITS):
+    for row in queue_rows_in_order(session, IS_WAITING):
         held_reason = held.get(row.sweep_id)
         if held_reason is None and is_pausing(
             row.due_at, now=now, attempt_count=row.attempt_count, policy=policy
         ):
             held_reason = IS_PAUSING
         if held_reason is not None:
-            found[row.id] = Waits(sweep_id=row.sweep_id, reason=held_reason, is_held=True)
+            found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=held_reason, is_held=True)
             continue
         kind = kinds.of(row)
         if (reason := unservable.reason(kind)) is not None:
-            found[row.id] = Waits(sweep_id=row.sweep_id, reason=reason, is_hopeless=True)
+            found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=reason, is_hopeless=True)
             continue
-        found[row.id] = Waits(sweep_id=row.sweep_id, reason=IS_BEHIND)
+        found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=IS_BEHIND)
         one = queued_job(row, kinds, now=now, expected_s={})
         if counts[one.group] < MOST_LOOKED_AT:
             counts[one.group] += 1
@@ -111,39 +116,26 @@ def queue_reasons(
     jobs = with_history(session, looked_at, spread_count=0)
     gangs = gangs_at_work(session, now=now) if jobs else []
     told = explain(jobs, agents, reserve_after_s=reserve_after_s, gangs=gangs)
+    can_any_start = any(job.job_id not in told for job in jobs)
+    if_ready = (idle_reason() if can_any_start else None) or ABOUT_TO_START
     for job in jobs:
-        reason = told.get(job.job_id, ABOUT_TO_START)
-        found[job.job_id] = Waits(sweep_id=job.sweep_id, reason=reason)
+        text = told.get(job.job_id, if_ready)
+        found[job.job_id] = WaitingReason(sweep_id=job.sweep_id, text=text)
     return found
 
 
-def with_idle_reason(
-    reasons: Mapping[int, Waits], idle_reason: Callable[[], str | None]
-) -> Mapping[int, Waits]:
-    """Return the reasons; a job that could start waits for the scheduler where that is idle.
-
-    `idle_reason`: says why the scheduler is idle, None where it works; it is called only if a job
-    could start.
-    """
-    ready = [job_id for job_id, waits in reasons.items() if waits.reason == ABOUT_TO_START]
-    why = idle_reason() if ready else None
-    if why is None:
-        return reasons
-    return {**reasons, **{job_id: replace(reasons[job_id], reason=why) for job_id in ready}}
-
-
-def waits_for_agents(
-    summaries: Iterable[SweepSummary], reasons: Mapping[int, Waits]
+def missing_agents(
+    summaries: Iterable[SweepSummary], reasons: Mapping[int, WaitingReason]
 ) -> dict[int, str]:
-    """Say for what those sweeps wait of which the live agents could serve nothing that is left."""
+    """Say what those sweeps lack of which the live agents could serve nothing that is left."""
     open_ids = {one.sweep_id for one in summaries if may_wait_for_agents(one)}
     of_sweep: dict[int, dict[str, None]] = {}
-    for waits in reasons.values():
-        if waits.sweep_id in open_ids:
-            if waits.is_hopeless:
-                of_sweep.setdefault(waits.sweep_id, {})[waits.reason] = None
+    for reason in reasons.values():
+        if reason.sweep_id in open_ids:
+            if reason.is_hopeless:
+                of_sweep.setdefault(reason.sweep_id, {})[reason.text] = None
             else:
-                open_ids.remove(waits.sweep_id)
+                open_ids.remove(reason.sweep_id)
     return {
         sweep_id: "; ".join(itertools.islice(told, _MOST_TOLD))
         + (f"; and {more} more reasons" if (more := len(told) - _MOST_TOLD) > 0 else "")
@@ -158,12 +150,12 @@ def may_wait_for_agents(summary: SweepSummary) -> bool:
     return not summary.is_held and not active_count and bool(summary.counts[JobState.WAITING])
 
 
-def grouped(reasons: Mapping[int, Waits]) -> list[ReasonGroup]:
+def group_reasons(reasons: Mapping[int, WaitingReason]) -> list[ReasonGroup]:
     """Put the jobs of a sweep that have one reason together, in the order of the first of them."""
     first: dict[tuple[int, str], int] = {}
     counts: Counter[tuple[int, str]] = Counter()
-    for job_id, waits in reasons.items():
-        key = waits.sweep_id, waits.reason
+    for job_id, reason in reasons.items():
+        key = reason.sweep_id, reason.text
         first.setdefault(key, job_id)
         counts[key] += 1
     return [

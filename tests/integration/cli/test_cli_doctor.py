@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import re
 import subprocess
 import time
@@ -23,16 +24,18 @@ import farm.diagnosis.server
 from farm import __version__
 from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
 from farm.broker.health_records import COLLECTOR, SCHEDULER, HealthReporter, read_health_records
+from farm.cli.sweeps.watch import SweepWatch
 from farm.configuration.spec import TENSORFLOW
 from farm.embedded.redis import free_port
 from farm.gang.lifecycle import AttemptState
 from farm.messages.agents import CLOSES_PORTS, AgentState, Hardware
 from farm.messages.envelope import WIRE_VERSION, UnknownVersion
 from farm.messages.trainer_lines import FailureKind
+from farm.settings.server import load_settings
 from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import writing
 from farm.store.maintenance.partitions import make_partitions
-from farm.store.tables import AgentRow, AttemptRow
+from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
 from tests.facts import lacking
 from tests.fakes.former_agent import FORMER_WIRE_VERSION
@@ -149,11 +152,14 @@ def test_a_job_that_could_start_says_that_no_scheduler_works(
 ) -> None:
     with writing(engine) as session:
         job_id = factories.add_job(session)
+        sweep_id = session.get_one(JobRow, job_id).sweep_id
+    watch = SweepWatch(engine, sweep_id, settings=load_settings(os.environ))
 
     def waits() -> str | None:
         because = command.json("job", str(job_id))["waits_because"]
         told = command.json("status")["waiting_reasons"]
         assert [group["reason"] for group in told] == [because]
+        assert watch.look().reason == because
         return str(because)
 
     assert "no scheduler runs" in str(waits())

@@ -17,7 +17,7 @@ from farm.store.engine import reading, writing
 from farm.store.gangs.lengths import unfinished_cells
 from farm.store.queue import waiting
 from farm.store.queue.waiting_queue import WaitingQueue
-from farm.store.queue.waiting_reasons import queue_reasons
+from farm.store.queue.waiting_reasons import waiting_reasons
 from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests.factories import (
@@ -196,7 +196,13 @@ def test_agents_are_gone_through_once_and_not_for_each_kind_of_job(
                 _older(session, count=1, labels={"owner": f"user{n}.{m}"})
             agents = _Counted(live_agents(session, now=NOW, live_within_s=60))
             if ask == "reasons":
-                queue_reasons(session, now=NOW, agents=agents, reserve_after_s=300)
+                waiting_reasons(
+                    session,
+                    now=NOW,
+                    agents=agents,
+                    reserve_after_s=300,
+                    idle_reason=lambda: None,
+                )
             else:
                 waiting.waiting_jobs(session, now=NOW, agents=agents)
             passes.append(agents.passes)

@@ -16,7 +16,7 @@ from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.gangs.clock_steps import follow_clock
 from farm.store.queue.waiting_queue import WaitingQueue
-from farm.store.queue.waiting_reasons import ABOUT_TO_START, IS_PAUSING, queue_reasons
+from farm.store.queue.waiting_reasons import ABOUT_TO_START, IS_PAUSING, waiting_reasons
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
 from tests.scheduler_round import run_round
@@ -35,8 +35,15 @@ def known(request: pytest.FixtureRequest) -> PlacingCache:
 def _reason(engine: sa.Engine, job_id: int, *, now: dt.datetime) -> str:
     with reading(engine) as session:
         agents = live_agents(session, now=now, live_within_s=20.0)
-        found = queue_reasons(session, now=now, agents=agents, reserve_after_s=60.0, policy=POLICY)
-    return found[job_id].reason
+        found = waiting_reasons(
+            session,
+            now=now,
+            agents=agents,
+            reserve_after_s=60.0,
+            policy=POLICY,
+            idle_reason=lambda: None,
+        )
+    return found[job_id].text
 
 
 def _is_placed(engine: sa.Engine, job_id: int) -> bool:

@@ -18,7 +18,7 @@ from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
-from farm.store.queue.waiting_reasons import queue_reasons
+from farm.store.queue.waiting_reasons import waiting_reasons
 from farm.store.sweeps.budgets import (
     over_budget,
     resume_sweep,
@@ -135,9 +135,11 @@ def test_no_job_starts_once_the_budget_is_used_up_until_there_is_another(
         [started] = session.scalars(sa.select(JobRow).where(JobRow.state == JobState.LEASED))
         assert started.sweep_id == other
         agents = live_agents(session, now=later, live_within_s=20)
-        reasons = queue_reasons(session, now=later, agents=agents, reserve_after_s=60)
+        reasons = waiting_reasons(
+            session, now=later, agents=agents, reserve_after_s=60, idle_reason=lambda: None
+        )
         held = [one for one in reasons.values() if one.sweep_id == sweep_id]
-        assert {(one.reason, one.is_held) for one in held} == {
+        assert {(one.text, one.is_held) for one in held} == {
             ("its sweep's budget of 2 machine hours is used up", True)
         }
         assert len(held) == 2
