@@ -139,7 +139,10 @@ def explain(
     What the farm could not serve at all has no turn, so that it does not put off the others.
     """
     pool = AgentPool(agents, AvailabilityForecast(gangs))
-    reasons = hopeless(jobs, agents)
+    hopeless = HopelessReasons(agents)
+    reasons = {
+        job.job_id: reason for job in jobs if (reason := hopeless.of(kind_of(job))) is not None
+    }
     turns = Turns(
         [job for job in jobs if job.job_id not in reasons],
         gangs,
@@ -162,7 +165,7 @@ def explain(
     return reasons
 
 
-class Unservable:
+class HopelessReasons:
     """Why these agents could not serve jobs of some kinds if all of them were idle.
 
     Make one for each decision: it keeps what it has found.
@@ -172,29 +175,22 @@ class Unservable:
         self._pool = AgentPool(agents)
         self._reasons: dict[Kind, str | None] = {}
 
-    def reason(self, kind: Kind) -> str | None:
+    def of(self, kind: Kind) -> str | None:
         """Return why jobs of the kind could not be served; None: they could."""
         if kind not in self._reasons:
             requires, labels, agent_count = kind
             job = WaitingJob(job_id=0, agent_count=agent_count, requires=requires, labels=labels)
-            self._reasons[kind] = _hopelessness(job, self._pool)
+            self._reasons[kind] = _hopeless_reason(job, self._pool)
         return self._reasons[kind]
 
 
 def hopeless_kinds(kinds: Iterable[Kind], agents: Collection[LiveAgent]) -> dict[Kind, str]:
     """Say of each kind of job that these agents could not serve if all were idle why not."""
-    unservable = Unservable(agents)
-    return {kind: reason for kind in kinds if (reason := unservable.reason(kind)) is not None}
+    reasons = HopelessReasons(agents)
+    return {kind: reason for kind in kinds if (reason := reasons.of(kind)) is not None}
 
 
-def hopeless(jobs: Collection[WaitingJob], agents: Collection[LiveAgent]) -> dict[int, str]:
-    """Say of each job that these agents could not serve if all of them were idle why not."""
-    kinds = {job.job_id: kind_of(job) for job in jobs}
-    reasons = hopeless_kinds(set(kinds.values()), agents)
-    return {job_id: reasons[kind] for job_id, kind in kinds.items() if kind in reasons}
-
-
-def _hopelessness(job: WaitingJob, pool: AgentPool) -> str | None:
+def _hopeless_reason(job: WaitingJob, pool: AgentPool) -> str | None:
     able = pool.index.able(wish_of(job))
     if not able:
         return _nobody_suits(job, pool.index)

@@ -18,7 +18,7 @@ from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.messages.trainer_lines import FailureKind
 from farm.placement.agent_index import Kind
-from farm.placement.scheduling import Unservable
+from farm.placement.scheduling import HopelessReasons
 from farm.placement.turns import Group, shares
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
@@ -122,12 +122,12 @@ def _first_of_groups(
     rows: Iterable[Any], kinds: Kinds, agents: Collection[LiveAgent] | None, *, most: int
 ) -> Iterator[Any]:
     """Pass over what the agents could not serve, and over more than anybody looks at."""
-    unservable = None if agents is None else Unservable(agents)
+    hopeless = None if agents is None else HopelessReasons(agents)
     counts: Counter[tuple[Kind, bool, int, int]] = Counter()
     for row in rows:
         kind = kinds.of(row)
         group = kind, row.attempt_count > 0, row.priority, row.sweep_id
-        is_servable = unservable is None or unservable.reason(kind) is None
+        is_servable = hopeless is None or hopeless.of(kind) is None
         if is_servable and counts[group] < most:
             counts[group] += 1
             yield row

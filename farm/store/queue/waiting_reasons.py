@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import JobState
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent
-from farm.placement.scheduling import Unservable, explain
+from farm.placement.scheduling import HopelessReasons, explain
 from farm.placement.turns import Group, shares
 from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import (
@@ -89,7 +89,7 @@ def waiting_reasons(
     """
     held = held_reasons(session)
     kinds = Kinds()
-    unservable = Unservable(agents)
+    hopeless = HopelessReasons(agents)
     found: dict[int, WaitingReason] = {}
     queue: list[QueuedJob] = []
     counts: Counter[Group] = Counter()
@@ -103,7 +103,7 @@ def waiting_reasons(
             found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=held_reason, is_held=True)
             continue
         kind = kinds.of(row)
-        if (reason := unservable.reason(kind)) is not None:
+        if (reason := hopeless.of(kind)) is not None:
             found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=reason, is_hopeless=True)
             continue
         found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=IS_BEHIND)

@@ -22,7 +22,8 @@ from farm.diagnosis.server import (
 )
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.messages.agents import AgentState
-from farm.placement.scheduling import hopeless
+from farm.placement.agent_index import kind_of
+from farm.placement.scheduling import HopelessReasons
 from tests.facts import lacking
 
 VERSION = "1.0"
@@ -419,7 +420,8 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
         is_idle=False,
         is_occupying=True,
     )
-    reasons = hopeless(jobs, [busy])
+    hopeless = HopelessReasons([busy])
+    reasons = {job.job_id: reason for job in jobs if (reason := hopeless.of(kind_of(job)))}
     assert set(reasons) == {2, 3, 4}  # the first waits for its turn
     found = judge_queue(waiting_count=4, hopeless=reasons)
     assert [finding.level for finding in found] == [Level.DOUBT, Level.DOUBT]
