@@ -490,14 +490,6 @@ def _least_bytes(rank: RankOutcome, traffic: Traffic | None, *, is_synchronous: 
     return traffic.bytes * whole / result.window_step_count
 
 
-def ring_bytes_per_step(*, world_size: int, gradient_bytes: int) -> float:
-    """Bytes one rank of a ring all-reduce sends per step: 2 (n - 1) / n x gradient bytes.
-
-    Patarasuk and Yuan 2009. For n >= 1; 0 for one rank.
-    """
-    return 2 * (world_size - 1) / world_size * gradient_bytes
-
-
 def scaling_efficiency_ratio(
     *, throughput_examples_per_s: float, machine_count: int, single_examples_per_s: float
 ) -> float:

@@ -23,13 +23,13 @@ from sqlalchemy.exc import OperationalError
 from farm.configuration.spec import TrainingPass
 from farm.errors import Unreachable
 from farm.gang.lifecycle import AttemptState, JobState
-from farm.measuring.measurement import ring_bytes_per_step
 from farm.measuring.noise import disturbance_of_row, undisturbed_first
 from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.series.series import epochs_of, samples_of, steps_of
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
+from farm.trainers.all_reduce import ring_all_reduce
 from tests.e2e.live_farm import wait_until
 
 # The demo takes one minute, and five on a busy machine at a third of the usual speed.
@@ -173,10 +173,8 @@ def test_bytes_per_step_are_within_a_tenth_of_the_rings_theory(rows: list[Measur
         assert row.training_pass == TrainingPass.FORWARD_BACKWARD.value
         if row.strategy == "mwms_ring":
             assert row.gradient_bytes is not None
-            theory = ring_bytes_per_step(
-                world_size=row.world_size, gradient_bytes=row.gradient_bytes
-            )
-            assert row.sent_bytes_per_step == pytest.approx(theory, rel=0.10)
+            theory = ring_all_reduce(row.world_size, row.gradient_bytes)
+            assert row.sent_bytes_per_step == pytest.approx(theory.bytes, rel=0.10)
 
 
 def test_short_epochs_have_means_of_cpu_and_bytes_too(rows: list[MeasurementRow]) -> None:

@@ -9,11 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from farm.configuration.axes import BY_FIELD, Value
-from farm.measuring.measurement import OK, ring_bytes_per_step
+from farm.measuring.measurement import OK
 from farm.messages.reports import RankEnded
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import JobRow, RankRow, SweepRow
+from farm.trainers.all_reduce import ring_all_reduce
 from farm.values.codec import from_json
 from tests.e2e.farm_up import farm_up, submit_and_wait
 
@@ -135,4 +136,4 @@ def test_a_split_model_learns_the_same_and_sends_shards_or_activations(
 
 def ring_bytes(row: MeasurementRow) -> float:
     assert row.gradient_bytes is not None
-    return ring_bytes_per_step(world_size=row.world_size, gradient_bytes=row.gradient_bytes)
+    return ring_all_reduce(row.world_size, row.gradient_bytes).bytes

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from farm.measuring.measurement import ring_bytes_per_step
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
+from farm.trainers.all_reduce import ring_all_reduce
 from tests.e2e.farm_up import farm_up, submit_and_wait
 
 # A machine that does other things as well needs minutes for what takes one alone.
@@ -48,5 +48,5 @@ def test_gangs_of_a_ring_a_parameter_server_and_pytorch_are_measured(tmp_path: P
     assert (rows["torch_ddp"].framework or "").startswith("torch ")
     ring = rows["mwms_ring"]
     assert ring.gradient_bytes is not None
-    theory = ring_bytes_per_step(world_size=2, gradient_bytes=ring.gradient_bytes)
-    assert ring.sent_bytes_per_step == pytest.approx(theory, rel=0.10)
+    theory = ring_all_reduce(2, ring.gradient_bytes)
+    assert ring.sent_bytes_per_step == pytest.approx(theory.bytes, rel=0.10)

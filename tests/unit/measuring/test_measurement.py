@@ -15,7 +15,6 @@ from farm.measuring.measurement import (
     Unknown,
     averaged,
     bytes_per_step,
-    ring_bytes_per_step,
     scaling_efficiency_ratio,
     servers,
     step_statistics,
@@ -321,11 +320,6 @@ def test_bytes_that_were_not_counted_are_none_and_not_zero() -> None:
     assert isinstance(
         bytes_per_step([outcome(0, result=uncounted)], TrafficDirection.SENT), Unknown
     )
-
-
-@pytest.mark.parametrize(("world_size", "share"), [(1, 0.0), (2, 1.0), (4, 1.5)])
-def test_the_rings_theory(world_size: int, share: float) -> None:
-    assert ring_bytes_per_step(world_size=world_size, gradient_bytes=400) == 400 * share
 
 
 def test_the_measurement_of_a_gang() -> None:
