@@ -123,13 +123,15 @@ def compare(
             other := alike.pop(line.configuration.compared, None)
         ):
             partners[line.cell_hash] = left.pop(other.cell_hash)
+    pairs = []
+    for line in a.lines:
+        if (partner := partners.get(line.cell_hash)) is not None:
+            pair = known.get(line.cell_hash)
+            if pair is None or pair.a is not line or pair.b is not partner:
+                pair = pair_of(line, partner, is_sequential=is_sequential)
+            pairs.append(pair)
     return SweepComparison(
-        pairs=[
-            _known(known.get(line.cell_hash), line, partner)
-            or pair_of(line, partner, is_sequential=is_sequential)
-            for line in a.lines
-            if (partner := partners.get(line.cell_hash)) is not None
-        ],
+        pairs=pairs,
         only_a=[line for line in a.lines if line.cell_hash not in partners],
         only_b=list(left.values()),
         is_sequential=is_sequential,
@@ -158,7 +160,3 @@ def pair_of(a: CellLine, b: CellLine, *, is_sequential: bool) -> CellPair:
         inflations=(b.inflation, a.inflation),
     )
     return CellPair(a=a, b=b, ratio=ratio)
-
-
-def _known(pair: CellPair | None, a: CellLine, b: CellLine) -> CellPair | None:
-    return pair if pair is not None and pair.a is a and pair.b is b else None

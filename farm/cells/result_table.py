@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from farm.cells.axes import places_of
-from farm.cells.choice import CellMetric, columns_of
+from farm.cells.choice import columns_of
 from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine
 from farm.configuration.axes import BY_NAME, Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
@@ -63,7 +63,7 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
         (Column("repetitions", is_right=True), [repetitions_text(line) for line in lines]),
         (Column("step time", is_right=True), [step_time_text(line) for line in lines]),
         *(
-            (Column(in_text(one.title), is_right=True), _written(one, lines))
+            (Column(in_text(one.title), is_right=True), [one.write(one.read(x)) for x in lines])
             for one in columns_of(lines)
         ),
     ]
@@ -106,10 +106,6 @@ def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
 
 def _text(axis: Axis, value: Value) -> str:
     return MISSING if value is None and not axis.is_number else axis.text(value)
-
-
-def _written(metric: CellMetric, lines: Iterable[CellLine]) -> list[str]:
-    return [metric.write(metric.read(line)) for line in lines]
 
 
 def repetitions_text(line: CellLine) -> str:

@@ -116,14 +116,10 @@ class AgentQueues:
             Exception: one of `broker_errors`.
         """
         self._client.delete(OWN_QUEUES_WAKE_KEY)  # however many signals there were
-        agents = self._names()
-        for kind in self._kinds:
-            self._bring(kind, agents)
-
-    def _names(self) -> Collection[str]:
         with suppress(Unreachable):  # a flood goes on while the store is away
             self._known = self._agents()
-        return self._known
+        for kind in self._kinds:
+            self._bring(kind, self._known)
 
     def _bring(self, kind: _Kind, agents: Collection[str]) -> None:
         allowed = {name: kind.quotas.allowed(name, most=_AT_ONCE) for name in agents}

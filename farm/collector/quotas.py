@@ -97,10 +97,10 @@ class Quotas:
         One that was charged ahead is let through.
         """
         with self._lock:
-            empty = next(
-                (name for name in self._spent(account) if not self._ahead(account, name)), None
-            )
-            if empty is not None and account in self._accounts:
+            known = self._accounts.get(account)
+            ahead = {} if known is None else known.ahead
+            empty = next((name for name in self._spent(account) if ahead.get(name, 0.0) <= 0), None)
+            if empty is not None and known is not None:
                 self._drop(account, 1)
             return empty
 
@@ -163,10 +163,6 @@ class Quotas:
             return
         now_s = known.at_s = self._clock()
         yield from (name for name, one in known.buckets.items() if one.left(now_s) <= 0)
-
-    def _ahead(self, account: str, name: str) -> bool:
-        known = self._accounts.get(account)
-        return known is not None and known.ahead.get(name, 0.0) > 0
 
     def _drop(self, account: str, count: int) -> None:
         known = self._account(account)

@@ -290,7 +290,8 @@ def judge_leases(agents: Sequence[AgentCondition], losses: LossCounts) -> list[F
     ]
     if losses.lost_attempts:
         most = Counter(losses.reasons).most_common()
-        why = f" ({named([_times(reason, count) for reason, count in most])})" if most else ""
+        reasons = [one if count == 1 else f"{one}, {count} times" for one, count in most]
+        why = f" ({named(reasons)})" if most else ""
         found.append(
             doubt(
                 f"{counted(losses.lost_attempts, 'attempt')} of the last hour ended since an agent "
@@ -327,10 +328,6 @@ def judge_room(whose: str, free_bytes: int) -> list[Finding]:
     judge = wrong if free_bytes < _LEAST_BYTES else doubt
     what = f"{whose} has only {byte_count(free_bytes)} left"
     return [judge(what, "make room: a full disk ends ranks, and stops what is stored there")]
-
-
-def _times(what: str, count: int) -> str:
-    return what if count == 1 else f"{what}, {count} times"
 
 
 def _has_torch(agent: AgentCondition) -> bool:

@@ -68,7 +68,8 @@ def send(
         # Its text has the receiver's, which may repeat the path.
         return SendOutcome(False, False, "the answer breaks off, or is not HTTP")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        return SendOutcome(False, False, _shown(str(error) or type(error).__name__))
+        said = one_line(str(error) or type(error).__name__)
+        return SendOutcome(False, False, said[:_MOST_SHOWN])
 
 
 async def _post(
@@ -113,7 +114,3 @@ def _seconds_of(retry_after: str | None, *, now_s: int) -> float:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now_s)
     except (ValueError, OverflowError):
         return 0.0
-
-
-def _shown(text: str) -> str:
-    return one_line(text)[:_MOST_SHOWN]

@@ -87,7 +87,8 @@ class AgentIndex:
             {kind[2] for kind in self._serving}, key=lambda v: v or "", reverse=True
         )
         able = {capability for kind in self._serving for capability in kind[0]}
-        self._torch_versions = sorted(filter(_is_torch_version, able), reverse=True)
+        torch_versions = (one for one in able if one.startswith(TORCH_VERSION))
+        self._torch_versions = sorted(torch_versions, reverse=True)
         self._wishes: dict[Wish, tuple[Wish, ...]] = {}
         self._capacity: dict[Wish, int] = {}
         self._can_share = any(SHARES_CORES in agent.capabilities for agent in agents)
@@ -198,10 +199,6 @@ def _may_share(one: LiveAgent, other: LiveAgent) -> bool:
 def _abilities(capabilities: Iterable[str], labels: Iterable[tuple[str, str]]) -> Iterator[Ability]:
     yield from capabilities
     yield from labels
-
-
-def _is_torch_version(capability: str) -> bool:
-    return capability.startswith(TORCH_VERSION)
 
 
 def overlapping(agents: Iterable[LiveAgent]) -> dict[str, dict[str, LiveAgent]]:

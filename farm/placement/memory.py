@@ -98,16 +98,13 @@ def memory_problem(
     needed = least_agent_memory_bytes(job, size, dataset, strategy=strategy)
     if not known or len(known) < len(memories) or needed <= max(known):
         return None
+    of_each = "" if job.ranks_per_agent == 1 else f", and {job.ranks_per_agent} are on an agent"
     expected = (
         f"a model and a batch that fit into {byte_count(max(known))}, the most that"
         f" an agent has; with {share_of(job, strategy)} examples a rank needs at least"
-        f" {byte_count(needed // job.ranks_per_agent)}{_of_each(job)}"
+        f" {byte_count(needed // job.ranks_per_agent)}{of_each}"
     )
     return InvalidSpec("model", job.model, expected)
-
-
-def _of_each(job: JobSpec) -> str:
-    return "" if job.ranks_per_agent == 1 else f", and {job.ranks_per_agent} are on an agent"
 
 
 def share_of(job: JobSpec, strategy: StrategyFacts | None) -> int:

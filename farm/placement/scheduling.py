@@ -356,10 +356,6 @@ class UnplaceableRequests:
         """Remember what was refused to the job when the pool had changed `at` times."""
         if not job.avoid:
             length_s = math.inf if job.expected_s is None else job.expected_s
-            self._refused[_question(job, is_due=is_due)] = at, length_s
-
-
-def _question(job: WaitingJob, *, is_due: bool) -> _Question:
-    # For whom agents are kept once they are due is a matter of what their sweep has been given.
-    due = (job.sweep_id, job.priority) if is_due else None
-    return job.requires, job.labels, job.agent_count, due
+            # For whom agents are kept once they are due is a matter of what their sweep was given.
+            due = (job.sweep_id, job.priority) if is_due else None
+            self._refused[job.requires, job.labels, job.agent_count, due] = at, length_s

@@ -216,3 +216,9 @@ def left_out(runs: Sequence[StudyRun], kept: Sequence[StudyRun]) -> str:
     if others:
         parts.append(f"{others} on other hardware or without a step time")
     return listing(parts) if parts else "none"
+
+
+def failures(runs: Sequence[StudyRun]) -> str:
+    """Say which strategies have runs without a time, and why; nothing where there are none."""
+    failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != OK})
+    return f"Without a time: {listing(failed)}." if failed else ""

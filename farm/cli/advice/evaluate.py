@@ -84,6 +84,8 @@ def evaluate(
     interval score of ln(time), beside that of intervals of constant width: less is better.
     """
     loaded = _load(script, origin=origin, model=model, dataset=dataset, fingerprint=fingerprint)
+    is_long = len(loaded.observations) > _MOST_FOR_ALL_SEEDS
+    seed_count = _QUICK_SEEDS if quick or is_long else _SEEDS
     evaluation = _evaluate(
         loaded,
         origin=origin,
@@ -91,7 +93,7 @@ def evaluate(
         split_names=splits,
         machine_price=machine_price,
         seed=seed,
-        seed_count=_seed_count(len(loaded.observations), is_quick=quick) if few_shot else 0,
+        seed_count=seed_count if few_shot else 0,
         process_count=jobs,
     )
     if report is not None:
@@ -149,11 +151,6 @@ def _predictors(asked: Sequence[str], *, quick: bool) -> list[str]:
         return list(asked)
     others = [] if quick else [name for name in PREDICTORS if name != DEFAULT_PREDICTOR]
     return [DEFAULT_PREDICTOR, *others]
-
-
-def _seed_count(observation_count: int, *, is_quick: bool) -> int:
-    is_long = observation_count > _MOST_FOR_ALL_SEEDS
-    return _QUICK_SEEDS if is_quick or is_long else _SEEDS
 
 
 def _evaluate(

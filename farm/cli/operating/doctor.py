@@ -66,7 +66,15 @@ def doctor(*, limit_s: float, as_json: bool) -> int:
     checked = examine(EXAMINATIONS, settings(), limit_s=limit_s)
     is_well = worst(f for one in checked for f in one.findings) is not Level.WRONG
     if as_json:
-        print_json({"is_well": is_well, "checks": [_json(one) for one in checked]})
+        print_json(
+            {
+                "is_well": is_well,
+                "checks": [
+                    {"name": one.name, "level": one.level, "findings": list(one.findings)}
+                    for one in checked
+                ],
+            }
+        )
     else:
         for one in checked:
             _print(one)
@@ -130,10 +138,6 @@ def _parts(message: str) -> tuple[str, str]:
     # The last one, since what others are quoted with may hold such words too.
     parts = re.fullmatch(r"(.*)(?:; |: )((?:check|start|run|run as|grant|a newer) .*)", message)
     return (parts[1], parts[2]) if parts else (message, "start it")
-
-
-def _json(one: Checked) -> dict[str, object]:
-    return {"name": one.name, "level": one.level, "findings": list(one.findings)}
 
 
 def _print(one: Checked) -> None:

@@ -203,7 +203,11 @@ class _Nearby:
             part
             for agent in self._agents.values()
             if agent.attempt_id is not None
-            or (agent.unclean_token is not None and _is_live(agent, live_since))
+            or (
+                agent.unclean_token is not None
+                and agent.heartbeat_at is not None
+                and agent.heartbeat_at >= live_since
+            )
             for part in _cores(agent) | _gpus(agent)
         }
 
@@ -243,10 +247,6 @@ def _cores(agent: AgentRow) -> set[_Part]:
 
 def _gpus(agent: AgentRow) -> set[_Part]:
     return {(agent.machine_id, gpu) for gpu in agent.facts.get("gpus", ())}
-
-
-def _is_live(agent: AgentRow, since: dt.datetime) -> bool:
-    return agent.heartbeat_at is not None and agent.heartbeat_at >= since
 
 
 def _is_free(agent: AgentRow) -> bool:

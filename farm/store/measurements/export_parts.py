@@ -57,7 +57,9 @@ def _of_jobs() -> Any:
 
 
 def _of_job(row: Any) -> dict[str, object]:
-    return _exported({**_known(row[2:]), **_asked(row[1])})
+    spec = row[1]
+    asked = [column.name for column in MEASUREMENT_TABLE if column.source is ColumnSource.SPEC]
+    return _exported({**_known(row[2:]), **{name: spec.get(name) for name in asked}})
 
 
 def origin_parts(session: Session, origin: str) -> Iterator[list[dict[str, object]]]:
@@ -108,11 +110,6 @@ _COLUMNS = [_column(column) for column in _STORED]
 def _known(values: Sequence[Any]) -> dict[str, Any]:
     known = dict(zip((column.name for column in _STORED), values, strict=True))
     return {**known, "versions": _versions(known["versions"] or [])}
-
-
-def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
-    asked = (column for column in MEASUREMENT_TABLE if column.source is ColumnSource.SPEC)
-    return {column.name: spec.get(column.name) for column in asked}
 
 
 def _told(printed: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def latency_page(runs: Sequence[StudyRun]) -> Page:
     text = template.substitute(
         **_axes(kept, shown),
         **_method_texts(runs, shown),
-        findings=conditions.findings(kept, lambda some: _findings(panels_of(some))),
+        findings=conditions.findings(kept, _findings),
         disturbed=conditions.disturbed(kept),
         fits=_fits_table(shown),
         comparison=_comparison(shown),
@@ -83,7 +83,8 @@ def _axes(runs: Sequence[StudyRun], shown: Sequence[Panel]) -> dict[str, str]:
     }
 
 
-def _findings(shown: Sequence[Panel]) -> list[str]:
+def _findings(runs: Sequence[StudyRun]) -> list[str]:
+    shown = panels_of(runs)
     return [*_trips(shown), *_turning_points(shown), *_network_shares(shown)]
 
 

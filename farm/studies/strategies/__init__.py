@@ -49,7 +49,7 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
         findings=conditions.findings(runs, lambda some: _findings(strategy_rows(some))),
         times=_times_table(rows),
         traffic=_traffic_table(rows),
-        failures=_failures(runs),
+        failures=conditions.failures(runs),
     )
     return Page(text=text, drawings=(Drawing("strategies", partial(_draw_strategies, rows)),))
 
@@ -161,11 +161,6 @@ def _traffic_table(rows: Sequence[StrategyRow]) -> str:
 
 def _names(row: StrategyRow) -> list[str]:
     return [f"`{row.strategy}`", row.setting]
-
-
-def _failures(runs: Sequence[StudyRun]) -> str:
-    failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != "ok"})
-    return f"Without a time: {listing(failed)}." if failed else ""
 
 
 def _draw_strategies(rows: Sequence[StrategyRow]) -> Figure:
