@@ -6,12 +6,16 @@ Reading a report takes work on the same machine's cores: agent, broker, store. E
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from farm.messages.trainer_lines import Epoch, Progress, StepKind, Steps
 from farm.trainers.processes.process import EventWriter
 
 SEND_INTERVAL_S = 1.0
+_BEAT_INTERVAL_S = SEND_INTERVAL_S / 4  # of the thread that reports while a rank waits
 
 
 class StepRecorder:
@@ -63,6 +67,27 @@ class StepRecorder:
         if time.monotonic() - self._sent_at_s >= SEND_INTERVAL_S:
             self.flush()
             self._line.emit(Progress(step_count=self.step_count))
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Report progress, at the usual pace, for as long as the block lasts.
+
+        For blocks that only wait and record nothing: the rank that works must report its own
+        progress, so that a stall of it is not covered up.
+        """
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(_BEAT_INTERVAL_S):
+                self.beat()
+
+        thread = threading.Thread(target=beat, name="signs of life", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def flush(self) -> None:
         """Send everything recorded so far."""

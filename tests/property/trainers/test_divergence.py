@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.trainers.loop.runner import (
-    FACTOR,
+from farm.trainers.loop.training import (
+    DIVERGENCE_FACTOR,
+    DIVERGENCE_STEP_COUNT,
     SMALLEST_REFERENCE,
-    WINDOW_STEP_COUNT,
     LossWatch,
 )
 
@@ -21,7 +21,9 @@ def step_of_alarm(losses: list[float]) -> int | None:
     return next((n for n, loss in enumerate(losses) if watch.diverges(loss)), None)
 
 
-@given(first=FIRST, rest=st.lists(st.floats(min_value=0.0, max_value=FACTOR), max_size=200))
+@given(
+    first=FIRST, rest=st.lists(st.floats(min_value=0.0, max_value=DIVERGENCE_FACTOR), max_size=200)
+)
 def test_a_loss_below_a_thousand_times_an_untrained_one_is_never_an_alarm(
     first: float, rest: list[float]
 ) -> None:
@@ -30,8 +32,8 @@ def test_a_loss_below_a_thousand_times_an_untrained_one_is_never_an_alarm(
 
 @given(
     first=FIRST,
-    spike=st.lists(st.floats(min_value=1e5, max_value=1e30), max_size=WINDOW_STEP_COUNT // 2),
-    calm_count=st.integers(WINDOW_STEP_COUNT, 60),
+    spike=st.lists(st.floats(min_value=1e5, max_value=1e30), max_size=DIVERGENCE_STEP_COUNT // 2),
+    calm_count=st.integers(DIVERGENCE_STEP_COUNT, 60),
     spike_count=st.integers(1, 4),
 )
 def test_spikes_that_the_training_recovers_from_are_no_alarm(
@@ -49,7 +51,7 @@ def test_a_loss_that_grows_without_end_is_an_alarm_while_it_is_still_finite(
         losses.append(losses[-1] * growth)
     step = step_of_alarm(losses)
     assert step is not None
-    assert losses[step] > FACTOR * max(first, SMALLEST_REFERENCE)
+    assert losses[step] > DIVERGENCE_FACTOR * max(first, SMALLEST_REFERENCE)
 
 
 @given(
@@ -60,19 +62,19 @@ def test_a_loss_that_grows_without_end_is_an_alarm_while_it_is_still_finite(
 def test_a_loss_that_stays_high_is_an_alarm_after_half_a_window(
     first: float, calm: list[float], level: float
 ) -> None:
-    losses = [first, *calm, *[level] * WINDOW_STEP_COUNT]
-    assert step_of_alarm(losses) == 1 + len(calm) + WINDOW_STEP_COUNT // 2
+    losses = [first, *calm, *[level] * DIVERGENCE_STEP_COUNT]
+    assert step_of_alarm(losses) == 1 + len(calm) + DIVERGENCE_STEP_COUNT // 2
 
 
 @given(losses=st.lists(st.floats(min_value=0.0, max_value=1e6), max_size=100))
 def test_the_alarm_is_the_median_of_the_last_twenty(losses: list[float]) -> None:
     """Against the plain definition, with calm steps before the first."""
-    limit = FACTOR * max(losses[0] if losses else 0.0, SMALLEST_REFERENCE)
-    padded = [0.0] * (WINDOW_STEP_COUNT - 1) + losses
+    limit = DIVERGENCE_FACTOR * max(losses[0] if losses else 0.0, SMALLEST_REFERENCE)
+    padded = [0.0] * (DIVERGENCE_STEP_COUNT - 1) + losses
     expected = None
     for n in range(len(losses)):
-        window = sorted(padded[n : n + WINDOW_STEP_COUNT])
-        if window[WINDOW_STEP_COUNT // 2 - 1] > limit:  # the lower of the two in the middle
+        window = sorted(padded[n : n + DIVERGENCE_STEP_COUNT])
+        if window[DIVERGENCE_STEP_COUNT // 2 - 1] > limit:  # the lower of the two in the middle
             expected = n
             break
     assert step_of_alarm(losses) == expected

@@ -19,9 +19,9 @@ PRODUCERS = {
         "farm.importers.anwar2021",  # says it of the study's one cell without a time
     },
     FailureKind.NOT_A_NUMBER: {
-        *("farm.trainers.loop.runner", "farm.trainers.loop.training", "farm.trainers.script.watch"),
+        *("farm.trainers.loop.training", "farm.trainers.script.watch"),
     },
-    FailureKind.DIVERGED: {"farm.trainers.loop.runner"},
+    FailureKind.DIVERGED: {"farm.trainers.loop.training"},
     FailureKind.TRAINER_RAISED: {
         *("farm.gang.rendezvous", "farm.gang.weights"),
         *(
