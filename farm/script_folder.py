@@ -15,19 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farm.configuration.bundle import (
+    ENVIRONMENT_FILE,
+    IGNORE_FILE,
     MAX_BYTES,
     MOST_FILES,
     SCRIPT_PATH,
     ScriptBundle,
     check_files,
     check_script_size,
+    is_left_out,
     is_member_path,
     is_script_path,
-)
-from farm.configuration.script_files import (
-    ENVIRONMENT_FILE,
-    IGNORE_FILE,
-    is_left_out,
     matches,
     read_ignored,
 )

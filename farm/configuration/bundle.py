@@ -1,32 +1,40 @@
-"""The files of a training script as one archive, named by its sha256. Pure.
+"""The files of a folder that travel with a training script, as one archive. Pure.
 
-The archive is a ZIP file without compression, whose members have neither times nor modes: equal
-files make equal archives, and none is larger than it looks. What is read is refused unless each
-member is an ordinary file below the archive's own folder.
+The archive is a ZIP file without compression, named by its sha256, whose members have neither times
+nor modes: equal files make equal archives, and none is larger than it looks. What is read is
+refused unless each member is an ordinary file below the archive's own folder.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import io
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from farm.configuration.script_files import (
-    IGNORE_FILE,
-    is_left_out,
-    matches,
-    outside_environments,
-    read_ignored,
-)
 from farm.errors import InvalidSpec
 from farm.text.display import byte_count
 
+IGNORE_FILE = ".farmignore"
+ENVIRONMENT_FILE = "pyvenv.cfg"  # a folder that has it is a virtual environment
+# As one expression, since an archive may have a million names.
+_LEFT_OUT = re.compile(
+    "|".join(
+        map(
+            fnmatch.translate,
+            (
+                *("__pycache__", "__MACOSX", "node_modules", "*.pyc"),
+                *("*.pem", "*.key", "id_rsa*", "id_ed25519*"),
+            ),
+        )
+    )
+)
 MAX_BYTES = 20 * 10**6  # of an archive
 MOST_SCRIPT_BYTES = 2**20  # of the file that is run
 MOST_FILES = 5000
@@ -179,7 +187,7 @@ def _wanted(opened: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
             raise InvalidSpec("bundle", path, "each path once")
         found[path] = member
     ignored = _ignored(opened, f"{top}{IGNORE_FILE}")
-    paths = outside_environments(found)
+    paths = _outside_environments(found)
     if len(ignored) * sum(path.count("/") + 1 for path in paths) > _MOST_COMPARED:
         expected = f"fewer names in {IGNORE_FILE} for {len(paths)} files"
         raise InvalidSpec("bundle", len(ignored), expected)
@@ -263,3 +271,51 @@ def check_files(files: Mapping[str, bytes]) -> None:
             folders.add(str(parent))
     if len(folders) > MOST_FOLDERS:
         raise InvalidSpec("bundle", len(folders), f"at most {MOST_FOLDERS} folders")
+
+
+def is_left_out(name: str) -> bool:
+    """Whether a file or folder of this name stays behind, without the folders above it."""
+    is_hidden = name.startswith(".") and name not in (".", "..")
+    return is_hidden or _LEFT_OUT.match(name) is not None
+
+
+def _outside_environments(paths: Collection[str]) -> list[str]:
+    """Return the paths that lie in no virtual environment below their own folder."""
+    end = f"/{ENVIRONMENT_FILE}"
+    environments = {path.removesuffix(end) for path in paths if path.endswith(end)}
+    return [path for path in paths if environments.isdisjoint(_folders(path))]
+
+
+def _folders(path: str) -> Iterator[str]:
+    return (path[:at] for at, character in enumerate(path) if character == "/")
+
+
+def read_ignored(content: bytes, *, name: str) -> list[str]:
+    """Return the patterns of a `.farmignore`; `name`: where it is.
+
+    Raises:
+        InvalidSpec: it is no text, or a pattern asks for what was left out.
+    """
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError:
+        raise InvalidSpec("script", name, "a file of text in UTF-8") from None
+    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    for pattern in found:
+        if pattern.startswith("!"):
+            raise InvalidSpec(IGNORE_FILE, pattern, "names of what is left out alone")
+    return found
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern names the file, or a folder above it, as in a .gitignore.
+
+    One with a `/` that is not its last character begins at the top.
+    """
+    parts = path.split("/")
+    above = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    return any(
+        fnmatch.fnmatch(one, pattern.strip("/"))
+        for pattern in patterns
+        for one in (above if "/" in pattern.rstrip("/") else parts)
+    )
