@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from web.access import login
 from web.pages import (
     accuracy,
     advice,
@@ -17,6 +16,7 @@ from web.pages import (
     exports,
     importing,
     job,
+    login,
     new_sweep,
     prediction,
     sweep,
