@@ -23,10 +23,12 @@ from werkzeug.wrappers import Response
 
 from farm.broker.wake_up import WakeReason, WakeUp
 from farm.cells.reading import SweepReading, read_sweep
+from farm.gang.views import LiveAgent
 from farm.processes.cache import Cache
 from farm.recommend.cache.memory import Memory
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
+from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import cells_stamp
 from farm.store.stamps import job_stamps, sweep_stamps
@@ -118,6 +120,12 @@ def backend() -> Backend:
 def read_session() -> AbstractContextManager[Session]:
     """Open one snapshot of the store. Raises Unreachable when the database does not answer."""
     return reading(backend().engine)
+
+
+def live_agents_now(session: Session) -> list[LiveAgent]:
+    """Return the agents that are live at this moment."""
+    lease_s = backend().settings.lease_s
+    return live_agents(session, now=now(), live_within_s=lease_s)
 
 
 def sweep_reading(session: Session, sweep_id: int) -> SweepReading:

@@ -21,16 +21,23 @@ from farm.store.agents.agents import live_agent_count
 from farm.store.sweeps.budgets import resume_sweep, spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import list_sweeps, set_paused, sweep_of_id, sweep_summary
-from farm.submission import plan, submit
+from farm.submission import SubmissionPlan, plan, submit, within_memory
 from farm.values.codec import to_json
 from web import etags, parameters, received
 from web.access.callers import caller
 from web.access.scopes import costly, needs
 from web.api.schema import answers, bodies, shapes, sweep_answers
 from web.api.schema.openapi import Body, described
-from web.backend import backend, now, read_session, sweep_reading, wake_after, write_session
+from web.backend import (
+    backend,
+    live_agents_now,
+    now,
+    read_session,
+    sweep_reading,
+    wake_after,
+    write_session,
+)
 from web.exports import bundle_answer
-from web.new_sweep.fitting import for_live_agents
 from web.overview.progress import sweep_remaining_s
 from web.parameters import CURSOR, LIMIT
 
@@ -64,7 +71,7 @@ def post_sweep() -> ResponseReturnValue:
 
     A sweep that cannot be accepted is refused with the `field` at fault, and nothing is written.
     """
-    planned = for_live_agents(plan(received.posted_sweep()))
+    planned = _posted()
     check_reachable(planned.sweep.notify, backend().settings.notify_allow)
     with write_session() as session:
         submitted = submit(session, planned, now=now())
@@ -92,7 +99,7 @@ def post_preview() -> ResponseReturnValue:
     90 % intervals, and the cost at the prices of this server. Where the first prediction is still
     being prepared, `unknown` in `expected` says so: ask again.
     """
-    planned = for_live_agents(plan(received.posted_sweep()))
+    planned = _posted()
     jobs = planned.expansion.jobs
     found = None
     if len(jobs) <= _MOST_PREDICTED:
@@ -258,6 +265,13 @@ def post_resume(sweep_id: str) -> ResponseReturnValue:
     with write_session() as session:
         has_changed = resume_sweep(session, number, budget_machine_s=budget_s, now=now())
     return _held_or_resumed(number, is_paused=False, has_changed=has_changed)
+
+
+def _posted() -> SubmissionPlan:
+    """Plan the posted sweep, within the memory of the agents that live. Raises InvalidSpec."""
+    planned = plan(received.posted_sweep())
+    with read_session() as session:
+        return within_memory(planned, live_agents_now(session))
 
 
 def _held_or_resumed(number: int, *, is_paused: bool, has_changed: bool) -> ResponseReturnValue:

@@ -27,23 +27,21 @@ from farm.recommend.cache.memory import Memory
 from farm.recommend.prices import Prices
 from farm.recommend.sweeps.expectation import Expectation, expected
 from farm.registry import catalogue
-from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
 from farm.store.measurements.imports import origin_names
 from farm.store.sweeps.bundles import add_bundle, find_bundle
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
-from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit
+from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit, within_memory
 from farm.text.display import byte_count
 from web import received
 from web.access.admission import MAX_BODY_BYTES, takes_up_to
 from web.access.local_user import check_may_send_scripts
 from web.access.scopes import costly, needs
-from web.backend import backend, now, read_session, wake_after, write_session
+from web.backend import backend, live_agents_now, now, read_session, wake_after, write_session
 from web.errors import RefusedRequest, status_of
 from web.new_sweep import form as sweep_form
 from web.new_sweep import script_fields
 from web.new_sweep.drafts import Draft, form_key
-from web.new_sweep.fitting import for_live_agents
 from web.new_sweep.form import Fields
 from web.new_sweep.preview import summarise, unserved, widest_gang
 
@@ -152,7 +150,7 @@ def get_preview() -> ResponseReturnValue:
     ticket = received.query("draft").get("draft", "")
     draft = _draft(ticket)
     with read_session() as session:
-        agents = live_agents(session, now=now(), live_within_s=backend().settings.lease_s)
+        agents = live_agents_now(session)
     return render_template(
         "sweep_preview.html",
         ticket=ticket,
@@ -216,7 +214,9 @@ def _planned(text: str) -> SubmissionPlan:
 
 def _accepted(text: str) -> SubmissionPlan:
     """Plan a sweep file that can be enqueued here and now."""
-    planned = for_live_agents(_planned(text))
+    planned = _planned(text)
+    with read_session() as session:
+        planned = within_memory(planned, live_agents_now(session))
     check_reachable(planned.sweep.notify, backend().settings.notify_allow)
     return planned
 
@@ -343,7 +343,7 @@ def _names(agents: Iterable[LiveAgent], prefix: str) -> list[str]:
 def _page(shown: ShownForms) -> str:
     known = catalogue()
     with read_session() as session:
-        agents = live_agents(session, now=now(), live_within_s=backend().settings.lease_s)
+        agents = live_agents_now(session)
         measured = origin_names(session)
     agent_count = widest_gang(agents)
     fields = shown.fields or sweep_form.first_fields(known, agent_count=agent_count)

@@ -40,7 +40,14 @@ from farm.values.codec import from_json
 from web import received
 from web.access.callers import caller
 from web.access.scopes import needs
-from web.backend import backend, now, read_session, sweep_reading, wake_after, write_session
+from web.backend import (
+    backend,
+    now,
+    read_session,
+    sweep_reading,
+    wake_after,
+    write_session,
+)
 from web.drawing.drawn import drawn
 from web.drawing.paper import can_draw
 from web.drawing.plotly import page_with_charts
