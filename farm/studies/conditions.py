@@ -10,8 +10,10 @@ from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
 from farm.studies.orderings import Placed
-from farm.studies.text import delay_ms, listing, ms, span
+from farm.studies.run_groups import RunGroup
+from farm.studies.text import MISSING, delay_ms, kb, listing, ms, span, whole
 from farm.text import display
+from farm.text.nouns import counted
 
 # What the runs of one configuration have in common.
 _CONFIGURATION = (
@@ -25,6 +27,19 @@ _ABOUT = (
     r"|\d+ of \d+ (?:orderings|combinations)|\d+ (?:hold|are the other)\b"
 )
 _NUMBERS = re.compile(rf"({_ABOUT})|\d(?:[\d .]*\d)?")
+
+# What may have to be the same in all runs of a page: its column, and which runs tell it.
+_WORK: Mapping[str, tuple[str, Callable[[StudyRun], bool]]] = {
+    "model": ("model", lambda _: True),
+    "data set": ("dataset", lambda _: True),
+    "batch": ("global_batch_size", lambda _: True),
+    "number of ranks": ("world_size", lambda _: True),
+    "number of servers": ("server_count", lambda _: True),
+    "place of the servers": ("server_placement", lambda _: True),
+    "strategy of gangs": ("strategy", lambda run: run.world_size > 1),
+    "delay": ("one_way_delay_s", lambda run: run.world_size > 1 or bool(run.server_count)),
+    "number of epochs": ("epochs", lambda run: run.status == OK),
+}
 
 Claims = Callable[[Sequence[StudyRun]], Sequence[str]]
 
@@ -129,26 +144,60 @@ def _shape(claim: str) -> str:
     return _NUMBERS.sub(lambda found: found[1] or "#", claim).replace("**", "")
 
 
-def refuse_other_work(found: Mapping[str, Iterable[object]], *, compares: str) -> None:
+def refuse_other_work(runs: Iterable[StudyRun], *work: str, compares: str) -> None:
     """Refuse runs of several kinds of work, which the page's cells would pool unseen.
 
-    `found`: by the name of what must be the same, what the runs have; `compares`: what and by what.
+    `work`: names of what must be the same, of `_WORK`; `compares`: what and by what.
 
     Raises:
         FarmError: something has more than one value; it names them.
     """
-    several = [
-        f"{what} {', '.join(sorted(map(str, values)))}"
-        for what, values in ((what, set(values)) for what, values in found.items())
-        if len(values) > 1
-    ]
+    several = []
+    for what in work:
+        column, tells = _WORK[what]
+        values = {str(getattr(run, column)) for run in runs if tells(run)}
+        if len(values) > 1:
+            several.append(f"{what} {', '.join(sorted(values))}")
     if several:
         raise FarmError(f"this page compares {compares}; got {'; '.join(several)}")
 
 
-def epochs_of(runs: Iterable[StudyRun]) -> set[int | None]:
-    """Return the numbers of epochs asked for; what failed does not tell."""
-    return {run.epochs for run in runs if run.status == OK}
+def texts(
+    runs: Sequence[StudyRun],
+    kept: Sequence[StudyRun],
+    groups: Sequence[RunGroup],
+    *,
+    of: str = "host",
+) -> dict[str, str]:
+    """Return what every page may say of its runs, by the name that `page.md` has for it.
+
+    `kept`: the runs that the page rests on, in their `groups`. `of`: what a rank has to itself in
+    this study, such as a host.
+    """
+    first = kept[0]
+    steps = sorted({run.timed_step_count for run in kept if run.timed_step_count})
+    frameworks = sorted({run.framework for run in kept if run.framework})
+    batches = sorted({run.global_batch_size for run in kept})
+    return {
+        "model": first.model or MISSING,
+        "dataset": first.dataset or MISSING,
+        "gradients": kb(max(run.gradient_bytes or 0 for run in kept)),
+        "epochs": counted(first.epochs, "epoch") if first.epochs else f"{MISSING} epochs",
+        "batches": listing([whole(batch) for batch in batches]),
+        "delays": listing([delay_ms(s) for s in sorted({run.one_way_delay_s for run in kept})]),
+        "world_sizes": listing([str(size) for size in sorted({run.world_size for run in kept})]),
+        "frameworks": listing(frameworks) if frameworks else MISSING,
+        "runs": str(len(kept)),
+        "repetitions": span(map(str, sorted(len(group.runs) for group in groups))),
+        "steps": span(map(str, steps)),
+        "cores": str(max(run.core_count for run in kept)),
+        "machine": machine(kept),
+        "round_trips": round_trips(kept),
+        "noise": noise(kept, of=of),
+        "disturbed": disturbed(kept),
+        "verdicts_rest_on": verdicts_rest_on(kept),
+        "left_out": left_out(runs, kept),
+    }
 
 
 def machine(runs: Sequence[StudyRun]) -> str:
@@ -173,19 +222,15 @@ def machine(runs: Sequence[StudyRun]) -> str:
     return f"{', '.join(parts)}; measured {'on' if dates[0] == dates[-1] else 'from'} {span(dates)}"
 
 
-def noise(runs: Sequence[StudyRun], *, of: str = "host") -> str:
-    """Say how many runs were flagged, and by what; and how many were not the first attempt.
-
-    `of`: what a rank has to itself in this study, such as a host.
-    """
+def noise(runs: Sequence[StudyRun], *, of: str) -> str:
+    """Say how many runs were flagged, and by what; and how many were not the first attempt."""
     parts = []
     for size in sorted({run.world_size for run in runs if run.flags}):
         of_size = [run for run in runs if run.world_size == size]
         kinds = Counter(kind for run in of_size for kind in run.flags)
         named = ", ".join(f"`{kind}` {count}" for kind, count in kinds.most_common())
         flagged = sum(bool(run.flags) for run in of_size)
-        hosts = f"1 {of}" if size == 1 else f"{size} {of}s"
-        parts.append(f"{flagged} of {len(of_size)} runs of {hosts} ({named})")
+        parts.append(f"{flagged} of {len(of_size)} runs of {counted(size, of)} ({named})")
     text = f"Flagged are {listing(parts)}." if parts else "None is flagged."
     if any(run.world_size > run.core_count and "foreign_load" in run.flags for run in runs):
         text += " Ranks that share a core take each other for a foreign load."
@@ -208,6 +253,12 @@ def round_trips(runs: Sequence[StudyRun]) -> str:
     return listing(parts) if parts else "none was measured"
 
 
+def failures(runs: Sequence[StudyRun], name: Callable[[StudyRun], str]) -> str:
+    """Name the configurations that failed, and how; "" where none has."""
+    failed = sorted({f"{name(run)}: {run.status}" for run in runs if run.status != OK})
+    return listing(failed) if failed else ""
+
+
 def left_out(runs: Sequence[StudyRun], kept: Sequence[StudyRun]) -> str:
     """Say which runs the page does not rest on, and why."""
     failed = Counter(run.status for run in runs if run.status != OK)
@@ -216,9 +267,3 @@ def left_out(runs: Sequence[StudyRun], kept: Sequence[StudyRun]) -> str:
     if others:
         parts.append(f"{others} on other hardware or without a step time")
     return listing(parts) if parts else "none"
-
-
-def failures(runs: Sequence[StudyRun]) -> str:
-    """Say which strategies have runs without a time, and why; nothing where there are none."""
-    failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != OK})
-    return f"Without a time: {listing(failed)}." if failed else ""

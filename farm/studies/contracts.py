@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING
 
 from farm.measuring.study_run import StudyRun
@@ -40,6 +42,12 @@ class Page:
 
     text: str
     drawings: tuple[Drawing, ...]
+
+
+def write_page(study: str, texts: Mapping[str, str], *drawings: Drawing) -> Page:
+    """Put texts into the study's `page.md`, which may leave some of them out."""
+    template = Template(files(f"farm.studies.{study}").joinpath("page.md").read_text())
+    return Page(text=template.substitute(texts), drawings=drawings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

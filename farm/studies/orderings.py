@@ -5,10 +5,12 @@ Absolute times of other machines cannot be repeated; what is faster than what of
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from farm.charts.chart import Mark
 from farm.studies.text import MISSING, listing, table
 
 Place = Mapping[str, float | str]
@@ -25,6 +27,19 @@ class Placed:
     value: float
     low: float | None = None
     high: float | None = None
+
+    def scaled(self, factor: float) -> Placed:
+        """Return the same in another unit."""
+        low, high = (None if end is None else factor * end for end in (self.low, self.high))
+        return Placed(at=self.at, value=factor * self.value, low=low, high=high)
+
+    def moved(self, **axes: float | str) -> Placed:
+        """Return the same value with other axes, or with more of them."""
+        return dataclasses.replace(self, at={**self.at, **axes})
+
+    def mark(self, *, x: float) -> Mark:
+        """Return it as a point of a chart."""
+        return Mark(x=x, y=self.value, low=self.low, high=self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

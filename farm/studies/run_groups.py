@@ -6,11 +6,15 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from farm.charts.chart import Mark
+from farm.charts.chart import ChartSeries, Mark
+from farm.configuration.catalogue import GangShape, Traffic
+from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.precision import TimeInterval, time_interval
 from farm.measuring.study_run import StudyRun
+from farm.registry import strategy
 from farm.statistics import mean
 from farm.studies.orderings import Place, Placed
 
@@ -31,9 +35,19 @@ def placed_of(values: Sequence[float], at: Place) -> Placed | None:
 def mark_of(values: Sequence[float], *, x: float) -> Mark | None:
     """Return the same as a point of a chart."""
     placed = placed_of(values, {})
-    if placed is None:
-        return None
-    return Mark(x=x, y=placed.value, low=placed.low, high=placed.high)
+    return None if placed is None else placed.mark(x=x)
+
+
+def series_of(name: str, marks: Iterable[Mark | None], **look: Any) -> ChartSeries:
+    """Return the points of a chart that there are as a line; `look`: see `ChartSeries`."""
+    return ChartSeries(name=name, marks=[mark for mark in marks if mark is not None], **look)
+
+
+def level(name: str, *, y: float, x: tuple[float, float], style: int) -> ChartSeries:
+    """Return a level line from one end of `x` to the other."""
+    return ChartSeries(
+        name=name, marks=[Mark(x=end, y=y) for end in x], has_dots=False, style=style
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +60,32 @@ class RunGroup:
     def first(self) -> StudyRun:
         """Return one of them, to ask what was configured."""
         return self.runs[0]
+
+    @property
+    def has_network(self) -> bool:
+        """Whether anything is exchanged between processes."""
+        return self.first.world_size > 1 or bool(self.first.server_count)
+
+    @property
+    def expected_bytes_per_step(self) -> float | None:
+        """What the strategy's theory says that one rank sends; None where nothing is sent."""
+        gradients = [run.gradient_bytes for run in self.runs if run.gradient_bytes]
+        return self.traffic(gradients[0]).bytes or None if gradients else None
+
+    def traffic(self, gradient_bytes: float) -> Traffic:
+        """Return what the strategy's theory says that one rank sends for a step."""
+        gang = GangShape(
+            world_size=self.first.world_size,
+            server_count=self.first.server_count or 0,
+            steps_between_averages=self.first.steps_between_averages or 1,
+        )
+        return strategy(self.first.strategy or "?").traffic(gang, gradient_bytes)
+
+    @property
+    def trips(self) -> list[tuple[float, float]]:
+        """Return of each run the round trip that was measured, and its step time, in seconds."""
+        pairs = [(run.rtt_s, run.step_time_s) for run in self.runs]
+        return [(rtt_s, step_s) for rtt_s, step_s in pairs if rtt_s is not None and step_s]
 
     def median_of(self, column: str) -> float | None:
         """Return the median of what was measured; None if nothing was."""
@@ -70,6 +110,16 @@ class RunGroup:
         """Return what was measured in ascending order."""
         return sorted(value for run in self.runs if (value := getattr(run, column)) is not None)
 
+    def half_width_ratio(self, column: str) -> float | None:
+        """Return half of the median's interval, over the median."""
+        middle, ends = self.median_of(column), self.interval_of(column)
+        return None if not middle or ends is None else (ends[1] - ends[0]) / 2 / middle
+
+    def over_expected(self, column: str) -> float | None:
+        """Return how much more bytes than the theory's a rank sent, as a ratio; below 0: less."""
+        sent, expected = self.mean_of(column), self.expected_bytes_per_step
+        return None if sent is None or expected is None else sent / expected - 1
+
     def by_repetition(self, column: str) -> dict[int, float]:
         """Return what was measured by the number of the repetition, which is its seed."""
         values = ((run.repetition, getattr(run, column)) for run in self.runs)
@@ -84,6 +134,13 @@ class RunGroup:
         """Return the median with its interval as a point of a chart, times a unit's factor."""
         return mark_of([factor * value for value in self.values_of(column)], x=x)
 
+    def span_mark(self, column: str, *, x: float) -> Mark | None:
+        """Return the median with the least and the most of the runs as a point of a chart."""
+        middle, ends = self.median_of(column), self.span_of(column)
+        if middle is None or ends is None:
+            return None
+        return Mark(x=x, y=middle, low=ends[0], high=ends[1])
+
 
 def study_interval(values: Sequence[float]) -> TimeInterval | None:
     """Return the 95 % interval of the median of repetitions; None with fewer than 3.
@@ -94,13 +151,16 @@ def study_interval(values: Sequence[float]) -> TimeInterval | None:
     return time_interval(values, is_sequential=True, inflation=VARIANCE_INFLATION)
 
 
-def one_kind(runs: Sequence[StudyRun]) -> list[StudyRun]:
-    """Return the runs with a time on the kind of hardware that has most: kinds are never pooled."""
+def one_kind(runs: Sequence[StudyRun], *, study: str) -> list[StudyRun]:
+    """Return the runs with a time on the kind of hardware that has most: kinds are never pooled.
+
+    Raises:
+        FarmError: there is none.
+    """
     timed = [run for run in runs if run.status == OK and run.step_time_s]
     if not timed:
-        return []
-    kinds = Counter(run.fingerprint for run in timed)
-    [(kind, _)] = kinds.most_common(1)
+        raise FarmError(f"the {study} study has no measured run to show")
+    [(kind, _)] = Counter(run.fingerprint for run in timed).most_common(1)
     return [run for run in timed if run.fingerprint == kind]
 
 

@@ -7,35 +7,34 @@ was measured here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.resources import files
-from string import Template
 from typing import TYPE_CHECKING
 
 from farm.charts import chart
-from farm.charts.chart import ChartAxis, ChartSeries, Mark
+from farm.charts.chart import ChartAxis
 from farm.charts.files.charts import draw_charts
-from farm.errors import FarmError
-from farm.importers.anwar2021 import ANWAR2021
+from farm.importers.anwar2021 import ANWAR2021, STEPS_PER_EPOCH
 from farm.importers.contracts import read_publication
-from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
 from farm.registry import model_size
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work
-from farm.studies.contracts import Drawing, LabHosts, Page, Study
-from farm.studies.machines.cells import (
-    CellTimes,
-    Fastest,
-    MachineCell,
-    groups_of,
-    own_times,
-    published_times,
-)
+from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
+from farm.studies.machines.cells import AXES, CellTimes, Fastest, own_times, published_times
 from farm.studies.machines.claims import ORDERINGS, values_of
 from farm.studies.orderings import judge, orderings_table
-from farm.studies.run_groups import RunGroup, one_kind
+from farm.studies.run_groups import RunGroup, one_kind, run_groups, series_of
+from farm.studies.tables import (
+    DELAY,
+    FLAGGED,
+    HOSTS,
+    RUNS,
+    STEP_TIME,
+    GroupColumn,
+    median,
+    table_of,
+)
 from farm.studies.text import (
     MISSING,
     delay_ms,
@@ -44,11 +43,11 @@ from farm.studies.text import (
     percent,
     significant,
     span,
-    table,
     us,
     whole,
 )
 from farm.text import display
+from farm.text.nouns import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,108 +68,61 @@ def machines_page(runs: Sequence[StudyRun]) -> Page:
     Raises:
         FarmError: there is no run with a time, or the runs are not of the same work.
     """
-    kept = one_kind(runs)
-    if not kept:
-        raise FarmError("the machines study has no measured run to show")
-    _refuse_other_work(kept)
+    kept = one_kind(runs, study="machines")
+    refuse_other_work(
+        kept,
+        *("model", "data set", "strategy of gangs"),
+        compares="machines with one model, data set and strategy",
+    )
     published = published_times(read_publication(ANWAR2021).measurements)
     own = own_times(kept)
-    template = Template(files("farm.studies.machines").joinpath("page.md").read_text())
-    text = template.substitute(
-        **_conditions(runs, kept, own),
-        **_theirs(published),
-        findings=conditions.findings(kept, lambda some: _findings(published, own_times(some))),
-        disturbed=conditions.disturbed(kept),
-        verdicts_rest_on=conditions.verdicts_rest_on(kept),
-        paired=_paired(published, own),
-        published_fastest=_fastest_table(published),
-        own_fastest=_fastest_table(own),
-        trips=_trips_table(published, own),
-        orderings=orderings_table(
+    groups = run_groups(kept, AXES)
+    pairs = paired_batches(published, own)
+    texts = conditions.texts(runs, kept, groups) | {
+        "citation": ANWAR2021.citation,
+        "published_parameters": _parameters("small_cnn", "mnist"),
+        "published_batches": listing([whole(batch) for batch in published.batches]),
+        "published_delays": listing([delay_ms(delay_s) for delay_s in published.delays_s]),
+        "published_large_batch": whole(published.large_batch),
+        "parameters": _parameters(kept[0].model, kept[0].dataset),
+        "large_batch": whole(own.large_batch),
+        "paired": listing([f"{whole(theirs)} above {whole(ours)}" for theirs, ours in pairs]),
+        "findings": conditions.findings(kept, lambda some: _findings(published, own_times(some))),
+        "published_fastest": _fastest_table(published),
+        "own_fastest": _fastest_table(own),
+        "failures": _failures(runs),
+        "trips": _trips_table(published, own),
+        "orderings": orderings_table(
             ORDERINGS,
             published=values_of(published),
             own=values_of(own_times(conditions.undisturbed(kept))),
         ),
-        configurations=_configurations_table(groups_of(kept), own),
-    )
-    return Page(
-        text=text,
-        drawings=(
-            Drawing("machines-epoch-time", partial(_draw_epochs, published, own)),
-            Drawing("machines-example-time", partial(_draw_examples, published, own)),
-        ),
-    )
-
-
-def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its cells are distinguished by batch, machines and delay: other work would be pooled."""
-    refuse_other_work(
-        {
-            "model": {run.model for run in runs},
-            "data set": {run.dataset for run in runs},
-            "strategy of gangs": {run.strategy for run in runs if run.world_size > 1},
-        },
-        compares="machines with one model, data set and strategy",
-    )
-
-
-def _conditions(
-    runs: Sequence[StudyRun], kept: Sequence[StudyRun], own: CellTimes
-) -> dict[str, str]:
-    first = kept[0]
-    counts = sorted(len(group.runs) for group in groups_of(kept))
-    steps = sorted({run.timed_step_count for run in kept if run.timed_step_count})
-    size = model_size(first.model or "", first.dataset or "")
-    return {
-        "model": first.model or MISSING,
-        "dataset": first.dataset or MISSING,
-        "parameters": MISSING if size is None else whole(size.parameter_count),
-        "world_sizes": listing([str(size) for size in own.world_sizes]),
-        "batches": listing([whole(batch) for batch in own.batches]),
-        "delays": listing([delay_ms(delay_s) for delay_s in own.delays_s]),
-        "repetitions": span(map(str, counts)),
-        "steps": span(map(str, steps)),
-        "runs": str(len(kept)),
-        "cores": str(max(run.core_count for run in kept)),
-        "machine": conditions.machine(kept),
-        "round_trips": conditions.round_trips(kept),
-        "noise": conditions.noise(kept),
-        "left_out": conditions.left_out(runs, kept),
-        "failures": _failures(runs),
-        "large_batch": whole(own.large_batch),
+        "configurations": _configurations_table(groups),
     }
+    return write_page(
+        "machines",
+        texts,
+        Drawing("machines-epoch-time", partial(_draw_epochs, published, own)),
+        Drawing("machines-example-time", partial(_draw_examples, published, own)),
+    )
 
 
-def _theirs(published: CellTimes) -> dict[str, str]:
-    size = model_size("small_cnn", "mnist")
-    return {
-        "citation": ANWAR2021.citation,
-        "published_parameters": MISSING if size is None else whole(size.parameter_count),
-        "published_batches": listing([whole(batch) for batch in published.batches]),
-        "published_delays": listing([delay_ms(delay_s) for delay_s in published.delays_s]),
-        "published_large_batch": whole(published.large_batch),
-    }
+def _parameters(model: str | None, dataset: str | None) -> str:
+    size = model_size(model or "", dataset or "")
+    return MISSING if size is None else whole(size.parameter_count)
 
 
 def _failures(runs: Sequence[StudyRun]) -> str:
-    failed = sorted(
-        {
-            f"batch {whole(run.global_batch_size)} on {run.world_size}: {run.status}"
-            for run in runs
-            if run.status != OK
-        }
+    failed = conditions.failures(
+        runs, lambda run: f"batch {whole(run.global_batch_size)} on {run.world_size}"
     )
-    if not failed:
-        return ""
-    return f"Without a time, which is a result as well: {listing(failed)}.\n\n"
+    return f"Without a time, which is a result as well: {failed}.\n\n" if failed else ""
 
 
 def _findings(published: CellTimes, own: CellTimes) -> list[str]:
-    verdicts = [
-        (judge(one, values_of(published)[one.of]), judge(one, values_of(own)[one.of]))
-        for one in ORDERINGS
-    ]
-    told = [(there.holds, here.holds) for there, here in verdicts if there.holds is not None]
+    theirs, ours = values_of(published), values_of(own)
+    verdicts = [(judge(o, theirs[o.of]).holds, judge(o, ours[o.of]).holds) for o in ORDERINGS]
+    told = [(there, here) for there, here in verdicts if there is not None]
     same = sum(there is here for there, here in told)
     open_count = sum(here is None for _, here in told)
     untold = f", and {open_count} cannot be told here" if open_count else ""
@@ -224,16 +176,10 @@ def _fastest(published: CellTimes, own: CellTimes) -> list[str]:
     """Say in how many places one machine is the fastest."""
     counts = []
     for source in (own, published):
-        found = [
-            fastest
-            for batch in source.batches
-            for delay_s in source.delays_s
-            if (fastest := source.fastest(batch, delay_s)) and fastest.speedup is not None
-        ]
-        alone = sum(one.world_size == 1 and not one.others for one in found)
-        counts.append((alone, len(found)))
-    if not all(total for _, total in counts):
-        return []
+        found = source.all_fastest().values()
+        if not found:
+            return []
+        counts.append((sum(one.world_size == 1 and not one.others for one in found), len(found)))
     (ours, of_ours), (theirs, of_theirs) = counts
     return [
         f"One machine is clearly the fastest in {ours} of {of_ours} combinations of batch and "
@@ -242,21 +188,14 @@ def _fastest(published: CellTimes, own: CellTimes) -> list[str]:
     ]
 
 
-def _paired(published: CellTimes, own: CellTimes) -> str:
-    pairs = paired_batches(published, own)
-    return listing([f"{whole(theirs)} above {whole(ours)}" for theirs, ours in pairs])
-
-
 def _fastest_table(source: CellTimes) -> str:
     """Which number of machines has the shortest step, by batch size and delay."""
-    rows = [
-        [
-            whole(batch),
-            *(_fastest_cell(source.fastest(batch, delay_s)) for delay_s in source.delays_s),
-        ]
-        for batch in source.batches
-    ]
-    return table(["batch", *(f"{delay_ms(delay_s)} ms" for delay_s in source.delays_s)], rows)
+
+    def cell(delay_s: float) -> Callable[[int], str]:
+        return lambda batch: _fastest_cell(source.fastest(batch, delay_s))
+
+    columns = [(f"{delay_ms(delay_s)} ms", cell(delay_s)) for delay_s in source.delays_s]
+    return table_of(source.batches, [("batch", whole), *columns])
 
 
 def _fastest_cell(found: Fastest | None) -> str:
@@ -271,12 +210,15 @@ def _fastest_cell(found: Fastest | None) -> str:
 
 def _trips_table(published: CellTimes, own: CellTimes) -> str:
     """How many round trips a step waits for, by number of machines, in both sources."""
-    sizes = sorted({*published.world_sizes, *own.world_sizes} - {1})
-    rows = [
-        [str(size), str(2 * size - 1), _trips_span(published, size), _trips_span(own, size)]
-        for size in sizes
-    ]
-    return table(["machines", "2 n - 1", "the study", "here"], rows)
+    return table_of(
+        sorted({*published.world_sizes, *own.world_sizes} - {1}),
+        [
+            ("machines", str),
+            ("2 n - 1", lambda size: str(2 * size - 1)),
+            ("the study", lambda size: _trips_span(published, size)),
+            ("here", lambda size: _trips_span(own, size)),
+        ],
+    )
 
 
 def _trips_span(source: CellTimes, world_size: int) -> str:
@@ -286,33 +228,27 @@ def _trips_span(source: CellTimes, world_size: int) -> str:
     return span(f"{slope:.1f}" for slope in slopes)
 
 
-def _configurations_table(groups: Sequence[RunGroup], own: CellTimes) -> str:
+def _configurations_table(groups: Sequence[RunGroup]) -> str:
     """Every configuration of ours with its median, its interval and its runs."""
-    rows = []
-    for group in groups:
-        first = group.first
-        cell = own.cell(first.world_size, first.global_batch_size, first.one_way_delay_s)
-        if cell is None:
-            continue
-        half = None
-        if cell.low_s is not None and cell.high_s is not None:
-            half = (cell.high_s - cell.low_s) / 2 / cell.step_time_s
-        has_network = first.world_size > 1
-        rows.append(
-            [
-                whole(first.global_batch_size),
-                str(first.world_size),
-                delay_ms(first.one_way_delay_s) if has_network else MISSING,
-                ms(group.median_of("rtt_s")) if has_network else MISSING,
-                f"{ms(cell.step_time_s)} ± {percent(half)}",
-                significant(cell.epoch_s),
-                us(cell.step_time_s / first.global_batch_size),
-                str(len(group.runs)),
-                str(sum(bool(run.flags) for run in group.runs)),
-            ]
-        )
-    titles = ("hosts", "delay (ms)", "RTT (ms)", "step time (ms)", "70 steps (s)")
-    return table(["batch", *titles, "per example (µs)", "runs", "flagged"], rows)
+
+    def epoch(group: RunGroup) -> str:
+        return significant(STEPS_PER_EPOCH * (group.median_of("step_time_s") or 0.0))
+
+    def example(group: RunGroup) -> str:
+        return us((group.median_of("step_time_s") or 0.0) / group.first.global_batch_size)
+
+    columns: list[GroupColumn] = [
+        ("batch", lambda group: whole(group.first.global_batch_size)),
+        HOSTS,
+        DELAY,
+        median("RTT (ms)", "rtt_s", ms),
+        STEP_TIME,
+        ("70 steps (s)", epoch),
+        ("per example (µs)", example),
+        RUNS,
+        FLAGGED,
+    ]
+    return table_of(groups, columns)
 
 
 def paired_batches(published: CellTimes, own: CellTimes) -> list[tuple[int, int]]:
@@ -351,13 +287,13 @@ def _epochs_figure(
 ) -> chart.Figure:
     # Delays of the other source have a series without marks, so that one key serves all panels.
     series = [
-        ChartSeries(
-            name=f"{delay_ms(delay_s)} ms",
-            marks=[
-                _mark(cell, x=cell.of.world_size, factor=cell.epoch_s / cell.step_time_s)
+        series_of(
+            f"{delay_ms(delay_s)} ms",
+            (
+                cell.epoch_time.mark(x=cell.world_size)
                 for cell in source.beside(batch, delay_s)
                 if delay_s in source.delays_s
-            ],
+            ),
         )
         for delay_s in delays_s
     ]
@@ -401,27 +337,11 @@ def _examples_figure(
 ) -> chart.Figure:
     series = []
     for size in sizes:
-        cells = [source.cell(size, batch, delay_s) for batch in source.batches]
-        marks = [
-            _mark(
-                cell,
-                x=cell.of.global_batch_size,
-                factor=1 / cell.of.global_batch_size,
-            )
-            for cell in cells
-            if cell is not None
-        ]
-        series.append(
-            ChartSeries(name="1 machine" if size == 1 else f"{size} machines", marks=marks)
-        )
+        cells = (source.cell(size, batch, delay_s) for batch in source.batches)
+        marks = (cell.example_time.mark(x=cell.batch) for cell in cells if cell is not None)
+        series.append(series_of(counted(size, "machine"), marks))
     title = f"{who}: {delay_ms(delay_s)} ms one way"
     return chart.Figure(title=title, summary=title, x=_BATCH_AXIS, y=_EXAMPLE_AXIS, series=series)
-
-
-def _mark(cell: MachineCell, *, x: float, factor: float) -> Mark:
-    """Return the step time times a factor, with its interval."""
-    low, high = (None if end is None else factor * end for end in (cell.low_s, cell.high_s))
-    return Mark(x=x, y=factor * cell.step_time_s, low=low, high=high)
 
 
 MACHINES = Study(

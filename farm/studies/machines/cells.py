@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,35 +12,39 @@ from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
 from farm.statistics import LineFit, fit_line
-from farm.studies.run_groups import RunGroup, run_groups
+from farm.studies.orderings import Placed
+from farm.studies.run_groups import run_groups
 
-# Of the published study, at every batch size, whatever the size of the data set.
+AXES = ("global_batch_size", "world_size", "one_way_delay_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineCell:
-    """The step time of one configuration, that `of` has.
+    """The step time of one configuration, in seconds.
 
-    `low_s` to `high_s` is its 95 % interval, None where nothing tells it. `trips`: of each run
-    behind it the round trip that it had, and its step time, both in seconds.
+    `trips`: of each run behind it the round trip that it had, and its step time, both in seconds.
     """
 
-    of: StudyRun | ImportedMeasurement
-    step_time_s: float
-    low_s: float | None = None
-    high_s: float | None = None
-    trips: tuple[tuple[float, float], ...] = ()
+    world_size: int
+    batch: int
+    delay_s: float
+    step_time: Placed
+    trips: tuple[tuple[float, float], ...]
 
     @property
-    def epoch_s(self) -> float:
+    def epoch_time(self) -> Placed:
         """The time of as many steps as the published study calls an epoch."""
-        return STEPS_PER_EPOCH * self.step_time_s
+        return self.step_time.scaled(STEPS_PER_EPOCH)
+
+    @property
+    def example_time(self) -> Placed:
+        return self.step_time.scaled(1 / self.batch)
 
     def may_be_as_fast_as(self, other: MachineCell) -> bool:
         """Whether the intervals leave open which is faster; without them nothing is open."""
-        if self.low_s is None or other.high_s is None:
-            return self.step_time_s == other.step_time_s
-        return self.low_s <= other.high_s
+        if self.step_time.low is None or other.step_time.high is None:
+            return self.step_time.value == other.step_time.value
+        return self.step_time.low <= other.step_time.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +68,29 @@ class CellTimes:
 
     @cached_property
     def _by_place(self) -> dict[tuple[int, int, float], MachineCell]:
-        return {
-            (
-                c.of.world_size,
-                c.of.global_batch_size,
-                c.of.one_way_delay_s,
-            ): c
-            for c in self.cells
-        }
+        return {(cell.world_size, cell.batch, cell.delay_s): cell for cell in self.cells}
 
     @cached_property
     def batches(self) -> list[int]:
-        return sorted({cell.of.global_batch_size for cell in self.cells})
+        return sorted({cell.batch for cell in self.cells})
 
     @cached_property
     def delays_s(self) -> list[float]:
-        return sorted({cell.of.one_way_delay_s for cell in self.cells})
+        return sorted({cell.delay_s for cell in self.cells})
 
     @cached_property
     def world_sizes(self) -> list[int]:
-        return sorted({cell.of.world_size for cell in self.cells})
+        return sorted({cell.world_size for cell in self.cells})
+
+    @property
+    def gangs(self) -> list[MachineCell]:
+        """All cells of several machines."""
+        return [cell for cell in self.cells if cell.world_size > 1]
 
     @property
     def large_batch(self) -> int | None:
         """The largest batch size that one machine was measured with, too."""
-        known = [cell.of.global_batch_size for cell in self.cells if cell.of.world_size == 1]
-        return max(known, default=None)
+        return max((cell.batch for cell in self.cells if cell.world_size == 1), default=None)
 
     def cell(self, world_size: int, batch: int, delay_s: float) -> MachineCell | None:
         """Return what was measured there, or None."""
@@ -102,25 +104,21 @@ class CellTimes:
     def fastest(self, batch: int, delay_s: float) -> Fastest | None:
         """Return which number of machines is the fastest; None where no gang was measured."""
         cells = self.beside(batch, delay_s)
-        if not any(cell.of.world_size > 1 for cell in cells):
+        if not any(cell.world_size > 1 for cell in cells):
             return None
-        best = min(cells, key=lambda cell: cell.step_time_s)
+        best = min(cells, key=lambda cell: cell.step_time.value)
+        others = (c.world_size for c in cells if c is not best and c.may_be_as_fast_as(best))
         alone = self.cell(1, batch, delay_s)
         return Fastest(
-            world_size=best.of.world_size,
-            others=tuple(
-                c.of.world_size for c in cells if c is not best and c.may_be_as_fast_as(best)
-            ),
-            speedup=None if alone is None else alone.step_time_s / best.step_time_s,
+            world_size=best.world_size,
+            others=tuple(others),
+            speedup=None if alone is None else alone.step_time.value / best.step_time.value,
         )
 
-    def slowdown(self, world_size: int, batch: int, delay_s: float) -> float | None:
-        """Return the step time under a delay over that without any."""
-        with_delay = self.cell(world_size, batch, delay_s)
-        without = self.cell(world_size, batch, 0.0)
-        if with_delay is None or without is None or delay_s == 0:
-            return None
-        return with_delay.step_time_s / without.step_time_s
+    def all_fastest(self) -> dict[tuple[int, float], Fastest]:
+        """Return the fastest by batch and delay, wherever one machine was measured as well."""
+        found = {(b, s): self.fastest(b, s) for b in self.batches for s in self.delays_s}
+        return {place: one for place, one in found.items() if one and one.speedup is not None}
 
     def round_trips(self, world_size: int, batch: int) -> LineFit | None:
         """Fit t = a + r RTT: its slope r is how many round trips a step waits for."""
@@ -134,42 +132,35 @@ def published_times(measurements: Iterable[ImportedMeasurement]) -> CellTimes:
 
     One machine's time is stored without a delay, as it needs no network.
     """
-    cells = [
-        MachineCell(
-            of=one,
-            step_time_s=one.step_time_s,
-            trips=((2 * one.one_way_delay_s, one.step_time_s),),
+    return CellTimes(
+        tuple(
+            _cell(
+                one,
+                Placed(at={}, value=one.step_time_s),
+                [(2 * one.one_way_delay_s, one.step_time_s)],
+            )
+            for one in measurements
+            if one.status == OK and one.step_time_s is not None
         )
-        for one in measurements
-        if one.status == OK and one.step_time_s is not None
-    ]
-    return CellTimes(tuple(cells))
+    )
 
 
 def own_times(runs: Sequence[StudyRun]) -> CellTimes:
     """Take the medians over the runs of each configuration, with their intervals."""
-    cells = [_cell(group) for group in groups_of(runs)]
-    return CellTimes(tuple(cell for cell in cells if cell is not None))
+    timed = ((group, group.placed("step_time_s", ())) for group in run_groups(runs, AXES))
+    return CellTimes(
+        tuple(_cell(group.first, time, group.trips) for group, time in timed if time is not None)
+    )
 
 
-def groups_of(runs: Sequence[StudyRun]) -> list[RunGroup]:
-    """Put runs of the same configuration together."""
-    return run_groups(runs, ("global_batch_size", "world_size", "one_way_delay_s"))
-
-
-def _cell(group: RunGroup) -> MachineCell | None:
-    step_time_s = group.median_of("step_time_s")
-    if step_time_s is None:
-        return None
-    low_s, high_s = group.interval_of("step_time_s") or (None, None)
+def _cell(
+    of: StudyRun | ImportedMeasurement, time: Placed, trips: Iterable[tuple[float, float]]
+) -> MachineCell:
+    at = {"world_size": of.world_size, "delay_s": of.one_way_delay_s, "batch": of.global_batch_size}
     return MachineCell(
-        of=group.first,
-        step_time_s=step_time_s,
-        low_s=low_s,
-        high_s=high_s,
-        trips=tuple(
-            (run.rtt_s, run.step_time_s)
-            for run in group.runs
-            if run.rtt_s is not None and run.step_time_s is not None
-        ),
+        world_size=of.world_size,
+        batch=of.global_batch_size,
+        delay_s=of.one_way_delay_s,
+        step_time=dataclasses.replace(time, at=at),
+        trips=tuple(trips),
     )

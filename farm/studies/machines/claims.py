@@ -6,7 +6,7 @@ batch sizes or equal computers: of batches only what is small and what is large 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from farm.studies.machines.cells import CellTimes, MachineCell
 from farm.studies.orderings import Ordering, Place, Placed
@@ -26,42 +26,25 @@ _SMALL, _BETWEEN, _LARGE, _BEYOND = "small", "between", "large", "beyond"
 
 def values_of(source: CellTimes) -> Mapping[str, list[Placed]]:
     """Return what the orderings compare, by name."""
-    gangs = [cell for cell in source.cells if cell.of.world_size > 1]
+    by_place = [
+        _at_size(source, cell).moved(delay_s=delay_s)
+        for delay_s in source.delays_s
+        for batch in source.batches
+        for cell in source.beside(batch, delay_s)
+    ]
     return {
-        _BY_MACHINES: [
-            _timed(source, cell, delay_s=delay_s)
-            for delay_s in source.delays_s
-            for batch in source.batches
-            for cell in source.beside(batch, delay_s)
-        ],
-        _BY_DELAY: [_timed(source, cell, delay_s=cell.of.one_way_delay_s) for cell in gangs],
-        _BY_BATCH: [_placed(cell, _place(cell)) for cell in source.cells],
-        _PER_EXAMPLE: [
-            _placed(cell, _place(cell), factor=1 / cell.of.global_batch_size)
-            for cell in source.cells
-        ],
-        _SLOWDOWN: _slowdowns(source, gangs),
+        _BY_MACHINES: by_place,
+        _BY_DELAY: [_at_size(source, cell) for cell in source.gangs],
+        _BY_BATCH: [cell.step_time for cell in source.cells],
+        _PER_EXAMPLE: [cell.example_time for cell in source.cells],
+        _SLOWDOWN: _slowdowns(source),
         _TRIPS: _trips(source),
         **_fastest(source),
     }
 
 
-def _timed(source: CellTimes, cell: MachineCell, *, delay_s: float) -> Placed:
-    size = size_of(source, cell.of.global_batch_size)
-    return _placed(cell, {**_place(cell), "delay_s": delay_s, "size": size})
-
-
-def _place(cell: MachineCell) -> Place:
-    return {
-        "world_size": cell.of.world_size,
-        "delay_s": cell.of.one_way_delay_s,
-        "batch": cell.of.global_batch_size,
-    }
-
-
-def _placed(cell: MachineCell, at: Place, *, factor: float = 1.0) -> Placed:
-    low, high = (None if end is None else factor * end for end in (cell.low_s, cell.high_s))
-    return Placed(at=at, value=factor * cell.step_time_s, low=low, high=high)
+def _at_size(source: CellTimes, cell: MachineCell) -> Placed:
+    return cell.step_time.moved(size=size_of(source, cell.batch))
 
 
 def size_of(source: CellTimes, batch: int) -> str:
@@ -73,23 +56,23 @@ def size_of(source: CellTimes, batch: int) -> str:
     return _LARGE if batch == source.large_batch else _BEYOND
 
 
-def _slowdowns(source: CellTimes, gangs: list[MachineCell]) -> list[Placed]:
+def _slowdowns(source: CellTimes) -> list[Placed]:
+    """Return each step time under a delay over that without any."""
     found = []
-    for cell in gangs:
-        batch = cell.of.global_batch_size
-        slowdown = source.slowdown(cell.of.world_size, batch, cell.of.one_way_delay_s)
+    for cell in source.gangs:
+        base = source.cell(cell.world_size, cell.batch, 0.0)
         # Neighbouring batches differ by less than the noise, the smallest and the large one do not.
-        if slowdown is not None and size_of(source, batch) in (_SMALL, _LARGE):
-            low, high = _ratio_ends(cell, source.cell(cell.of.world_size, batch, 0.0))
-            found.append(Placed(at=_place(cell), value=slowdown, low=low, high=high))
+        if base and cell.delay_s > 0 and size_of(source, cell.batch) in (_SMALL, _LARGE):
+            found.append(_over(cell.step_time, base.step_time))
     return found
 
 
-def _ratio_ends(cell: MachineCell, base: MachineCell | None) -> tuple[float | None, float | None]:
-    """Return the ends of the interval of one time over another."""
-    if base is None or not base.low_s or not base.high_s or not cell.low_s or not cell.high_s:
-        return None, None
-    return cell.low_s / base.high_s, cell.high_s / base.low_s
+def _over(value: Placed, base: Placed) -> Placed:
+    """Return one value over another, with the ends that its interval can have."""
+    low, high = None, None
+    if value.low and value.high and base.low and base.high:
+        low, high = value.low / base.high, value.high / base.low
+    return Placed(at=value.at, value=value.value / base.value, low=low, high=high)
 
 
 def _trips(source: CellTimes) -> list[Placed]:
@@ -111,40 +94,26 @@ def _fastest(source: CellTimes) -> dict[str, list[Placed]]:
     Between the ends it changes in few places only, and says no more.
     """
     by_delay, by_batch = [], []
-    ends_s = {source.delays_s[0], source.delays_s[-1]} if source.delays_s else set()
-    for batch in source.batches:
-        for delay_s in source.delays_s:
-            fastest = source.fastest(batch, delay_s)
-            if fastest is None or fastest.speedup is None:
-                continue
-            sizes = (fastest.world_size, *fastest.others)
-            placed = Placed(
-                at={"delay_s": delay_s, "batch": batch},
-                value=fastest.world_size,
-                low=min(sizes),
-                high=max(sizes),
-            )
-            if delay_s in ends_s:
-                by_delay.append(placed)
-            if size_of(source, batch) in (_SMALL, _LARGE):
-                by_batch.append(placed)
+    for (batch, delay_s), fastest in source.all_fastest().items():
+        sizes = (fastest.world_size, *fastest.others)
+        at = {"delay_s": delay_s, "batch": batch}
+        placed = Placed(at=at, value=sizes[0], low=min(sizes), high=max(sizes))
+        if delay_s in (source.delays_s[0], source.delays_s[-1]):
+            by_delay.append(placed)
+        if size_of(source, batch) in (_SMALL, _LARGE):
+            by_batch.append(placed)
     return {_FASTEST_BY_DELAY: by_delay, _FASTEST_BY_BATCH: by_batch}
 
 
-def _at_small(place: Place) -> bool:
-    return place["size"] == _SMALL
-
-
-def _at_large(place: Place) -> bool:
-    return place["size"] == _LARGE
-
-
-def _without_delay(place: Place) -> bool:
-    return place["delay_s"] == 0
-
-
-def _up_to(count: int, place: Place) -> bool:
-    return float(place["world_size"]) <= count
+def _where(
+    size: str, *, has_delay: bool, machines: tuple[int, ...] = ()
+) -> Callable[[Place], bool]:
+    """Admit a batch that is small or large in its source, with or without a delay."""
+    return lambda place: (
+        place["size"] == size
+        and (float(place["delay_s"]) > 0) is has_delay
+        and (not machines or place["world_size"] in machines)
+    )
 
 
 _SHARED_CORES = (
@@ -169,7 +138,7 @@ ORDERINGS: tuple[Ordering, ...] = (
         of=_BY_MACHINES,
         along="world_size",
         is_rising=True,
-        where=lambda place: _without_delay(place) and _at_small(place),
+        where=_where(_SMALL, has_delay=False),
         because=_SHORT_STEPS,
     ),
     Ordering(
@@ -177,7 +146,7 @@ ORDERINGS: tuple[Ordering, ...] = (
         of=_BY_MACHINES,
         along="world_size",
         is_rising=True,
-        where=lambda place: not _without_delay(place) and _at_small(place),
+        where=_where(_SMALL, has_delay=True),
         because=_SHORT_STEPS,
     ),
     Ordering(
@@ -185,7 +154,7 @@ ORDERINGS: tuple[Ordering, ...] = (
         of=_BY_MACHINES,
         along="world_size",
         is_rising=False,
-        where=lambda place: _without_delay(place) and _at_large(place) and _up_to(2, place),
+        where=_where(_LARGE, has_delay=False, machines=(1, 2)),
         because=(
             "What the second host saves in computing, the exchange takes: over 100 Mbit/s, with "
             "the farm and the lab's switch on the same cores."
@@ -196,7 +165,7 @@ ORDERINGS: tuple[Ordering, ...] = (
         of=_BY_MACHINES,
         along="world_size",
         is_rising=False,
-        where=lambda place: not _without_delay(place) and _at_large(place) and _up_to(2, place),
+        where=_where(_LARGE, has_delay=True, machines=(1, 2)),
         because=(
             "One machine of the study needs 10 s for a step at its large batch, of which a second "
             "one saves four: more than the round trips of any of its delays take. Ours saves far "
@@ -208,12 +177,7 @@ ORDERINGS: tuple[Ordering, ...] = (
         of=_BY_MACHINES,
         along="world_size",
         is_rising=False,
-        where=lambda place: (
-            _without_delay(place)
-            and _at_large(place)
-            and _up_to(3, place)
-            and place["world_size"] != 1
-        ),
+        where=_where(_LARGE, has_delay=False, machines=(2, 3)),
         because=_SHARED_CORES,
     ),
     Ordering(
@@ -246,7 +210,7 @@ ORDERINGS: tuple[Ordering, ...] = (
         of=_TRIPS,
         along="world_size",
         is_rising=True,
-        where=lambda place: _up_to(3, place),
+        where=lambda place: place["world_size"] in (2, 3),
         because=_SHORT_STEPS,
     ),
     Ordering(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
-from farm.studies.conditions import epochs_of, refuse_other_work
+from farm.studies.conditions import refuse_other_work
 from farm.studies.orderings import Ordering, Place, Placed
 from farm.studies.run_groups import RunGroup, one_kind, placed_of, ratios, run_groups
 from farm.text.nouns import counted
@@ -132,10 +131,14 @@ def set_ups(runs: Sequence[StudyRun]) -> SetUps:
     Raises:
         FarmError: no run has a time, or the runs are not of the same work.
     """
-    _refuse_other_work(runs)
-    kept = one_kind(runs)
-    if not kept:
-        raise FarmError("the processes study has no measured run to show")
+    refuse_other_work(
+        runs,
+        "model",
+        "data set",
+        "number of epochs",
+        compares="numbers of processes at one model, data set and number of epochs",
+    )
+    kept = one_kind(runs, study="processes")
     by_set_up: dict[tuple[int, int, str], list[RunGroup]] = {}
     for group in run_groups(kept, _AXES):
         first = group.first
@@ -152,18 +155,6 @@ def set_ups(runs: Sequence[StudyRun]) -> SetUps:
             )
             for (processes, replicas, strategy), groups in sorted(by_set_up.items())
         ),
-    )
-
-
-def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its points are distinguished by processes, replicas and batch: other work would be pooled."""
-    refuse_other_work(
-        {
-            "model": {run.model for run in runs},
-            "data set": {run.dataset for run in runs},
-            "number of epochs": epochs_of(runs),
-        },
-        compares="numbers of processes at one model, data set and number of epochs",
     )
 
 

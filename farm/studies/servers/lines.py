@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
-from farm.studies.conditions import epochs_of, refuse_other_work
+from farm.studies.conditions import refuse_other_work
 from farm.studies.run_groups import RunGroup, one_kind, ratios, run_groups
 from farm.studies.text import MISSING, delay_ms, ms, percent, significant, span, table
 from farm.text import display
@@ -73,8 +73,18 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
     """
     known = [run for run in runs if run.strategy in NAMES]
     gang_runs = [run for run in known if run.strategy != ALONE]
-    _refuse_other_work(gang_runs)
-    kept = one_kind(known)
+    refuse_other_work(
+        gang_runs,
+        "model",
+        "data set",
+        "batch",
+        "number of ranks",
+        "number of servers",
+        "place of the servers",
+        "number of epochs",
+        compares="two strategies at one model, data set, batch, gang and number of epochs",
+    )
+    kept = one_kind(known, study="servers")
     groups = run_groups(kept, ("strategy", "global_batch_size", "one_way_delay_s"))
     gangs = {
         strategy: tuple(group for group in groups if group.first.strategy == strategy)
@@ -91,22 +101,6 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
         and (group.first.model, group.first.dataset) == (common.model, common.dataset)
     }
     return ServerLines(runs=tuple(kept), gangs=gangs, alone=alone)
-
-
-def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its points are distinguished by strategy and delay alone: other work would be pooled."""
-    refuse_other_work(
-        {
-            "model": {run.model for run in runs},
-            "data set": {run.dataset for run in runs},
-            "batch": {run.global_batch_size for run in runs},
-            "number of ranks": {run.world_size for run in runs},
-            "number of servers": {run.server_count for run in runs},
-            "place of the servers": {run.server_placement for run in runs},
-            "number of epochs": epochs_of(runs),
-        },
-        compares="two strategies at one model, data set, batch, gang and number of epochs",
-    )
 
 
 def times_table(lines: ServerLines) -> str:

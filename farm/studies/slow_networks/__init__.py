@@ -38,7 +38,7 @@ def slow_networks_page(runs: Sequence[StudyRun]) -> Page:
             ["model", "strategy", *_TITLES, "accuracy", "apart", "loss"],
             [_row(group, _synchronous(group, groups)) for group in groups],
         ),
-        failures=conditions.failures(runs),
+        failures=_failures(runs),
         disturbed=conditions.disturbed(runs),
         repetitions=span([counted(count, "run", "runs") for count in counts]).capitalize(),
         spread=_spread(groups),
@@ -108,6 +108,11 @@ def _spread(groups: Sequence[RunGroup]) -> str:
             means.setdefault(tuple(getattr(group.first, c) for c in _TRAINING), []).append(accuracy)
     apart = [max(found) - min(found) for found in means.values() if len(found) > 1]
     return f"at most {100 * max(apart):.1f} points" if apart else "none was repeated"
+
+
+def _failures(runs: Sequence[StudyRun]) -> str:
+    failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != OK})
+    return f"Without a time: {listing(failed)}." if failed else ""
 
 
 SLOW_NETWORKS = Study(

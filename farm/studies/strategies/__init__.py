@@ -16,7 +16,7 @@ from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
 from farm.registry import catalogue, strategy
 from farm.studies import conditions
-from farm.studies.conditions import epochs_of, refuse_other_work
+from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study
 from farm.studies.run_groups import RunGroup
 from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span, table
@@ -39,7 +39,15 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
     Raises:
         FarmError: there is no run with a time, or the runs are not of the same work.
     """
-    _refuse_other_work(runs)
+    refuse_other_work(
+        runs,
+        "model",
+        "data set",
+        "batch",
+        "delay",
+        "number of epochs",
+        compares="strategies at one model, data set, batch, delay and number of epochs",
+    )
     rows = strategy_rows(runs)
     if not rows:
         raise FarmError("the strategies study has no measured run to show")
@@ -49,24 +57,9 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
         findings=conditions.findings(runs, lambda some: _findings(strategy_rows(some))),
         times=_times_table(rows),
         traffic=_traffic_table(rows),
-        failures=conditions.failures(runs),
+        failures=_failures(runs),
     )
     return Page(text=text, drawings=(Drawing("strategies", partial(_draw_strategies, rows)),))
-
-
-def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its rows are distinguished by strategy and gang alone: other work would be pooled in them."""
-    refuse_other_work(
-        {
-            "model": {run.model for run in runs},
-            "data set": {run.dataset for run in runs},
-            "batch": {run.global_batch_size for run in runs},
-            # One machine has no network.
-            "delay": {r.one_way_delay_s for r in runs if r.world_size > 1 or r.server_count},
-            "number of epochs": epochs_of(runs),
-        },
-        compares="strategies at one model, data set, batch, delay and number of epochs",
-    )
 
 
 def _conditions(runs: Sequence[StudyRun]) -> dict[str, str]:
@@ -161,6 +154,11 @@ def _traffic_table(rows: Sequence[StrategyRow]) -> str:
 
 def _names(row: StrategyRow) -> list[str]:
     return [f"`{row.strategy}`", row.setting]
+
+
+def _failures(runs: Sequence[StudyRun]) -> str:
+    failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != "ok"})
+    return f"Without a time: {listing(failed)}." if failed else ""
 
 
 def _draw_strategies(rows: Sequence[StrategyRow]) -> Figure:

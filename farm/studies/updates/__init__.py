@@ -10,7 +10,6 @@ from string import Template
 
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
-from farm.errors import FarmError
 from farm.importers.contracts import read_publication
 from farm.importers.graur2019 import GRAUR2019
 from farm.measuring.study_run import StudyRun
@@ -63,10 +62,10 @@ def updates_page(runs: Sequence[StudyRun]) -> Page:
     Raises:
         FarmError: there is no run with a time, or the runs are not of the same work.
     """
-    _refuse_other_work(runs)
-    kept = one_kind(runs)
-    if not kept:
-        raise FarmError("the updates study has no measured run to show")
+    refuse_other_work(
+        runs, "model", "data set", "delay", compares="strategies at one model, data set and delay"
+    )
+    kept = one_kind(runs, study="updates")
     rows = _rows(kept)
     own = own_points(rows)
     published = published_points(read_publication(GRAUR2019).measurements)
@@ -120,19 +119,6 @@ def _findings(rows: Sequence[Row], published: Sequence[ThroughputPoint]) -> list
 
 def _placed(points: Sequence[ThroughputPoint]) -> dict[str, list[Placed]]:
     return {of: placed(points, of=of) for of in (THROUGHPUT, EFFICIENCY)}
-
-
-def _refuse_other_work(runs: Sequence[StudyRun]) -> None:
-    """Its rows are distinguished by strategy, nodes and batch alone: other work would be pooled."""
-    refuse_other_work(
-        {
-            "model": {run.model for run in runs},
-            "data set": {run.dataset for run in runs},
-            # One node has no network.
-            "delay": {run.one_way_delay_s for run in runs if run.world_size > 1},
-        },
-        compares="strategies at one model, data set and delay",
-    )
 
 
 def _main_batch(rows: Sequence[Row]) -> int:

@@ -13,8 +13,7 @@ from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies import STUDIES
 from farm.studies.contracts import Page, Study
-from farm.studies.latency import latency_page
-from farm.studies.latency.cells import panels_of, worth_it_up_to_s
+from farm.studies.latency import latency_page, panels_of
 from farm.studies.publishing import (
     data_path,
     own_sweep,
@@ -64,12 +63,9 @@ def test_the_measured_round_trip_counts_and_not_the_delay_asked_for() -> None:
 def test_a_gang_pays_until_its_round_trips_have_eaten_the_gain() -> None:
     [panel] = panels_of(whole_study())
     two, three = panel.gangs
-    assert panel.alone is not None
 
-    upto_s = worth_it_up_to_s(two, panel.alone)
-    assert upto_s == pytest.approx((ALONE_S - BASE_S[2]) / TRIPS[2] / 2, rel=0.01)
-    slow_alone = panels_of([study_run(step_time_s=0.010)])[0].curves[0]
-    assert worth_it_up_to_s(three, slow_alone) is None
+    assert two.pays_up_to_s == pytest.approx((ALONE_S - BASE_S[2]) / TRIPS[2] / 2, rel=0.01)
+    assert dataclasses.replace(three, alone_s=0.010).pays_up_to_s is None
 
 
 def test_without_a_second_delay_there_is_no_slope() -> None:
