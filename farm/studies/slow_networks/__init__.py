@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
-from string import Template
 
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
-from farm.studies.contracts import LabHosts, Page, Study
+from farm.studies.contracts import LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup, run_groups
-from farm.studies.text import MISSING, delay_ms, kb, listing, ms, percent, significant, span, table
+from farm.studies.tables import DELAY, MODEL, STRATEGY, mean, median, table_of
+from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span
 from farm.text.nouns import counted
 
 _SYNCHRONOUS = "torch_ddp"
 _TRAINING = ("model", "dataset", "strategy", "steps_between_averages")
-_TITLES = ("k", "delay (ms)", "RTT (ms)", "step (ms)", "epoch (s)", "of `torch_ddp`", "sent (kB)")
+_WORK = ("model", "dataset", "world_size", "global_batch_size", "one_way_delay_s")
 
 
 def slow_networks_page(runs: Sequence[StudyRun]) -> Page:
@@ -29,23 +28,16 @@ def slow_networks_page(runs: Sequence[StudyRun]) -> Page:
     groups = slow_network_groups(runs)
     if not groups:
         raise FarmError("the slow-networks study has no measured run to show")
-    template = Template(files("farm.studies.slow_networks").joinpath("page.md").read_text())
+    failed = conditions.failures(runs, lambda run: f"`{run.strategy}`")
     counts = sorted({len(group.runs) for group in groups})
-    text = template.substitute(
-        delays=listing([delay_ms(delay) for delay in sorted({r.one_way_delay_s for r in runs})]),
-        trained=listing(list(dict.fromkeys(_trained(group.first) for group in groups))),
-        results=table(
-            ["model", "strategy", *_TITLES, "accuracy", "apart", "loss"],
-            [_row(group, _synchronous(group, groups)) for group in groups],
-        ),
-        failures=_failures(runs),
-        disturbed=conditions.disturbed(runs),
-        repetitions=span([counted(count, "run", "runs") for count in counts]).capitalize(),
-        spread=_spread(groups),
-        machine=conditions.machine(runs),
-        round_trips=conditions.round_trips(runs),
-    )
-    return Page(text=text, drawings=())
+    texts = conditions.texts(runs, runs, groups) | {
+        "trained": listing(list(dict.fromkeys(_trained(group.first) for group in groups))),
+        "results": _results_table(groups),
+        "failures": f"Without a time: {failed}." if failed else "",
+        "repetitions": span([counted(count, "run") for count in counts]).capitalize(),
+        "spread": _spread(groups),
+    }
+    return write_page("slow_networks", texts)
 
 
 def slow_network_groups(runs: Sequence[StudyRun]) -> list[RunGroup]:
@@ -55,45 +47,56 @@ def slow_network_groups(runs: Sequence[StudyRun]) -> list[RunGroup]:
     return sorted(groups, key=lambda g: (g.first.model or "", g.first.strategy != _SYNCHRONOUS))
 
 
-def _synchronous(group: RunGroup, among: Sequence[RunGroup]) -> RunGroup | None:
-    """Return the synchronous training of the same work at the same delay."""
-    work = ("model", "dataset", "world_size", "global_batch_size", "one_way_delay_s")
-    for other in among:
-        is_same_work = all(getattr(group.first, c) == getattr(other.first, c) for c in work)
-        if other.first.strategy == _SYNCHRONOUS and is_same_work:
-            return other
-    return None
+def _results_table(groups: Sequence[RunGroup]) -> str:
+    synchronous = {_work(g): g for g in reversed(groups) if g.first.strategy == _SYNCHRONOUS}
+
+    def averages(group: RunGroup) -> str:
+        is_synchronous = group.first.strategy == _SYNCHRONOUS
+        return MISSING if is_synchronous else str(group.first.steps_between_averages)
+
+    def base(group: RunGroup) -> RunGroup | None:
+        """Return the synchronous training of the same work at the same delay."""
+        return None if group.first.strategy == _SYNCHRONOUS else synchronous.get(_work(group))
+
+    def share(group: RunGroup) -> str:
+        epoch_s = group.median_of("time_per_epoch_s")
+        base_s = of.median_of("time_per_epoch_s") if (of := base(group)) else None
+        return percent(epoch_s / base_s) if epoch_s and base_s else MISSING
+
+    def apart(group: RunGroup) -> str:
+        accuracy = group.mean_of("accuracy")
+        base_accuracy = of.mean_of("accuracy") if (of := base(group)) else None
+        if accuracy is None or base_accuracy is None:
+            return MISSING
+        return f"{100 * (accuracy - base_accuracy):+.1f}"
+
+    return table_of(
+        groups,
+        [
+            MODEL,
+            STRATEGY,
+            ("k", averages),
+            DELAY,
+            median("RTT (ms)", "rtt_s", ms),
+            median("step (ms)", "step_time_s", ms),
+            median("epoch (s)", "time_per_epoch_s", significant),
+            ("of `torch_ddp`", share),
+            mean("sent (kB)", "sent_bytes_per_step", kb),
+            mean("accuracy", "accuracy", lambda a: MISSING if a is None else f"{100 * a:.1f} %"),
+            ("apart", apart),
+            mean("loss", "test_loss", lambda loss: MISSING if loss is None else f"{loss:.3f}"),
+        ],
+    )
 
 
-def _row(group: RunGroup, synchronous: RunGroup | None) -> list[str]:
-    first, epoch_s = group.first, group.median_of("time_per_epoch_s")
-    base_s = None if synchronous is None else synchronous.median_of("time_per_epoch_s")
-    is_synchronous = first.strategy == _SYNCHRONOUS
-    is_alone = synchronous is None or is_synchronous
-    accuracy, loss = group.mean_of("accuracy"), group.mean_of("test_loss")
-    base = None if synchronous is None else synchronous.mean_of("accuracy")
-    return [
-        f"`{first.model}`",
-        f"`{first.strategy}`",
-        MISSING if is_synchronous else str(first.steps_between_averages),
-        delay_ms(first.one_way_delay_s),
-        ms(group.median_of("rtt_s")),
-        ms(group.median_of("step_time_s")),
-        significant(epoch_s),
-        MISSING if is_alone or not epoch_s or not base_s else percent(epoch_s / base_s),
-        kb(group.mean_of("sent_bytes_per_step")),
-        MISSING if accuracy is None else f"{100 * accuracy:.1f} %",
-        MISSING
-        if is_alone or accuracy is None or base is None
-        else f"{100 * (accuracy - base):+.1f}",
-        MISSING if loss is None else f"{loss:.3f}",
-    ]
+def _work(group: RunGroup) -> tuple[object, ...]:
+    return tuple(getattr(group.first, column) for column in _WORK)
 
 
 def _trained(run: StudyRun) -> str:
     """Say how long a training was."""
     if run.epochs:
-        return f"{counted(run.epochs, 'epoch', 'epochs')} of `{run.model}`"
+        return f"{counted(run.epochs, 'epoch')} of `{run.model}`"
     # Of ranks at their own pace the steps of all are counted.
     rank_count = 1 if run.strategy == _SYNCHRONOUS else run.world_size
     return f"{(run.timed_step_count or 0) // rank_count} steps of `{run.model}`"
@@ -108,11 +111,6 @@ def _spread(groups: Sequence[RunGroup]) -> str:
             means.setdefault(tuple(getattr(group.first, c) for c in _TRAINING), []).append(accuracy)
     apart = [max(found) - min(found) for found in means.values() if len(found) > 1]
     return f"at most {100 * max(apart):.1f} points" if apart else "none was repeated"
-
-
-def _failures(runs: Sequence[StudyRun]) -> str:
-    failed = sorted({f"`{run.strategy}`: {run.status}" for run in runs if run.status != OK})
-    return f"Without a time: {listing(failed)}." if failed else ""
 
 
 SLOW_NETWORKS = Study(
