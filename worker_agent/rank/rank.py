@@ -102,6 +102,7 @@ class RunningRank:
         self._addresses: tuple[RankAddress, ...] = ()
         self._ready: dict[int, Ready] = {}
         self._results: dict[int, TrainerResult] = {}
+        self._heard_s: dict[int, float] = {}  # when a rank has last said something, by process
         training = (index for index, role in enumerate(command.roles) if role == WORKER)
         self._training = frozenset(training) or frozenset({0})  # or the only server
         self._exited: set[int] = set()
@@ -230,9 +231,10 @@ class RunningRank:
             elif isinstance(event, Failure) and self._is_echo and not self._is_clearing:
                 self._take_cause(process, event)
             return
-        # A server that lives says nothing of a rank that trains.
-        if self._phase is Phase.TRAINING and (process == 0 or 0 in self._results):
-            self._expect_progress(now)
+        # A server that lives says nothing of a rank that trains, nor does one such rank of another.
+        if self._phase is Phase.TRAINING and process in self._training:
+            self._heard_s[process] = now
+            self._expect_progress()
         if isinstance(event, Ready):
             self._ready[process] = event
             self._prepare_if_all_ready(now)
@@ -299,7 +301,8 @@ class RunningRank:
             self._phase = Phase.TRAINING
             self._is_connecting = False
             self._deadlines.drop(FailureKind.RENDEZVOUS)
-            self._expect_progress(now)
+            self._heard_s = dict.fromkeys(self._training, now)
+            self._expect_progress()
         body = report_of(event, go_s=self._go_s)
         if body is not None:
             self._report(body)
@@ -399,9 +402,13 @@ class RunningRank:
     def _expect(self, deadline: float, message: str) -> None:
         self._deadlines.set(FailureKind.RENDEZVOUS, deadline, message)
 
-    def _expect_progress(self, now: float) -> None:
-        message = f"trainer said nothing for {self._progress_timeout_s:g} s"
-        self._deadlines.set(FailureKind.STALLED, now + self._progress_timeout_s, message)
+    def _expect_progress(self) -> None:
+        """Limit how long each rank that is not done may say nothing."""
+        silent = {p: at_s for p, at_s in self._heard_s.items() if p not in self._results}
+        process = min(silent, key=lambda one: silent[one])
+        text = f"trainer said nothing for {self._progress_timeout_s:g} s"
+        instant = silent[process] + self._progress_timeout_s
+        self._deadlines.set(FailureKind.STALLED, instant, self._of_rank(process, text))
 
     def _leave(self, deadline: float) -> None:
         self._phase = Phase.ENDING

@@ -20,6 +20,7 @@ from farm.messages.trainer_lines import (
     Exchange,
     Failure,
     FailureKind,
+    Progress,
     Ready,
     ScriptTimes,
     Started,
@@ -433,6 +434,18 @@ def test_a_rank_that_hangs_after_the_first_was_done_fails_the_agent(agent: Agent
     agent.exit(0)
     agent.rank.tick(now=agent.now + 61.0)
     assert agent.failure().kind is FailureKind.STALLED
+
+
+def test_a_rank_that_hangs_fails_the_agent_while_the_first_waits_for_it(agent: Agent) -> None:
+    agent.say(0, started())
+    agent.say(1, started())
+    for _ in range(7):
+        agent.now += 10.0
+        agent.say(0, Progress(step_count=1))
+        agent.rank.tick(now=agent.now)
+    failure = agent.failure()
+    assert failure.kind is FailureKind.STALLED
+    assert failure.message == "process of rank 1: trainer said nothing for 60 s"
 
 
 def test_a_model_that_differs_between_ranks_of_one_agent_is_refused(agent: Agent) -> None:
