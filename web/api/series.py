@@ -89,7 +89,9 @@ def get_series(job_id: str) -> ResponseReturnValue:
     """Return samples by rank, and one rank's steps and epochs, of one attempt: the last by default.
 
     Samples and steps are thinned to 2000 points each, over all ranks together: a sample then
-    stands for the mean from its tick to the next one's. Ticks that were lost are missing.
+    stands for the mean from its tick to the next one's. Ticks that were lost are missing. Several
+    ranks of one agent are one here, numbered by their agent's place in the gang: samples are of all
+    of them, steps and epochs of the first.
     """
     given = parameters.read(_PARAMETERS)
     number, rank = received.row_id("job", job_id), given[_RANK]

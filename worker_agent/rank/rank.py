@@ -79,7 +79,7 @@ class RunningRank:
     """`is_over` once nothing of it is left; `RankEnded`, if one was due, has been reported.
 
     An agent may train several ranks of a gang at once, each in a process. The first of them tells
-    the steps and the result, and the agent has succeeded once all of them have.
+    the steps, unless each has a pace of its own, and the agent has succeeded once all of them have.
     """
 
     def __init__(
