@@ -27,6 +27,10 @@ from farm.values.codec import content_hash, to_json
 MAX_WORLD_SIZE = 4096
 MAX_GLOBAL_BATCH_SIZE = 100_000_000
 MAX_STEPS = 10_000_000
+# Of all ranks that tell an attempt's time, read at its end: some hundred megabytes. And of one rank
+# of a job by epochs.
+MOST_STEPS_READ = 25_000_000
+MOST_STEPS_BY_EPOCHS = 4_000_000
 MAX_ONE_WAY_DELAY_S = 10.0
 # What netem tells apart; less is 0.
 DELAY_RESOLUTION_S = 1e-9

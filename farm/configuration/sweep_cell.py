@@ -17,6 +17,8 @@ from farm.configuration.scripts import PER_RANK, names_per_rank_batch, script_of
 from farm.configuration.spec import (
     LEAST_BANDWIDTH_BYTES_PER_S,
     MAX_LAB_BANDWIDTH_BYTES_PER_S,
+    MOST_STEPS_BY_EPOCHS,
+    MOST_STEPS_READ,
     TCP_PROXY,
     VDE_LINK,
     ActivationCheckpointing,
@@ -189,7 +191,7 @@ def _problem_of_name(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
 def problem_of_steps(
     cell: Cell, catalogue: Catalogue, *, steps: int | None, epochs: int | None
 ) -> InvalidSpec | None:
-    """Say that a cell which can run would end before its ranks average their weights.
+    """Say that a cell which can run would end before its ranks average, or have too many steps.
 
     `steps`, `epochs`: timed ones of its job, one of them; neither where a script runs to its end.
     """
@@ -197,10 +199,24 @@ def problem_of_steps(
     dataset = find_dataset(cell["dataset"], catalogue.datasets)
     if epochs is not None and dataset is not None:
         steps = epochs * math.ceil(dataset.train_examples_count / cell["global_batch_size"])
-    if steps is None or every <= steps:
+    if steps is None:
         return None
-    expected = f"at most {steps}, the timed steps of the job, or ranks would not average"
-    return InvalidSpec("steps_between_averages", every, expected)
+    if every > steps:
+        expected = f"at most {steps}, the timed steps of the job, or ranks would not average"
+        return InvalidSpec("steps_between_averages", every, expected)
+    facts = catalogue.strategy(cell["strategy"])
+    clock_count = 1 if facts is None or facts.is_synchronous else cell["world_size"]
+    most = MOST_STEPS_READ // clock_count
+    if epochs is not None:
+        most = min(most, MOST_STEPS_BY_EPOCHS)
+    if steps <= most:
+        return None
+    expected = f"at most {most} timed steps"
+    if clock_count > 1:
+        expected += f", since each of {clock_count} ranks is timed"
+    if epochs is None:
+        return InvalidSpec("steps", steps, expected)
+    return InvalidSpec("epochs", epochs, f"{expected}, of which these have {steps}")
 
 
 def _problem_of_layers(cell: Cell) -> InvalidSpec | None:

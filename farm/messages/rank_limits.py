@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farm.configuration.spec import JobSpec
+from farm.configuration.spec import MOST_STEPS_BY_EPOCHS, MOST_STEPS_READ, JobSpec
 from farm.messages.reports import ReportBody, Samples, StepTimes
 from farm.messages.trainer_lines import Epoch
 
@@ -19,15 +19,13 @@ SLACK_S = 900.0
 _ENDING_S = 600.0
 # Of a job by epochs, whose steps an epoch depends on the data set, which only the agent has seen.
 MOST_STEPS_PER_S = 10_000
-MOST_STEPS_BY_EPOCHS = 4_000_000
 # Of a script that trains to its end: each accuracy that it tells ends one.
 MOST_SCRIPT_EPOCHS = 10_000
 # Steps beside those that the job asks for, under the profiler: ten of them and their rest.
 _PROFILED_STEPS = 100
 # Of a report that is no series, as JSON: no line of a trainer, which is what it holds, is longer.
 MOST_BODY_BYTES = 4 * 2**20
-# Of all ranks of an attempt together, read at its end: some hundred megabytes each.
-MOST_STEPS_READ = 25_000_000
+# Of all ranks of an attempt together, read at its end: some hundred megabytes.
 MOST_SAMPLES_READ = 2_000_000
 
 

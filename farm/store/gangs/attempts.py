@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from farm.configuration.spec import BatchSplit, JobSpec
+from farm.configuration.spec import MOST_STEPS_READ, BatchSplit, JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
 from farm.gang.views import AttemptView, RankView
 from farm.measuring.control_run import ControlRun
-from farm.messages.rank_limits import MOST_SAMPLES_READ, MOST_STEPS_READ
+from farm.messages.rank_limits import MOST_SAMPLES_READ
 from farm.messages.reports import PeersMeasured, Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.messages.trainer_lines import StepKind
 from farm.store.agents.control_runs import control_runs

@@ -398,6 +398,18 @@ def test_ranks_per_agent_are_for_every_strategy_of_several_ranks() -> None:
         assert sorted(job.ranks_per_agent for job in expanded(case).jobs) == [1, 2]
 
 
+def test_more_step_times_than_are_read_at_the_end_of_a_job_are_refused_before() -> None:
+    own_pace = {"strategy": "async_servers", "world_size": 4}
+    assert len(expanded({**own_pace, "steps": 6_250_000}).jobs) == 1
+    with pytest.raises(InvalidSpec, match=r"steps: expected at most 6250000 .* each of 4 ranks"):
+        expanded({**own_pace, "steps": 6_250_001})
+    assert len(expanded({**RING, "world_size": 4, "steps": 10_000_000}).jobs) == 1
+    # Of 1000 examples an epoch has 16 steps.
+    assert len(expanded({"epochs": 250_000}).jobs) == 1
+    with pytest.raises(InvalidSpec, match=r"epochs: .* of which these have 4000016, got 250001"):
+        expanded({"epochs": 250_001})
+
+
 def test_gpus_are_asked_for_by_device_and_of_those_of_a_rank_only_scripts_choose_how_many() -> None:
     jobs = expanded({**RING, "device": ["auto", "cpu", "gpu"], "gpus_per_rank": [1, 2]}).jobs
     asked = {job.device.value: job.gpus_per_rank for job in jobs}
