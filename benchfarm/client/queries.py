@@ -62,10 +62,11 @@ class MeasurementQuery(TypedDict, total=False):
     - `network`: with this value: name of an agents' network; in results also the emulator, such as
       `tc_netem`
     - `pass_`: with this value: what of a step is run
-    - `one_way_delay_ms`: with this value: delay added to every packet that a rank sends
+    - `one_way_delay_ms`: with this value: delay added to every packet that an agent sends
     - `jitter_ms`: with this value: variation of the delay, at most the delay
     - `packet_loss_percent`: with this value: share of packets dropped
-    - `bandwidth_mbit_per_s`: with this value: limit of what a rank sends; in sweeps at least 0.012
+    - `bandwidth_mbit_per_s`: with this value: limit of what an agent sends; in sweeps at least
+      0.012
     """
 
     sweep: int | None
@@ -121,10 +122,10 @@ class RecommendationQuery(TypedDict, total=False):
     - `parameter`: of `script`, such as `hidden=256,lr=1e-3`
     - `pass_`: `forward_backward` by default
     - `global_batch_size`: examples in one step of the whole gang
-    - `one_way_delay_ms`: delay added to every packet that a rank sends
+    - `one_way_delay_ms`: delay added to every packet that an agent sends
     - `jitter_ms`: variation of the delay, at most the delay
     - `packet_loss_percent`: share of packets dropped
-    - `bandwidth_mbit_per_s`: limit of what a rank sends; in sweeps at least 0.012
+    - `bandwidth_mbit_per_s`: limit of what an agent sends; in sweeps at least 0.012
     - `epochs`: how long the training is; 1 by default
     - `target_accuracy`: A ratio: the training ends where it is reached. Instead of `epochs`
     - `strategy`: only these, with commas between them
