@@ -229,7 +229,13 @@ def _requests(app: Flask) -> Iterator[tuple[str, ...]]:
 def strategies() -> list[str]:
     """Return what a sweep may name as its strategy."""
     known = registry.catalogue().strategies.values()
-    return _table(("name", "what it is"), ((f"`{one.name}`", one.summary) for one in known))
+    return _table(
+        ("name", "what it is", "its axes beside those of all"),
+        (
+            (f"`{one.name}`", one.summary, ", ".join(f"`{name}`" for name in one.axes))
+            for one in known
+        ),
+    )
 
 
 def models() -> list[str]:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.catalogue import TRAINING_AXES, StrategyFacts
 from farm.configuration.learning_rate import MAX_LEARNING_RATE, REFERENCE_BATCH_SIZE
 from farm.configuration.model_size import PipelineCut
-from farm.configuration.scripts import LAUNCHED, MOST_MODEL_CHARACTERS
+from farm.configuration.scripts import MOST_MODEL_CHARACTERS
 from farm.configuration.spec import (
     CONDITIONS,
     DELAY_RESOLUTION_S,
@@ -62,8 +62,8 @@ DEFAULT_BUCKET_BYTES, MAX_BUCKET_MIB = 25.0 * MIB, 100_000  # PyTorch's default
 # Douillard et al. 2023, "DiLoCo: Distributed low-communication training of language models".
 DEFAULT_OUTER_LEARNING_RATE, DEFAULT_OUTER_MOMENTUM = 0.7, 0.9
 _NO_VALUE = object()
-# A strategy of one rank that has nothing but options of training.
-_ALONE = StrategyFacts(name="", summary="", framework="", has_training_options=True)
+# A strategy that has nothing but options of training.
+_ALONE = StrategyFacts(name="", summary="", framework="", axes=TRAINING_AXES)
 _FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
 
 
@@ -88,9 +88,9 @@ class Axis:
       it has another name there
     - `meaning`: for forms and documents; `choices`: what the values of an enumeration mean
     - `is_required`: every case names it; `default`: of a case that does not
-    - `applies`: whether it changes anything for a strategy on that many ranks, of a network agents;
-      where it does not, its value is `unused`, None: the default; so it is for jobs from before the
-      axis
+    - `is_named`: only strategies that name it among their `axes` have it; `is_of_ranks`: it means
+      nothing where one rank trains. Where it does not apply its value is `unused`, None: the
+      default; so it is for jobs from before the axis
     - `only_with`: another axis, by its field, and its value with which alone it means something
     - `of_framework`: values that mean nothing for a strategy of another framework than this
     - `has_column`: measurements have a column of it; else it is among their `details.axes`, as are
@@ -119,7 +119,8 @@ class Axis:
     column: str = ""
     is_required: bool = False
     default: Any = None
-    applies: Callable[[StrategyFacts, int], bool] | None = None
+    is_named: bool = False
+    is_of_ranks: bool = False
     unused: Any = None
     only_with: tuple[str, Any] | None = None
     usual: object = _NO_VALUE
@@ -205,7 +206,7 @@ class Axis:
     @property
     def holds_alone(self) -> bool:
         """Whether it means something for one rank that trains by itself, as its precision does."""
-        return self.applies is None or self.applies(_ALONE, 1)
+        return self.applies(_ALONE, 1)
 
     @property
     def is_of_training(self) -> bool:
@@ -218,9 +219,16 @@ class Axis:
         """Whether it means something for a user's script, which is trained as it likes."""
         return self.is_of_gang or self.kind in (AxisKind.SIZE, AxisKind.PROFILE, AxisKind.LINK)
 
+    def applies(self, strategy: StrategyFacts, world_size: int) -> bool:
+        """Whether it changes anything for a strategy on that many ranks, of a network agents."""
+        if self.kind is AxisKind.LINK:
+            return sends(strategy, world_size)
+        is_had = not self.is_named or self.name in strategy.axes
+        return is_had and (world_size > 1 or not self.is_of_ranks)
+
     def means_something(self, value: Any, *, strategy: StrategyFacts, world_size: int) -> bool:
         """Whether a value changes anything for a strategy on that many ranks."""
-        if self.applies is not None and not self.applies(strategy, world_size):
+        if not self.applies(strategy, world_size):
             return False
         return self.of_framework.get(str(_plain(value)), strategy.framework) == strategy.framework
 
@@ -316,35 +324,9 @@ def _spoken(value: Value) -> str:
     return str(value).replace("_", " ")
 
 
-def _uses_servers(strategy: StrategyFacts, _: int) -> bool:
-    return strategy.uses_servers
-
-
 def sends(strategy: StrategyFacts, agent_count: int) -> bool:
     """Whether anything goes over a network."""
     return strategy.uses_network and agent_count > 1
-
-
-def _has_training_options(strategy: StrategyFacts, _: int) -> bool:
-    return strategy.has_training_options
-
-
-def _has_whole_model(strategy: StrategyFacts, _: int) -> bool:
-    """Whether a rank can run its model by itself, which it shares with no other."""
-    return strategy.has_training_options and not strategy.divides_model
-
-
-def _accumulates_gradients(strategy: StrategyFacts, _: int) -> bool:
-    """Whether a rank's batch may be cut into parts, which microbatches are already."""
-    return strategy.has_training_options and not strategy.splits_layers
-
-
-def _has_compiler(strategy: StrategyFacts, world_size: int) -> bool:
-    return strategy.framework == TENSORFLOW or _has_whole_model(strategy, world_size)
-
-
-def _has_outer_optimizer(strategy: StrategyFacts, _: int) -> bool:
-    return strategy.has_outer_optimizer
 
 
 def _time(value: Value) -> str:
@@ -409,7 +391,7 @@ AXES: tuple[Axis, ...] = (
         title="Servers",
         meaning="parameter servers, for strategies that have them",
         default=1,
-        applies=_uses_servers,
+        is_named=True,
         unused=0,
         usual=0,
         phrase=lambda value: f"{count(value)} {'server' if value == 1 else 'servers'}",
@@ -421,7 +403,7 @@ AXES: tuple[Axis, ...] = (
         title="Servers are",
         meaning="where parameter servers run",
         default=ServerPlacement.COLLOCATED,
-        applies=_uses_servers,
+        is_named=True,
         usual=None,
         none="none",
         phrase=str,
@@ -440,7 +422,7 @@ AXES: tuple[Axis, ...] = (
         title="Replicas per rank",
         meaning="copies of the model in one rank, each on a GPU or a share of its cores",
         default=2,  # one replica of a rank is what `single` measures
-        applies=lambda strategy, _: strategy.uses_replicas,
+        is_named=True,
         unused=1,
         usual=1,
         phrase=lambda value: f"{count(value)} replicas a rank",
@@ -453,7 +435,7 @@ AXES: tuple[Axis, ...] = (
         title="Steps between averages",
         meaning="steps between two averages of the weights, for strategies that average them",
         default=8,
-        applies=lambda strategy, _: strategy.averages_weights,
+        is_named=True,
         unused=1,
         usual=1,
         phrase=lambda value: f"averaged every {count(value)} steps",
@@ -465,7 +447,7 @@ AXES: tuple[Axis, ...] = (
         title="Outer learning rate",
         meaning="of the outer optimizer, for `torch_diloco`",
         default=DEFAULT_OUTER_LEARNING_RATE,
-        applies=_has_outer_optimizer,
+        is_named=True,
         usual=DEFAULT_OUTER_LEARNING_RATE,
         phrase=lambda value: f"outer learning rate {value:.9g}",
         is_of_updates=True,
@@ -477,7 +459,7 @@ AXES: tuple[Axis, ...] = (
         title="Outer momentum",
         meaning="Nesterov's, of the outer optimizer, for `torch_diloco`",
         default=DEFAULT_OUTER_MOMENTUM,
-        applies=_has_outer_optimizer,
+        is_named=True,
         usual=DEFAULT_OUTER_MOMENTUM,
         phrase=lambda value: f"outer momentum {value:.9g}",
         is_of_updates=True,
@@ -490,7 +472,8 @@ AXES: tuple[Axis, ...] = (
         meaning="ranks that train on one agent, each on its share of the cores; `world_size` is a "
         "multiple of it",
         default=1,
-        applies=lambda strategy, world_size: strategy.uses_network and world_size > 1,
+        is_named=True,
+        is_of_ranks=True,
         unused=1,
         usual=1,
         phrase=lambda value: f"{count(value)} ranks an agent",
@@ -523,7 +506,7 @@ AXES: tuple[Axis, ...] = (
         meaning='GPUs of each rank of a script, with `device = "gpu"`; a strategy takes one for '
         "each replica",
         default=1,
-        applies=lambda strategy, _: strategy.name in LAUNCHED,
+        is_named=True,
         unused=1,
         only_with=("device", Device.GPU),
         usual=1,
@@ -555,10 +538,9 @@ AXES: tuple[Axis, ...] = (
         title="Batch split",
         meaning="how the ranks of a synchronous strategy but `torch_pipeline` share a batch",
         default=BatchSplit.EVEN,
-        # A rank that goes at its own pace, or is alone, has nothing to split.
-        applies=lambda strategy, world_size: (
-            strategy.is_synchronous and not strategy.splits_layers and world_size > 1
-        ),
+        # A rank that goes at its own pace has nothing to split.
+        is_named=True,
+        is_of_ranks=True,
         usual=BatchSplit.EVEN.value,
         choices={
             "even": "equal parts",
@@ -575,7 +557,7 @@ AXES: tuple[Axis, ...] = (
         title="Optimizer",
         meaning="how gradients become updates of the weights, for strategies of PyTorch",
         default=Optimizer.SGD,
-        applies=_has_training_options,
+        is_named=True,
         usual=Optimizer.SGD.value,
         phrase=str,
         choices={
@@ -591,7 +573,7 @@ AXES: tuple[Axis, ...] = (
         title="Learning rate",
         meaning="of the optimizer, for strategies of PyTorch",
         default=DEFAULT_LEARNING_RATE,
-        applies=_has_training_options,
+        is_named=True,
         usual=DEFAULT_LEARNING_RATE,
         phrase=lambda value: f"learning rate {value:.9g}",
         is_of_updates=True,
@@ -603,7 +585,7 @@ AXES: tuple[Axis, ...] = (
         title="Rate scaling",
         meaning="how the learning rate follows the global batch size, for strategies of PyTorch",
         default=LearningRateScaling.NONE,
-        applies=_has_training_options,
+        is_named=True,
         usual=LearningRateScaling.NONE.value,
         phrase=lambda value: f"{value} scaling of the learning rate",
         choices={
@@ -621,7 +603,7 @@ AXES: tuple[Axis, ...] = (
         meaning="first steps of a training, over which the learning rate rises evenly, for "
         "strategies of PyTorch; with `steps` those of `warmup_steps` are among them",
         default=0,
-        applies=_has_training_options,
+        is_named=True,
         usual=0,
         phrase=lambda value: f"learning rate rising over {count(value)} steps",
         is_of_updates=True,
@@ -633,7 +615,7 @@ AXES: tuple[Axis, ...] = (
         title="Precision",
         meaning="numbers in which the layers are computed, for strategies of PyTorch",
         default=ComputePrecision.FLOAT32,
-        applies=_has_training_options,
+        is_named=True,
         usual=ComputePrecision.FLOAT32.value,
         phrase=str,
         choices={
@@ -650,7 +632,7 @@ AXES: tuple[Axis, ...] = (
         meaning="parts of a rank's batch, in turn, whose gradients are exchanged once, for "
         "strategies of PyTorch but `torch_pipeline`",
         default=1,
-        applies=_accumulates_gradients,
+        is_named=True,
         usual=1,
         phrase=lambda value: f"batches in {count(value)} parts",
         is_of_updates=True,
@@ -663,7 +645,8 @@ AXES: tuple[Axis, ...] = (
         meaning="equal parts of a batch that follow each other through the stages of a model, for "
         "`torch_pipeline`; the batch is a multiple of it",
         default=4,
-        applies=lambda strategy, world_size: strategy.splits_layers and world_size > 1,
+        is_named=True,
+        is_of_ranks=True,
         usual=4,
         phrase=lambda value: f"{count(value)} microbatches",
     ),
@@ -675,7 +658,8 @@ AXES: tuple[Axis, ...] = (
         meaning="of what the largest stage of a model has as little as can be, for "
         "`torch_pipeline`",
         default=PipelineCut.FLOP,
-        applies=lambda strategy, world_size: strategy.splits_layers and world_size > 1,
+        is_named=True,
+        is_of_ranks=True,
         usual=PipelineCut.FLOP.value,
         phrase=lambda value: f"cut by {value}",
         choices={
@@ -695,7 +679,8 @@ AXES: tuple[Axis, ...] = (
         meaning="gradients that are summed at once while the backward pass goes on, for "
         "`torch_ddp`; the first at most 1",
         default=DEFAULT_BUCKET_BYTES,
-        applies=lambda strategy, world_size: strategy.sums_in_buckets and world_size > 1,
+        is_named=True,
+        is_of_ranks=True,
         usual=DEFAULT_BUCKET_BYTES,
         is_of_speed=True,
         is_of_updates=True,
@@ -708,7 +693,7 @@ AXES: tuple[Axis, ...] = (
         meaning="what of the forward pass is kept in memory for the backward pass, for "
         "strategies of PyTorch but `torch_fsdp` and `torch_pipeline`",
         default=ActivationCheckpointing.OFF,
-        applies=_has_whole_model,
+        is_named=True,
         usual=ActivationCheckpointing.OFF.value,
         phrase=lambda value: f"activation checkpointing {value}",
         choices={
@@ -725,7 +710,7 @@ AXES: tuple[Axis, ...] = (
         title="Compiled by",
         meaning="what compiles the model",
         default=Compilation.NONE,
-        applies=_has_compiler,
+        is_named=True,
         usual=Compilation.NONE.value,
         phrase=lambda value: f"compiled by {_spoken(value)}",
         choices={
@@ -778,7 +763,6 @@ AXES: tuple[Axis, ...] = (
         title="Network",
         meaning="name of an agents' network; in results also the emulator, such as `tc_netem`",
         column="network",
-        applies=sends,
         write=lambda value: "usual" if value is None else str(value),
         phrase=lambda value: f"network {value}",
     ),

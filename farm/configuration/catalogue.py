@@ -9,6 +9,14 @@ from enum import Enum
 
 from farm.configuration.model_size import ModelSize
 
+# Axes that several strategies have, by name, for `StrategyFacts.axes`.
+GANG_AXES = ("ranks_per_agent", "batch_split")
+SERVER_AXES = ("server_count", "server_placement")
+PYTORCH_AXES = ("optimizer", "learning_rate", "lr_scaling", "lr_warmup_steps", "precision")
+WHOLE_MODEL_AXES = ("gradient_accumulation_steps", "activation_checkpointing", "compile")
+# Those that mean something for one rank that trains by itself.
+TRAINING_AXES = (*PYTORCH_AXES, *WHOLE_MODEL_AXES)
+
 
 class ExampleKind(Enum):
     """What examples are made of."""
@@ -124,25 +132,28 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyFacts:
-    """`max_world_size` None: no limit. A strategy of one rank uses no network at all."""
+    """`max_world_size` None: no limit. A strategy of one rank uses no network at all.
+
+    `axes`: names of those that it has beside the axes of every strategy.
+    """
 
     name: str
     summary: str
     framework: str
     min_world_size: int = 1
     max_world_size: int | None = None
+    axes: tuple[str, ...] = ()
     is_synchronous: bool = True
-    uses_servers: bool = False  # parameter servers beside the ranks that train
-    uses_replicas: bool = False  # several replicas within a rank
-    averages_weights: bool = False  # every so many steps
-    has_outer_optimizer: bool = False  # which makes a step of each average
     shards_weights: bool = False  # each rank holds its share
     splits_layers: bool = False  # each rank holds some of them, and gets the whole batch
-    has_training_options: bool = False  # optimizer, learning rate, precision, accumulation
     compiles_by_xla: bool = False  # the passes through the model, which are of TensorFlow
     has_loader: bool = False  # loads batches ahead of its steps, or can
-    sums_in_buckets: bool = False  # gradients, while the backward pass goes on
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
+
+    @property
+    def uses_servers(self) -> bool:
+        """Whether it has parameter servers beside the ranks that train."""
+        return "server_count" in self.axes
 
     @property
     def divides_model(self) -> bool:

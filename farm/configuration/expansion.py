@@ -15,6 +15,7 @@ from farm.configuration.axes import (
     AXES,
     JOB_AXES,
     PROFILE_AXES,
+    AxisKind,
     job_fields,
     sends,
     spec_values,
@@ -189,7 +190,7 @@ def _cell(
         count = _agent_count(values) if axis.is_of_network else world_size
         value = values[axis.field]
         if facts is None:
-            is_used = axis.applies is None
+            is_used = not axis.is_named and axis.kind is not AxisKind.LINK
         else:
             is_used = axis.means_something(value, strategy=facts, world_size=count)
         if not is_used:

@@ -45,23 +45,27 @@ RUNS_BUNDLES = "bundles"
 # Begins the capability of agents that have an interpreter of that name.
 PYTHON_CAPABILITY = "python:"
 OWN_DATA = "script"  # the data set of a script, which loads its own
+_AXES = ("ranks_per_agent", "gpus_per_rank")
 # By the launcher's name in a sweep: what starts the ranks of a script, as a strategy.
 LAUNCHERS: Mapping[str, StrategyFacts] = {
     "torch": StrategyFacts(
         name="torch_script",
         summary="a script of your own, started as `torchrun` would",
         framework="torch",
+        axes=_AXES,
         chooses_ports=True,
     ),
     "tensorflow": StrategyFacts(
         name="tensorflow_script",
         summary="a script of your own, with the gang in `TF_CONFIG`",
         framework="tensorflow",
+        axes=_AXES,
     ),
     "none": StrategyFacts(
         name="plain_script",
         summary="a script of your own, with the gang in `FARM_RANK_ADDRESSES`",
         framework="script",
+        axes=_AXES,
         chooses_ports=True,
     ),
 }

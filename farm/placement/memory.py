@@ -145,6 +145,6 @@ def _copies_of_weights(job: JobSpec, strategy: StrategyFacts | None) -> int:
     momentum_count = 2 if options["optimizer"] == Optimizer.ADAMW.value else 1
     gradient_count = 0 if is_forward else job.replicas_per_rank
     outer_count = 0
-    if strategy is not None and strategy.has_outer_optimizer:
+    if strategy is not None and "outer_momentum" in strategy.axes:
         outer_count = 1 if is_forward else 2 + bool(options["outer_momentum"])
     return 1 + (0 if is_without_momentum else momentum_count) + gradient_count + outer_count

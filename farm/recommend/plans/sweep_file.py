@@ -107,7 +107,7 @@ def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:
         if facts is not None
         and isinstance(axis.usual, str | int | float)  # else a layout leaves nothing out
         and axis.usual != axis.default_value
-        and (axis.applies is None or axis.applies(facts, c.world_size))
+        and axis.applies(facts, c.world_size)
     }
     if c.server_count:
         found["server_placement"] = ServerPlacement.APART.value

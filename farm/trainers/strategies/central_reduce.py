@@ -8,7 +8,7 @@ what the others wait for.
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.catalogue import GANG_AXES, GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
 
@@ -18,6 +18,7 @@ class CentralReduce:
         name="central_reduce",
         summary="rank 0 sums the gradients and sends the sum to every rank",
         framework="tensorflow",
+        axes=(*GANG_AXES, "compile"),
         has_loader=True,
         min_world_size=2,
     )

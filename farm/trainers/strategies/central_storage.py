@@ -15,9 +15,9 @@ class CentralStorage:
         name="central_storage",
         summary="replicas on one machine, weights on its CPU: TensorFlow's CentralStorageStrategy",
         framework="tensorflow",
+        axes=("replicas_per_rank", "compile"),
         has_loader=True,
         max_world_size=1,
-        uses_replicas=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

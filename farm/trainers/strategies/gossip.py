@@ -19,6 +19,7 @@ class Gossip:
         name="gossip",
         summary="ranks train alone; each averages its weights with one neighbour after every step",
         framework="tensorflow",
+        axes=("ranks_per_agent", "compile"),
         has_loader=True,
         min_world_size=2,
         is_synchronous=False,

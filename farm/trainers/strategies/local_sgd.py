@@ -20,10 +20,10 @@ class LocalSgd:
         name="local_sgd",
         summary="ranks train alone; all average their weights every steps_between_averages steps",
         framework="tensorflow",
+        axes=("ranks_per_agent", "steps_between_averages", "compile"),
         has_loader=True,
         min_world_size=2,
         is_synchronous=False,
-        averages_weights=True,
         compiles_by_xla=True,
     )
 

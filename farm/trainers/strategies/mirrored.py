@@ -16,9 +16,9 @@ class Mirrored:
         name="mirrored",
         summary="replicas on one machine, each with its weights: TensorFlow's MirroredStrategy",
         framework="tensorflow",
+        axes=("replicas_per_rank", "compile"),
         has_loader=True,
         max_world_size=1,
-        uses_replicas=True,
         compiles_by_xla=True,
     )
 

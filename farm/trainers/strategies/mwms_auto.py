@@ -6,7 +6,7 @@ step bear out. NCCL, too, sends at least what a ring does.
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.catalogue import GANG_AXES, GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.contracts import Engine, Seat
@@ -17,6 +17,7 @@ class MwmsAuto:
         name="mwms_auto",
         summary="MultiWorkerMirroredStrategy; it chooses the collective: NCCL on GPUs",
         framework="tensorflow",
+        axes=(*GANG_AXES, "compile"),
         has_loader=True,
         min_world_size=2,
         compiles_by_xla=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.catalogue import GANG_AXES, GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.contracts import Engine, Seat
@@ -13,6 +13,7 @@ class MwmsRing:
         name="mwms_ring",
         summary="synchronous, ring all-reduce: TensorFlow's MultiWorkerMirroredStrategy",
         framework="tensorflow",
+        axes=(*GANG_AXES, "compile"),
         has_loader=True,
         min_world_size=2,
         compiles_by_xla=True,

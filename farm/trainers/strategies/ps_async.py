@@ -8,7 +8,7 @@ With S servers each keeps whole weights, about G/S bytes of them, and sends n G/
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.catalogue import SERVER_AXES, StrategyFacts
 from farm.trainers.server_strategy import ServerStrategy
 
 
@@ -17,8 +17,8 @@ class PsAsync(ServerStrategy):
         name="ps_async",
         summary="asynchronous parameter servers: gradients are applied as they arrive, also stale",
         framework="tensorflow",
+        axes=("ranks_per_agent", *SERVER_AXES, "compile"),
         has_loader=True,
         min_world_size=2,
         is_synchronous=False,
-        uses_servers=True,
     )

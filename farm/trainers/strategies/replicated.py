@@ -8,7 +8,7 @@ weights, about G/S bytes of them, and sends n G/S a step.
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import StrategyFacts
+from farm.configuration.catalogue import GANG_AXES, SERVER_AXES, StrategyFacts
 from farm.trainers.server_strategy import ServerStrategy
 
 
@@ -17,7 +17,7 @@ class Replicated(ServerStrategy):
         name="replicated",
         summary="each rank has a copy of the weights; servers apply gradients, send new weights",
         framework="tensorflow",
+        axes=(*GANG_AXES, *SERVER_AXES, "compile"),
         has_loader=True,
         min_world_size=2,
-        uses_servers=True,
     )

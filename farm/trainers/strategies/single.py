@@ -12,6 +12,7 @@ class Single:
         name="single",
         summary="one machine: the baseline of every speedup",
         framework="tensorflow",
+        axes=("compile",),
         has_loader=True,
         max_world_size=1,
         compiles_by_xla=True,

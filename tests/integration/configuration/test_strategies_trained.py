@@ -37,8 +37,8 @@ def job_of(strategy: Strategy) -> JobSpec:
         strategy=facts.name,
         world_size=min(2, facts.max_world_size or 2),
         server_count=1 if facts.uses_servers else 0,
-        replicas_per_rank=2 if facts.uses_replicas else 1,
-        steps_between_averages=2 if facts.averages_weights else 1,
+        replicas_per_rank=2 if "replicas_per_rank" in facts.axes else 1,
+        steps_between_averages=2 if "steps_between_averages" in facts.axes else 1,
     )
 
 

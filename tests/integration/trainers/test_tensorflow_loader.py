@@ -90,8 +90,8 @@ def test_what_is_loaded_trains_the_same_weights_as_what_is_in_memory(
         PAIR,
         strategy=facts.name,
         world_size=facts.max_world_size or 2,
-        replicas_per_rank=2 if facts.uses_replicas else 1,
-        steps_between_averages=2 if facts.averages_weights else 1,
+        replicas_per_rank=2 if "replicas_per_rank" in facts.axes else 1,
+        steps_between_averages=2 if "steps_between_averages" in facts.axes else 1,
         server_count=1 if facts.uses_servers else 0,
         server_placement=ServerPlacement.COLLOCATED,
     )

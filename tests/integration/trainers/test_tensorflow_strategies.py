@@ -126,7 +126,7 @@ def test_what_xla_compiles_reaches_the_same_weights(
         JOB if facts.is_synchronous else EVEN,
         strategy=name,
         world_size=facts.min_world_size if facts.max_world_size == 1 else 2,
-        replicas_per_rank=1 + facts.uses_replicas,
+        replicas_per_rank=1 + ("replicas_per_rank" in facts.axes),
         axes={"compile": "xla"},
     )
     found = train(job, tmp_path)

@@ -1,15 +1,24 @@
 import copy
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from farm import registry
 from farm.configuration.axes import BY_NAME
-from farm.configuration.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
+from farm.configuration.catalogue import (
+    GANG_AXES,
+    SERVER_AXES,
+    TRAINING_AXES,
+    Catalogue,
+    DatasetFacts,
+    ModelFacts,
+    StrategyFacts,
+)
 from farm.configuration.expansion import Expansion, expand
 from farm.configuration.spec import (
+    TORCH,
     BatchSplit,
     JobSpec,
     NetworkProfile,
@@ -48,15 +57,22 @@ CATALOGUE = Catalogue(
         )
     },
     strategies={
-        "single": strategy("single", max_world_size=1, compiles_by_xla=True),
-        "pair": strategy("pair", min_world_size=2, max_world_size=3),
-        "ring": strategy("ring", min_world_size=2),
-        "servers": strategy("servers", uses_servers=True),
-        "async_servers": strategy("async_servers", uses_servers=True, is_synchronous=False),
-        "replicas": strategy("replicas", max_world_size=1, uses_replicas=True),
-        "torch": strategy("torch", framework="torch", has_training_options=True, has_loader=True),
+        "single": strategy("single", max_world_size=1, axes=("compile",), compiles_by_xla=True),
+        "pair": strategy("pair", min_world_size=2, max_world_size=3, axes=GANG_AXES),
+        "ring": strategy("ring", min_world_size=2, axes=(*GANG_AXES, "compile")),
+        "servers": strategy("servers", axes=(*GANG_AXES, *SERVER_AXES, "compile")),
+        "async_servers": strategy(
+            "async_servers", axes=("ranks_per_agent", *SERVER_AXES), is_synchronous=False
+        ),
+        "replicas": strategy("replicas", max_world_size=1, axes=("replicas_per_rank",)),
+        "torch": strategy(
+            "torch", framework="torch", axes=(*GANG_AXES, *TRAINING_AXES), has_loader=True
+        ),
         "averaging": strategy(
-            "averaging", min_world_size=2, is_synchronous=False, averages_weights=True
+            "averaging",
+            min_world_size=2,
+            is_synchronous=False,
+            axes=("ranks_per_agent", "steps_between_averages"),
         ),
     },
 )
@@ -632,11 +648,10 @@ def test_an_axis_applies_where_its_strategy_uses_it(
 
 @pytest.mark.parametrize("name", ["activation_checkpointing", "compile"])
 def test_what_needs_a_whole_model_applies_where_a_rank_has_it(name: str) -> None:
-    whole = strategy("whole", framework="torch", has_training_options=True)
-    applies = BY_NAME[name].applies
-    assert applies is not None
-    assert applies(whole, 2)
-    assert not applies(dataclasses.replace(whole, shards_weights=True), 2)
+    of_torch = [s for s in registry.catalogue().strategies.values() if s.framework == TORCH]
+    found = {facts.name for facts in of_torch if BY_NAME[name].applies(facts, 2)}
+    assert found == {facts.name for facts in of_torch if not facts.divides_model}
+    assert {"torch_ddp"} <= found < {facts.name for facts in of_torch}
 
 
 def test_a_framework_is_compiled_by_its_own_compiler() -> None:

@@ -6,7 +6,14 @@ backward pass goes on, so that the messages of all but the last are hidden behin
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.catalogue import (
+    GANG_AXES,
+    PYTORCH_AXES,
+    WHOLE_MODEL_AXES,
+    GangShape,
+    StrategyFacts,
+    Traffic,
+)
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.strategies.torch import TorchStrategy
 
@@ -16,10 +23,9 @@ class TorchDdp(TorchStrategy):
         name="torch_ddp",
         summary="synchronous, ring all-reduce: PyTorch's DistributedDataParallel; NCCL on GPUs",
         framework="torch",
+        axes=(*GANG_AXES, *PYTORCH_AXES, *WHOLE_MODEL_AXES, "gradient_bucket_mib"),
         chooses_ports=True,
-        has_training_options=True,
         has_loader=True,
-        sums_in_buckets=True,
     )
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.catalogue import GANG_AXES, PYTORCH_AXES, GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
 from farm.trainers.strategies.torch import TorchStrategy
 
@@ -22,8 +22,8 @@ class TorchFsdp(TorchStrategy):
         name="torch_fsdp",
         summary="synchronous, weights sharded over the ranks: PyTorch's fully_shard; NCCL on GPUs",
         framework="torch",
+        axes=(*GANG_AXES, *PYTORCH_AXES, "gradient_accumulation_steps"),
         chooses_ports=True,
-        has_training_options=True,
         has_loader=True,
         shards_weights=True,
     )

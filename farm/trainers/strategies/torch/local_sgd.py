@@ -16,7 +16,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.catalogue import (
+    PYTORCH_AXES,
+    WHOLE_MODEL_AXES,
+    GangShape,
+    StrategyFacts,
+    Traffic,
+)
 from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import periodic_all_reduce
 from farm.trainers.strategies.torch import TorchStrategy
@@ -31,11 +37,10 @@ class TorchLocalSgd(TorchStrategy):
         summary="PyTorch ranks train alone; all average their weights every "
         "steps_between_averages steps",
         framework="torch",
+        axes=("ranks_per_agent", "steps_between_averages", *PYTORCH_AXES, *WHOLE_MODEL_AXES),
         min_world_size=2,
         is_synchronous=False,
-        averages_weights=True,
         chooses_ports=True,
-        has_training_options=True,
         has_loader=True,
     )
 
@@ -54,7 +59,7 @@ class TorchDiloco(TorchLocalSgd):
         TorchLocalSgd.facts,
         name="torch_diloco",
         summary="as torch_local_sgd, and each average is a step of an outer optimizer (DiLoCo)",
-        has_outer_optimizer=True,
+        axes=(*TorchLocalSgd.facts.axes, "outer_learning_rate", "outer_momentum"),
     )
 
     def engine(self, job: JobSpec) -> type[TorchEngine]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
+from farm.configuration.catalogue import PYTORCH_AXES, GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
 from farm.trainers.strategies.torch import TorchStrategy
 
@@ -25,8 +25,8 @@ class TorchPipeline(TorchStrategy):
         name="torch_pipeline",
         summary="synchronous, layers in stages, one on each rank: PyTorch's pipelining",
         framework="torch",
+        axes=("ranks_per_agent", *PYTORCH_AXES, "pipeline_microbatches", "pipeline_cut"),
         chooses_ports=True,
-        has_training_options=True,
         splits_layers=True,
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from farm import registry
+from farm.configuration.axes import AXES
 from farm.configuration.catalogue import GangShape
 from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES
@@ -24,7 +26,7 @@ def shapes(strategy: Strategy) -> Iterator[GangShape]:
     facts = strategy.facts
     for world_size in range(facts.min_world_size, (facts.max_world_size or 8) + 1):
         for server_count in (1, 2, 3) if facts.uses_servers else (0,):
-            for steps in (1, 8) if facts.averages_weights else (1,):
+            for steps in (1, 8) if "steps_between_averages" in facts.axes else (1,):
                 yield GangShape(
                     world_size=world_size,
                     server_count=server_count,
@@ -55,7 +57,9 @@ def test_what_is_sent_grows_in_proportion_to_the_gradients(strategy: Strategy) -
 
 
 @pytest.mark.parametrize(
-    "strategy", [s for s in STRATEGIES if s.facts.averages_weights], ids=lambda s: s.facts.name
+    "strategy",
+    [s for s in STRATEGIES if "steps_between_averages" in s.facts.axes],
+    ids=lambda s: s.facts.name,
 )
 def test_averaging_less_often_sends_less_in_proportion(strategy: Strategy) -> None:
     every_step, every_eighth = (
@@ -78,7 +82,27 @@ def test_facts_do_not_contradict_each_other(strategy: Strategy) -> None:
     assert facts.max_world_size is None or facts.max_world_size >= facts.min_world_size
     assert facts.summary
     # Replicas within a rank and averages between ranks are two ways that nothing combines.
-    assert not (facts.uses_replicas and facts.averages_weights)
+    assert not {"replicas_per_rank", "steps_between_averages"} <= set(facts.axes)
+
+
+@each_strategy
+def test_a_strategy_names_the_axes_that_its_ranks_make_possible(strategy: Strategy) -> None:
+    facts, axes = strategy.facts, set(strategy.facts.axes)
+    assert axes <= {axis.name for axis in AXES if axis.is_named}
+    assert ("ranks_per_agent" in axes) == facts.uses_network
+    # A rank that goes at its own pace has nothing to split.
+    splits = facts.uses_network and facts.is_synchronous and not facts.splits_layers
+    assert ("batch_split" in axes) == splits
+    assert ("pipeline_cut" in axes) == ("pipeline_microbatches" in axes) == facts.splits_layers
+    assert ("server_placement" in axes) == facts.uses_servers
+    assert "compile" in axes or not facts.compiles_by_xla
+
+
+def test_every_axis_that_has_to_be_named_is_of_a_strategy_or_a_launcher() -> None:
+    known = registry.catalogue()
+    every = [*known.strategies.values(), *known.launchers.values()]
+    named = {name for facts in every for name in facts.axes}
+    assert named == {axis.name for axis in AXES if axis.is_named}
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,13 @@ def test_gossip_sends_the_weights_once_whatever_the_world_size_and_one_of_an_odd
 def test_several_replicas_of_one_machine_have_no_network(
     strategy: Mirrored | CentralStorage,
 ) -> None:
-    assert strategy.facts.uses_replicas
+    assert "replicas_per_rank" in strategy.facts.axes
     assert not strategy.facts.uses_network
     assert strategy.traffic(GangShape(world_size=1), GRADIENT_BYTES).bytes == 0.0
 
 
 def test_only_strategies_whose_ranks_share_their_weights_are_synchronous() -> None:
-    assert LocalSgd.facts.averages_weights
+    assert "steps_between_averages" in LocalSgd.facts.axes
     assert not LocalSgd.facts.is_synchronous
     assert not Gossip.facts.is_synchronous
     assert MwmsAuto.facts.is_synchronous
