@@ -63,7 +63,7 @@ _KINDS = tuple(k for k in PlotKind if k not in (PlotKind.HISTORY, PlotKind.PREDI
 _FORMS = ("svg", "png")
 _WHOLE = frozenset(
     {
-        *("job_id", "attempt_id", "repetition", "number", "rank"),
+        *("job_id", "attempt_id", "repetition", "number", "rank", "process"),
         *("epoch", "step_count", "step", "first_character"),
     }
 )

@@ -128,6 +128,7 @@ def test_a_bundle_has_all_that_is_known_of_a_sweep(
     ]
     steps = parquet.read_table(folder / "steps.parquet").to_pylist()
     assert [row["step"] for row in steps] == [*range(500)] * 3
+    assert {str(row["process"]) for row in steps} == {"0"}  # a whole number
     assert max(abs(row["begun_s"] - row["step"] / 10) for row in steps) < 1e-6
     logs = parquet.read_table(folder / "logs.parquet").to_pylist()
     assert len(logs) == 900
