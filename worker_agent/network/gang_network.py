@@ -275,15 +275,10 @@ class Shaping:
         if guard is None:
             self.emulator.clear()
             return
-        try:
-            undo_applied(self._site.state_dir, number=guard.number)
-        except EmulationFailed:
-            try:
-                self.emulator.clear()  # the network comes first, with or without its note
-            finally:
-                guard.alarm()
-            raise
-        guard.release()
+        guard.end(
+            lambda: undo_applied(self._site.state_dir, number=guard.number),
+            take_away=self.emulator.clear,
+        )
 
     def _guard(self, limit_s: float) -> None:
         """Write down what is about to be applied, and have it watched."""

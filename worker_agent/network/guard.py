@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +155,24 @@ class Guard:
     def pid(self) -> int:
         return self._process.pid
 
-    def release(self) -> None:
+    def end(self, undo: Callable[[], object], *, take_away: Callable[[], object]) -> None:
+        """Undo what is noted, and end the watchdog.
+
+        Raises:
+            EmulationFailed: `undo` failed. Then `take_away` was tried, with or without the note,
+                and the watchdog goes on trying.
+        """
+        try:
+            undo()
+        except EmulationFailed:
+            try:
+                take_away()
+            finally:
+                self._alarm()
+            raise
+        self._release()
+
+    def _release(self) -> None:
         """Tell it that nothing is left to undo, and see it end."""
         assert self._process.stdin is not None
         try:
@@ -168,7 +185,7 @@ class Guard:
         except subprocess.TimeoutExpired:
             logger.warning("watchdog does not end", extra={"pid": self.pid})
 
-    def alarm(self) -> None:
+    def _alarm(self) -> None:
         """Let it undo now, and try until it succeeds."""
         assert self._process.stdin is not None
         self._process.stdin.close()

@@ -104,13 +104,12 @@ class PortGate:
         guard, self._guard = self._guard, None
         if guard is None:
             return
-        try:
+
+        def take_away() -> None:
+            run_nft(removing_script(self._table))
+
+        def undo() -> None:
             if undo_gate(self._site.state_dir, number=guard.number) is None:
-                run_nft(removing_script(self._table))  # its note is lost
-        except EmulationFailed:
-            try:
-                run_nft(removing_script(self._table))  # the network comes first
-            finally:
-                guard.alarm()
-            raise
-        guard.release()
+                take_away()  # its note is lost
+
+        guard.end(undo, take_away=take_away)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 
 from farm.errors import EmulationFailed
 from worker_agent.network.emulators import create_emulators
 from worker_agent.network.emulators.contracts import Site
-from worker_agent.network.guard import GATE, NoteFile
+from worker_agent.network.guard import GATE, AppliedNote, NoteFile
 from worker_agent.network.nft import find_obstacle, removing_script, run_nft, table_of
 
 logger = logging.getLogger(__name__)
@@ -25,20 +26,7 @@ def undo_applied(state_dir: str, *, number: str | None = None) -> str | None:
     Raises:
         EmulationFailed: something may still be shaped; the note stays.
     """
-    notes = NoteFile(state_dir)
-    try:
-        with notes.locked():
-            note = notes.read()
-            if note is None or number not in (None, note.number):
-                return None
-            for emulator in create_emulators(note.site):
-                if emulator.name == note.emulator:
-                    emulator.clear()
-                    notes.remove()
-                    return f"{note.emulator} on {note.site.interface}"
-    except OSError as error:
-        raise EmulationFailed(f"{state_dir} cannot be used: {error}") from error
-    raise EmulationFailed(f"{note.emulator} is applied, which this version does not know")
+    return _undo(NoteFile(state_dir), state_dir, number, _clear)
 
 
 def undo_gate(state_dir: str, *, number: str | None = None) -> str | None:
@@ -46,16 +34,36 @@ def undo_gate(state_dir: str, *, number: str | None = None) -> str | None:
     notes = NoteFile(state_dir, GATE)
     if not notes.is_there:
         return None  # it is written before anything is closed
+
+    def open_ports(_: AppliedNote) -> str:
+        run_nft(removing_script(table_of(state_dir)))
+        return "the closing of ports"
+
+    return _undo(notes, state_dir, number, open_ports)
+
+
+def _undo(
+    notes: NoteFile, state_dir: str, number: str | None, take_away: Callable[[AppliedNote], str]
+) -> str | None:
+    """Do what `take_away` does and says, under the note's lock, and forget the note."""
     try:
         with notes.locked():
             note = notes.read()
             if note is None or number not in (None, note.number):
                 return None
-            run_nft(removing_script(table_of(state_dir)))
+            undone = take_away(note)
             notes.remove()
-            return "the closing of ports"
     except OSError as error:
         raise EmulationFailed(f"{state_dir} cannot be used: {error}") from error
+    return undone
+
+
+def _clear(note: AppliedNote) -> str:
+    for emulator in create_emulators(note.site):
+        if emulator.name == note.emulator:
+            emulator.clear()
+            return f"{note.emulator} on {note.site.interface}"
+    raise EmulationFailed(f"{note.emulator} is applied, which this version does not know")
 
 
 def undo_all(state_dir: str, *, number: str | None = None) -> list[str]:
