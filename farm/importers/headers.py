@@ -16,6 +16,55 @@ from decimal import Decimal
 
 from farm.importers.hints import MEANINGS, STATISTIC, usual_words
 
+_SECONDS: Mapping[str, Decimal] = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), Decimal(1)),
+    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), Decimal("1e-3")),
+    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), Decimal("1e-6")),
+    **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), Decimal("1e-9")),
+    **dict.fromkeys(("minute", "minutes", "mins"), Decimal(60)),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), Decimal(3600)),
+}
+_MEGABITS: Mapping[str, Decimal] = {
+    f"{prefix}{word}{plural}": factor * size
+    for prefix, factor in {
+        **{"": Decimal("1e-6"), "k": Decimal("1e-3"), "kilo": Decimal("1e-3")},
+        **{"m": Decimal(1), "mega": Decimal(1), "g": Decimal(1000), "giga": Decimal(1000)},
+    }.items()
+    for word, size in (("bit", Decimal(1)), ("byte", Decimal(8)))
+    for plural in ("", "s")
+}
+_STEP = "step_time_s"
+# Column of the table and the part of a second that is its unit: what else the quantity is called.
+_DURATIONS = {
+    (_STEP, 1): ("step_time", "time_per_step", "iteration_time", "time_per_iteration"),
+    ("time_per_epoch_s", 1): ("time_per_epoch", "epoch_time", "epoch_duration"),
+    ("step_time_spread_s", 1): ("step_time_spread", "step_time_iqr"),
+    ("one_way_delay_ms", 1000): ("one_way_delay", "one_way_latency"),
+    ("jitter_ms", 1000): ("jitter",),
+}
+_EXAMPLES = ("example", "image", "img", "sample", "record")
+_STEPS = ("step", "iteration", "iter", "it")
+_HUNDRED = Decimal(100)
+_MINUTES = re.compile(r"[\[(]\s*mins?\s*[\])]")
+_LONGEST = 100  # characters of a header that are looked at
+# Bits or bytes: no more than a letter's case tells them apart, which people do not keep to.
+_SHORT_BANDWIDTH = re.compile(r"bandwidth_[kmg]?bps|bandwidth_[kmg]b_per_s(ec)?")
+# What stands between words and says nothing: a hyphen does, but no minus before or behind a name.
+_BETWEEN = re.compile(
+    r"(?<=[0-9a-z])\s?[-\u2010-\u2014]\s?(?=[0-9a-z])|[\s_.,:;()\[\]{}\ufeff\u200b]+"
+)
+_SIGN = re.compile(r"[^0-9a-z ]")
+_ANY_SIGN = "?"
+_CLOSE_RATIO = 0.8
+_SHOWN_SIGNS = 8
+# Where a number belongs that stands in a header, by the word beside it.
+_NUMBERED: Mapping[str, str] = {
+    **dict.fromkeys(("batch", "gbs"), "global_batch_size"),
+    **dict.fromkeys(("gpu", "node", "n", "np", "ws", "w", "size"), "world_size"),
+    **dict.fromkeys(("run", "trial", "rep", "repeat", "repetition"), "repetition"),
+    **dict.fromkeys(("ps", "server", "servers"), "server_count"),
+}
+
 
 class Derivation(enum.Enum):
     """How a value of another kind becomes one of the measurement table's."""
@@ -47,36 +96,6 @@ class Conversion:
         return f"{self.target} = {self.derivation.value.format(header=given)}"
 
 
-_SECONDS: Mapping[str, Decimal] = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), Decimal(1)),
-    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), Decimal("1e-3")),
-    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), Decimal("1e-6")),
-    **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), Decimal("1e-9")),
-    **dict.fromkeys(("minute", "minutes", "mins"), Decimal(60)),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), Decimal(3600)),
-}
-_MEGABITS: Mapping[str, Decimal] = {
-    f"{prefix}{word}{plural}": factor * size
-    for prefix, factor in {
-        **{"": Decimal("1e-6"), "k": Decimal("1e-3"), "kilo": Decimal("1e-3")},
-        **{"m": Decimal(1), "mega": Decimal(1), "g": Decimal(1000), "giga": Decimal(1000)},
-    }.items()
-    for word, size in (("bit", Decimal(1)), ("byte", Decimal(8)))
-    for plural in ("", "s")
-}
-_STEP = "step_time_s"
-# Column of the table and the part of a second that is its unit: what else the quantity is called.
-_DURATIONS = {
-    (_STEP, 1): ("step_time", "time_per_step", "iteration_time", "time_per_iteration"),
-    ("time_per_epoch_s", 1): ("time_per_epoch", "epoch_time", "epoch_duration"),
-    ("step_time_spread_s", 1): ("step_time_spread", "step_time_iqr"),
-    ("one_way_delay_ms", 1000): ("one_way_delay", "one_way_latency"),
-    ("jitter_ms", 1000): ("jitter",),
-}
-_EXAMPLES = ("example", "image", "img", "sample", "record")
-_STEPS = ("step", "iteration", "iter", "it")
-
-
 def _conversions() -> Iterator[tuple[str, Conversion]]:
     """Yield every name that is converted, without its prefix or plural, and how."""
     for (target, parts), names in _DURATIONS.items():
@@ -106,20 +125,7 @@ def _conversions() -> Iterator[tuple[str, Conversion]]:
     yield "per_replica_batch_size", Conversion("global_batch_size", Derivation.BATCH)
 
 
-_HUNDRED = Decimal(100)
-_MINUTES = re.compile(r"[\[(]\s*mins?\s*[\])]")
-_LONGEST = 100  # characters of a header that are looked at
 CONVERTED: Mapping[str, Conversion] = dict(_conversions())
-# Bits or bytes: no more than a letter's case tells them apart, which people do not keep to.
-_SHORT_BANDWIDTH = re.compile(r"bandwidth_[kmg]?bps|bandwidth_[kmg]b_per_s(ec)?")
-
-
-# What stands between words and says nothing: a hyphen does, but no minus before or behind a name.
-_BETWEEN = re.compile(
-    r"(?<=[0-9a-z])\s?[-\u2010-\u2014]\s?(?=[0-9a-z])|[\s_.,:;()\[\]{}\ufeff\u200b]+"
-)
-_SIGN = re.compile(r"[^0-9a-z ]")
-_ANY_SIGN = "?"
 
 
 def normal_form(header: str) -> str:
@@ -160,10 +166,6 @@ def column_of(header: str, known: Collection[str]) -> str | Conversion | None:
         return name
     conversion = CONVERTED.get(name)
     return conversion if conversion is not None and conversion.target in known else None
-
-
-_CLOSE_RATIO = 0.8
-_SHOWN_SIGNS = 8
 
 
 def hint_of(header: str, known: Sequence[str]) -> str | None:
@@ -209,15 +211,6 @@ def _differs_in_a_word(one: str, other: str) -> bool:
         return True
     pairs = [(a, b) for a, b in zip(ones, others, strict=True) if a != b]
     return not all(difflib.SequenceMatcher(None, a, b).ratio() >= 0.7 for a, b in pairs)
-
-
-# Where a number belongs that stands in a header, by the word beside it.
-_NUMBERED: Mapping[str, str] = {
-    **dict.fromkeys(("batch", "gbs"), "global_batch_size"),
-    **dict.fromkeys(("gpu", "node", "n", "np", "ws", "w", "size"), "world_size"),
-    **dict.fromkeys(("run", "trial", "rep", "repeat", "repetition"), "repetition"),
-    **dict.fromkeys(("ps", "server", "servers"), "server_count"),
-}
 
 
 def _numbers_apart(header: str) -> list[str]:

@@ -81,10 +81,6 @@ def _main() -> None:
         answers.write(_answer(sys.stdin.buffer))
 
 
-if __name__ == "__main__":
-    _main()
-
-
 @contextmanager
 def spared_children() -> Iterator[None]:
     """Start processes here that an interrupt does not end, not even while they import.
@@ -107,3 +103,7 @@ def spared_children() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
         if came:
             signal.raise_signal(signal.SIGINT)
+
+
+if __name__ == "__main__":
+    _main()
