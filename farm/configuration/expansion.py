@@ -61,7 +61,9 @@ def expand(sweep: SweepSpec, catalogue: Catalogue, *, max_jobs: int = MAX_JOBS) 
         InvalidSpec: the sweep has more than `max_jobs` cells, counted before any is built; a cell
             cannot run and the sweep does not say `skip_impossible`; or no cell can run.
     """
-    cell_count = sum(_cell_count(case) for case in sweep.cases)
+    cell_count = sum(
+        math.prod(len(case.values[axis.field]) for axis in AXES) for case in sweep.cases
+    )
     most_jobs = cell_count * _max_repetitions(sweep)
     if most_jobs > max_jobs:
         raise InvalidSpec("sweep", most_jobs, f"at most {max_jobs} jobs in one sweep")
@@ -130,10 +132,6 @@ def _max_job_count(sweep: SweepSpec, jobs: tuple[JobSpec, ...]) -> int:
     # Cells that differ in their seeds alone are one, and may have more jobs to begin with.
     counts = Counter(_cell_identity(job) for job in jobs)
     return sum(max(count, sweep.precision.max_repetitions) for count in counts.values())
-
-
-def _cell_count(case: CaseSpec) -> int:
-    return math.prod(len(case.values[axis.field]) for axis in AXES)
 
 
 def _check_seeds(sweep: SweepSpec) -> None:
@@ -225,7 +223,7 @@ def _jobs(
         for cell in random.Random(repetition).sample(cells, len(cells)):
             job = _job(sweep, catalogue, cell, repetition)
             # A tuple of the fields, since hashing 100,000 JSON texts would take seconds.
-            jobs.setdefault(_identity(job), job)
+            jobs.setdefault((*_cell_identity(job), job.seed, job.repetition), job)
     return tuple(jobs.values()), len(cells) * sweep.repetitions - len(jobs)
 
 
@@ -246,10 +244,6 @@ def _job(sweep: SweepSpec, catalogue: Catalogue, cell: Cell, repetition: int) ->
         labels=case.labels,
         time_limit_s=case.time_limit_s,
     )
-
-
-def _identity(job: JobSpec) -> tuple[object, ...]:
-    return (*_cell_identity(job), job.seed, job.repetition)
 
 
 def _cell_identity(job: JobSpec) -> tuple[object, ...]:

@@ -76,7 +76,8 @@ def kind_of(name: str, text: str, *, world_size: int) -> FailureKind:
     ):
         # The first: between the check of the port and TensorFlow's own bind somebody was quicker.
         return FailureKind.PORT_TAKEN
-    if world_size > 1 and (name in _CONNECTION or _COORDINATION in text or _is_of_gloo(name, text)):
+    is_of_gloo = name == "RuntimeError" and _GLOO.search(text) is not None
+    if world_size > 1 and (name in _CONNECTION or _COORDINATION in text or is_of_gloo):
         return FailureKind.PEER_LOST
     return FailureKind.TRAINER_RAISED
 
@@ -87,10 +88,6 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except BaseException:
         return ""
-
-
-def _is_of_gloo(name: str, text: str) -> bool:
-    return name == "RuntimeError" and _GLOO.search(text) is not None
 
 
 def _one_line(error: BaseException, name: str) -> str:

@@ -87,7 +87,15 @@ def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Netw
         return None
     asked = profile or NetworkProfile()
     measured = [_measured(rank) for rank in ranks]
-    back = [_after(rank) for rank in ranks]
+    back = [
+        RankNetwork(
+            rank=rank.rank,
+            agent_id=rank.agent_id,
+            untouched=_rtts(rank.peers),
+            shaped=_rtts(rank.ended),
+        )
+        for rank in ranks
+    ]
     ways = [
         way
         for own, after in zip(measured, back, strict=True)
@@ -195,15 +203,6 @@ def _measured(rank: RankRow) -> RankNetwork:
             for one in shaped.get("bandwidths", ())
         ],
         emulator=shaped.get("emulator"),
-    )
-
-
-def _after(rank: RankRow) -> RankNetwork:
-    return RankNetwork(
-        rank=rank.rank,
-        agent_id=rank.agent_id,
-        untouched=_rtts(rank.peers),
-        shaped=_rtts(rank.ended),
     )
 
 

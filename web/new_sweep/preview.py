@@ -111,7 +111,18 @@ def unserved(summary: Summary, agents: Collection[LiveAgent]) -> list[Unserved]:
     """Return the jobs that have to wait for other agents than these, by reason."""
     resting = _at_rest(agents)
     pool = AgentPool(resting)
-    waiting = [(_waiting(n, need), count) for n, (need, count) in enumerate(summary.needs)]
+    waiting = [
+        (
+            WaitingJob(
+                job_id=number,
+                agent_count=need.agent_count,
+                requires=need.requires,
+                labels=need.labels,
+            ),
+            count,
+        )
+        for number, (need, count) in enumerate(summary.needs)
+    ]
     too_much = [(job, count) for job, count in waiting if pool.find_gang(job) is None]
     # None of them finds a gang, so none is in another's way.
     told = explain([job for job, _ in too_much], resting, reserve_after_s=math.inf)
@@ -147,22 +158,13 @@ def _needs(jobs: Sequence[JobSpec]) -> Counter[Need]:
         alike.setdefault(key, []).append(job)
     needs: Counter[Need] = Counter()
     for first, *others in alike.values():
-        needs[_need(first)] += 1 + len(others)
+        need = Need(
+            agent_count=first.agent_count,
+            requires=first.required_capabilities,
+            labels=frozenset(first.labels.items()),
+        )
+        needs[need] += 1 + len(others)
     return needs
-
-
-def _need(job: JobSpec) -> Need:
-    return Need(
-        agent_count=job.agent_count,
-        requires=job.required_capabilities,
-        labels=frozenset(job.labels.items()),
-    )
-
-
-def _waiting(number: int, need: Need) -> WaitingJob:
-    return WaitingJob(
-        job_id=number, agent_count=need.agent_count, requires=need.requires, labels=need.labels
-    )
 
 
 def _at_rest(agents: Iterable[LiveAgent]) -> list[LiveAgent]:

@@ -76,7 +76,13 @@ def post_preview() -> ResponseReturnValue:
         source = of_table(upload.name, origin=form.origin)
         checked = check_table(upload.content, ignored=_ignored(form))
         if checked.reading is None:
-            return _refusal(source, checked.refused), HTTPStatus.UNPROCESSABLE_ENTITY
+            page = render_template(
+                "refused.html",
+                source=source,
+                refused=checked.refused[:_REFUSED_SHOWN],
+                count=len(checked.refused),
+            )
+            return page, HTTPStatus.UNPROCESSABLE_ENTITY
         with read_session() as session:
             would = foresee(session, checked.reading, source, is_replacing=form.is_replacing)
     except InvalidSpec as error:
@@ -169,12 +175,6 @@ def _chosen(expected: str) -> FileStorage:
     if file is None or not file.filename:
         raise InvalidSpec("file", None, expected)
     return file
-
-
-def _refusal(source: ImportSource, refused: Sequence[InvalidSpec]) -> str:
-    return render_template(
-        "refused.html", source=source, refused=refused[:_REFUSED_SHOWN], count=len(refused)
-    )
 
 
 def _again(form: TableForm, error: str) -> str:

@@ -20,7 +20,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from farm.messages.trainer_lines import FailureKind, GoLine
+from farm.messages.trainer_lines import FailureKind
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
 from farm.trainers.gang import Alone, Gang
@@ -92,7 +92,8 @@ def join(seat: Seat, device: torch.device) -> Gang:
         return Alone()
     is_leader = go.task_index == 0
     host, _, port = go.cluster[seat.role][0].rpartition(":")
-    interface = interface_towards(_peer_of(go, seat.role))
+    # Towards the leader, or from the leader towards its first follower.
+    interface = interface_towards(go.cluster[seat.role][1 if is_leader else 0])
     if interface is not None:
         # Else gloo takes what the host's name stands for, which often is 127.0.1.1.
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
@@ -167,8 +168,3 @@ def interface_towards(peer: str) -> str | None:
         if any(address.address.partition("%")[0] == own for address in addresses):
             return name
     return None
-
-
-def _peer_of(go: GoLine, role: str) -> str:
-    """Return the address of a peer: the leader's, or for the leader its first follower's."""
-    return go.cluster[role][1 if go.task_index == 0 else 0]
