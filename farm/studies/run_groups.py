@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,12 @@ class RunGroup:
             steps_between_averages=self.first.steps_between_averages or 1,
         )
         return strategy(self.first.strategy or "?").traffic(gang, gradient_bytes)
+
+    @property
+    def step_count(self) -> int | None:
+        """The steps of all epochs."""
+        steps, epochs = self.first.steps_per_epoch, self.first.epochs
+        return None if steps is None or epochs is None else steps * epochs
 
     @property
     def trips(self) -> list[tuple[float, float]]:
@@ -194,3 +200,20 @@ def _pairs(one: RunGroup, other: RunGroup, column: str) -> list[tuple[float, flo
     """Pair the runs of the same seed, which have the same initial weights and order of examples."""
     left, right = one.by_repetition(column), other.by_repetition(column)
     return [(left[number], right[number]) for number in sorted(left.keys() & right.keys())]
+
+
+def by_verdict(
+    ratios_of: Mapping[str, Sequence[float]], *, equal: str, more: str, less: str
+) -> dict[str, list[str]]:
+    """Write ratios, "1.02 times" and what they are of, below what their intervals tell of them.
+
+    `equal`: they are about 1, within what repetitions differ by.
+    """
+    found: dict[str, list[str]] = {}
+    for name, values in ratios_of.items():
+        interval, middle = study_interval(values), statistics.median(values)
+        verdict = more if middle > 1 else less
+        if interval is None or interval.low_s <= 1 <= interval.high_s:
+            verdict = equal
+        found.setdefault(verdict, []).append(f"{middle:.2f} times {name}")
+    return found

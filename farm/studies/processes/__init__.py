@@ -1,25 +1,186 @@
-"""The processes study: one process on one core against several, and its page."""
+"""The processes study: one process on one core against several, and its page.
+
+No measurements of this study were published with their numbers, so the claims are theory alone.
+"""
 
 from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
-from string import Template
 
-from farm.charts.chart import Bars, BarSeries, ChartAxis, ChartSeries, Figure, Mark
+from farm.charts.chart import Bars, BarSeries, ChartAxis, Figure
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
-from farm.studies.contracts import Drawing, LoopbackAgents, Page, Study
-from farm.studies.orderings import claims_table
-from farm.studies.processes.set_ups import CLAIMS, SetUp, SetUps, claimed_values, set_ups
-from farm.studies.run_groups import RunGroup, differences, mark_of, study_interval
-from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span, table, whole
+from farm.studies.conditions import refuse_other_work
+from farm.studies.contracts import Drawing, LoopbackAgents, Page, Study, write_page
+from farm.studies.orderings import Ordering, Place, Placed, claims_table
+from farm.studies.run_groups import (
+    RunGroup,
+    by_verdict,
+    differences,
+    level,
+    mark_of,
+    one_kind,
+    placed_of,
+    ratios,
+    run_groups,
+    series_of,
+)
+from farm.studies.tables import (
+    FLAGGED,
+    RUNS,
+    GroupColumn,
+    interval,
+    least_to_most,
+    median,
+    table_of,
+)
+from farm.studies.text import MISSING, listing, ms, percent, significant, span, whole
 from farm.text import display
+from farm.text.nouns import counted
+
+CLAIMS = (
+    Ordering(
+        says="a larger batch makes an epoch shorter",
+        of="time_per_epoch_s",
+        along="batch",
+        is_rising=False,
+        because="An epoch has the same examples at any batch. A larger one saves steps, and with "
+        "them what a step costs beside its examples; once that is little, or the examples no "
+        "longer fit the processor's caches, nothing is left to save.",
+    ),
+    Ordering(
+        says="processes on a core each make an epoch shorter than one does",
+        of="time_by_processes_s",
+        along="processes",
+        is_rising=False,
+        because="Each computes on its share of the batch, but every step ends with an exchange of "
+        "all gradients, which costs the same however short the computing was. Here it takes part "
+        "of the very cores that compute.",
+    ),
+    Ordering(
+        says="the larger the batch, the more several processes gain",
+        of="speed_up",
+        along="batch",
+        is_rising=True,
+        because="The exchange weighs less beside more computing; where the gain is close to its "
+        "limit already, or both are disturbed, there is no more of it.",
+    ),
+    Ordering(
+        says="two replicas in a process of one core gain nothing",
+        of="time_by_replicas_s",
+        along="replicas",
+        is_rising=True,
+        because="They take turns on the core. Two halves of a large batch may fit its caches where "
+        "the whole does not.",
+    ),
+    Ordering(
+        says="after the same epochs, a larger batch leaves a larger loss",
+        of="test_loss",
+        along="batch",
+        is_rising=True,
+        because="It makes fewer updates of the same size. Once a training is over, or where many "
+        "small updates overshoot, the number of updates no longer decides.",
+    ),
+    Ordering(
+        says="after the same epochs, a larger batch is less accurate",
+        of="accuracy",
+        along="batch",
+        is_rising=False,
+        because="It makes fewer updates of the same size. Once a training is over, or where many "
+        "small updates overshoot, the number of updates no longer decides.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUps:
+    """`lines`: by the name of a set-up, and by batch size, what was measured with it.
+
+    A set-up is so many processes and replicas; the one with fewest comes first.
+    """
+
+    runs: tuple[StudyRun, ...]
+    lines: dict[str, dict[int, RunGroup]]
+
+    @property
+    def alone(self) -> str | None:
+        """Return the one process with one replica, if it is there."""
+        first = self.points[0]
+        return set_up(first) if first.first.world_size * _replicas(first) == 1 else None
+
+    @property
+    def others(self) -> list[str]:
+        return [name for name in self.lines if name != self.alone]
+
+    @property
+    def points(self) -> list[RunGroup]:
+        return [point for line in self.lines.values() for point in line.values()]
+
+    @property
+    def batches(self) -> list[int]:
+        """Return every batch size that anything was measured at."""
+        return sorted({point.first.global_batch_size for point in self.points})
+
+    def speed_ups(self, name: str) -> dict[int, list[float]]:
+        """Return by batch and repetition the epoch time of one process over that of a set-up."""
+        found = {
+            batch: ratios(alone, self.lines[name][batch], "time_per_epoch_s")
+            for batch, alone in self.lines.get(self.alone or "", {}).items()
+            if batch in self.lines[name]
+        }
+        return {batch: values for batch, values in found.items() if values}
+
+    def losses_apart(self, one: str, other: str) -> dict[int, float]:
+        """Return by batch how far the test losses of the same seed are apart at most, as a ratio.
+
+        Over the other's smallest loss, so that no seed is more apart than is said.
+        """
+        found = {}
+        for batch, reference in self.lines[other].items():
+            losses, point = reference.values_of("test_loss"), self.lines[one].get(batch)
+            apart = differences(point, reference, "test_loss") if point else []
+            if apart and losses[0] > 0:
+                found[batch] = max(apart) / losses[0]
+        return found
+
+
+def set_up(point: RunGroup) -> str:
+    """Name the processes and replicas of a configuration."""
+    first = point.first
+    processes = counted(first.world_size, "process", "processes")
+    if _replicas(point) > 1:
+        each = "" if first.world_size == 1 else " each"
+        processes += f" with {_replicas(point)} replicas{each}"
+    return f"{processes} ({first.strategy or '?'})"
+
+
+def _replicas(point: RunGroup) -> int:
+    return point.first.replicas_per_rank or 1
+
+
+def set_ups(runs: Sequence[StudyRun]) -> SetUps:
+    """Sort the runs of the study.
+
+    Raises:
+        FarmError: no run has a time, or the runs are not of the same work.
+    """
+    refuse_other_work(
+        runs,
+        *("model", "data set", "number of epochs"),
+        compares="numbers of processes at one model, data set and number of epochs",
+    )
+    kept = one_kind(runs, study="processes")
+    axes = ("world_size", "replicas_per_rank", "strategy", "global_batch_size")
+    lines: dict[str, dict[int, RunGroup]] = {}
+    for point in run_groups(kept, axes):
+        lines.setdefault(set_up(point), {})[point.first.global_batch_size] = point
+    return SetUps(runs=tuple(kept), lines=lines)
 
 
 def processes_page(runs: Sequence[StudyRun]) -> Page:
@@ -29,125 +190,83 @@ def processes_page(runs: Sequence[StudyRun]) -> Page:
         FarmError: no run has a time, or the runs are not of the same work.
     """
     found = set_ups(runs)
-    template = Template(files("farm.studies.processes").joinpath("page.md").read_text())
-    text = template.substitute(
-        **_set_up(found),
-        **_method(runs, found),
-        findings=conditions.findings(found.runs, lambda some: _findings(set_ups(some))),
-        verdicts_rest_on=conditions.verdicts_rest_on(found.runs),
-        times=_times_table(found),
-        learning=_learning_table(found),
-        claims=claims_table(
+    texts = conditions.texts(runs, found.runs, found.points, of="rank") | {
+        "parameters": whole(found.runs[0].parameter_count),
+        "set_ups": listing(list(found.lines)),
+        "cores": _cores(found),
+        "findings": conditions.findings(found.runs, lambda some: _findings(set_ups(some))),
+        "times": _times_table(found),
+        "learning": _learning_table(found),
+        "claims": claims_table(
             CLAIMS,
             own=conditions.of_undisturbed(found.runs, lambda some: claimed_values(set_ups(some))),
         ),
-    )
-    return Page(
-        text=text,
-        drawings=(
-            Drawing("processes-time", partial(draw_charts, time_figures(found), columns=2)),
-            Drawing("processes-learning", partial(draw_bars, learning_bars(found), columns=2)),
-        ),
-    )
-
-
-def _set_up(found: SetUps) -> dict[str, str]:
-    first = found.runs[0]
-    gradients = max((run.gradient_bytes or 0 for run in found.runs), default=0)
-    return {
-        "model": f"`{first.model}`",
-        "dataset": f"`{first.dataset}`",
-        "parameters": whole(first.parameter_count),
-        "gradients": kb(gradients),
-        "epochs": "1 epoch" if first.epochs == 1 else f"{first.epochs or MISSING} epochs",
-        "batches": listing([str(batch) for batch in found.batches]),
-        "set_ups": listing([one.name for one in found.all]),
     }
-
-
-def _method(runs: Sequence[StudyRun], found: SetUps) -> dict[str, str]:
-    counts = sorted(len(point.runs) for one in found.all for point in one.points)
-    steps = sorted({run.timed_step_count for run in found.runs if run.timed_step_count})
-    return {
-        "machine": conditions.machine(found.runs),
-        "cores": _cores(found),
-        "count": str(len(found.runs)),
-        "repetitions": span(map(str, counts)),
-        "timed": span(map(str, steps)),
-        "noise": conditions.noise(found.runs, of="rank"),
-        "left_out": conditions.left_out(runs, found.runs),
-    }
+    return write_page(
+        "processes",
+        texts,
+        Drawing("processes-time", partial(draw_charts, time_figures(found), columns=2)),
+        Drawing("processes-learning", partial(draw_bars, learning_bars(found), columns=2)),
+    )
 
 
 def _cores(found: SetUps) -> str:
     """Say how many cores each set-up had, as its agents told."""
     parts = []
-    for one in found.all:
-        counts = sorted({run.core_count for point in one.points for run in point.runs})
+    for name, line in found.lines.items():
+        counts = sorted({run.core_count for point in line.values() for run in point.runs})
         cores = span(map(str, counts))
-        parts.append(f"{one.name} had {cores} {'core' if cores == '1' else 'cores'}")
+        parts.append(f"{name} had {cores} {'core' if cores == '1' else 'cores'}")
     return listing(parts)
 
 
 def _findings(found: SetUps) -> list[str]:
     """Return one line for each that the runs tell."""
     return [
-        *(line for one in found.others for line in _speed_ups(found, one)),
+        *(line for name in found.others for line in _speed_ups(found, name)),
         *_batches(found),
-        *(line for one in found.others for line in _same_losses(found, one)),
+        *(line for name in found.others for line in _same_losses(found, name)),
         *_same_shares(found),
         *_accuracies(found),
     ]
 
 
-def _speed_ups(found: SetUps, one: SetUp) -> list[str]:
+def _speed_ups(found: SetUps, name: str) -> list[str]:
     """Which batches are faster than with one process, slower, or neither for sure."""
-    by_verdict: dict[str, list[str]] = {}
-    for batch in found.batches:
-        values = found.speed_ups(one, batch)
-        if not values:
-            continue
-        interval = study_interval(values)
-        middle = statistics.median(values)
-        if interval is None or interval.low_s <= 1 <= interval.high_s:
-            verdict = "as fast as 1 process within what repetitions differ by"
-        else:
-            verdict = "faster than 1 process" if middle > 1 else "slower than 1 process"
-        by_verdict.setdefault(verdict, []).append(f"{middle:.2f} times with a batch of {batch}")
-    if not by_verdict:
-        return []
-    parts = [f"{verdict}: {listing(batches)}" for verdict, batches in by_verdict.items()]
-    return [f"**{one.name}** goes through an epoch {'; '.join(parts)}."]
+    verdicts = by_verdict(
+        {f"with a batch of {b}": values for b, values in found.speed_ups(name).items()},
+        equal="as fast as 1 process within what repetitions differ by",
+        more="faster than 1 process",
+        less="slower than 1 process",
+    )
+    parts = [f"{verdict}: {listing(batches)}" for verdict, batches in verdicts.items()]
+    return [f"**{name}** goes through an epoch {'; '.join(parts)}."] if parts else []
 
 
 def _batches(found: SetUps) -> list[str]:
     parts = []
-    for one in found.all:
-        near, far = one.points[0], one.points[-1]
+    for name, line in found.lines.items():
+        near, far = line[min(line)], line[max(line)]
         small_s, large_s = near.median_of("time_per_epoch_s"), far.median_of("time_per_epoch_s")
-        if near is far or not small_s or not large_s:
-            continue
-        parts.append(f"{significant(small_s / large_s)} times with {one.name}")
+        if near is not far and small_s and large_s:
+            parts.append(f"{significant(small_s / large_s)} times with {name}")
     if not parts:
         return []
-    first, last = found.batches[0], found.batches[-1]
     return [
-        f"An epoch of batch {first} takes so many times as long as one of batch {last}: "
-        f"{listing(parts)}."
+        f"An epoch of batch {found.batches[0]} takes so many times as long as one of batch "
+        f"{found.batches[-1]}: {listing(parts)}."
     ]
 
 
-def _same_losses(found: SetUps, one: SetUp) -> list[str]:
+def _same_losses(found: SetUps, name: str) -> list[str]:
     """Whether the same seeds give the same loss as one process does, by batch."""
-    if found.alone is None:
-        return []
-    apart = _apart(found, one, found.alone)
+    apart = found.losses_apart(name, found.alone) if found.alone else {}
     if not apart:
         return []
     parts = [f"{small(most)} with a batch of {batch}" for batch, most in apart.items()]
     return [
-        f"Of the same seed the test loss of {one.name} is away from that of {found.alone.name} by"
-        f" at most {listing(parts)}."
+        f"Of the same seed the test loss of {name} is away from that of {found.alone} by at most "
+        f"{listing(parts)}."
     ]
 
 
@@ -155,93 +274,32 @@ def _same_shares(found: SetUps) -> list[str]:
     """Whether it matters who computes the same shares of a batch: one process or several."""
     text = []
     for one, other in itertools.combinations(found.others, 2):
-        apart = _apart(found, one, other)
-        if one.replica_count != other.replica_count or not apart:
+        shares, of_other = _shares(found, one), _shares(found, other)
+        apart = found.losses_apart(one, other)
+        if shares != of_other or not apart:
             continue
         most = max(apart.values())
         text.append(
-            f"{one.name} and {other.name} cut a batch into the same {one.replica_count} shares."
+            f"{one} and {other} cut a batch into the same {shares} shares."
             " Of the same seed and batch their test losses "
             + ("are equal to the last digit." if most == 0 else f"differ by at most {small(most)}.")
         )
     return text
 
 
-def _apart(found: SetUps, one: SetUp, other: SetUp) -> dict[int, float]:
-    """Return by batch how far two set-ups' losses of the same seed are apart, at most."""
-    by_batch = {batch: _losses_apart(one, other, batch) for batch in found.batches}
-    return {batch: max(values) for batch, values in by_batch.items() if values}
-
-
 def _accuracies(found: SetUps) -> list[str]:
-    shown = found.alone or found.all[0]
     parts = [
-        f"{percent(accuracy)} with a batch of {point.first.global_batch_size}"
-        for point in shown.points
+        f"{percent(accuracy)} with a batch of {batch}"
+        for batch, point in next(iter(found.lines.values())).items()
         if (accuracy := point.median_of("accuracy")) is not None
     ]
     return [f"After the same epochs the accuracy is {listing(parts)}."] if parts else []
 
 
-def _times_table(found: SetUps) -> str:
-    """Step and epoch of each set-up, and how many times as fast it is as one process."""
-    rows = []
-    for one, point in _points(found):
-        batch = point.first.global_batch_size
-        rows.append(
-            [
-                one.name,
-                str(batch),
-                ms(point.median_of("step_time_s")),
-                significant(point.median_of("time_per_epoch_s")),
-                _interval(point.values_of("time_per_epoch_s")),
-                _speed_up(found, one, batch),
-                percent(point.median_of("cpu_ratio")),
-                str(len(point.runs)),
-                str(sum(bool(run.flags) for run in point.runs)),
-            ]
-        )
-    titles = (
-        *("step (ms)", "epoch (s)", "95 % interval", "times as fast", "core"),
-        *("runs", "flagged"),
-    )
-    return table(["set-up", "batch", *titles], rows)
-
-
-def _learning_table(found: SetUps) -> str:
-    """Loss and accuracy of each set-up, and how far from one process with the same seed."""
-    rows = []
-    for one, point in _points(found):
-        ends = point.span_of("accuracy")
-        rows.append(
-            [
-                one.name,
-                str(point.first.global_batch_size),
-                str(_updates(point) or MISSING),
-                significant(point.median_of("training_loss")),
-                significant(point.median_of("test_loss")),
-                percent(point.median_of("accuracy")),
-                span(map(percent, ends)) if ends else MISSING,
-                _apart_from_alone(found, one, point),
-            ]
-        )
-    titles = (
-        *("updates", "training loss", "test loss", "accuracy", "least to most"),
-        "test loss apart",
-    )
-    return table(["set-up", "batch", *titles], rows)
-
-
-def _losses_apart(one: SetUp, other: SetUp, batch: int) -> list[float]:
-    """Return, of each seed, by how much the test losses of two set-ups differ, as a ratio.
-
-    Over the other's smallest loss, so that no seed is more apart than is said.
-    """
-    point, reference = one.at(batch), other.at(batch)
-    losses = reference.values_of("test_loss") if reference else []
-    if point is None or reference is None or not losses or losses[0] <= 0:
-        return []
-    return [difference / losses[0] for difference in differences(point, reference, "test_loss")]
+def _shares(found: SetUps, name: str) -> int:
+    """Return into how many shares a set-up cuts a batch."""
+    point = next(iter(found.lines[name].values()))
+    return point.first.world_size * _replicas(point)
 
 
 def small(ratio: float) -> str:
@@ -253,89 +311,133 @@ def small(ratio: float) -> str:
     return percent(ratio) if ratio >= 0.001 else display.percent_in_digits(ratio, 2)
 
 
-def _points(found: SetUps) -> list[tuple[SetUp, RunGroup]]:
-    return [(one, point) for one in found.all for point in one.points]
+_NAMES: tuple[GroupColumn, ...] = (
+    ("set-up", set_up),
+    ("batch", lambda point: str(point.first.global_batch_size)),
+)
 
 
-def _interval(values: list[float]) -> str:
-    interval = study_interval(values)
-    if interval is None:
-        return MISSING
-    return f"{significant(interval.low_s)} to {significant(interval.high_s)}"
+def _times_table(found: SetUps) -> str:
+    """Step and epoch of each set-up, and how many times as fast it is as one process."""
+
+    def speed_up(point: RunGroup) -> str:
+        values = found.speed_ups(set_up(point)).get(point.first.global_batch_size)
+        if not values or set_up(point) == found.alone:
+            return MISSING
+        return significant(statistics.median(values))
+
+    columns: list[GroupColumn] = [
+        median("step (ms)", "step_time_s", ms),
+        median("epoch (s)", "time_per_epoch_s", significant),
+        interval("time_per_epoch_s", significant),
+        ("times as fast", speed_up),
+        median("core", "cpu_ratio", percent),
+        RUNS,
+        FLAGGED,
+    ]
+    return table_of(found.points, [*_NAMES, *columns])
 
 
-def _speed_up(found: SetUps, one: SetUp, batch: int) -> str:
-    values = found.speed_ups(one, batch)
-    if not values or one is found.alone:
-        return MISSING
-    return significant(statistics.median(values))
+def _learning_table(found: SetUps) -> str:
+    """Loss and accuracy of each set-up, and how far from one process with the same seed."""
+
+    def apart(point: RunGroup) -> str:
+        if found.alone is None or set_up(point) == found.alone:
+            return MISSING
+        most = found.losses_apart(set_up(point), found.alone).get(point.first.global_batch_size)
+        return MISSING if most is None else small(most)
+
+    columns: list[GroupColumn] = [
+        # All of these set-ups are synchronous: an update in every step.
+        ("updates", lambda point: str(point.step_count or MISSING)),
+        median("training loss", "training_loss", significant),
+        median("test loss", "test_loss", significant),
+        median("accuracy", "accuracy", percent),
+        least_to_most("accuracy", percent),
+        ("test loss apart", apart),
+    ]
+    return table_of(found.points, [*_NAMES, *columns])
 
 
-def _apart_from_alone(found: SetUps, one: SetUp, point: RunGroup) -> str:
-    if found.alone is None or one is found.alone:
-        return MISSING
-    values = _losses_apart(one, found.alone, point.first.global_batch_size)
-    return small(max(values)) if values else MISSING
+def claimed_values(found: SetUps) -> dict[str, list[Placed]]:
+    """Return the medians that the claims are about, by the name of the value."""
+    one_replica_each = [point for point in found.points if _replicas(point) == 1]
+    one_process = [point for point in found.points if point.first.world_size == 1]
+    gangs = dict.fromkeys(set_up(p) for p in found.points if p.first.world_size > 1)
+    return {
+        "time_per_epoch_s": _placed("time_per_epoch_s", found.points),
+        "time_by_processes_s": _placed("time_per_epoch_s", one_replica_each, "processes"),
+        "time_by_replicas_s": _placed("time_per_epoch_s", one_process, "replicas"),
+        "speed_up": [
+            placed
+            for name in gangs
+            for batch, values in found.speed_ups(name).items()
+            if (placed := placed_of(values, {"set_up": name, "batch": batch}))
+        ],
+        "test_loss": _placed("test_loss", found.points),
+        "accuracy": _placed("accuracy", found.points),
+    }
 
 
-def _updates(point: RunGroup) -> int | None:
-    """All of these set-ups are synchronous: an update in every step."""
-    steps, epochs = point.first.steps_per_epoch, point.first.epochs
-    return None if steps is None or epochs is None else steps * epochs
+def _placed(column: str, points: Iterable[RunGroup], by: str = "set_up") -> list[Placed]:
+    found = []
+    for point in points:
+        axes: Place = {
+            "set_up": set_up(point),
+            "processes": point.first.world_size,
+            "replicas": _replicas(point),
+        }
+        at = {"batch": point.first.global_batch_size, by: axes[by]}
+        placed = placed_of([value for value in point.values_of(column) if value > 0], at)
+        if placed is not None:
+            found.append(placed)
+    return found
 
 
 def time_figures(found: SetUps) -> list[Figure]:
     """Time per epoch, and the speed-up over one process, against batch size."""
-    first, last = found.batches[0], found.batches[-1]
-    alone = found.alone
-    level = [
-        ChartSeries(
-            name=one.name,
-            marks=[Mark(x=first, y=1.0), Mark(x=last, y=1.0)],
-            has_dots=False,
-            style=0,
+    # One process looks the same in every panel, whether it is there or not.
+    styles = {name: i for i, name in enumerate(found.lines, start=found.alone is None)}
+    ends = (found.batches[0], found.batches[-1])
+    batch_axis = ChartAxis(title="global batch", write=_whole, is_log=True, is_counted=True)
+    epoch_times = [
+        series_of(
+            name,
+            (point.mark("time_per_epoch_s", x=batch) for batch, point in line.items()),
+            style=styles[name],
         )
-        for one in ([alone] if alone else [])
+        for name, line in found.lines.items()
     ]
-    ratios = [
-        ChartSeries(
-            name=one.name,
-            marks=[
-                mark
-                for batch in found.batches
-                if (mark := mark_of(found.speed_ups(one, batch), x=batch))
-            ],
-            style=_style(found, one),
+    speed_ups = [
+        series_of(
+            name,
+            (mark_of(values, x=batch) for batch, values in found.speed_ups(name).items()),
+            style=styles[name],
         )
-        for one in found.others
+        for name in found.others
     ]
+    if found.alone:
+        speed_ups = [level(found.alone, y=1.0, x=ends, style=0), *speed_ups]
     return [
         Figure(
             title="time per epoch",
             summary="Time per epoch against batch size, a line for each set-up.",
-            x=_batch_axis(),
+            x=batch_axis,
             y=ChartAxis(title="time per epoch", write=display.duration, is_log=True),
-            series=[
-                ChartSeries(
-                    name=one.name,
-                    marks=[
-                        mark
-                        for point in one.points
-                        if (mark := point.mark("time_per_epoch_s", x=point.first.global_batch_size))
-                    ],
-                    style=_style(found, one),
-                )
-                for one in found.all
-            ],
+            series=epoch_times,
         ),
         Figure(
             title="speed-up over 1 process",
             summary="Epoch time of one process over that of each set-up, against batch size.",
-            x=_batch_axis(),
+            x=batch_axis,
             y=ChartAxis(title="times as fast"),
-            series=[*level, *ratios],
+            series=speed_ups,
         ),
     ]
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
 
 
 def learning_bars(found: SetUps) -> list[Bars]:
@@ -355,28 +457,15 @@ def _bars(found: SetUps, column: str, y: ChartAxis) -> Bars:
         groups=[str(batch) for batch in found.batches],
         series=[
             BarSeries(
-                name=one.name,
+                name=name,
                 marks=[
-                    point.mark(column, x=place) if (point := one.at(batch)) else None
+                    line[batch].mark(column, x=place) if batch in line else None
                     for place, batch in enumerate(found.batches)
                 ],
             )
-            for one in found.all
+            for name, line in found.lines.items()
         ],
     )
-
-
-def _batch_axis() -> ChartAxis:
-    return ChartAxis(title="global batch", write=_whole, is_log=True, is_counted=True)
-
-
-def _style(found: SetUps, one: SetUp) -> int:
-    """One process looks the same in every panel, whether it is there or not."""
-    return found.all.index(one) + (found.alone is None)
-
-
-def _whole(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"
 
 
 PROCESSES = Study(

@@ -16,13 +16,15 @@ from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LoopbackAgents
 from farm.studies.orderings import judge
 from farm.studies.processes import (
+    CLAIMS,
     PROCESSES,
+    claimed_values,
     learning_bars,
     processes_page,
+    set_ups,
     small,
     time_figures,
 )
-from farm.studies.processes.set_ups import CLAIMS, claimed_values, set_ups
 from farm.submission import plan, read_sweep_file
 from tests.facts import lacking
 from tests.study_runs import study_run
@@ -167,7 +169,7 @@ def test_the_figures_have_a_line_or_bar_for_each_set_up() -> None:
     epochs, speed_ups = time_figures(found)
 
     assert [len(series.marks) for series in epochs.series] == [3, 3, 3]
-    assert [series.name for series in speed_ups.series] == [one.name for one in found.all]
+    assert [series.name for series in speed_ups.series] == list(found.lines)
     assert speed_ups.series[2].marks[-1].y == pytest.approx(53.2 / 37.6)
     loss, accuracy = learning_bars(found)
     assert loss.groups == ["32", "128", "512"]
