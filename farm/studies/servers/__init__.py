@@ -5,42 +5,47 @@ No measurements of this study were published with their numbers, so the claims a
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
-from string import Template
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.charts import draw_charts
+from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
-from farm.studies.contracts import Drawing, LabHosts, Page, Study
+from farm.studies.conditions import refuse_other_work
+from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.orderings import Ordering, Place, Placed, claims_table
 from farm.studies.run_groups import (
     RunGroup,
+    by_verdict,
     differences,
+    level,
     mark_of,
+    one_kind,
     placed_of,
     ratios,
-    study_interval,
+    run_groups,
+    series_of,
 )
-from farm.studies.servers.lines import (
-    ALONE,
-    ASYNC,
-    NAMES,
-    SYNC,
-    ServerLines,
-    accuracy_table,
-    idleness_table,
-    server_lines,
-    share,
-    times_table,
+from farm.studies.tables import (
+    DELAY,
+    FLAGGED,
+    RUNS,
+    STALENESS,
+    GroupColumn,
+    interval,
+    least_to_most,
+    median,
+    table_of,
 )
-from farm.studies.text import MISSING, delay_ms, kb, listing, percent, significant, span, whole
+from farm.studies.text import MISSING, delay_ms, listing, ms, percent, significant, span, whole
 from farm.text import display
+from farm.text.nouns import counted
 
-_DELAY_AXIS = ChartAxis(title="one-way delay", write=display.duration)
+SYNC, ASYNC, ALONE = "ps_sync", "ps_async", "single"
+NAMES = {SYNC: "synchronous", ASYNC: "asynchronous", ALONE: "one machine"}
 # So that a strategy looks the same in every panel, and one machine as in other studies.
 _STYLES = {SYNC: 1, ASYNC: 2, ALONE: 0}
 _CLAIM_AXES = ("strategy", "one_way_delay_s")
@@ -111,6 +116,84 @@ CLAIMS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLines:
+    """`gangs`: by strategy its points, the shortest delay first; `alone`: by batch one machine."""
+
+    runs: tuple[StudyRun, ...]
+    gangs: dict[str, tuple[RunGroup, ...]]
+    alone: dict[int, RunGroup]
+
+    @property
+    def points(self) -> list[RunGroup]:
+        """All points of both strategies, the synchronous one's first."""
+        return [point for line in self.gangs.values() for point in line]
+
+    @property
+    def first(self) -> StudyRun:
+        """Return a gang's run, to ask what all of them have in common."""
+        return self.points[0].first
+
+    def at(self, strategy: str, delay_s: float) -> RunGroup | None:
+        """Return the point of a strategy at a delay; None if it was not measured."""
+        line = self.gangs.get(strategy, ())
+        return next((one for one in line if one.first.one_way_delay_s == delay_s), None)
+
+    @property
+    def delays_s(self) -> list[float]:
+        """Return every delay at which a gang was measured."""
+        return sorted({point.first.one_way_delay_s for point in self.points})
+
+    @property
+    def waiting_ratios(self) -> dict[float, list[float]]:
+        """By delay how many times as long as an asynchronous step a synchronous one takes."""
+        found = {}
+        for delay_s in self.delays_s:
+            sync, asynchronous = self.at(SYNC, delay_s), self.at(ASYNC, delay_s)
+            if sync is not None and asynchronous is not None:
+                found[delay_s] = ratios(sync, asynchronous, "step_time_s")
+        return {delay_s: values for delay_s, values in found.items() if values}
+
+    def alone_like(self, strategy: str) -> RunGroup | None:
+        """Return the one machine whose updates have as many examples as the strategy's have."""
+        batch = self.first.global_batch_size
+        if strategy == ASYNC:
+            batch //= self.first.world_size
+        return self.alone.get(batch)
+
+
+def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
+    """Sort the runs of the study.
+
+    Raises:
+        FarmError: no gang has a time, or the gangs did not do the same work.
+    """
+    known = [run for run in runs if run.strategy in NAMES]
+    refuse_other_work(
+        [run for run in known if run.strategy != ALONE],
+        *("model", "data set", "batch", "number of ranks", "number of servers"),
+        *("place of the servers", "number of epochs"),
+        compares="two strategies at one model, data set, batch, gang and number of epochs",
+    )
+    kept = one_kind(known, study="servers")
+    groups = run_groups(kept, ("strategy", "global_batch_size", "one_way_delay_s"))
+    gangs = {
+        strategy: tuple(group for group in groups if group.first.strategy == strategy)
+        for strategy in (SYNC, ASYNC)
+    }
+    gangs = {strategy: line for strategy, line in gangs.items() if line}
+    if not gangs:
+        raise FarmError("the servers study has no measured gang to show")
+    common = next(iter(gangs.values()))[0].first
+    alone = {
+        group.first.global_batch_size: group
+        for group in groups
+        if group.first.strategy == ALONE
+        and (group.first.model, group.first.dataset) == (common.model, common.dataset)
+    }
+    return ServerLines(runs=tuple(kept), gangs=gangs, alone=alone)
+
+
 def servers_page(runs: Sequence[StudyRun]) -> Page:
     """Make the page and its figures.
 
@@ -118,74 +201,55 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
         FarmError: no gang has a time, or the gangs did not do the same work.
     """
     lines = server_lines(runs)
-    template = Template(files("farm.studies.servers").joinpath("page.md").read_text())
-    text = template.substitute(
-        **_set_up(lines),
-        **_method(runs, lines),
-        findings=conditions.findings(lines.runs, lambda some: _findings(server_lines(some))),
-        verdicts_rest_on=conditions.verdicts_rest_on(lines.runs),
-        times=times_table(lines),
-        idleness=idleness_table(lines),
-        accuracies=accuracy_table(lines),
-        claims=claims_table(
+    first, alone = lines.first, sorted(lines.alone.values(), key=_batch, reverse=True)
+    groups = [*lines.points, *alone]
+    texts = conditions.texts(runs, lines.runs, groups, of="rank") | {
+        "parameters": whole(first.parameter_count),
+        "ranks": str(first.world_size),
+        "servers": counted(first.server_count or 0, "server"),
+        "place": "on a host of its own" if first.server_placement == "apart" else "beside a rank",
+        "batch": str(first.global_batch_size),
+        "share": str(first.global_batch_size // first.world_size),
+        "epoch_steps": span(map(str, sorted({p.first.steps_per_epoch or 0 for p in lines.points}))),
+        "delays": listing([delay_ms(delay_s) for delay_s in lines.delays_s]),
+        "sharing": _sharing(lines),
+        "findings": conditions.findings(lines.runs, lambda some: _findings(server_lines(some))),
+        "times": table_of(lines.points, _TIMES),
+        "idleness": table_of(lines.points, _IDLENESS),
+        "accuracies": table_of(groups, _ACCURACIES),
+        "claims": claims_table(
             CLAIMS,
             own=conditions.of_undisturbed(
                 lines.runs, lambda some: claimed_values(server_lines(some))
             ),
         ),
-    )
+    }
     figures = [*time_figures(lines), waiting_figure(lines), accuracy_figure(lines)]
     # Each with a key of its own: not all have the same lines.
     draw = partial(draw_charts, figures, columns=2, shares_legend=False, row_height_in=2.9)
-    return Page(text=text, drawings=(Drawing("servers", draw),))
-
-
-def _set_up(lines: ServerLines) -> dict[str, str]:
-    first = lines.first
-    steps = sorted({point.first.steps_per_epoch or 0 for point in lines.points})
-    return {
-        "model": f"`{first.model}`",
-        "dataset": f"`{first.dataset}`",
-        "parameters": whole(first.parameter_count),
-        "gradients": kb(first.gradient_bytes or 0),
-        "ranks": str(first.world_size),
-        "servers": "1 server" if first.server_count == 1 else f"{first.server_count} servers",
-        "place": "on a host of its own" if first.server_placement == "apart" else "beside a rank",
-        "batch": str(first.global_batch_size),
-        "share": str(first.global_batch_size // first.world_size),
-        "epochs": "1 epoch" if first.epochs == 1 else f"{first.epochs or MISSING} epochs",
-        "steps": span(map(str, steps)),
-        "delays": listing([delay_ms(delay_s) for delay_s in lines.delays_s]),
-    }
-
-
-def _method(runs: Sequence[StudyRun], lines: ServerLines) -> dict[str, str]:
-    counts = sorted(len(group.runs) for group in [*lines.points, *lines.alone.values()])
-    return {
-        "machine": conditions.machine(lines.runs),
-        "count": str(len(lines.runs)),
-        "repetitions": span(map(str, counts)),
-        "sharing": _sharing(lines),
-        "round_trips": conditions.round_trips(lines.runs),
-        "noise": conditions.noise(lines.runs, of="rank"),
-        "left_out": conditions.left_out(runs, lines.runs),
-    }
+    return write_page("servers", texts, Drawing("servers", draw))
 
 
 def _sharing(lines: ServerLines) -> str:
-    first = lines.first
-    hosts = first.world_size
-    if first.server_placement == "apart":
-        hosts += first.server_count or 0
+    hosts = lines.first.world_size
+    if lines.first.server_placement == "apart":
+        hosts += lines.first.server_count or 0
     cores = max(point.first.core_count for point in lines.points)
     if cores >= hosts:
         return f"Each of a gang's {hosts} hosts had a core of its own."
-    return f"The {hosts} hosts of a gang shared {cores} {'core' if cores == 1 else 'cores'}."
+    return f"The {hosts} hosts of a gang shared {counted(cores, 'core')}."
 
 
 def _findings(lines: ServerLines) -> list[str]:
     """Return one line for each that the runs tell."""
-    return [*_growths(lines), *_waiting(lines), *_idleness(lines), *_accuracies(lines)]
+    return [
+        *_growths(lines),
+        *_waiting(lines),
+        *_idleness(lines),
+        *_accuracies(lines),
+        *_duels(lines),
+        *_lateness(lines),
+    ]
 
 
 def _growths(lines: ServerLines) -> list[str]:
@@ -194,7 +258,7 @@ def _growths(lines: ServerLines) -> list[str]:
     for strategy, line in lines.gangs.items():
         near, far = line[0], line[-1]
         near_s, far_s = near.median_of("step_time_s"), far.median_of("step_time_s")
-        apart_s = far.first.one_way_delay_s - near.first.one_way_delay_s
+        apart_s = _delay_s(far) - _delay_s(near)
         if near_s is None or far_s is None or apart_s <= 0:
             continue
         growth = (far_s - near_s) / apart_s
@@ -208,21 +272,16 @@ def _growths(lines: ServerLines) -> list[str]:
 
 def _waiting(lines: ServerLines) -> list[str]:
     """Whether waiting for the slowest can be told from not waiting, by delay."""
-    by_verdict: dict[str, list[str]] = {}
-    for delay_s, values in lines.waiting_ratios.items():
-        interval = study_interval(values)
-        middle = statistics.median(values)
-        if interval is None or interval.low_s <= 1 <= interval.high_s:
-            verdict = "as long as an asynchronous one within what repetitions differ by"
-        elif middle > 1:
-            verdict = "longer than an asynchronous one"
-        else:
-            verdict = "shorter than an asynchronous one"
-        by_verdict.setdefault(verdict, []).append(f"{middle:.2f} times at {delay_ms(delay_s)} ms")
+    verdicts = by_verdict(
+        {f"at {delay_ms(delay_s)} ms": v for delay_s, v in lines.waiting_ratios.items()},
+        equal="as long as an asynchronous one within what repetitions differ by",
+        more="longer than an asynchronous one",
+        less="shorter than an asynchronous one",
+    )
     return [
         f"A synchronous step is {verdict}: {listing(parts)} one way, by the ratios of runs with"
         " the same seed."
-        for verdict, parts in by_verdict.items()
+        for verdict, parts in verdicts.items()
     ]
 
 
@@ -230,7 +289,7 @@ def _idleness(lines: ServerLines) -> list[str]:
     parts = []
     for delay_s in dict.fromkeys((lines.delays_s[0], lines.delays_s[-1])):
         known = [
-            f"{share(idle)} with `{strategy}`"
+            f"{_share(idle)} with `{strategy}`"
             for strategy in lines.gangs
             if (point := lines.at(strategy, delay_s))
             and (idle := point.median_of("idle_ratio")) is not None
@@ -241,38 +300,30 @@ def _idleness(lines: ServerLines) -> list[str]:
 
 
 def _accuracies(lines: ServerLines) -> list[str]:
-    text = []
-    medians = {
-        strategy: [value for point in line if (value := point.median_of("accuracy")) is not None]
-        for strategy, line in lines.gangs.items()
-    }
-    parts = [
-        f"{span(map(percent, sorted(values)))} with `{strategy}`"
-        for strategy, values in medians.items()
-        if values
-    ]
-    if parts:
-        text.append(f"From the same examples the accuracy is {listing(parts)}, by delay.")
-    for strategy in (SYNC, ASYNC):
-        alone = lines.alone_like(strategy)
-        line = lines.gangs.get(strategy, ())
-        accuracy = alone.median_of("accuracy") if alone else None
-        if alone is None or accuracy is None or not medians.get(strategy):
+    parts, beside_one_machine = [], []
+    for strategy, line in lines.gangs.items():
+        medians = [point.median_of("accuracy") for point in line]
+        known = sorted(value for value in medians if value is not None)
+        if not known:
             continue
-        text.append(
-            f"One machine with as large updates ({alone.first.global_batch_size} examples) reaches"
-            f" {percent(accuracy)}; of the same seed {_most_apart(line, alone)} away from it is the"
-            f" farthest {NAMES[strategy]} run."
+        parts.append(f"{span(map(percent, known))} with `{strategy}`")
+        alone = lines.alone_like(strategy)
+        accuracy = alone.median_of("accuracy") if alone else None
+        if alone is None or accuracy is None:
+            continue
+        # Of runs with the same seed.
+        apart = [value for point in line for value in differences(point, alone, "accuracy")]
+        beside_one_machine.append(
+            f"One machine with as large updates ({_batch(alone)} examples) reaches"
+            f" {percent(accuracy)}; of the same seed {display.points(max(apart, default=0.0))} away"
+            f" from it is the farthest {NAMES[strategy]} run."
         )
-    text += _duels(lines)
-    late = [v for p in lines.gangs.get(ASYNC, ()) if (v := p.mean_of("staleness_mean")) is not None]
-    if late:
-        text.append(
-            "Between an asynchronous rank's reading of the weights and its update come"
-            f" {span(significant(value) for value in sorted(late))} updates of the other ranks,"
-            " on average, by delay."
-        )
-    return text
+    if not parts:
+        return []
+    return [
+        f"From the same examples the accuracy is {listing(parts)}, by delay.",
+        *beside_one_machine,
+    ]
 
 
 def _duels(lines: ServerLines) -> list[str]:
@@ -292,50 +343,116 @@ def _duels(lines: ServerLines) -> list[str]:
     ]
 
 
-def _most_apart(line: tuple[RunGroup, ...], alone: RunGroup) -> str:
-    """Write the largest difference between runs of the same seed, in points of accuracy."""
-    apart = [value for point in line for value in differences(point, alone, "accuracy")]
-    return display.points(max(apart, default=0.0))
+def _lateness(lines: ServerLines) -> list[str]:
+    means = [point.mean_of("staleness_mean") for point in lines.gangs.get(ASYNC, ())]
+    late = sorted(value for value in means if value is not None)
+    if not late:
+        return []
+    return [
+        "Between an asynchronous rank's reading of the weights and its update come"
+        f" {span(map(significant, late))} updates of the other ranks, on average, by delay."
+    ]
+
+
+def _batch(point: RunGroup) -> int:
+    return point.first.global_batch_size
+
+
+def _delay_s(point: RunGroup) -> float:
+    return point.first.one_way_delay_s
+
+
+def _share(ratio: float | None) -> str:
+    """Write a ratio near 1 in percent, with the decimals in which it differs."""
+    return display.plain(display.percent(ratio, 2))
+
+
+def _name(point: RunGroup) -> str:
+    if point.has_network:
+        return f"`{point.first.strategy}`"
+    return f"{NAMES[ALONE]}, batch {_batch(point)}"
+
+
+def _trips(point: RunGroup) -> str:
+    """Write how many of its own round trips a step takes."""
+    rtt_s, step_s = point.median_of("rtt_s"), point.median_of("step_time_s")
+    return f"{step_s / rtt_s:.1f}" if _delay_s(point) > 0 and step_s and rtt_s else MISSING
+
+
+def _computing(point: RunGroup) -> str:
+    idle, step_s = point.median_of("idle_ratio"), point.median_of("step_time_s")
+    return ms(None if idle is None or step_s is None else (1 - idle) * step_s)
+
+
+def _updates(point: RunGroup) -> str:
+    """Write the updates; one machine alone makes one in every step of its epochs."""
+    count = point.median_of("update_count") or point.step_count
+    return MISSING if count is None else f"{count:.0f}"
+
+
+_NAMES: tuple[GroupColumn, ...] = (("strategy", _name), DELAY)
+_TIMES: tuple[GroupColumn, ...] = (
+    *_NAMES,
+    median("round trip (ms)", "rtt_s", ms),
+    median("step (ms)", "step_time_s", ms),
+    interval("step_time_s", ms),
+    ("step (round trips)", _trips),
+    median("epoch (s)", "time_per_epoch_s", significant),
+    median("examples/s", "throughput_examples_per_s", significant),
+    RUNS,
+    FLAGGED,
+)
+_IDLENESS: tuple[GroupColumn, ...] = (
+    *_NAMES,
+    median("idle", "idle_ratio", _share),
+    ("computing (ms)", _computing),
+    median("push (ms)", "push_s", ms),
+    median("pull (ms)", "pull_s", ms),
+    median("rank's core", "cpu_ratio", percent),
+    median("server's core", "server_cpu_ratio", percent),
+)
+_ACCURACIES: tuple[GroupColumn, ...] = (
+    *_NAMES,
+    ("updates", _updates),
+    median("accuracy", "accuracy", percent),
+    least_to_most("accuracy", percent),
+    median("training loss", "training_loss", significant),
+    median("test loss", "test_loss", significant),
+    STALENESS,
+)
 
 
 def time_figures(lines: ServerLines) -> list[Figure]:
     """Time per epoch and the share of a step that is computing, by delay."""
     return [
         _figure(
-            lines,
-            title="time per epoch",
-            summary="Time per epoch against one-way delay, a line for each strategy.",
-            y=ChartAxis(title="time per epoch", write=display.duration),
-            mark=_column_mark("time_per_epoch_s"),
+            "time per epoch",
+            "Time per epoch against one-way delay, a line for each strategy.",
+            ChartAxis(title="time per epoch", write=display.duration),
+            _by_strategy(lines, lambda point: point.values_of("time_per_epoch_s")),
         ),
         _figure(
-            lines,
-            title="not idle: a step's share of computing",
-            summary="Share of a step in which a rank computes, against one-way delay.",
-            y=ChartAxis(
+            "not idle: a step's share of computing",
+            "Share of a step in which a rank computes, against one-way delay.",
+            ChartAxis(
                 title="computing", write=lambda ratio: display.percent(ratio, 2), is_log=True
             ),
-            mark=_computing_mark,
+            _by_strategy(lines, _computing_shares),
         ),
     ]
 
 
 def waiting_figure(lines: ServerLines) -> Figure:
     """How many times as long as an asynchronous step a synchronous one takes, by delay."""
-    delays_s = list(lines.waiting_ratios)
-    marks = [
-        mark
-        for delay_s, values in lines.waiting_ratios.items()
-        if (mark := mark_of(values, x=delay_s))
-    ]
-    equal = [Mark(x=x, y=1.0) for x in (delays_s[:1] + delays_s[-1:])]
-    return Figure(
-        title="a synchronous step, in asynchronous ones",
-        summary="Synchronous over asynchronous step time against one-way delay.",
-        x=_DELAY_AXIS,
-        y=ChartAxis(title="times as long"),
-        series=[
-            ChartSeries(name="synchronous / asynchronous", marks=marks, style=3),
+    ratios_of = lines.waiting_ratios
+    marks = (mark_of(values, x=delay_s) for delay_s, values in ratios_of.items())
+    equal = [Mark(x=delay_s, y=1.0) for delay_s in (*list(ratios_of)[:1], *list(ratios_of)[-1:])]
+    return _figure(
+        "a synchronous step, in asynchronous ones",
+        "Synchronous over asynchronous step time against one-way delay.",
+        ChartAxis(title="times as long"),
+        [
+            series_of("synchronous / asynchronous", marks, style=3),
             ChartSeries(name="equally long", marks=equal, has_dots=False, style=_STYLES[ALONE]),
         ],
     )
@@ -343,94 +460,63 @@ def waiting_figure(lines: ServerLines) -> Figure:
 
 def accuracy_figure(lines: ServerLines) -> Figure:
     """Accuracy after the same examples by delay, and what one machine reaches, as level lines."""
+    ends_s = (lines.delays_s[0], lines.delays_s[-1])
     levels = []
-    for place, strategy in enumerate((SYNC, ASYNC)):
-        group = lines.alone_like(strategy)
-        accuracy = group.median_of("accuracy") if group else None
-        if group is None or accuracy is None:
-            continue
-        ends_s = (lines.delays_s[0], lines.delays_s[-1])
-        levels.append(
-            ChartSeries(
-                name=f"{NAMES[ALONE]}, batch {group.first.global_batch_size}",
-                marks=[Mark(x=x, y=accuracy) for x in ends_s],
-                has_dots=False,
-                style=_STYLES[ALONE] if place == 0 else 4,
-            )
+    for strategy, style in ((SYNC, _STYLES[ALONE]), (ASYNC, 4)):
+        alone = lines.alone_like(strategy)
+        accuracy = alone.median_of("accuracy") if alone else None
+        if alone is not None and accuracy is not None:
+            levels.append(level(_name(alone), y=accuracy, x=ends_s, style=style))
+    return _figure(
+        "accuracy after the same examples",
+        "Accuracy against one-way delay, beside one machine with as large updates.",
+        ChartAxis(title="accuracy", write=display.percent),
+        [*_by_strategy(lines, lambda point: point.values_of("accuracy")), *levels],
+    )
+
+
+def _figure(title: str, summary: str, y: ChartAxis, series: Sequence[ChartSeries]) -> Figure:
+    x = ChartAxis(title="one-way delay", write=display.duration)
+    return Figure(title=title, summary=summary, x=x, y=y, series=series)
+
+
+def _by_strategy(
+    lines: ServerLines, values: Callable[[RunGroup], Sequence[float]]
+) -> list[ChartSeries]:
+    return [
+        series_of(
+            NAMES[strategy],
+            (mark_of(values(point), x=_delay_s(point)) for point in line),
+            style=_STYLES[strategy],
         )
-    shown = _figure(
-        lines,
-        title="accuracy after the same examples",
-        summary="Accuracy against one-way delay, beside one machine with as large updates.",
-        y=ChartAxis(title="accuracy", write=display.percent),
-        mark=_column_mark("accuracy"),
-    )
-    return Figure(
-        title=shown.title,
-        summary=shown.summary,
-        x=shown.x,
-        y=shown.y,
-        series=[*shown.series, *levels],
-    )
-
-
-def _figure(
-    lines: ServerLines,
-    *,
-    title: str,
-    summary: str,
-    y: ChartAxis,
-    mark: Callable[[RunGroup], Mark | None],
-) -> Figure:
-    def marks(line: tuple[RunGroup, ...]) -> Iterator[Mark]:
-        yield from (found for point in line if (found := mark(point)) is not None)
-
-    series = [
-        ChartSeries(name=NAMES[strategy], marks=list(marks(line)), style=_STYLES[strategy])
         for strategy, line in lines.gangs.items()
     ]
-    return Figure(title=title, summary=summary, x=_DELAY_AXIS, y=y, series=series)
 
 
-def _column_mark(column: str) -> Callable[[RunGroup], Mark | None]:
-    return lambda point: point.mark(column, x=point.first.one_way_delay_s)
-
-
-def _computing_mark(point: RunGroup) -> Mark | None:
-    shares = [1 - ratio for ratio in point.values_of("idle_ratio") if ratio < 1]
-    return mark_of(shares, x=point.first.one_way_delay_s)
+def _computing_shares(point: RunGroup) -> list[float]:
+    """Return what is not idle: a share near 1 has no interval that may not exceed it."""
+    return [1 - ratio for ratio in point.values_of("idle_ratio") if ratio < 1]
 
 
 def claimed_values(lines: ServerLines) -> dict[str, list[Placed]]:
     """Return the medians that the claims are about, by the name of the value."""
-    values = {
-        "step_time_s": [p for one in lines.points if (p := one.placed("step_time_s", _CLAIM_AXES))],
+    points, alone = lines.points, lines.alone_like(ASYNC)
+    fresh = [(p, group) for p in lines.gangs.get(ASYNC, ()) for group in (p, alone) if alone]
+    found = {
+        "step_time_s": [p.placed("step_time_s", _CLAIM_AXES) for p in points],
+        "computing_ratio": [
+            placed_of(_computing_shares(p), {axis: getattr(p.first, axis) for axis in _CLAIM_AXES})
+            for p in points
+        ],
+        "waiting_ratio": [
+            placed_of(values, {"one_way_delay_s": delay_s})
+            for delay_s, values in lines.waiting_ratios.items()
+        ],
+        "accuracy": [_placed_accuracy(p, p, lines.alone_like(SYNC)) for p in points],
+        # Beside each asynchronous point one machine, which is the same at every delay.
+        "accuracy_by_update": [_placed_accuracy(g, p, alone) for p, g in fresh if g],
     }
-    values["computing_ratio"] = [p for one in lines.points if (p := _placed_computing(one))]
-    values["waiting_ratio"] = [
-        placed
-        for delay_s, values_of_delay in lines.waiting_ratios.items()
-        if (placed := placed_of(values_of_delay, {"one_way_delay_s": delay_s}))
-    ]
-    base = lines.alone_like(SYNC)
-    values["accuracy"] = [p for one in lines.points if (p := _placed_accuracy(one, one, base))]
-    values["accuracy_by_update"] = _placed_by_update(lines)
-    return values
-
-
-def _placed_computing(group: RunGroup) -> Placed | None:
-    """Place what is not idle: a share near 1 has no interval that may not exceed it."""
-    at = {axis: getattr(group.first, axis) for axis in _CLAIM_AXES}
-    return placed_of([1 - v for v in group.values_of("idle_ratio") if v < 1], at)
-
-
-def _placed_by_update(lines: ServerLines) -> list[Placed]:
-    """Each asynchronous point, and beside it one machine, which is the same at every delay."""
-    alone = lines.alone_like(ASYNC)
-    if alone is None:
-        return []
-    pairs = [(point, group) for point in lines.gangs.get(ASYNC, ()) for group in (point, alone)]
-    return [p for point, group in pairs if (p := _placed_accuracy(group, point, alone))]
+    return {name: [one for one in values if one] for name, values in found.items()}
 
 
 def _placed_accuracy(group: RunGroup, where: RunGroup, base: RunGroup | None) -> Placed | None:
@@ -440,10 +526,7 @@ def _placed_accuracy(group: RunGroup, where: RunGroup, base: RunGroup | None) ->
     measured.
     """
     relative = ratios(group, base, "accuracy") if base else []
-    at: Place = {
-        "strategy": group.first.strategy or "",
-        "one_way_delay_s": where.first.one_way_delay_s,
-    }
+    at: Place = {"strategy": group.first.strategy or "", "one_way_delay_s": _delay_s(where)}
     return placed_of(relative or [v for v in group.values_of("accuracy") if v > 0], at)
 
 

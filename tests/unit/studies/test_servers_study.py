@@ -16,15 +16,17 @@ from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts
 from farm.studies.orderings import judge
 from farm.studies.servers import (
+    ASYNC,
     CLAIMS,
     SERVERS,
+    SYNC,
     accuracy_figure,
     claimed_values,
+    server_lines,
     servers_page,
     time_figures,
     waiting_figure,
 )
-from farm.studies.servers.lines import ASYNC, SYNC, server_lines
 from farm.submission import plan, read_sweep_file
 from tests.facts import lacking
 from tests.study_runs import study_run
