@@ -107,7 +107,7 @@ def of_undisturbed(
 
 def _claimed(claims: Claims, runs: Sequence[StudyRun]) -> Sequence[str]:
     try:
-        return claims(runs)
+        return claims(runs) if runs else ()
     except FarmError:  # nothing is left to make a page of
         return ()
 

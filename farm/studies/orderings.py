@@ -102,6 +102,24 @@ def judge(ordering: Ordering, values: Sequence[Placed]) -> OrderVerdict:
     return OrderVerdict(agree, against, tied)
 
 
+def agreement(
+    orderings: Sequence[Ordering],
+    *,
+    published: Mapping[str, Sequence[Placed]],
+    own: Mapping[str, Sequence[Placed]],
+) -> tuple[int, int, int]:
+    """Count the published orderings that hold here too, do not, and cannot be told."""
+    same = other = untold = 0
+    for ordering in orderings:
+        there = judge(ordering, published[ordering.of]).holds
+        here = judge(ordering, own[ordering.of]).holds
+        if there is not None:
+            same += here is there
+            other += here is (not there)
+            untold += here is None
+    return same, other, untold
+
+
 def orderings_table(
     orderings: Sequence[Ordering],
     *,

@@ -23,7 +23,7 @@ from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.machines.cells import AXES, CellTimes, Fastest, own_times, published_times
 from farm.studies.machines.claims import ORDERINGS, values_of
-from farm.studies.orderings import judge, orderings_table
+from farm.studies.orderings import agreement, orderings_table
 from farm.studies.run_groups import RunGroup, one_kind, run_groups, series_of
 from farm.studies.tables import (
     DELAY,
@@ -120,15 +120,11 @@ def _failures(runs: Sequence[StudyRun]) -> str:
 
 
 def _findings(published: CellTimes, own: CellTimes) -> list[str]:
-    theirs, ours = values_of(published), values_of(own)
-    verdicts = [(judge(o, theirs[o.of]).holds, judge(o, ours[o.of]).holds) for o in ORDERINGS]
-    told = [(there, here) for there, here in verdicts if there is not None]
-    same = sum(there is here for there, here in told)
-    open_count = sum(here is None for _, here in told)
-    untold = f", and {open_count} cannot be told here" if open_count else ""
+    same, other, untold = agreement(ORDERINGS, published=values_of(published), own=values_of(own))
+    open_ones = f", and {untold} cannot be told here" if untold else ""
     return [
-        f"**{same} of {len(told)} orderings of the study hold here as well**{untold}: see "
-        "[below](#what-agrees).",
+        f"**{same} of {same + other + untold} orderings of the study hold here as well**"
+        f"{open_ones}: see [below](#what-agrees).",
         *_trips(published, own),
         *_gains(published, own),
         *_fastest(published, own),

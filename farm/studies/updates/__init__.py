@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.resources import files
-from string import Template
 
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
@@ -15,20 +13,26 @@ from farm.importers.graur2019 import GRAUR2019
 from farm.measuring.study_run import StudyRun
 from farm.studies import conditions
 from farm.studies.conditions import refuse_other_work
-from farm.studies.contracts import Drawing, LabHosts, Page, Study
-from farm.studies.orderings import Placed, judge, orderings_table
+from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
+from farm.studies.orderings import agreement, orderings_table
 from farm.studies.run_groups import one_kind, run_groups
-from farm.studies.text import MISSING, kb, listing, mb, ms, percent, significant, span, table
+from farm.studies.tables import (
+    RUNS,
+    least_to_most,
+    median,
+    table_of,
+)
+from farm.studies.text import MISSING, kb, listing, mb, ms, percent, significant, span
 from farm.studies.updates import charts
 from farm.studies.updates.charts import PUBLISHED_BATCH, busiest_bytes_per_step
-from farm.studies.updates.claims import EFFICIENCY, ORDERINGS, THROUGHPUT
+from farm.studies.updates.claims import ORDERINGS
 from farm.studies.updates.points import (
     APART,
     ASYNCHRONOUS,
     ASYNCHRONOUS_APART,
     CENTRAL,
     COPIES,
-    COUNTERPARTS,
+    EFFICIENCY,
     ETHERNET,
     GLOO,
     INFINIBAND,
@@ -36,13 +40,15 @@ from farm.studies.updates.points import (
     ONE_SERVER,
     RING,
     SERVERS,
+    THROUGHPUT,
     TRAINED,
     Row,
-    ThroughputPoint,
+    Values,
     as_soft,
-    own_points,
-    placed,
-    published_points,
+    nodes_at,
+    own_values,
+    published_values,
+    select,
 )
 
 _AXES = (
@@ -51,9 +57,9 @@ _AXES = (
 )
 # Up to here no link of a server limits the study's InfiniBand.
 _FEW_NODES = 8
-_Values = Mapping[str, Sequence[Placed]]
 _SHARED_OUT = (RING, GLOO, SERVERS, COPIES, ASYNCHRONOUS)
 _OVER_ONE_NODE = (CENTRAL, ONE_SERVER)
+_RowColumn = tuple[str, Callable[[Row], str]]
 
 
 def updates_page(runs: Sequence[StudyRun]) -> Page:
@@ -63,62 +69,64 @@ def updates_page(runs: Sequence[StudyRun]) -> Page:
         FarmError: there is no run with a time, or the runs are not of the same work.
     """
     refuse_other_work(
-        runs, "model", "data set", "delay", compares="strategies at one model, data set and delay"
+        runs,
+        *("model", "data set", "delay"),
+        compares="strategies at one model, data set and delay",
     )
     kept = one_kind(runs, study="updates")
-    rows = _rows(kept)
-    own = own_points(rows)
-    published = published_points(read_publication(GRAUR2019).measurements)
-    main = _main_batch(rows)
-    shown = [row for row in rows if row.batch == main and row.training_pass == TRAINED]
-    template = Template(files("farm.studies.updates").joinpath("page.md").read_text())
-
-    def claims(some: Sequence[StudyRun]) -> Sequence[str]:
-        return _findings(_rows(some), published)
-
-    text = template.substitute(
-        findings=conditions.findings(kept, claims),
-        verdicts_rest_on=conditions.verdicts_rest_on(kept),
-        **_conditions(runs, kept, rows),
-        citation=GRAUR2019.citation,
-        what=GRAUR2019.what,
-        main=str(main),
-        apart=_apart_finding(published),
-        counterparts=_counterparts_table(),
-        traffic=_traffic_table(shown),
-        memory=_memory_table(shown),
-        orderings=orderings_table(
+    rows = _ordered(_rows(kept))
+    own, published = own_values(rows), published_values(read_publication(GRAUR2019).measurements)
+    batch = _main_batch(rows)
+    main = _trained(rows, batch)
+    texts = conditions.texts(runs, kept, rows, of="rank") | {
+        "citation": GRAUR2019.citation,
+        "what": GRAUR2019.what,
+        "parameters": significant(max(run.parameter_count or 0 for run in kept)),
+        "nodes": span(map(str, sorted({row.nodes for row in rows}))),
+        "node_batches": listing([str(batch) for batch in sorted({row.batch for row in rows})]),
+        "configurations_count": str(len(rows)),
+        "sharing": _sharing(max(row.nodes for row in rows), max(run.core_count for run in kept)),
+        "main": str(batch),
+        "findings": conditions.findings(kept, lambda some: _findings(_rows(some), published)),
+        "apart": _apart_finding(published),
+        "traffic": _traffic_table(main),
+        "memory": table_of(main, _MEMORY),
+        "orderings": orderings_table(
             ORDERINGS,
-            published=_placed(published),
-            own=_placed(as_soft(own_points(_rows(conditions.undisturbed(kept))))),
+            published=published,
+            own=as_soft(own_values(_rows(conditions.undisturbed(kept)))),
         ),
-        configurations=_configurations_table(
-            rows, {(p.kind, p.training_pass, p.batch, p.nodes): p for p in own}
-        ),
+        "configurations": _configurations_table(rows, own),
+    }
+    kinds = partial(charts.kind_figures, published, own)
+    return write_page(
+        "updates",
+        texts,
+        Drawing("updates-throughput", partial(draw_charts, kinds(of=THROUGHPUT))),
+        Drawing("updates-efficiency", partial(draw_charts, kinds(of=EFFICIENCY))),
+        Drawing("updates-batch", partial(draw_charts, charts.batch_figures(published, own))),
+        Drawing("updates-traffic", partial(draw_bars, charts.traffic_bars(main), columns=2)),
+        Drawing("updates-memory", partial(draw_bars, [charts.memory_bars(main)])),
     )
-    return Page(text=text, drawings=_drawings(shown, own, published))
 
 
 def _rows(runs: Sequence[StudyRun]) -> list[Row]:
     return [Row(runs=group.runs) for group in run_groups(runs, _AXES)]
 
 
-def _findings(rows: Sequence[Row], published: Sequence[ThroughputPoint]) -> list[str]:
-    own = own_points(rows)
-    main = _main_batch(rows)
-    shown = [row for row in rows if row.batch == main and row.training_pass == TRAINED]
-    there, here = _placed(published), _placed(as_soft(own))
-    found = [
-        _agreement(there, here),
-        *_throughput_findings(shown, own, published),
-        *_byte_findings(shown),
-        _memory_finding(shown),
-    ]
-    return [line for line in found if line]
-
-
-def _placed(points: Sequence[ThroughputPoint]) -> dict[str, list[Placed]]:
-    return {of: placed(points, of=of) for of in (THROUGHPUT, EFFICIENCY)}
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    """Return rows by pass, batch, strategy and nodes."""
+    places = {kind: place for place, kind in enumerate(KINDS)}
+    return sorted(
+        rows,
+        key=lambda r: (
+            r.training_pass != "forward_backward",
+            r.batch,
+            places.get(r.kind, len(places)),
+            r.kind,
+            r.nodes,
+        ),
+    )
 
 
 def _main_batch(rows: Sequence[Row]) -> int:
@@ -127,32 +135,8 @@ def _main_batch(rows: Sequence[Row]) -> int:
     return min(counts, key=lambda batch: (-counts[batch], batch))
 
 
-def _conditions(
-    runs: Sequence[StudyRun], kept: Sequence[StudyRun], rows: Sequence[Row]
-) -> dict[str, str]:
-    first = kept[0]
-    frameworks = sorted({run.framework for run in kept if run.framework})
-    steps = sorted({run.timed_step_count for run in kept if run.timed_step_count})
-    gradients = max((run.gradient_bytes or 0 for run in kept), default=0)
-    cores = max(run.core_count for run in kept)
-    most = max(row.nodes for row in rows)
-    return {
-        "model": first.model or MISSING,
-        "dataset": first.dataset or MISSING,
-        "parameters": significant(max((r.parameter_count or 0 for r in kept), default=0)),
-        "gradients": kb(gradients),
-        "nodes": span(map(str, sorted({row.nodes for row in rows}))),
-        "batches": listing([str(batch) for batch in sorted({row.batch for row in rows})]),
-        "runs": str(len(kept)),
-        "configurations_count": str(len(rows)),
-        "repetitions": span(map(str, sorted({len(row.runs) for row in rows}))),
-        "steps": span(map(str, steps)),
-        "frameworks": listing(frameworks) if frameworks else MISSING,
-        "machine": conditions.machine(kept),
-        "noise": conditions.noise(kept, of="rank"),
-        "left_out": conditions.left_out(runs, kept),
-        "sharing": _sharing(most, cores),
-    }
+def _trained(rows: Sequence[Row], batch: int) -> list[Row]:
+    return [row for row in rows if row.batch == batch and row.training_pass == TRAINED]
 
 
 def _sharing(most_nodes: int, core_count: int) -> str:
@@ -164,47 +148,26 @@ def _sharing(most_nodes: int, core_count: int) -> str:
     )
 
 
-def _drawings(
-    rows: Sequence[Row], own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
-) -> tuple[Drawing, ...]:
-    lines = {
-        "updates-throughput": charts.throughput_figures,
-        "updates-efficiency": charts.efficiency_figures,
-        "updates-batch": charts.batch_figures,
-    }
-    return (
-        *(Drawing(name, partial(draw_charts, of(published, own))) for name, of in lines.items()),
-        Drawing("updates-traffic", partial(draw_bars, charts.traffic_bars(rows), columns=2)),
-        Drawing("updates-memory", partial(draw_bars, [charts.memory_bars(rows)])),
-    )
+def _findings(rows: Sequence[Row], published: Values) -> list[str]:
+    own, batch = own_values(rows), _main_batch(rows)
+    main = _trained(rows, batch)
+    same, other, untold = agreement(ORDERINGS, published=published, own=as_soft(own))
+    return [
+        f"Of {same + other + untold} [orderings](#which-orderings-agree) that the study's tables"
+        f" show, {same} hold here too, {other} are the other way round, and {untold} cannot be"
+        " told.",
+        *_throughput_findings(main),
+        *_efficiency_findings(own, published, batch=batch),
+        *_byte_findings(main),
+        *_memory_finding(main),
+    ]
 
 
-def _agreement(published: _Values, own: _Values) -> str:
-    """Say of how many orderings of the study the same can be said here."""
-    same = other = open_ = 0
-    for ordering in ORDERINGS:
-        there = judge(ordering, published[ordering.of]).holds
-        here = judge(ordering, own[ordering.of]).holds
-        if there is None:
-            continue
-        same += here is there
-        other += here is not None and here is not there
-        open_ += here is None
-    total = same + other + open_
-    return (
-        f"Of {total} [orderings](#which-orderings-agree) that the study's tables show, {same} hold"
-        f" here too, {other} are the other way round, and {open_} cannot be told."
-    )
-
-
-def _throughput_findings(
-    rows: Sequence[Row], own: Sequence[ThroughputPoint], published: Sequence[ThroughputPoint]
-) -> list[str]:
-    """Say which gang is the fastest, and what nodes are worth; `rows` are of the main batch."""
-    gangs = [row for row in rows if row.nodes > 1 and row.training_pass == TRAINED]
+def _throughput_findings(rows: Sequence[Row]) -> list[str]:
+    """Say which gang is the fastest."""
     found = []
-    for nodes in sorted({row.nodes for row in gangs}):
-        there = [row for row in gangs if row.nodes == nodes and _examples_per_s(row)]
+    for nodes in sorted({row.nodes for row in rows if row.nodes > 1}):
+        there = [row for row in rows if row.nodes == nodes and _examples_per_s(row)]
         if len(there) < 2:
             continue
         fastest, slowest = max(there, key=_examples_per_s), min(there, key=_examples_per_s)
@@ -213,16 +176,28 @@ def _throughput_findings(
             f" {significant(_examples_per_s(fastest))} examples a second, and"
             f" *{slowest.kind}* least, {significant(_examples_per_s(slowest))}."
         )
-    batch = rows[0].batch if rows else 0
+    return found
+
+
+def _examples_per_s(row: Row) -> float:
+    return row.median_of("throughput_examples_per_s") or 0.0
+
+
+def _efficiency_findings(own: Values, published: Values, *, batch: int) -> list[str]:
+    """Say what two nodes are worth; `batch`: of a node, the one that is held against theirs."""
+    found = []
     for kind in (RING, SERVERS):
-        ours = _efficiency_of_two(own, kind=kind, batch=batch)
-        theirs = _efficiency_of_two(published, kind=kind, batch=PUBLISHED_BATCH, network=ETHERNET)
-        if ours is not None and theirs is not None:
-            larger = _of_larger_batches(own, kind=kind, above=batch)
-            found.append(
-                f"Of two nodes with *{kind}* each does {percent(ours)} of what one does alone,"
-                f" {percent(theirs)} in the study on Ethernet{larger}."
-            )
+        of_two: dict[str, float | str] = {"kind": kind, "nodes": 2, "training_pass": TRAINED}
+        ours = {int(p.at["batch"]): p.value for p in reversed(select(own[EFFICIENCY], **of_two))}
+        theirs = select(published[EFFICIENCY], **of_two, batch=PUBLISHED_BATCH, network=ETHERNET)
+        if batch not in ours or not theirs:
+            continue
+        larger = [f"{percent(ours[b])} with {b}" for b in sorted(ours) if b > batch]
+        found.append(
+            f"Of two nodes with *{kind}* each does {percent(ours[batch])} of what one does alone,"
+            f" {percent(theirs[0].value)} in the study on Ethernet"
+            + (f"; here {listing(larger)} examples a node." if larger else ".")
+        )
     return found
 
 
@@ -256,7 +231,7 @@ def _byte_findings(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _memory_finding(rows: Iterable[Row]) -> str:
+def _memory_finding(rows: Iterable[Row]) -> list[str]:
     """Say what a process that serves takes beside one that trains."""
     ratios = [
         serves / trains
@@ -265,68 +240,23 @@ def _memory_finding(rows: Iterable[Row]) -> str:
         and (trains := row.median_of("worker_resident_bytes"))
     ]
     if not ratios:
-        return ""
-    low, high = percent(min(ratios)), percent(max(ratios))
-    spread = low if low == high else f"{low} to {high}"
-    return (
-        f"A process that only serves takes {spread} of the memory of one that trains: what either"
-        " takes is the framework far more than a small model's weights."
-    )
-
-
-def _apart_finding(published: Sequence[ThroughputPoint]) -> str:
-    """Say what the study's own table lets guess of the nodes that only serve."""
-    shares = [
-        (p.nodes, p.efficiency * p.nodes / (p.nodes - 1))
-        for p in sorted(published, key=lambda one: one.nodes)
-        if p.kind == APART
-        and p.network == INFINIBAND
-        and p.training_pass == TRAINED
-        and p.efficiency is not None
-        and 1 < p.nodes <= _FEW_NODES
+        return []
+    return [
+        f"A process that only serves takes {span(map(percent, sorted(ratios)))} of the memory of"
+        " one that trains: what either takes is the framework far more than a small model's"
+        " weights."
     ]
-    texts = [f"{percent(share)} at {nodes}" for nodes, share in shares]
+
+
+def _apart_finding(published: Values) -> str:
+    """Say what the study's own table lets guess of the nodes that only serve."""
+    points = select(published[EFFICIENCY], kind=APART, network=INFINIBAND, training_pass=TRAINED)
+    shares = [(nodes_at(p), p.value) for p in points if 1 < nodes_at(p) <= _FEW_NODES]
+    texts = [f"{percent(value * nodes / (nodes - 1))} at {nodes}" for nodes, value in shares]
     return (
         "Of its servers apart the table does not say how many there are; on InfiniBand *n* nodes"
         f" reach {listing(texts)} nodes of what *n - 1* would alone, as if one of them only served."
     )
-
-
-def _examples_per_s(row: Row) -> float:
-    return row.median_of("throughput_examples_per_s") or 0.0
-
-
-def _efficiency_of_two(
-    points: Sequence[ThroughputPoint], *, kind: str, batch: int, network: str | None = None
-) -> float | None:
-    return next(
-        (
-            p.efficiency
-            for p in points
-            if (p.kind, p.batch, p.nodes, p.training_pass) == (kind, batch, 2, TRAINED)
-            and network in (None, p.network)
-        ),
-        None,
-    )
-
-
-def _of_larger_batches(points: Sequence[ThroughputPoint], *, kind: str, above: int) -> str:
-    batches = sorted({p.batch for p in points if p.kind == kind and p.batch > above})
-    parts = [
-        f"{percent(ratio)} with {batch}"
-        for batch in batches
-        if (ratio := _efficiency_of_two(points, kind=kind, batch=batch)) is not None
-    ]
-    return f"; here {listing(parts)} examples a node" if parts else ""
-
-
-def _counterparts_table() -> str:
-    """Say which strategy of the study is which of ours."""
-    text = table(
-        ["here called", "the study", "ours", "how well they correspond"],
-        [[c.kind, c.published or MISSING, c.ours or MISSING, c.how_well] for c in COUNTERPARTS],
-    )
-    return text.replace("---:", ":---")  # words, not numbers
 
 
 def _node_bytes(row: Row) -> tuple[float, float] | None:
@@ -348,79 +278,70 @@ def _node_bytes(row: Row) -> tuple[float, float] | None:
     return None
 
 
+_NAMES: tuple[_RowColumn, ...] = (
+    ("strategy", lambda row: row.kind),
+    ("nodes", lambda row: str(row.nodes)),
+)
+_MEMORY: tuple[_RowColumn, ...] = (
+    *_NAMES,
+    median("trains (MB)", "worker_resident_bytes", mb),
+    least_to_most("worker_resident_bytes", mb),
+    median("serves (MB)", "server_resident_bytes", mb),
+    least_to_most("server_resident_bytes", mb),
+)
+
+
 def _traffic_table(rows: Sequence[Row]) -> str:
     """Write what leaves a node for a step, beside what has to."""
-    shown = []
-    for row in _ordered(rows):
-        theory = _node_bytes(row)
-        measured = row.median_of("wire_bytes_per_step"), busiest_bytes_per_step(row)
-        if theory is None:
-            continue
-        cells = [row.kind, str(row.nodes)]
-        for expected, found in zip(theory, measured, strict=True):
-            over = None if found is None else found / expected - 1
-            cells += [kb(expected), kb(found), percent(over, is_signed=True)]
-        shown.append(cells)
-    titles = ["a node: theory (kB)", "measured (kB)", "", "the most: theory (kB)", "measured (kB)"]
-    return table(["strategy", "nodes", *titles, ""], shown)
 
+    def theory(row: Row, place: int) -> float | None:
+        found = _node_bytes(row)
+        return found[place] if found else None
 
-def _memory_table(rows: Sequence[Row]) -> str:
-    """Write the memory of a process by its role."""
-    shown = []
-    for row in _ordered(rows):
-        cells = [row.kind, str(row.nodes)]
-        for column in ("worker_resident_bytes", "server_resident_bytes"):
-            ends = row.span_of(column)
-            cells += [mb(row.median_of(column)), span(map(mb, ends)) if ends else MISSING]
-        shown.append(cells)
-    spread = "least to most"
-    return table(
-        ["strategy", "nodes", "trains (MB)", spread, "serves (MB)", spread],
-        shown,
+    def columns(who: str, place: int, measured: Callable[[Row], float | None]) -> list[_RowColumn]:
+        def over(row: Row) -> str:
+            found, expected = measured(row), theory(row, place)
+            ratio = found / expected - 1 if found is not None and expected else None
+            return percent(ratio, is_signed=True)
+
+        return [
+            (f"{who}: theory (kB)", lambda row: kb(theory(row, place))),
+            ("measured (kB)", lambda row: kb(measured(row))),
+            ("", over),
+        ]
+
+    return table_of(
+        [row for row in rows if _node_bytes(row) is not None],
+        [
+            *_NAMES,
+            *columns("a node", 0, lambda row: row.median_of("wire_bytes_per_step")),
+            *columns("the most", 1, busiest_bytes_per_step),
+        ],
     )
 
 
-def _configurations_table(
-    rows: Sequence[Row], efficiencies: Mapping[tuple[str, str, int, int], ThroughputPoint]
-) -> str:
+def _configurations_table(rows: Sequence[Row], own: Values) -> str:
     """Write every configuration with its medians."""
-    shown = []
-    for row in _ordered(rows):
-        ends = row.span_of("throughput_examples_per_s")
-        point = efficiencies.get((row.kind, row.training_pass, row.batch, row.nodes))
-        shown.append(
-            [
-                row.kind,
-                f"`{row.first.strategy or MISSING}`",
-                str(row.nodes),
-                str(row.batch),
-                row.training_pass.replace("_", " and "),
-                str(len(row.runs)),
-                significant(row.median_of("throughput_examples_per_s")),
-                span(map(significant, ends)) if ends else MISSING,
-                percent(point.efficiency if point else None),
-                ms(row.median_of("step_time_s")),
-                percent(row.median_of("idle_ratio")),
-            ]
-        )
-    titles = ["", "nodes", "batch of a node", "pass", "runs", "examples/s", "least to most"]
-    return table(["strategy", *titles, "of as many alone", "step (ms)", "idle"], shown)
 
+    def efficiency(row: Row) -> str:
+        at = {axis: getattr(row, axis) for axis in ("kind", "training_pass", "batch", "nodes")}
+        points = select(own[EFFICIENCY], **at)
+        return percent(points[-1].value if points else None)
 
-def _ordered(rows: Sequence[Row]) -> list[Row]:
-    """Return rows by pass, batch, strategy and nodes."""
-    places = {kind: place for place, kind in enumerate(KINDS)}
-    return sorted(
-        rows,
-        key=lambda r: (
-            r.training_pass != "forward_backward",
-            r.batch,
-            places.get(r.kind, len(places)),
-            r.kind,
-            r.nodes,
-        ),
-    )
+    columns: list[_RowColumn] = [
+        ("strategy", lambda row: row.kind),
+        ("", lambda row: f"`{row.first.strategy or MISSING}`"),
+        ("nodes", lambda row: str(row.nodes)),
+        ("batch of a node", lambda row: str(row.batch)),
+        ("pass", lambda row: row.training_pass.replace("_", " and ")),
+        RUNS,
+        median("examples/s", "throughput_examples_per_s", significant),
+        least_to_most("throughput_examples_per_s", significant),
+        ("of as many alone", efficiency),
+        median("step (ms)", "step_time_s", ms),
+        median("idle", "idle_ratio", percent),
+    ]
+    return table_of(rows, columns)
 
 
 UPDATES_STUDY = Study(

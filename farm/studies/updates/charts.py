@@ -2,86 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 
-from farm.charts.chart import Bars, BarSeries, ChartAxis, ChartSeries, Figure, Mark
+from farm.charts.chart import Bars, BarSeries, ChartAxis, Figure, Mark
+from farm.studies.orderings import Placed
+from farm.studies.run_groups import series_of
 from farm.studies.updates.points import (
     ALONE,
     DRAWN,
+    EFFICIENCY,
     ETHERNET,
     INFINIBAND,
     KINDS,
-    LAB,
     RING,
     SERVERS,
+    THROUGHPUT,
     TRAINED,
     Row,
-    ThroughputPoint,
-    lines,
+    Values,
+    nodes_at,
+    select,
 )
 from farm.text.display import byte_count, decimal, percent
+from farm.text.nouns import counted
 
 # Of a node, at which all strategies of the study were measured.
 PUBLISHED_BATCH = 32
 
-_NODES = ChartAxis(title="nodes", is_counted=True)
-_NODES_LOG = ChartAxis(title="nodes", is_counted=True, is_log=True)
-_THROUGHPUT = ChartAxis(title="examples/s", write=decimal)
-_THROUGHPUT_LOG = ChartAxis(title="examples/s", write=decimal, is_log=True)
-_EFFICIENCY = ChartAxis(title="of as many nodes alone", write=percent)
-_EFFICIENCY_LOG = ChartAxis(title="of as many nodes alone", write=percent, is_log=True)
+_AXES = {
+    THROUGHPUT: ChartAxis(title="examples/s", write=decimal),
+    EFFICIENCY: ChartAxis(title="of as many nodes alone", write=percent),
+}
 # From so many times the least value on, lines at the bottom of a linear axis cannot be told apart.
 _FAR_APART = 4.0
 _STUDY = {ETHERNET: "the study, 1 Gbit/s Ethernet", INFINIBAND: "the study, InfiniBand"}
 
 
-def batches_of(points: Sequence[ThroughputPoint], *, network: str = LAB) -> list[int]:
-    """Return the batches of a node at which several nodes trained, the smallest first."""
-    return sorted({p.batch for p in points if p.network == network and p.nodes > 1 and _trained(p)})
-
-
-def throughput_figures(
-    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
-) -> list[Figure]:
-    """Return throughput against nodes, a line for each strategy: theirs, and ours by batch."""
-    return [_by_kind(*panel, is_efficiency=False) for panel in _panels(published, own)]
-
-
-def efficiency_figures(
-    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
-) -> list[Figure]:
-    """Return the same relative to one node, which makes the two comparable."""
-    return [_by_kind(*panel, is_efficiency=True) for panel in _panels(published, own)]
-
-
-def batch_figures(
-    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
-) -> list[Figure]:
-    """Return efficiency against nodes, a line for each batch of a node."""
+def kind_figures(published: Values, own: Values, *, of: str) -> list[Figure]:
+    """Return a value against nodes, a line for each strategy: theirs, and ours by batch."""
+    theirs = select(published[of], batch=PUBLISHED_BATCH, training_pass=TRAINED)
+    ours = select(own[of], training_pass=TRAINED)
+    batches = {
+        p.at["batch"] for p in select(own[THROUGHPUT], training_pass=TRAINED) if nodes_at(p) > 1
+    }
     panels = [
-        *((f"{_STUDY[net]}: {SERVERS}", net, SERVERS, published) for net in (ETHERNET, INFINIBAND)),
-        *((f"here: {kind}", LAB, kind, own) for kind in (SERVERS, RING)),
+        *((title, select(theirs, network=network), True) for network, title in _STUDY.items()),
+        *((f"here, {b} examples a node", select(ours, batch=b), False) for b in sorted(batches)),
     ]
-    found = [
-        (title, [p for p in points if p.network == net and p.kind == kind and _trained(p)])
-        for title, net, kind, points in panels
+    return [
+        # An empty series keeps its name: all panels have the same key.
+        _figure(title, {kind: select(points, kind=kind) for kind in DRAWN}, of=of, is_wide=is_wide)
+        for title, points, is_wide in panels
     ]
-    batches = sorted({point.batch for _, points in found for point in points})
-    figures = []
-    for title, points in found:
-        series = [(f"{batch} a node", [p for p in points if p.batch == batch]) for batch in batches]
-        figures.append(_figure(title, series, is_efficiency=True))
-    return figures
+
+
+def batch_figures(published: Values, own: Values) -> list[Figure]:
+    """Return efficiency against nodes, a line for each batch of a node."""
+    panels = {
+        **{
+            f"{title}: {SERVERS}": select(published[EFFICIENCY], network=network, kind=SERVERS)
+            for network, title in _STUDY.items()
+        },
+        **{f"here: {kind}": select(own[EFFICIENCY], kind=kind) for kind in (SERVERS, RING)},
+    }
+    trained = {title: select(points, training_pass=TRAINED) for title, points in panels.items()}
+    batches = sorted({int(p.at["batch"]) for points in trained.values() for p in points})
+    return [
+        _figure(
+            title,
+            {f"{batch} a node": select(points, batch=batch) for batch in batches},
+            of=EFFICIENCY,
+            is_wide=max(map(nodes_at, points), default=1) > 4,
+        )
+        for title, points in trained.items()
+    ]
+
+
+def _figure(title: str, lines: Mapping[str, Sequence[Placed]], *, of: str, is_wide: bool) -> Figure:
+    values = [point.value for points in lines.values() for point in points]
+    is_far_apart = bool(values) and max(values) >= _FAR_APART * min(values)
+    is_log = is_far_apart and (of == THROUGHPUT or not is_wide)
+    return Figure(
+        title=title,
+        summary=f"{of.capitalize()} against nodes: {title}.",
+        x=ChartAxis(title="nodes", is_counted=True, is_log=is_wide),
+        y=dataclasses.replace(_AXES[of], is_log=is_log),
+        series=[
+            series_of(name, (point.mark(x=nodes_at(point)) for point in points))
+            for name, points in lines.items()
+        ],
+    )
 
 
 def traffic_bars(rows: Sequence[Row]) -> list[Bars]:
     """Return what leaves a node for a step: one that trains on average, and the one with most."""
-    kinds = _kinds(row for row in rows if row.nodes > 1)
+
+    def busiest(row: Row, place: int) -> Mark | None:
+        value = busiest_bytes_per_step(row)
+        return None if value is None else Mark(x=place, y=value)
+
+    def average(row: Row, place: int) -> Mark | None:
+        return row.span_mark("wire_bytes_per_step", x=place)
+
+    gangs = [row for row in rows if row.nodes > 1]
+    kinds, sizes = _kinds(gangs), sorted({row.nodes for row in gangs})
+    found = {(row.kind, row.nodes): row for row in reversed(gangs)}
     return [
-        _bars(title, column, kinds, rows)
-        for title, column in (
-            ("sent by a node that trains", "wire_bytes_per_step"),
-            ("sent by the node that sends most", "busiest"),
+        Bars(
+            title=title,
+            summary=f"Bytes for a step by strategy and nodes: {title}.",
+            x="strategy",
+            y=ChartAxis(title="bytes for a step", write=byte_count),
+            groups=kinds,
+            series=[
+                BarSeries(
+                    name=counted(nodes, "node"),
+                    marks=[
+                        mark(row, place) if (row := found.get((kind, nodes))) else None
+                        for place, kind in enumerate(kinds)
+                    ],
+                )
+                for nodes in sizes
+            ],
+        )
+        for title, mark in (
+            ("sent by a node that trains", average),
+            ("sent by the node that sends most", busiest),
         )
     ]
 
@@ -92,23 +139,26 @@ def memory_bars(rows: Sequence[Row]) -> Bars:
         max((row for row in rows if row.kind == kind), key=lambda row: row.nodes)
         for kind in _kinds(rows)
     ]
-    series = []
-    for name, column in (
-        ("process that trains", "worker_resident_bytes"),
-        ("process that serves", "server_resident_bytes"),
-    ):
-        marks = [_span_mark(row, column, place) for place, row in enumerate(largest)]
-        series.append(BarSeries(name=name, marks=marks))
+    roles = {
+        "process that trains": "worker_resident_bytes",
+        "process that serves": "server_resident_bytes",
+    }
     return Bars(
         title="memory of a process",
         summary="Memory by strategy, of a process that trains and of one that only serves.",
         x="strategy",
         y=ChartAxis(title="resident memory", write=byte_count),
         groups=[
-            row.kind if row.kind == ALONE else f"{row.kind}, {_nodes_text(row.nodes)}"
+            row.kind if row.kind == ALONE else f"{row.kind}, {counted(row.nodes, 'node')}"
             for row in largest
         ],
-        series=series,
+        series=[
+            BarSeries(
+                name=name,
+                marks=[row.span_mark(column, x=place) for place, row in enumerate(largest)],
+            )
+            for name, column in roles.items()
+        ],
     )
 
 
@@ -118,125 +168,11 @@ def busiest_bytes_per_step(row: Row) -> float | None:
     Of a server's node only a rate is known, which is taken times the step's time.
     """
     rate, step_s = row.median_of("server_tx_bytes_per_s"), row.median_of("step_time_s")
-    served = [] if rate is None or step_s is None else [rate * step_s]
-    trained = row.median_of("largest_wire_bytes_per_step")
-    return max([*served, *([] if trained is None else [trained])], default=None)
-
-
-def _panels(
-    published: Sequence[ThroughputPoint], own: Sequence[ThroughputPoint]
-) -> list[tuple[str, list[ThroughputPoint], bool]]:
-    panels = [
-        (
-            title,
-            [
-                p
-                for p in published
-                if p.network == net and p.batch == PUBLISHED_BATCH and _trained(p)
-            ],
-            True,
-        )
-        for net, title in _STUDY.items()
-    ]
-    for batch in batches_of(own):
-        shown = [p for p in own if p.batch == batch and _trained(p)]
-        panels.append((f"here, {batch} examples a node", shown, False))
-    return panels
-
-
-def _by_kind(
-    title: str, points: Sequence[ThroughputPoint], is_wide: bool, *, is_efficiency: bool
-) -> Figure:
-    by_kind = lines(points)
-    # An empty series keeps its name: all panels have the same key.
-    series = [(kind, by_kind.get(kind, [])) for kind in DRAWN]
-    return _figure(title, series, is_efficiency=is_efficiency, is_wide=is_wide)
-
-
-def _figure(
-    title: str,
-    series: Sequence[tuple[str, Sequence[ThroughputPoint]]],
-    *,
-    is_efficiency: bool,
-    is_wide: bool | None = None,
-) -> Figure:
-    nodes = [point.nodes for _, points in series for point in points]
-    is_wide = max(nodes, default=1) > 4 if is_wide is None else is_wide
-    is_log = _are_far_apart([point for _, points in series for point in points], is_efficiency)
-    return Figure(
-        title=title,
-        summary=f"{'Efficiency' if is_efficiency else 'Throughput'} against nodes: {title}.",
-        x=_NODES_LOG if is_wide else _NODES,
-        y=(_EFFICIENCY_LOG if is_log and not is_wide else _EFFICIENCY)
-        if is_efficiency
-        else (_THROUGHPUT_LOG if is_log else _THROUGHPUT),
-        series=[
-            ChartSeries(
-                name=name,
-                marks=[
-                    mark
-                    for point in sorted(points, key=lambda one: one.nodes)
-                    if (mark := _mark(point, is_efficiency=is_efficiency)) is not None
-                ],
-            )
-            for name, points in series
-        ],
-    )
-
-
-def _are_far_apart(points: Sequence[ThroughputPoint], is_efficiency: bool) -> bool:
-    values = [p.efficiency if is_efficiency else p.throughput for p in points]
-    known = [value for value in values if value is not None]
-    return bool(known) and max(known) >= _FAR_APART * min(known)
-
-
-def _mark(point: ThroughputPoint, *, is_efficiency: bool) -> Mark | None:
-    value = point.placed(of="efficiency" if is_efficiency else "throughput")
-    if value is None:
-        return None
-    return Mark(x=float(point.nodes), y=value.value, low=value.low, high=value.high)
-
-
-def _bars(title: str, column: str, kinds: Sequence[str], rows: Sequence[Row]) -> Bars:
-    series = []
-    for nodes in sorted({row.nodes for row in rows if row.nodes > 1}):
-        marks: list[Mark | None] = []
-        for place, kind in enumerate(kinds):
-            row = next((r for r in rows if r.kind == kind and r.nodes == nodes), None)
-            marks.append(None if row is None else _traffic_mark(row, column, place))
-        series.append(BarSeries(name=_nodes_text(nodes), marks=marks))
-    return Bars(
-        title=title,
-        summary=f"Bytes for a step by strategy and nodes: {title}.",
-        x="strategy",
-        y=ChartAxis(title="bytes for a step", write=byte_count),
-        groups=kinds,
-        series=series,
-    )
-
-
-def _traffic_mark(row: Row, column: str, place: int) -> Mark | None:
-    if column == "busiest":
-        value = busiest_bytes_per_step(row)
-        return None if value is None else Mark(x=place, y=value)
-    return _span_mark(row, column, place)
-
-
-def _span_mark(row: Row, column: str, place: int) -> Mark | None:
-    value, ends = row.median_of(column), row.span_of(column)
-    if value is None or ends is None:
-        return None
-    return Mark(x=place, y=value, low=ends[0], high=ends[1])
+    served = None if rate is None or step_s is None else rate * step_s
+    sent = (served, row.median_of("largest_wire_bytes_per_step"))
+    return max((value for value in sent if value is not None), default=None)
 
 
 def _kinds(rows: Iterable[Row]) -> list[str]:
     found = {row.kind for row in rows}
     return [kind for kind in KINDS if kind in found] + sorted(found - set(KINDS))
-
-
-def _nodes_text(nodes: int) -> str:
-    return "1 node" if nodes == 1 else f"{nodes} nodes"
-
-
-def _trained(point: ThroughputPoint) -> bool:
-    return point.training_pass == TRAINED

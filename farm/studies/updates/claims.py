@@ -9,6 +9,7 @@ from farm.studies.updates.points import (
     APART,
     CENTRAL,
     COPIES,
+    EFFICIENCY,
     ETHERNET,
     FORWARD,
     GLOO,
@@ -17,10 +18,9 @@ from farm.studies.updates.points import (
     RING,
     SERVERS,
     SOFT_SERVERS,
+    THROUGHPUT,
     TRAINED,
 )
-
-THROUGHPUT, EFFICIENCY = "throughput", "efficiency"
 
 _EXCHANGE_RULES = (
     "a node of the study computes for nine seconds before it exchanges 100 MB; here the exchange "

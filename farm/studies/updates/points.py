@@ -1,17 +1,24 @@
-"""Throughput by kind of update and number of nodes, published and our own. Pure."""
+"""Throughput by kind of update and number of nodes, published and our own. Pure.
+
+Values are examples per second of all nodes together, and that over as many single nodes, which is
+weak scaling. They stand at the axes `kind`, `network`, `training_pass`, `batch` and `nodes`. The
+nodes that only serve count, too; `batch` is of one node that trains. One node has no network: it is
+the first point of the lines of each.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from farm.configuration.spec import ServerPlacement, TrainingPass
 from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.study_run import StudyRun
-from farm.studies.orderings import Placed
-from farm.studies.run_groups import RunGroup
+from farm.studies.orderings import Place, Placed
+from farm.studies.run_groups import RunGroup, placed_of
+
+THROUGHPUT, EFFICIENCY = "throughput", "efficiency"
+Values = Mapping[str, Sequence[Placed]]
 
 ETHERNET, INFINIBAND, LAB = "ethernet_1g", "infiniband_fdr", "lab"
 TRAINED = TrainingPass.FORWARD_BACKWARD.value
@@ -33,78 +40,6 @@ DISTRIBUTED_RING = "ring of all-reduces"
 # In the order in which figures and tables have them.
 DRAWN = (RING, GLOO, SERVERS, APART, COPIES, CENTRAL, ASYNCHRONOUS)
 KINDS = (ALONE, *DRAWN, ONE_SERVER, ASYNCHRONOUS_APART)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counterpart:
-    """A strategy of the study, `published`, beside ours; "" where one side has none."""
-
-    kind: str
-    published: str
-    ours: str
-    how_well: str
-
-
-COUNTERPARTS = (
-    Counterpart(
-        kind=RING,
-        published="TensorFlow `collective_allreduce`",
-        ours="`mwms_ring`",
-        how_well="well: TensorFlow's own collective operations, years of versions later",
-    ),
-    Counterpart(
-        kind=GLOO,
-        published="Caffe2 `ring_allreduce`",
-        ours="`torch_ddp`",
-        how_well="in part: another framework, Caffe2's successor, whose all-reduce on CPUs is "
-        "Gloo's; it sends while the backward pass goes on",
-    ),
-    Counterpart(
-        kind=SERVERS,
-        published="TensorFlow `ps_collocated`",
-        ours="`ps_sync`, a server on each node",
-        how_well="in part: its table does not say whether its steps are synchronous",
-    ),
-    Counterpart(
-        kind=APART,
-        published="TensorFlow `ps_noncollocated`",
-        ours="`ps_sync`, a server on a node of its own",
-        how_well="in part: its table does not say how many nodes only serve; with soft placement "
-        "alone, so that its table has `ps_collocated` once more, with that placement",
-    ),
-    Counterpart(
-        kind=COPIES,
-        published="TensorFlow `distributed_replicated`",
-        ours="`replicated`, a server on each node",
-        how_well="well: each node has weights of its own, which servers update and send back",
-    ),
-    Counterpart(
-        kind=CENTRAL,
-        published="TensorFlow `distributed_allreduce_pscpu`",
-        ours="`central_reduce`",
-        how_well="well, by its name: the sum on one CPU, copied back; which CPU it was its table "
-        "does not say",
-    ),
-    Counterpart(
-        kind=DISTRIBUTED_RING,
-        published="TensorFlow `distributed_allreduce_ringx1`",
-        ours="",
-        how_well="none: a ring by name that goes like the central sum, to the last digit in two "
-        "places",
-    ),
-    Counterpart(
-        kind=ASYNCHRONOUS,
-        published="",
-        ours="`ps_async`",
-        how_well="none in the tables that ship",
-    ),
-    Counterpart(
-        kind=ONE_SERVER,
-        published="",
-        ours="`ps_sync`, one server for all",
-        how_well="none: shows what one server has to send",
-    ),
-)
 
 _PUBLISHED = {
     ("caffe2", "ring_allreduce"): GLOO,
@@ -143,43 +78,6 @@ def own_kind(run: StudyRun) -> str:
     return ONE_SERVER if name == "ps_sync" and servers == 1 else name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThroughputPoint:
-    """The throughput of all nodes together, examples per second; `low` to `high`: 95 %, or None.
-
-    `nodes` counts those that only serve, too, `batch` is of one node that trains. One node has no
-    network, and stands as the first point of the lines of each. `alone`: what one node of the same
-    framework has by itself, None if nobody measured it.
-    """
-
-    kind: str
-    network: str
-    training_pass: str
-    batch: int
-    nodes: int
-    throughput: float
-    low: float | None = None
-    high: float | None = None
-    alone: float | None = None
-
-    @property
-    def efficiency(self) -> float | None:
-        """Return the throughput of a node over that of one alone: weak scaling."""
-        return None if self.alone is None else self.throughput / (self.nodes * self.alone)
-
-    def placed(self, *, of: str) -> Placed | None:
-        """Return its "throughput" or "efficiency" as a value that orderings are asked of."""
-        scale = 1.0
-        if of == "efficiency":
-            if self.alone is None:
-                return None
-            scale = 1 / (self.nodes * self.alone)
-        low, high = (None if end is None else end * scale for end in (self.low, self.high))
-        axes = ("kind", "network", "training_pass", "batch", "nodes")
-        at = {axis: getattr(self, axis) for axis in axes}
-        return Placed(at=at, value=self.throughput * scale, low=low, high=high)
-
-
 class Row(RunGroup):
     """The successful runs of one configuration of ours."""
 
@@ -208,86 +106,85 @@ def nodes_of(run: StudyRun) -> int:
     return run.world_size + ((run.server_count or 0) if is_apart else 0)
 
 
-def own_points(rows: Iterable[Row]) -> list[ThroughputPoint]:
-    """Return our points, lines with their one node at the beginning."""
-    points = []
+def own_values(rows: Iterable[Row]) -> Values:
+    """Return our values, lines with their one node at the beginning."""
+    found = []
     for row in rows:
-        value = row.median_of("throughput_examples_per_s")
-        if value is None:
-            continue
-        low, high = row.interval_of("throughput_examples_per_s") or (None, None)
-        points.append(
-            ThroughputPoint(
-                kind=row.kind,
-                network=LAB,
-                training_pass=row.training_pass,
-                batch=row.batch,
-                nodes=row.nodes,
-                throughput=value,
-                low=low,
-                high=high,
-            )
-        )
-    return _from_one_node(points, alone=ALONE)
+        at: Place = {
+            "kind": row.kind,
+            "network": LAB,
+            "training_pass": row.training_pass,
+            "batch": row.batch,
+            "nodes": row.nodes,
+        }
+        placed = placed_of(row.values_of("throughput_examples_per_s"), at)
+        if placed is not None:
+            found.append(placed)
+    return _from_one_node(found, alone=ALONE)
 
 
-def published_points(measurements: Iterable[ImportedMeasurement]) -> list[ThroughputPoint]:
-    """Return the study's points: repetitions by their median, one node on both networks."""
-    values: dict[ThroughputPoint, list[float]] = {}
+def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
+    """Return the study's values: repetitions by their median, one node on both networks."""
+    values: dict[tuple[tuple[str, float | str], ...], list[float]] = {}
     for one in measurements:
         if one.step_time_s is None:
             continue
         for network in (one.network,) if one.network else (ETHERNET, INFINIBAND):
-            place = ThroughputPoint(
-                kind=published_kind(one),
-                network=network,
-                training_pass=one.training_pass,
-                batch=one.global_batch_size // one.world_size,
-                nodes=one.world_size,
-                throughput=0.0,
-            )
-            values.setdefault(place, []).append(one.global_batch_size / one.step_time_s)
-    points = [
-        dataclasses.replace(place, throughput=statistics.median(found))
-        for place, found in values.items()
-    ]
+            at: Place = {
+                "kind": published_kind(one),
+                "network": network,
+                "training_pass": one.training_pass,
+                "batch": one.global_batch_size // one.world_size,
+                "nodes": one.world_size,
+            }
+            values.setdefault(tuple(at.items()), []).append(one.global_batch_size / one.step_time_s)
+    points = [Placed(at=dict(at), value=statistics.median(v)) for at, v in values.items()]
     # Most strategies were not measured on one node: there each is what this one is, too.
     return _from_one_node(points, alone=SERVERS)
 
 
-def lines(points: Iterable[ThroughputPoint]) -> dict[str, list[ThroughputPoint]]:
-    """Return the points of each kind, by nodes."""
-    found: dict[str, list[ThroughputPoint]] = {}
-    for point in sorted(points, key=lambda one: one.nodes):
-        found.setdefault(point.kind, []).append(point)
-    return found
+def select(points: Iterable[Placed], **at: float | str) -> list[Placed]:
+    """Return the values at these places, those of fewer nodes first."""
+    found = [p for p in points if all(p.at[axis] == value for axis, value in at.items())]
+    return sorted(found, key=nodes_at)
 
 
-def placed(points: Iterable[ThroughputPoint], *, of: str) -> list[Placed]:
-    """Return the values that orderings are asked of."""
-    return [value for point in points if (value := point.placed(of=of)) is not None]
+def nodes_at(point: Placed) -> int:
+    """Return of how many nodes a value is."""
+    return int(point.at["nodes"])
 
 
-def as_soft(points: Sequence[ThroughputPoint]) -> list[ThroughputPoint]:
-    """Return points as under soft placement, which is the only one that ours have."""
-    soft = [dataclasses.replace(p, kind=SOFT_SERVERS) for p in points if p.kind == SERVERS]
-    return [*points, *soft]
+def as_soft(values: Values) -> Values:
+    """Return values as under soft placement, too, which is the only one that ours have."""
+    return {
+        of: [*points, *(p.moved(kind=SOFT_SERVERS) for p in points if p.at["kind"] == SERVERS)]
+        for of, points in values.items()
+    }
 
 
-def _from_one_node(points: Sequence[ThroughputPoint], *, alone: str) -> list[ThroughputPoint]:
-    """Give each line its one node: its own, or else that of `alone` in the same framework."""
-    ones = {(p.kind, p.network, p.training_pass, p.batch): p for p in points if p.nodes == 1}
-    found: list[ThroughputPoint] = []
-    seen = set()
+def _from_one_node(points: Sequence[Placed], *, alone: str) -> Values:
+    """Give each line its one node, its own or else that of `alone` in the same framework.
+
+    Efficiency is in terms of it; where nobody measured it, there is none.
+    """
+
+    def line(point: Placed, kind: float | str) -> tuple[float | str, ...]:
+        return (kind, *(point.at[axis] for axis in ("network", "training_pass", "batch")))
+
+    ones = {line(p, p.at["kind"]): p for p in points if nodes_at(p) == 1}
+    throughput, efficiency, seen = [], [], set(ones)
     for point in points:
-        condition = (point.network, point.training_pass, point.batch)
-        one = ones.get((point.kind, *condition))
-        if one is None and point.kind != GLOO:
-            one = ones.get((alone, *condition))
-        found.append(dataclasses.replace(point, alone=one.throughput if one else None))
-        key = (point.kind, *condition)
+        kind = point.at["kind"]
+        key = line(point, kind)
+        one = ones.get(key)
+        if one is None and kind != GLOO:
+            one = ones.get(line(point, alone))
+        found = [point]
         # A server apart needs a second node.
-        if one and key not in ones and key not in seen and point.kind != APART:
+        if one and key not in seen and kind != APART:
             seen.add(key)
-            found.append(dataclasses.replace(one, kind=point.kind, alone=one.throughput))
-    return found
+            found.append(one.moved(kind=kind))
+        throughput += found
+        if one:
+            efficiency += [p.scaled(1 / (nodes_at(p) * one.value)) for p in found]
+    return {THROUGHPUT: throughput, EFFICIENCY: efficiency}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from farm.studies.contracts import Page
 from farm.studies.orderings import judge
 from farm.studies.publishing import own_sweep
 from farm.studies.updates import UPDATES_STUDY, updates_page
-from farm.studies.updates.claims import EFFICIENCY, ORDERINGS, THROUGHPUT
-from farm.studies.updates.points import placed, published_points
+from farm.studies.updates.claims import ORDERINGS
+from farm.studies.updates.points import published_values
 from farm.submission import plan, read_sweep_file
 from tests.study_runs import GRADIENT_BYTES, study_run
 
@@ -99,8 +100,7 @@ def rows(page: Page, title: str) -> list[list[str]]:
 
 
 def test_the_published_tables_show_every_ordering_that_is_asked() -> None:
-    points = published_points(read_publication(GRAUR2019).measurements)
-    values = {of: placed(points, of=of) for of in (THROUGHPUT, EFFICIENCY)}
+    values = published_values(read_publication(GRAUR2019).measurements)
 
     verdicts = {one.says: str(judge(one, values[one.of])) for one in ORDERINGS}
 
@@ -176,6 +176,14 @@ def test_a_few_runs_without_the_later_columns_make_a_page_too() -> None:
     assert "1 that ended as `out_of_memory`" in page.text
     for drawing in page.drawings:
         drawing.draw()
+
+
+def test_where_all_runs_are_disturbed_there_is_a_page_without_findings() -> None:
+    page = updates_page([dataclasses.replace(one, flags=("steal",)) for one in whole_study()])
+
+    [count] = re.findall(r"So (\d+) of \1 findings are left out", page.text)
+    assert int(count) > 0
+    assert "not told" in {row[3] for row in orderings(page)}
 
 
 def test_a_strategy_that_the_study_does_not_have_stands_by_its_own_name() -> None:
