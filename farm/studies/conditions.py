@@ -107,7 +107,7 @@ def of_undisturbed(
 
 def _claimed(claims: Claims, runs: Sequence[StudyRun]) -> Sequence[str]:
     try:
-        return claims(runs) if runs else ()
+        return claims(runs)
     except FarmError:  # nothing is left to make a page of
         return ()
 

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from farm.text import display
 
 MISSING = display.plain(display.MISSING)
 
 
-def significant(value: float | None) -> str:
-    """Write a number with three digits: 1 234, 123, 12.3, 1.23, 0.12."""
-    return display.plain(display.decimal(value))
+def _plain(write: Callable[[float | None], str]) -> Callable[[float | None], str]:
+    return lambda value: display.plain(write(value))
 
 
-def whole(count: int | None) -> str:
-    """Write a count, thousands apart: 9 610."""
-    return display.plain(display.count(count))
-
-
-def us(seconds: float | None) -> str:
-    """Write seconds as microseconds, without the unit."""
-    return display.plain(display.microseconds(seconds))
-
-
-def ms(seconds: float | None) -> str:
-    """Write seconds as milliseconds, without the unit."""
-    return display.plain(display.milliseconds(seconds))
-
-
-def kb(count_bytes: float | None) -> str:
-    """Write bytes in kB, without the unit."""
-    return display.plain(display.kilobytes(count_bytes))
-
-
-def mb(count_bytes: float | None) -> str:
-    """Write bytes in MB, without the unit."""
-    return display.plain(display.megabytes(count_bytes))
+# A number with three digits, such as 1 234, 123, 12.3, 1.23 or 0.12; a count, such as 9 610.
+significant, whole = _plain(display.decimal), _plain(display.count)
+# Seconds and bytes in the unit of the name, without it.
+us, ms = _plain(display.microseconds), _plain(display.milliseconds)
+kb, mb = _plain(display.kilobytes), _plain(display.megabytes)
 
 
 def delay_ms(seconds: float) -> str:

@@ -149,6 +149,8 @@ def _sharing(most_nodes: int, core_count: int) -> str:
 
 
 def _findings(rows: Sequence[Row], published: Values) -> list[str]:
+    if not rows:
+        return []
     own, batch = own_values(rows), _main_batch(rows)
     main = _trained(rows, batch)
     same, other, untold = agreement(ORDERINGS, published=published, own=as_soft(own))
