@@ -62,9 +62,21 @@ class RunGroup:
         return self.runs[0]
 
     @property
+    def world_size(self) -> int:
+        return self.first.world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.first.global_batch_size
+
+    @property
+    def one_way_delay_s(self) -> float:
+        return self.first.one_way_delay_s
+
+    @property
     def has_network(self) -> bool:
         """Whether anything is exchanged between processes."""
-        return self.first.world_size > 1 or bool(self.first.server_count)
+        return self.world_size > 1 or bool(self.first.server_count)
 
     @property
     def expected_bytes_per_step(self) -> float | None:
@@ -75,7 +87,7 @@ class RunGroup:
     def traffic(self, gradient_bytes: float) -> Traffic:
         """Return what the strategy's theory says that one rank sends for a step."""
         gang = GangShape(
-            world_size=self.first.world_size,
+            world_size=self.world_size,
             server_count=self.first.server_count or 0,
             steps_between_averages=self.first.steps_between_averages or 1,
         )

@@ -65,12 +65,12 @@ def _step_time(group: RunGroup) -> str:
 
 
 def _delay(group: RunGroup) -> str:
-    return delay_ms(group.first.one_way_delay_s) if group.has_network else MISSING
+    return delay_ms(group.one_way_delay_s) if group.has_network else MISSING
 
 
 MODEL: GroupColumn = "model", lambda group: f"`{group.first.model}`"
 STRATEGY: GroupColumn = "strategy", lambda group: f"`{group.first.strategy or MISSING}`"
-HOSTS: GroupColumn = "hosts", lambda group: str(group.first.world_size)
+HOSTS: GroupColumn = "hosts", lambda group: str(group.world_size)
 DELAY: GroupColumn = "delay (ms)", _delay
 STALENESS: GroupColumn = "staleness", _staleness
 STEP_TIME: GroupColumn = "step time (ms)", _step_time

@@ -12,21 +12,9 @@ from farm.charts.files.charts import draw_charts
 from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S
 from farm.measuring.study_run import StudyRun
 from farm.statistics import LineFit, fit_line
-from farm.studies import conditions
+from farm.studies import conditions, tables
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup, level, one_kind, run_groups, series_of
-from farm.studies.tables import (
-    DELAY,
-    FLAGGED,
-    HOSTS,
-    MODEL,
-    RUNS,
-    STEP_TIME,
-    GroupColumn,
-    mean,
-    median,
-    table_of,
-)
 from farm.studies.text import (
     delay_ms,
     kb,
@@ -42,10 +30,10 @@ from farm.text import display
 from farm.text.nouns import counted
 
 _DELAYS = ("one_way_delay_s",)
-_NAMES: tuple[GroupColumn, ...] = (
-    MODEL,
-    ("batch", lambda group: str(group.first.global_batch_size)),
-    HOSTS,
+_NAMES: tuple[tables.GroupColumn, ...] = (
+    tables.MODEL,
+    ("batch", lambda group: str(group.global_batch_size)),
+    tables.HOSTS,
 )
 _PROFILED = {"0": "rank_0_compute_s", "others": "other_ranks_compute_s"}
 
@@ -67,10 +55,6 @@ class Curve(RunGroup):
         """The fit of a curve that has one."""
         assert self.fit is not None
         return self.fit
-
-    @property
-    def world_size(self) -> int:
-        return self.first.world_size
 
     @property
     def core_count(self) -> int:
@@ -133,7 +117,7 @@ def panels_of(runs: Sequence[StudyRun]) -> list[Panel]:
     panels = []
     for group in run_groups(runs, ("model", "dataset", "global_batch_size")):
         curves = run_groups(group.runs, ("world_size", "strategy"))
-        alone = next((curve for curve in curves if curve.first.world_size == 1), None)
+        alone = next((curve for curve in curves if curve.world_size == 1), None)
         alone_s = None if alone is None else _step_s(run_groups(alone.runs, _DELAYS)[0])
         panels.append(Panel(runs=group.runs, curves=tuple(_curve(one, alone_s) for one in curves)))
     # The larger model first: what it shows is what people ask for.
@@ -143,7 +127,7 @@ def panels_of(runs: Sequence[StudyRun]) -> list[Panel]:
 def _curve(group: RunGroup, alone_s: float | None) -> Curve:
     points = tuple(run_groups(group.runs, _DELAYS))
     # Without a second delay the slope would be made of the probes' own noise.
-    has_line = group.first.world_size > 1 and len(points) > 1
+    has_line = group.world_size > 1 and len(points) > 1
     return Curve(
         runs=tuple(run for point in points for run in point.runs),
         points=points,
@@ -242,19 +226,18 @@ def _turning_points(shown: Sequence[Panel]) -> list[str]:
             parts.append(f"{listing(never)} hosts never beat one here, not even without a delay")
         if parts:
             lines.append(
-                f"`{panel.first.model}`, batch {panel.first.global_batch_size}: {'; '.join(parts)}."
+                f"`{panel.first.model}`, batch {panel.global_batch_size}: {'; '.join(parts)}."
             )
     return lines
 
 
 def _network_shares(shown: Sequence[Panel]) -> list[str]:
     farthest = [(curve.line, curve.points[-1]) for curve in _fitted(shown)]
-    farthest_s = max((point.first.one_way_delay_s for _, point in farthest), default=0.0)
+    farthest_s = max((point.one_way_delay_s for _, point in farthest), default=0.0)
     shares = sorted(
         line.slope * rtt_s / line.at(rtt_s)
         for line, point in farthest
-        if point.first.one_way_delay_s == farthest_s
-        and (rtt_s := point.median_of("rtt_s")) is not None
+        if point.one_way_delay_s == farthest_s and (rtt_s := point.median_of("rtt_s")) is not None
     )
     if not shares:
         return []
@@ -322,7 +305,7 @@ def _fits_table(shown: Sequence[Panel]) -> str:
         ("one host (ms)", lambda curve: ms(curve.alone_s)),
         ("pays up to (ms)", lambda c: "never" if c.pays_up_to_s is None else ms(c.pays_up_to_s)),
     ]
-    return table_of(_fitted(shown), [*_NAMES, *columns])
+    return tables.table_of(_fitted(shown), [*_NAMES, *columns])
 
 
 def _traffic_table(shown: Sequence[Panel]) -> str:
@@ -334,13 +317,13 @@ def _traffic_table(shown: Sequence[Panel]) -> str:
     columns: list[CurveColumn] = [
         ("gradients (kB)", lambda curve: kb(max(run.gradient_bytes or 0 for run in curve.runs))),
         ("theory (kB)", lambda curve: kb(curve.expected_bytes_per_step)),
-        mean("sent (kB)", "sent_bytes_per_step", kb),
+        tables.mean("sent (kB)", "sent_bytes_per_step", kb),
         more("sent_bytes_per_step"),
-        mean("on the wire (kB)", "wire_bytes_per_step", kb),
+        tables.mean("on the wire (kB)", "wire_bytes_per_step", kb),
         more("wire_bytes_per_step"),
     ]
     gangs = [curve for panel in shown for curve in panel.gangs if curve.expected_bytes_per_step]
-    return table_of(gangs, [*_NAMES, *columns])
+    return tables.table_of(gangs, [*_NAMES, *columns])
 
 
 def _shares_table(shown: Sequence[Panel]) -> str:
@@ -362,17 +345,17 @@ def _shares_table(shown: Sequence[Panel]) -> str:
         ("a (ms)", lambda curve: ms(curve.line.intercept)),
     ]
     gangs = [curve for curve in _fitted(shown) if curve.alone_s is not None]
-    return table_of(gangs, [*_NAMES, *columns])
+    return tables.table_of(gangs, [*_NAMES, *columns])
 
 
 def _profile_table(shown: Sequence[Panel]) -> str:
     """What ranks spend outside of collectives, by delay: the first, and the others."""
     curves = [curve for panel in shown for curve in panel.gangs]
-    delays_s = sorted({point.first.one_way_delay_s for c in curves for point in c.points})
+    delays_s = sorted({point.one_way_delay_s for c in curves for point in c.points})
     rows = []
     for curve in curves:
         for who, column in _PROFILED.items():
-            known = {p.first.one_way_delay_s: p.median_of(column) for p in curve.points}
+            known = {p.one_way_delay_s: p.median_of(column) for p in curve.points}
             cells = [ms(known.get(delay_s)) for delay_s in delays_s]
             rows.append([*(write(curve) for _, write in _NAMES), who, *cells])
     titles = [*(title for title, _ in _NAMES), "rank", *(f"{delay_ms(s)} ms" for s in delays_s)]
@@ -400,15 +383,15 @@ def _growths(curves: Sequence[Curve], column: str) -> list[str]:
 
 def _configurations_table(points: Sequence[RunGroup]) -> str:
     """Every configuration with its median, its interval and its runs."""
-    columns: list[GroupColumn] = [
-        DELAY,
-        median("RTT (ms)", "rtt_s", ms),
-        STEP_TIME,
+    columns: list[tables.GroupColumn] = [
+        tables.DELAY,
+        tables.median("RTT (ms)", "rtt_s", ms),
+        tables.STEP_TIME,
         ("epoch (s)", lambda point: significant(_step_s(point) * _steps_per_epoch(point))),
-        RUNS,
-        FLAGGED,
+        tables.RUNS,
+        tables.FLAGGED,
     ]
-    return table_of(points, [*_NAMES, *columns])
+    return tables.table_of(points, [*_NAMES, *columns])
 
 
 def _epoch_times_figure(panel: Panel) -> Figure:
@@ -422,7 +405,7 @@ def _epoch_times_figure(panel: Panel) -> Figure:
             epoch_s = _step_s(curve.points[0]) * _steps_per_epoch(curve.points[0])
             series.append(level(name, y=epoch_s, x=(0.0, farthest_s), style=style))
         marks = (
-            point.mark("step_time_s", x=point.first.one_way_delay_s, factor=_steps_per_epoch(point))
+            point.mark("step_time_s", x=point.one_way_delay_s, factor=_steps_per_epoch(point))
             for point in curve.points
         )
         series.append(series_of(name, marks, is_joined=is_joined, style=style))
@@ -459,7 +442,7 @@ def _round_trips_figure(panel: Panel) -> Figure:
 
 
 def _title(panel: Panel) -> str:
-    return f"{panel.first.model}, global batch {panel.first.global_batch_size}"
+    return f"{panel.first.model}, global batch {panel.global_batch_size}"
 
 
 LATENCY = Study(

@@ -18,23 +18,13 @@ from farm.importers.anwar2021 import ANWAR2021, STEPS_PER_EPOCH
 from farm.importers.contracts import read_publication
 from farm.measuring.study_run import StudyRun
 from farm.registry import model_size
-from farm.studies import conditions
+from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.machines.cells import AXES, CellTimes, Fastest, own_times, published_times
 from farm.studies.machines.claims import ORDERINGS, values_of
 from farm.studies.orderings import agreement, orderings_table
 from farm.studies.run_groups import RunGroup, one_kind, run_groups, series_of
-from farm.studies.tables import (
-    DELAY,
-    FLAGGED,
-    HOSTS,
-    RUNS,
-    STEP_TIME,
-    GroupColumn,
-    median,
-    table_of,
-)
 from farm.studies.text import (
     MISSING,
     delay_ms,
@@ -191,7 +181,7 @@ def _fastest_table(source: CellTimes) -> str:
         return lambda batch: _fastest_cell(source.fastest(batch, delay_s))
 
     columns = [(f"{delay_ms(delay_s)} ms", cell(delay_s)) for delay_s in source.delays_s]
-    return table_of(source.batches, [("batch", whole), *columns])
+    return tables.table_of(source.batches, [("batch", whole), *columns])
 
 
 def _fastest_cell(found: Fastest | None) -> str:
@@ -206,7 +196,7 @@ def _fastest_cell(found: Fastest | None) -> str:
 
 def _trips_table(published: CellTimes, own: CellTimes) -> str:
     """How many round trips a step waits for, by number of machines, in both sources."""
-    return table_of(
+    return tables.table_of(
         sorted({*published.world_sizes, *own.world_sizes} - {1}),
         [
             ("machines", str),
@@ -231,20 +221,20 @@ def _configurations_table(groups: Sequence[RunGroup]) -> str:
         return significant(STEPS_PER_EPOCH * (group.median_of("step_time_s") or 0.0))
 
     def example(group: RunGroup) -> str:
-        return us((group.median_of("step_time_s") or 0.0) / group.first.global_batch_size)
+        return us((group.median_of("step_time_s") or 0.0) / group.global_batch_size)
 
-    columns: list[GroupColumn] = [
-        ("batch", lambda group: whole(group.first.global_batch_size)),
-        HOSTS,
-        DELAY,
-        median("RTT (ms)", "rtt_s", ms),
-        STEP_TIME,
+    columns: list[tables.GroupColumn] = [
+        ("batch", lambda group: whole(group.global_batch_size)),
+        tables.HOSTS,
+        tables.DELAY,
+        tables.median("RTT (ms)", "rtt_s", ms),
+        tables.STEP_TIME,
         ("70 steps (s)", epoch),
         ("per example (µs)", example),
-        RUNS,
-        FLAGGED,
+        tables.RUNS,
+        tables.FLAGGED,
     ]
-    return table_of(groups, columns)
+    return tables.table_of(groups, columns)
 
 
 def paired_batches(published: CellTimes, own: CellTimes) -> list[tuple[int, int]]:

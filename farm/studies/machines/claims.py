@@ -7,6 +7,7 @@ batch sizes or equal computers: of batches only what is small and what is large 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from farm.studies.machines.cells import CellTimes, MachineCell
 from farm.studies.orderings import Ordering, Place, Placed
@@ -125,6 +126,8 @@ _SHORT_STEPS = (
     "smaller than what repetitions differ by."
 )
 
+_by_machines = partial(Ordering, of=_BY_MACHINES, along="world_size")
+
 ORDERINGS: tuple[Ordering, ...] = (
     Ordering(
         says="a longer delay makes a step of two or more machines longer",
@@ -133,26 +136,20 @@ ORDERINGS: tuple[Ordering, ...] = (
         is_rising=True,
         because=_SHORT_STEPS,
     ),
-    Ordering(
+    _by_machines(
         says="without a delay, at the smallest batch, each further machine makes a step longer",
-        of=_BY_MACHINES,
-        along="world_size",
         is_rising=True,
         where=_where(_SMALL, has_delay=False),
         because=_SHORT_STEPS,
     ),
-    Ordering(
+    _by_machines(
         says="at the smallest batch, under a delay, each further machine makes a step longer",
-        of=_BY_MACHINES,
-        along="world_size",
         is_rising=True,
         where=_where(_SMALL, has_delay=True),
         because=_SHORT_STEPS,
     ),
-    Ordering(
+    _by_machines(
         says="without a delay, at the large batch, two machines are faster than one",
-        of=_BY_MACHINES,
-        along="world_size",
         is_rising=False,
         where=_where(_LARGE, has_delay=False, machines=(1, 2)),
         because=(
@@ -160,10 +157,8 @@ ORDERINGS: tuple[Ordering, ...] = (
             "the farm and the lab's switch on the same cores."
         ),
     ),
-    Ordering(
+    _by_machines(
         says="under a delay, at the large batch, two machines are faster than one",
-        of=_BY_MACHINES,
-        along="world_size",
         is_rising=False,
         where=_where(_LARGE, has_delay=True, machines=(1, 2)),
         because=(
@@ -172,10 +167,8 @@ ORDERINGS: tuple[Ordering, ...] = (
             "less, which a few round trips take."
         ),
     ),
-    Ordering(
+    _by_machines(
         says="without a delay, at the large batch, three machines are faster than two",
-        of=_BY_MACHINES,
-        along="world_size",
         is_rising=False,
         where=_where(_LARGE, has_delay=False, machines=(2, 3)),
         because=_SHARED_CORES,

@@ -15,7 +15,7 @@ from farm.charts.chart import Bars, BarSeries, ChartAxis, Figure
 from farm.charts.files.bars import draw_bars
 from farm.charts.files.charts import draw_charts
 from farm.measuring.study_run import StudyRun
-from farm.studies import conditions
+from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LoopbackAgents, Page, Study, write_page
 from farm.studies.orderings import Ordering, Place, Placed, claims_table
@@ -30,15 +30,6 @@ from farm.studies.run_groups import (
     ratios,
     run_groups,
     series_of,
-)
-from farm.studies.tables import (
-    FLAGGED,
-    RUNS,
-    GroupColumn,
-    interval,
-    least_to_most,
-    median,
-    table_of,
 )
 from farm.studies.text import MISSING, listing, ms, percent, significant, span, whole
 from farm.text import display
@@ -125,7 +116,7 @@ class SetUps:
     @property
     def batches(self) -> list[int]:
         """Return every batch size that anything was measured at."""
-        return sorted({point.first.global_batch_size for point in self.points})
+        return sorted({point.global_batch_size for point in self.points})
 
     def speed_ups(self, name: str) -> dict[int, list[float]]:
         """Return by batch and repetition the epoch time of one process over that of a set-up."""
@@ -179,7 +170,7 @@ def set_ups(runs: Sequence[StudyRun]) -> SetUps:
     axes = ("world_size", "replicas_per_rank", "strategy", "global_batch_size")
     lines: dict[str, dict[int, RunGroup]] = {}
     for point in run_groups(kept, axes):
-        lines.setdefault(set_up(point), {})[point.first.global_batch_size] = point
+        lines.setdefault(set_up(point), {})[point.global_batch_size] = point
     return SetUps(runs=tuple(kept), lines=lines)
 
 
@@ -299,7 +290,7 @@ def _accuracies(found: SetUps) -> list[str]:
 def _shares(found: SetUps, name: str) -> int:
     """Return into how many shares a set-up cuts a batch."""
     point = next(iter(found.lines[name].values()))
-    return point.first.world_size * _replicas(point)
+    return point.world_size * _replicas(point)
 
 
 def small(ratio: float) -> str:
@@ -311,9 +302,9 @@ def small(ratio: float) -> str:
     return percent(ratio) if ratio >= 0.001 else display.percent_in_digits(ratio, 2)
 
 
-_NAMES: tuple[GroupColumn, ...] = (
+_NAMES: tuple[tables.GroupColumn, ...] = (
     ("set-up", set_up),
-    ("batch", lambda point: str(point.first.global_batch_size)),
+    ("batch", lambda point: str(point.global_batch_size)),
 )
 
 
@@ -321,21 +312,21 @@ def _times_table(found: SetUps) -> str:
     """Step and epoch of each set-up, and how many times as fast it is as one process."""
 
     def speed_up(point: RunGroup) -> str:
-        values = found.speed_ups(set_up(point)).get(point.first.global_batch_size)
+        values = found.speed_ups(set_up(point)).get(point.global_batch_size)
         if not values or set_up(point) == found.alone:
             return MISSING
         return significant(statistics.median(values))
 
-    columns: list[GroupColumn] = [
-        median("step (ms)", "step_time_s", ms),
-        median("epoch (s)", "time_per_epoch_s", significant),
-        interval("time_per_epoch_s", significant),
+    columns: list[tables.GroupColumn] = [
+        tables.median("step (ms)", "step_time_s", ms),
+        tables.median("epoch (s)", "time_per_epoch_s", significant),
+        tables.interval("time_per_epoch_s", significant),
         ("times as fast", speed_up),
-        median("core", "cpu_ratio", percent),
-        RUNS,
-        FLAGGED,
+        tables.median("core", "cpu_ratio", percent),
+        tables.RUNS,
+        tables.FLAGGED,
     ]
-    return table_of(found.points, [*_NAMES, *columns])
+    return tables.table_of(found.points, [*_NAMES, *columns])
 
 
 def _learning_table(found: SetUps) -> str:
@@ -344,26 +335,26 @@ def _learning_table(found: SetUps) -> str:
     def apart(point: RunGroup) -> str:
         if found.alone is None or set_up(point) == found.alone:
             return MISSING
-        most = found.losses_apart(set_up(point), found.alone).get(point.first.global_batch_size)
+        most = found.losses_apart(set_up(point), found.alone).get(point.global_batch_size)
         return MISSING if most is None else small(most)
 
-    columns: list[GroupColumn] = [
+    columns: list[tables.GroupColumn] = [
         # All of these set-ups are synchronous: an update in every step.
         ("updates", lambda point: str(point.step_count or MISSING)),
-        median("training loss", "training_loss", significant),
-        median("test loss", "test_loss", significant),
-        median("accuracy", "accuracy", percent),
-        least_to_most("accuracy", percent),
+        tables.median("training loss", "training_loss", significant),
+        tables.median("test loss", "test_loss", significant),
+        tables.median("accuracy", "accuracy", percent),
+        tables.least_to_most("accuracy", percent),
         ("test loss apart", apart),
     ]
-    return table_of(found.points, [*_NAMES, *columns])
+    return tables.table_of(found.points, [*_NAMES, *columns])
 
 
 def claimed_values(found: SetUps) -> dict[str, list[Placed]]:
     """Return the medians that the claims are about, by the name of the value."""
     one_replica_each = [point for point in found.points if _replicas(point) == 1]
-    one_process = [point for point in found.points if point.first.world_size == 1]
-    gangs = dict.fromkeys(set_up(p) for p in found.points if p.first.world_size > 1)
+    one_process = [point for point in found.points if point.world_size == 1]
+    gangs = dict.fromkeys(set_up(p) for p in found.points if p.world_size > 1)
     return {
         "time_per_epoch_s": _placed("time_per_epoch_s", found.points),
         "time_by_processes_s": _placed("time_per_epoch_s", one_replica_each, "processes"),
@@ -384,10 +375,10 @@ def _placed(column: str, points: Iterable[RunGroup], by: str = "set_up") -> list
     for point in points:
         axes: Place = {
             "set_up": set_up(point),
-            "processes": point.first.world_size,
+            "processes": point.world_size,
             "replicas": _replicas(point),
         }
-        at = {"batch": point.first.global_batch_size, by: axes[by]}
+        at = {"batch": point.global_batch_size, by: axes[by]}
         placed = placed_of([value for value in point.values_of(column) if value > 0], at)
         if placed is not None:
             found.append(placed)

@@ -13,7 +13,7 @@ from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.charts import draw_charts
 from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
-from farm.studies import conditions
+from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.orderings import Ordering, Place, Placed, claims_table
@@ -28,17 +28,6 @@ from farm.studies.run_groups import (
     ratios,
     run_groups,
     series_of,
-)
-from farm.studies.tables import (
-    DELAY,
-    FLAGGED,
-    RUNS,
-    STALENESS,
-    GroupColumn,
-    interval,
-    least_to_most,
-    median,
-    table_of,
 )
 from farm.studies.text import MISSING, delay_ms, listing, ms, percent, significant, span, whole
 from farm.text import display
@@ -142,7 +131,7 @@ class ServerLines:
     @property
     def delays_s(self) -> list[float]:
         """Return every delay at which a gang was measured."""
-        return sorted({point.first.one_way_delay_s for point in self.points})
+        return sorted({point.one_way_delay_s for point in self.points})
 
     @property
     def waiting_ratios(self) -> dict[float, list[float]]:
@@ -186,7 +175,7 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
         raise FarmError("the servers study has no measured gang to show")
     common = next(iter(gangs.values()))[0].first
     alone = {
-        group.first.global_batch_size: group
+        group.global_batch_size: group
         for group in groups
         if group.first.strategy == ALONE
         and (group.first.model, group.first.dataset) == (common.model, common.dataset)
@@ -201,7 +190,10 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
         FarmError: no gang has a time, or the gangs did not do the same work.
     """
     lines = server_lines(runs)
-    first, alone = lines.first, sorted(lines.alone.values(), key=_batch, reverse=True)
+    first, alone = (
+        lines.first,
+        sorted(lines.alone.values(), key=lambda group: group.global_batch_size, reverse=True),
+    )
     groups = [*lines.points, *alone]
     texts = conditions.texts(runs, lines.runs, groups, of="rank") | {
         "parameters": whole(first.parameter_count),
@@ -214,9 +206,9 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
         "delays": listing([delay_ms(delay_s) for delay_s in lines.delays_s]),
         "sharing": _sharing(lines),
         "findings": conditions.findings(lines.runs, lambda some: _findings(server_lines(some))),
-        "times": table_of(lines.points, _TIMES),
-        "idleness": table_of(lines.points, _IDLENESS),
-        "accuracies": table_of(groups, _ACCURACIES),
+        "times": tables.table_of(lines.points, _TIMES),
+        "idleness": tables.table_of(lines.points, _IDLENESS),
+        "accuracies": tables.table_of(groups, _ACCURACIES),
         "claims": claims_table(
             CLAIMS,
             own=conditions.of_undisturbed(
@@ -258,7 +250,7 @@ def _growths(lines: ServerLines) -> list[str]:
     for strategy, line in lines.gangs.items():
         near, far = line[0], line[-1]
         near_s, far_s = near.median_of("step_time_s"), far.median_of("step_time_s")
-        apart_s = _delay_s(far) - _delay_s(near)
+        apart_s = far.one_way_delay_s - near.one_way_delay_s
         if near_s is None or far_s is None or apart_s <= 0:
             continue
         growth = (far_s - near_s) / apart_s
@@ -314,7 +306,7 @@ def _accuracies(lines: ServerLines) -> list[str]:
         # Of runs with the same seed.
         apart = [value for point in line for value in differences(point, alone, "accuracy")]
         beside_one_machine.append(
-            f"One machine with as large updates ({_batch(alone)} examples) reaches"
+            f"One machine with as large updates ({alone.global_batch_size} examples) reaches"
             f" {percent(accuracy)}; of the same seed {display.points(max(apart, default=0.0))} away"
             f" from it is the farthest {NAMES[strategy]} run."
         )
@@ -354,14 +346,6 @@ def _lateness(lines: ServerLines) -> list[str]:
     ]
 
 
-def _batch(point: RunGroup) -> int:
-    return point.first.global_batch_size
-
-
-def _delay_s(point: RunGroup) -> float:
-    return point.first.one_way_delay_s
-
-
 def _share(ratio: float | None) -> str:
     """Write a ratio near 1 in percent, with the decimals in which it differs."""
     return display.plain(display.percent(ratio, 2))
@@ -370,13 +354,13 @@ def _share(ratio: float | None) -> str:
 def _name(point: RunGroup) -> str:
     if point.has_network:
         return f"`{point.first.strategy}`"
-    return f"{NAMES[ALONE]}, batch {_batch(point)}"
+    return f"{NAMES[ALONE]}, batch {point.global_batch_size}"
 
 
 def _trips(point: RunGroup) -> str:
     """Write how many of its own round trips a step takes."""
     rtt_s, step_s = point.median_of("rtt_s"), point.median_of("step_time_s")
-    return f"{step_s / rtt_s:.1f}" if _delay_s(point) > 0 and step_s and rtt_s else MISSING
+    return f"{step_s / rtt_s:.1f}" if point.one_way_delay_s > 0 and step_s and rtt_s else MISSING
 
 
 def _computing(point: RunGroup) -> str:
@@ -390,35 +374,35 @@ def _updates(point: RunGroup) -> str:
     return MISSING if count is None else f"{count:.0f}"
 
 
-_NAMES: tuple[GroupColumn, ...] = (("strategy", _name), DELAY)
-_TIMES: tuple[GroupColumn, ...] = (
+_NAMES: tuple[tables.GroupColumn, ...] = (("strategy", _name), tables.DELAY)
+_TIMES: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
-    median("round trip (ms)", "rtt_s", ms),
-    median("step (ms)", "step_time_s", ms),
-    interval("step_time_s", ms),
+    tables.median("round trip (ms)", "rtt_s", ms),
+    tables.median("step (ms)", "step_time_s", ms),
+    tables.interval("step_time_s", ms),
     ("step (round trips)", _trips),
-    median("epoch (s)", "time_per_epoch_s", significant),
-    median("examples/s", "throughput_examples_per_s", significant),
-    RUNS,
-    FLAGGED,
+    tables.median("epoch (s)", "time_per_epoch_s", significant),
+    tables.median("examples/s", "throughput_examples_per_s", significant),
+    tables.RUNS,
+    tables.FLAGGED,
 )
-_IDLENESS: tuple[GroupColumn, ...] = (
+_IDLENESS: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
-    median("idle", "idle_ratio", _share),
+    tables.median("idle", "idle_ratio", _share),
     ("computing (ms)", _computing),
-    median("push (ms)", "push_s", ms),
-    median("pull (ms)", "pull_s", ms),
-    median("rank's core", "cpu_ratio", percent),
-    median("server's core", "server_cpu_ratio", percent),
+    tables.median("push (ms)", "push_s", ms),
+    tables.median("pull (ms)", "pull_s", ms),
+    tables.median("rank's core", "cpu_ratio", percent),
+    tables.median("server's core", "server_cpu_ratio", percent),
 )
-_ACCURACIES: tuple[GroupColumn, ...] = (
+_ACCURACIES: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
     ("updates", _updates),
-    median("accuracy", "accuracy", percent),
-    least_to_most("accuracy", percent),
-    median("training loss", "training_loss", significant),
-    median("test loss", "test_loss", significant),
-    STALENESS,
+    tables.median("accuracy", "accuracy", percent),
+    tables.least_to_most("accuracy", percent),
+    tables.median("training loss", "training_loss", significant),
+    tables.median("test loss", "test_loss", significant),
+    tables.STALENESS,
 )
 
 
@@ -486,7 +470,7 @@ def _by_strategy(
     return [
         series_of(
             NAMES[strategy],
-            (mark_of(values(point), x=_delay_s(point)) for point in line),
+            (mark_of(values(point), x=point.one_way_delay_s) for point in line),
             style=_STYLES[strategy],
         )
         for strategy, line in lines.gangs.items()
@@ -526,7 +510,7 @@ def _placed_accuracy(group: RunGroup, where: RunGroup, base: RunGroup | None) ->
     measured.
     """
     relative = ratios(group, base, "accuracy") if base else []
-    at: Place = {"strategy": group.first.strategy or "", "one_way_delay_s": _delay_s(where)}
+    at: Place = {"strategy": group.first.strategy or "", "one_way_delay_s": where.one_way_delay_s}
     return placed_of(relative or [v for v in group.values_of("accuracy") if v > 0], at)
 
 

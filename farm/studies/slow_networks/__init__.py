@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
-from farm.studies import conditions
+from farm.studies import conditions, tables
 from farm.studies.contracts import LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup, run_groups
-from farm.studies.tables import DELAY, MODEL, STRATEGY, mean, median, table_of
 from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span
 from farm.text.nouns import counted
 
@@ -70,21 +69,25 @@ def _results_table(groups: Sequence[RunGroup]) -> str:
             return MISSING
         return f"{100 * (accuracy - base_accuracy):+.1f}"
 
-    return table_of(
+    return tables.table_of(
         groups,
         [
-            MODEL,
-            STRATEGY,
+            tables.MODEL,
+            tables.STRATEGY,
             ("k", averages),
-            DELAY,
-            median("RTT (ms)", "rtt_s", ms),
-            median("step (ms)", "step_time_s", ms),
-            median("epoch (s)", "time_per_epoch_s", significant),
+            tables.DELAY,
+            tables.median("RTT (ms)", "rtt_s", ms),
+            tables.median("step (ms)", "step_time_s", ms),
+            tables.median("epoch (s)", "time_per_epoch_s", significant),
             ("of `torch_ddp`", share),
-            mean("sent (kB)", "sent_bytes_per_step", kb),
-            mean("accuracy", "accuracy", lambda a: MISSING if a is None else f"{100 * a:.1f} %"),
+            tables.mean("sent (kB)", "sent_bytes_per_step", kb),
+            tables.mean(
+                "accuracy", "accuracy", lambda a: MISSING if a is None else f"{100 * a:.1f} %"
+            ),
             ("apart", apart),
-            mean("loss", "test_loss", lambda loss: MISSING if loss is None else f"{loss:.3f}"),
+            tables.mean(
+                "loss", "test_loss", lambda loss: MISSING if loss is None else f"{loss:.3f}"
+            ),
         ],
     )
 

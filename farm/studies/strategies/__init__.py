@@ -11,19 +11,10 @@ from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
 from farm.registry import catalogue
-from farm.studies import conditions
+from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup
-from farm.studies.tables import (
-    STALENESS,
-    STRATEGY,
-    GroupColumn,
-    least_to_most,
-    mean,
-    median,
-    table_of,
-)
 from farm.studies.text import MISSING, kb, ms, percent, significant
 from farm.text import display
 from farm.text.nouns import counted
@@ -56,8 +47,8 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
         "cpu": runs[0].cpu_model or MISSING,
         "date": max(run.measured_at for run in runs).date().isoformat(),
         "findings": conditions.findings(runs, lambda some: _findings(strategy_rows(some))),
-        "times": table_of(rows, _TIMES),
-        "traffic": table_of([row for row in rows if row.expected_bytes_per_step], _TRAFFIC),
+        "times": tables.table_of(rows, _TIMES),
+        "traffic": tables.table_of([row for row in rows if row.expected_bytes_per_step], _TRAFFIC),
         "failures": f"Without a time: {failed}." if failed else "",
     }
     panels = [_panel(rows, column, axis) for column, axis in _PANELS.items()]
@@ -66,7 +57,7 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
 
 
 def _findings(rows: Sequence[RunGroup]) -> list[str]:
-    gangs = [row for row in rows if row.first.world_size > 1]
+    gangs = [row for row in rows if row.world_size > 1]
     lines = []
     if gangs:
         fastest = min(gangs, key=lambda row: row.median_of("step_time_s") or float("inf"))
@@ -108,24 +99,24 @@ def _over_expected(row: RunGroup) -> str:
     return percent(row.over_expected("sent_bytes_per_step"), is_signed=True)
 
 
-_NAMES: tuple[GroupColumn, ...] = (STRATEGY, ("setting", setting))
-_TIMES: tuple[GroupColumn, ...] = (
+_NAMES: tuple[tables.GroupColumn, ...] = (tables.STRATEGY, ("setting", setting))
+_TIMES: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
-    median("step (ms)", "step_time_s", ms),
-    least_to_most("step_time_s", ms),
-    median("epoch (s)", "time_per_epoch_s", significant),
-    mean("idle", "idle_ratio", percent),
-    mean("accuracy", "accuracy", percent),
-    STALENESS,
+    tables.median("step (ms)", "step_time_s", ms),
+    tables.least_to_most("step_time_s", ms),
+    tables.median("epoch (s)", "time_per_epoch_s", significant),
+    tables.mean("idle", "idle_ratio", percent),
+    tables.mean("accuracy", "accuracy", percent),
+    tables.STALENESS,
 )
-_TRAFFIC: tuple[GroupColumn, ...] = (
+_TRAFFIC: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
     ("theory (kB)", lambda row: kb(row.expected_bytes_per_step)),
-    mean("sent (kB)", "sent_bytes_per_step", kb),
+    tables.mean("sent (kB)", "sent_bytes_per_step", kb),
     ("", _over_expected),
-    mean("received (kB)", "received_bytes_per_step", kb),
-    mean("push (ms)", "push_s", ms),
-    mean("pull (ms)", "pull_s", ms),
+    tables.mean("received (kB)", "received_bytes_per_step", kb),
+    tables.mean("push (ms)", "push_s", ms),
+    tables.mean("pull (ms)", "pull_s", ms),
 )
 
 
@@ -142,7 +133,7 @@ def _panel(rows: Sequence[RunGroup], column: str, axis: ChartAxis) -> Bars:
             BarSeries(
                 name=name,
                 marks=[
-                    row.span_mark(column, x=place) if (row.first.world_size > 1) is gang else None
+                    row.span_mark(column, x=place) if (row.world_size > 1) is gang else None
                     for place, row in enumerate(rows)
                 ],
             )

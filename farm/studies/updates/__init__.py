@@ -11,17 +11,11 @@ from farm.charts.files.charts import draw_charts
 from farm.importers.contracts import read_publication
 from farm.importers.graur2019 import GRAUR2019
 from farm.measuring.study_run import StudyRun
-from farm.studies import conditions
+from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.orderings import agreement, orderings_table
 from farm.studies.run_groups import one_kind, run_groups
-from farm.studies.tables import (
-    RUNS,
-    least_to_most,
-    median,
-    table_of,
-)
 from farm.studies.text import MISSING, kb, listing, mb, ms, percent, significant, span
 from farm.studies.updates import charts
 from farm.studies.updates.charts import PUBLISHED_BATCH, busiest_bytes_per_step
@@ -90,7 +84,7 @@ def updates_page(runs: Sequence[StudyRun]) -> Page:
         "findings": conditions.findings(kept, lambda some: _findings(_rows(some), published)),
         "apart": _apart_finding(published),
         "traffic": _traffic_table(main),
-        "memory": table_of(main, _MEMORY),
+        "memory": tables.table_of(main, _MEMORY),
         "orderings": orderings_table(
             ORDERINGS,
             published=published,
@@ -227,7 +221,7 @@ def _byte_findings(rows: Sequence[Row]) -> list[str]:
         if row.kind == APART and most and mine and row.median_of("server_tx_bytes_per_s"):
             found.append(
                 f"A server on a node of its own sends {kb(most)} kB for a step of"
-                f" {row.first.world_size} nodes that train, {most / mine:.1f} times as much as"
+                f" {row.world_size} nodes that train, {most / mine:.1f} times as much as"
                 " each of them."
             )
     return found
@@ -267,7 +261,7 @@ def _node_bytes(row: Row) -> tuple[float, float] | None:
 
     What a process sends to another one of its own node does not leave it.
     """
-    gradient_bytes, n = row.median_of("gradient_bytes"), row.first.world_size
+    gradient_bytes, n = row.median_of("gradient_bytes"), row.world_size
     if gradient_bytes is None or n < 2:
         return None
     ring = 2 * (n - 1) / n * gradient_bytes
@@ -286,10 +280,10 @@ _NAMES: tuple[_RowColumn, ...] = (
 )
 _MEMORY: tuple[_RowColumn, ...] = (
     *_NAMES,
-    median("trains (MB)", "worker_resident_bytes", mb),
-    least_to_most("worker_resident_bytes", mb),
-    median("serves (MB)", "server_resident_bytes", mb),
-    least_to_most("server_resident_bytes", mb),
+    tables.median("trains (MB)", "worker_resident_bytes", mb),
+    tables.least_to_most("worker_resident_bytes", mb),
+    tables.median("serves (MB)", "server_resident_bytes", mb),
+    tables.least_to_most("server_resident_bytes", mb),
 )
 
 
@@ -312,7 +306,7 @@ def _traffic_table(rows: Sequence[Row]) -> str:
             ("", over),
         ]
 
-    return table_of(
+    return tables.table_of(
         [row for row in rows if _node_bytes(row) is not None],
         [
             *_NAMES,
@@ -336,14 +330,14 @@ def _configurations_table(rows: Sequence[Row], own: Values) -> str:
         ("nodes", lambda row: str(row.nodes)),
         ("batch of a node", lambda row: str(row.batch)),
         ("pass", lambda row: row.training_pass.replace("_", " and ")),
-        RUNS,
-        median("examples/s", "throughput_examples_per_s", significant),
-        least_to_most("throughput_examples_per_s", significant),
+        tables.RUNS,
+        tables.median("examples/s", "throughput_examples_per_s", significant),
+        tables.least_to_most("throughput_examples_per_s", significant),
         ("of as many alone", efficiency),
-        median("step (ms)", "step_time_s", ms),
-        median("idle", "idle_ratio", percent),
+        tables.median("step (ms)", "step_time_s", ms),
+        tables.median("idle", "idle_ratio", percent),
     ]
-    return table_of(rows, columns)
+    return tables.table_of(rows, columns)
 
 
 UPDATES_STUDY = Study(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from farm.studies.orderings import Ordering, Place
 from farm.studies.updates.points import (
@@ -47,57 +48,52 @@ def _where(
 ) -> Callable[[Place], bool]:
     """Admit what was measured there; None: any batch, or either pass."""
 
-    def admits(at: Place) -> bool:
-        return (
-            at["kind"] in kinds
-            and batch in (None, at["batch"])
-            and training_pass in (None, at["training_pass"])
-            and at["network"] in networks
-            and least_nodes <= float(at["nodes"]) <= most_nodes
-        )
-
-    return admits
-
-
-def _grows(kind: str, *, because: str = _SHARED_CORES) -> Ordering:
-    return Ordering(
-        says=f"From two nodes on, throughput grows with them: {kind}",
-        of=THROUGHPUT,
-        along="nodes",
-        is_rising=True,
-        where=_where(kind),
-        because=because,
+    return lambda at: (
+        at["kind"] in kinds
+        and batch in (None, at["batch"])
+        and training_pass in (None, at["training_pass"])
+        and at["network"] in networks
+        and least_nodes <= float(at["nodes"]) <= most_nodes
     )
 
 
-def _slower(slow: str, fast: str, *, says: str, because: str, most_nodes: int = 1_000) -> Ordering:
+_ALONG_NODES = partial(Ordering, of=THROUGHPUT, along="nodes", is_rising=True)
+_BY_BATCH = partial(
+    Ordering,
+    along="batch",
+    is_rising=True,
+    because="the exchange does not depend on the batch, so that it can only weigh less",
+)
+_BY_PASS = partial(Ordering, along="training_pass", is_rising=True, order=(TRAINED, FORWARD))
+
+
+def _grows(kind: str, *, because: str = _SHARED_CORES) -> Ordering:
+    says = f"From two nodes on, throughput grows with them: {kind}"
+    return _ALONG_NODES(says=says, where=_where(kind), because=because)
+
+
+def _slower(
+    slow: str, fast: str, *, says: str, because: str, least_nodes: int = 2, most_nodes: int = 1_000
+) -> Ordering:
     return Ordering(
         says=says,
         of=THROUGHPUT,
         along="kind",
         is_rising=True,
         order=(slow, fast),
-        where=_where(slow, fast, most_nodes=most_nodes),
+        where=_where(slow, fast, least_nodes=least_nodes, most_nodes=most_nodes),
         because=because,
     )
 
 
 ORDERINGS = (
-    Ordering(
-        says="Two nodes train more than one: ring",
-        of=THROUGHPUT,
-        along="nodes",
-        is_rising=True,
-        where=_where(RING, least_nodes=1, most_nodes=2),
-        because=_EXCHANGE_RULES,
-    ),
-    Ordering(
-        says="Two nodes train more than one: servers on all nodes",
-        of=THROUGHPUT,
-        along="nodes",
-        is_rising=True,
-        where=_where(SERVERS, least_nodes=1, most_nodes=2),
-        because=_EXCHANGE_RULES,
+    *(
+        _ALONG_NODES(
+            says=f"Two nodes train more than one: {kind}",
+            where=_where(kind, least_nodes=1, most_nodes=2),
+            because=_EXCHANGE_RULES,
+        )
+        for kind in (RING, SERVERS)
     ),
     Ordering(
         says="Two nodes train less than one: ring of Gloo",
@@ -114,21 +110,16 @@ ORDERINGS = (
         because="the place that sums up receives and sends once more for each node, which a slow "
         "link cannot hide. In the study, too, its throughput hardly grows from eight nodes on",
     ),
-    Ordering(
-        says="With more nodes each of them does less: servers on all nodes",
-        of=EFFICIENCY,
-        along="nodes",
-        is_rising=False,
-        where=_where(SERVERS, least_nodes=1),
-        because="only noise can make nodes quicker that wait for each other",
-    ),
-    Ordering(
-        says="With more nodes each of them does less: central sum",
-        of=EFFICIENCY,
-        along="nodes",
-        is_rising=False,
-        where=_where(CENTRAL, least_nodes=1),
-        because="only noise can make nodes quicker that wait for each other",
+    *(
+        Ordering(
+            says=f"With more nodes each of them does less: {kind}",
+            of=EFFICIENCY,
+            along="nodes",
+            is_rising=False,
+            where=_where(kind, least_nodes=1),
+            because="only noise can make nodes quicker that wait for each other",
+        )
+        for kind in (SERVERS, CENTRAL)
     ),
     _slower(
         SERVERS,
@@ -136,12 +127,7 @@ ORDERINGS = (
         says="The ring is faster than servers on all nodes",
         because="both send 2 (n - 1) / n G from each node. " + _TWO_CLOSE,
     ),
-    _slower(
-        CENTRAL,
-        RING,
-        says="The ring is faster than the central sum",
-        because=_TWO_CLOSE,
-    ),
+    _slower(CENTRAL, RING, says="The ring is faster than the central sum", because=_TWO_CLOSE),
     _slower(
         CENTRAL,
         SERVERS,
@@ -163,58 +149,42 @@ ORDERINGS = (
         because="one link of a server takes what all others send",
         most_nodes=8,
     ),
-    Ordering(
+    _BY_BATCH(
         says="A larger batch of each node raises throughput: servers on all nodes",
         of=THROUGHPUT,
-        along="batch",
-        is_rising=True,
         where=_where(SERVERS, batch=None),
-        because="the exchange does not depend on the batch, so that it can only weigh less",
     ),
-    Ordering(
+    _BY_BATCH(
         says="A larger batch of each node raises what each does of one alone: servers on all "
         "nodes, without InfiniBand",
         of=EFFICIENCY,
-        along="batch",
-        is_rising=True,
         where=_where(SERVERS, batch=None, networks=(ETHERNET, LAB)),
-        because="the exchange does not depend on the batch, so that it can only weigh less",
     ),
-    Ordering(
+    _BY_PASS(
         says="The forward pass alone is faster: ring",
         of=THROUGHPUT,
-        along="training_pass",
-        is_rising=True,
-        order=(TRAINED, FORWARD),
         where=_where(RING, training_pass=None, least_nodes=1),
         because="without a backward pass there is less to compute, and nothing to exchange",
     ),
-    Ordering(
+    _BY_PASS(
         says="The forward pass alone leaves nodes faster, beside one alone: ring",
         of=EFFICIENCY,
-        along="training_pass",
-        is_rising=True,
-        order=(TRAINED, FORWARD),
         where=_where(RING, training_pass=None),
         because=_SHARED_CORES,
     ),
-    Ordering(
+    _slower(
+        RING,
+        GLOO,
         says="On one node Gloo's framework is faster than TensorFlow",
-        of=THROUGHPUT,
-        along="kind",
-        is_rising=True,
-        order=(RING, GLOO),
-        where=_where(RING, GLOO, least_nodes=1, most_nodes=1),
         because="Caffe2 computed ResNet-50 with another library than TensorFlow 1.13 did; of this "
         "small model a step is mostly what a framework itself takes",
+        least_nodes=1,
+        most_nodes=1,
     ),
-    Ordering(
+    _slower(
+        GLOO,
+        RING,
         says="From two nodes on Gloo's ring is slower than TensorFlow's",
-        of=THROUGHPUT,
-        along="kind",
-        is_rising=True,
-        order=(GLOO, RING),
-        where=_where(RING, GLOO),
         because="PyTorch sends while its backward pass goes on, and its ring sends the same bytes "
         "over the same links",
     ),

@@ -93,7 +93,7 @@ class Row(RunGroup):
 
     @property
     def batch(self) -> int:
-        return self.first.global_batch_size // self.first.world_size
+        return self.global_batch_size // self.world_size
 
     @property
     def training_pass(self) -> str:
