@@ -107,48 +107,42 @@ CLAIMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLines:
-    """`gangs`: by strategy its points, the shortest delay first; `alone`: by batch one machine."""
+    """`gangs`: by strategy and delay what was measured; `alone`: by batch, of one machine."""
 
     runs: tuple[StudyRun, ...]
-    gangs: dict[str, tuple[RunGroup, ...]]
+    gangs: dict[str, dict[float, RunGroup]]
     alone: dict[int, RunGroup]
 
     @property
     def points(self) -> list[RunGroup]:
         """All points of both strategies, the synchronous one's first."""
-        return [point for line in self.gangs.values() for point in line]
+        return [point for line in self.gangs.values() for point in line.values()]
 
     @property
     def first(self) -> StudyRun:
         """Return a gang's run, to ask what all of them have in common."""
         return self.points[0].first
 
-    def at(self, strategy: str, delay_s: float) -> RunGroup | None:
-        """Return the point of a strategy at a delay; None if it was not measured."""
-        line = self.gangs.get(strategy, ())
-        return next((one for one in line if one.first.one_way_delay_s == delay_s), None)
-
     @property
     def delays_s(self) -> list[float]:
         """Return every delay at which a gang was measured."""
         return sorted({point.one_way_delay_s for point in self.points})
 
+    def ratios(self, over: str, under: str, column: str) -> dict[float, list[float]]:
+        """Return by delay and repetition a column of one strategy over that of the other."""
+        above, below = self.gangs.get(over, {}), self.gangs.get(under, {})
+        found = {d: ratios(above[d], below[d], column) for d in above if d in below}
+        return {delay_s: values for delay_s, values in found.items() if values}
+
     @property
     def waiting_ratios(self) -> dict[float, list[float]]:
         """By delay how many times as long as an asynchronous step a synchronous one takes."""
-        found = {}
-        for delay_s in self.delays_s:
-            sync, asynchronous = self.at(SYNC, delay_s), self.at(ASYNC, delay_s)
-            if sync is not None and asynchronous is not None:
-                found[delay_s] = ratios(sync, asynchronous, "step_time_s")
-        return {delay_s: values for delay_s, values in found.items() if values}
+        return self.ratios(SYNC, ASYNC, "step_time_s")
 
     def alone_like(self, strategy: str) -> RunGroup | None:
         """Return the one machine whose updates have as many examples as the strategy's have."""
         batch = self.first.global_batch_size
-        if strategy == ASYNC:
-            batch //= self.first.world_size
-        return self.alone.get(batch)
+        return self.alone.get(batch // self.first.world_size if strategy == ASYNC else batch)
 
 
 def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
@@ -166,21 +160,23 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
     )
     kept = one_kind(known, study="servers")
     groups = run_groups(kept, ("strategy", "global_batch_size", "one_way_delay_s"))
-    gangs = {
-        strategy: tuple(group for group in groups if group.first.strategy == strategy)
-        for strategy in (SYNC, ASYNC)
-    }
-    gangs = {strategy: line for strategy, line in gangs.items() if line}
-    if not gangs:
+    gangs: dict[str, dict[float, RunGroup]] = {SYNC: {}, ASYNC: {}}
+    for group in groups:
+        if group.first.strategy in gangs:
+            gangs[group.first.strategy][group.one_way_delay_s] = group
+    measured = [group for line in gangs.values() for group in line.values()]
+    if not measured:
         raise FarmError("the servers study has no measured gang to show")
-    common = next(iter(gangs.values()))[0].first
-    alone = {
-        group.global_batch_size: group
-        for group in groups
-        if group.first.strategy == ALONE
-        and (group.first.model, group.first.dataset) == (common.model, common.dataset)
-    }
-    return ServerLines(runs=tuple(kept), gangs=gangs, alone=alone)
+    work = (measured[0].first.model, measured[0].first.dataset)
+    return ServerLines(
+        runs=tuple(kept),
+        gangs={strategy: line for strategy, line in gangs.items() if line},
+        alone={
+            group.global_batch_size: group
+            for group in groups
+            if group.first.strategy == ALONE and (group.first.model, group.first.dataset) == work
+        },
+    )
 
 
 def servers_page(runs: Sequence[StudyRun]) -> Page:
@@ -190,11 +186,8 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
         FarmError: no gang has a time, or the gangs did not do the same work.
     """
     lines = server_lines(runs)
-    first, alone = (
-        lines.first,
-        sorted(lines.alone.values(), key=lambda group: group.global_batch_size, reverse=True),
-    )
-    groups = [*lines.points, *alone]
+    first = lines.first
+    groups = [*lines.points, *(lines.alone[batch] for batch in sorted(lines.alone, reverse=True))]
     texts = conditions.texts(runs, lines.runs, groups, of="rank") | {
         "parameters": whole(first.parameter_count),
         "ranks": str(first.world_size),
@@ -248,7 +241,7 @@ def _growths(lines: ServerLines) -> list[str]:
     """How much longer a step becomes by the way, from the nearest to the farthest."""
     parts = []
     for strategy, line in lines.gangs.items():
-        near, far = line[0], line[-1]
+        near, far = line[min(line)], line[max(line)]
         near_s, far_s = near.median_of("step_time_s"), far.median_of("step_time_s")
         apart_s = far.one_way_delay_s - near.one_way_delay_s
         if near_s is None or far_s is None or apart_s <= 0:
@@ -282,9 +275,8 @@ def _idleness(lines: ServerLines) -> list[str]:
     for delay_s in dict.fromkeys((lines.delays_s[0], lines.delays_s[-1])):
         known = [
             f"{_share(idle)} with `{strategy}`"
-            for strategy in lines.gangs
-            if (point := lines.at(strategy, delay_s))
-            and (idle := point.median_of("idle_ratio")) is not None
+            for strategy, line in lines.gangs.items()
+            if (point := line.get(delay_s)) and (idle := point.median_of("idle_ratio")) is not None
         ]
         if known:
             parts.append(f"at {delay_ms(delay_s)} ms one way {listing(known)}")
@@ -294,7 +286,7 @@ def _idleness(lines: ServerLines) -> list[str]:
 def _accuracies(lines: ServerLines) -> list[str]:
     parts, beside_one_machine = [], []
     for strategy, line in lines.gangs.items():
-        medians = [point.median_of("accuracy") for point in line]
+        medians = [point.median_of("accuracy") for point in line.values()]
         known = sorted(value for value in medians if value is not None)
         if not known:
             continue
@@ -304,7 +296,7 @@ def _accuracies(lines: ServerLines) -> list[str]:
         if alone is None or accuracy is None:
             continue
         # Of runs with the same seed.
-        apart = [value for point in line for value in differences(point, alone, "accuracy")]
+        apart = [v for point in line.values() for v in differences(point, alone, "accuracy")]
         beside_one_machine.append(
             f"One machine with as large updates ({alone.global_batch_size} examples) reaches"
             f" {percent(accuracy)}; of the same seed {display.points(max(apart, default=0.0))} away"
@@ -320,12 +312,8 @@ def _accuracies(lines: ServerLines) -> list[str]:
 
 def _duels(lines: ServerLines) -> list[str]:
     """Count who is more accurate, seed by seed and delay by delay: three seeds tell no more."""
-    quotients = [
-        quotient
-        for delay_s in lines.delays_s
-        if (sync := lines.at(SYNC, delay_s)) and (other := lines.at(ASYNC, delay_s))
-        for quotient in ratios(other, sync, "accuracy")
-    ]
+    by_delay = lines.ratios(ASYNC, SYNC, "accuracy")
+    quotients = [ratio for of_delay in by_delay.values() for ratio in of_delay]
     if not quotients:
         return []
     ahead, behind = sum(q > 1 for q in quotients), sum(q < 1 for q in quotients)
@@ -336,7 +324,7 @@ def _duels(lines: ServerLines) -> list[str]:
 
 
 def _lateness(lines: ServerLines) -> list[str]:
-    means = [point.mean_of("staleness_mean") for point in lines.gangs.get(ASYNC, ())]
+    means = [point.mean_of("staleness_mean") for point in lines.gangs.get(ASYNC, {}).values()]
     late = sorted(value for value in means if value is not None)
     if not late:
         return []
@@ -470,7 +458,7 @@ def _by_strategy(
     return [
         series_of(
             NAMES[strategy],
-            (mark_of(values(point), x=point.one_way_delay_s) for point in line),
+            (mark_of(values(point), x=delay_s) for delay_s, point in line.items()),
             style=_STYLES[strategy],
         )
         for strategy, line in lines.gangs.items()
@@ -485,7 +473,9 @@ def _computing_shares(point: RunGroup) -> list[float]:
 def claimed_values(lines: ServerLines) -> dict[str, list[Placed]]:
     """Return the medians that the claims are about, by the name of the value."""
     points, alone = lines.points, lines.alone_like(ASYNC)
-    fresh = [(p, group) for p in lines.gangs.get(ASYNC, ()) for group in (p, alone) if alone]
+    fresh = [
+        (p, group) for p in lines.gangs.get(ASYNC, {}).values() for group in (p, alone) if alone
+    ]
     found = {
         "step_time_s": [p.placed("step_time_s", _CLAIM_AXES) for p in points],
         "computing_ratio": [
