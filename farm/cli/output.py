@@ -26,6 +26,11 @@ _LINE_EVERY_S = 5.0  # of a progress bar without a terminal
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
 
+def to_stderr(line: str) -> None:
+    """Tell the user something that is no result."""
+    click.echo(f"farm: {line}", err=True)
+
+
 def print_json(value: object) -> None:
     """Print one JSON document; instants as ISO 8601."""
     text = json.dumps(to_json(value), indent=2, default=_instant, allow_nan=False)

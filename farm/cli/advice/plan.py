@@ -17,7 +17,7 @@ from farm.cli.advice.questions import (
     script_asked,
     with_options,
 )
-from farm.cli.output import json_option, print_json
+from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
 from farm.configuration.axes import DELAY
@@ -194,10 +194,9 @@ def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> Kno
         raise InvalidSpec(f"--{error.field}", error.value, error.expected) from None
     if len(found.fingerprints) > 1:
         shown, *others = ((key or "none")[:SHOWN_DIGITS] for key in found.fingerprints)
-        click.echo(
-            f"farm: planned for the hardware {shown}, which was measured most; others "
-            f"({', '.join(others)}) by --fingerprint",
-            err=True,
+        to_stderr(
+            f"planned for the hardware {shown}, which was measured most; others "
+            f"({', '.join(others)}) by --fingerprint"
         )
     return found.known
 
@@ -242,10 +241,10 @@ def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_js
             err=True,
         )
     if chosen.stopped_because is not None:
-        click.echo(f"farm: {chosen.stopped_because}", err=True)
+        to_stderr(chosen.stopped_because)
     elif not chosen.proposals:
         regret = percent(chosen.regret_before_ratio, 2)
-        click.echo(f"farm: the expected regret is {regret} already", err=True)
+        to_stderr(f"the expected regret is {regret} already")
 
 
 def _write(out: Path, text: str) -> None:

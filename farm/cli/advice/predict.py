@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from farm.cli.advice.questions import memory_of, script_asked, script_options
-from farm.cli.output import json_option, print_json
+from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, QUANTITIES, RESULT, read_cells
@@ -64,7 +64,7 @@ def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool, **sc
     """
     asked = _read(queries)
     if unused := _unused(asked.header):
-        click.echo(f"farm: kept and not looked at: {', '.join(unused)}", err=True)
+        to_stderr(f"kept and not looked at: {', '.join(unused)}")
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
         rows, of_script = asked.asked, script_asked(session, origin=origin, **script)
@@ -100,7 +100,7 @@ def _read(path: Path) -> _Queries:
     others = [name for name in header if not column_of(name, _COLUMNS)]
     sheet = read_sheet(content, known=tuple(_COLUMNS), required=_REQUIRED, ignored=others)
     for conversion in sheet.conversions:
-        click.echo(f"farm: converted: {conversion}", err=True)
+        to_stderr(f"converted: {conversion}")
     asked = []
     for row in sheet.rows:
         values, refused = read_cells(row.cells, _COLUMNS, where=row.where)

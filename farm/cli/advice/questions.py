@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from farm.cli.output import to_stderr
 from farm.errors import InvalidSpec
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
@@ -86,7 +87,7 @@ def script_asked(
         session, origin=origin, script=script, sha256=script_sha256, parameters=script_parameters
     )
     if warning := others_warning(script, found):
-        click.echo(f"farm: {warning}", err=True)
+        to_stderr(warning)
     return found
 
 
@@ -103,7 +104,7 @@ def prices_or_none(
     except InvalidSpec as error:
         if prices_file is not None or region is not None:
             raise
-        click.echo(f"farm: no cost is shown: {error}", err=True)
+        to_stderr(f"no cost is shown: {error}")
         return Prices()
 
 

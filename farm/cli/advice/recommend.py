@@ -16,7 +16,7 @@ from farm.cli.advice.questions import (
     region_option,
     with_options,
 )
-from farm.cli.output import json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.ranges import Count, Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
 from farm.configuration.axes import PROFILE_AXES, Axis, profile_fields
@@ -216,7 +216,7 @@ def _print_answer(answer: Recommendation, prices: Prices) -> None:
     for line in _price_lines(answer, prices):
         click.echo(line)
     for warning in answer.warnings:
-        click.echo(f"farm: {warning}", err=True)
+        to_stderr(warning)
 
 
 def least_lines(answer: Recommendation) -> list[str]:

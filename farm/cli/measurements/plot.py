@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farm.cli.advice.questions import prices_option, region_option
-from farm.cli.output import json_option, print_json, row_bar
+from farm.cli.output import json_option, print_json, row_bar, to_stderr
 from farm.cli.session import JOB_ID, settings, store
 from farm.errors import FarmError, InvalidSpec
 
@@ -146,7 +146,7 @@ def _drawn(
         except FarmError as error:
             if not is_all:
                 raise
-            click.echo(f"farm: no {kind.value}: {error}", err=True)
+            to_stderr(f"no {kind.value}: {error}")
     if not drawn:
         raise FarmError("nothing of this sweep can be drawn yet")
     return drawn

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from farm.cli.output import to_stderr
 from farm.cli.session import settings
 from farm.cli.start.demonstration import demonstrate, gang_widths
-from farm.cli.start.up import to_stderr
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 from farm.submission import plan

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farm.cli.output import json_option, print_json
+from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.ranges import whole_numbers
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.start.demonstration import check_abilities, demonstrate, print_results
-from farm.cli.start.up import to_stderr
 from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import LAUNCHERS, parameters_of

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from farm.cli.output import json_option, print_json
+from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.session import settings, store
-from farm.cli.start.up import to_stderr
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun

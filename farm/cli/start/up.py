@@ -6,17 +6,12 @@ from typing import NoReturn
 
 import click
 
-from farm.cli.output import command_hint
+from farm.cli.output import command_hint, to_stderr
 from farm.cli.session import settings
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 
 _TEND_EVERY_S = 0.5
-
-
-def to_stderr(line: str) -> None:
-    """Tell the user something that is no result."""
-    click.echo(f"farm: {line}", err=True)
 
 
 def stay_up(farm: EmbeddedFarm, signals: StopSignals) -> NoReturn:

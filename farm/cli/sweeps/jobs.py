@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from farm.broker.health_records import find_idle_reason
 from farm.cells.result_table import axis_column
-from farm.cli.output import json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import JOB_ID, settings, stopped_farm, store
 from farm.configuration.axes import BY_NAME
 from farm.configuration.spec import spec_json
@@ -81,7 +81,7 @@ def jobs(
             message = one_line(flag["message"])
             click.echo(f"{_MARK} job {job.id} was disturbed: {message}")
     if next_id is not None:
-        click.echo(f"farm: there are more; go on with --after {next_id}", err=True)
+        to_stderr(f"there are more; go on with --after {next_id}")
 
 
 @click.command()

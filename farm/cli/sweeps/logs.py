@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from farm.cli.output import json_option, print_json
+from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.session import JOB_ID, settings, store
 from farm.configuration.spec import MAX_WORLD_SIZE
 from farm.errors import NotFound
@@ -123,9 +123,9 @@ def _print(log: _Log, rank: int, *, follow: bool) -> None:
             _pause()
     if is_empty:
         yet = "" if piece.is_over else " yet"
-        click.echo(f"farm: rank {rank} has written nothing{yet}", err=True)
+        to_stderr(f"rank {rank} has written nothing{yet}")
     if follow:
-        click.echo(f"farm: attempt {piece.attempt} is over: {piece.state.value}", err=True)
+        to_stderr(f"attempt {piece.attempt} is over: {piece.state.value}")
 
 
 def _print_json(log: _Log, job_id: int, rank: int) -> None:

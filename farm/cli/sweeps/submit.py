@@ -12,7 +12,7 @@ import click
 from farm.cells.configuration import length_of
 from farm.cells.result_table import axis_column
 from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
-from farm.cli.output import json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.sweeps.results import print_answers
 from farm.cli.sweeps.watch import SweepWatch, nobody_serves, patience_option, watch_to_end
@@ -114,7 +114,7 @@ def submit(
         return
     for one in scripts:
         files = counted(len(one.bundle.files), "file")
-        click.echo(f"farm: {one.name} travels in a bundle of {files}", err=True)
+        to_stderr(f"{one.name} travels in a bundle of {files}")
     loaded = settings()
     check_reachable(planned.sweep.notify, loaded.notify_allow)
     with store(loaded) as engine:
@@ -148,7 +148,7 @@ def submit(
         watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
         first = watch.look()
         if first.hopeless:
-            click.echo(f"farm: {nobody_serves(first)}", err=True)
+            to_stderr(nobody_serves(first))
         counts = watch_to_end(watch, patience_s=patience_s).counts if wait else None
         if counts is not None:
             _conclude(engine, submitted.sweep_id, result, counts=counts, as_json=as_json)

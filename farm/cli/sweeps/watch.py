@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from farm.cli.output import to_stderr
 from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.configuration.expansion import MAX_JOBS
 from farm.embedded.signals import Stopped, StopSignals
@@ -307,5 +308,5 @@ def watch_to_end(watch: SweepWatch, *, patience_s: float) -> SweepSummary:
             return follow(watch, display, pause=signals.pause, hopeless_after_s=patience_s)
     except Stopped:
         sweep_id = watch.sweep_id
-        click.echo(f"farm: sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it", err=True)
+        to_stderr(f"sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it")
         raise click.Abort from None
