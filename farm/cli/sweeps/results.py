@@ -7,32 +7,11 @@ from collections.abc import Sequence
 
 import click
 
-from farm.cells.json_forms import CellSummary, results_json
 from farm.cells.result_table import notes, table
 from farm.cells.table import CellLine
 from farm.cli.output import print_table, table_width, terminal_width
-from farm.configuration.spec import spec_json
 from farm.recommend.sweeps.answers import OwnAnswer
 from farm.text.columns import Column
-
-_FORMERLY_SHOWN = (
-    *("steps", "epochs", "warmup_steps", "warmup_step_count", "repeat", "time_limit_s"),
-    *("emulator", "labels"),
-)
-
-
-def measured_json(cell: CellSummary, line: CellLine) -> dict[str, object]:
-    """Return a cell on one kind of hardware under its former names, until 0.2.0."""
-    asked, target = spec_json(cell.spec), line.statistics.target
-    return {
-        **line.medians_by_name,
-        **{name: asked.get(name) for name in _FORMERLY_SHOWN},
-        "values": line.configuration.values,
-        "target": target,
-        **results_json(line),
-        "step_time_s": line.median_s,
-        "run_count": line.repetition_count,
-    }
 
 
 def print_cells(lines: Sequence[CellLine]) -> None:

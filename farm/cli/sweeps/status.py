@@ -11,7 +11,7 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cells.accurate_cells import AccurateCell, accurate_cells
-from farm.cells.json_forms import CellSummary
+from farm.cells.json_forms import CellSummary, results_json
 from farm.cells.reading import first_cells, read_sweep
 from farm.cells.result_table import axis_column, distinctions
 from farm.cells.table import CellLine
@@ -21,10 +21,11 @@ from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, stopped_farm, store
 from farm.cli.sweeps.jobs import why_jobs_wait
-from farm.cli.sweeps.results import measured_json, print_answers, print_cells
+from farm.cli.sweeps.results import print_answers, print_cells
 from farm.cli.sweeps.watch import SweepWatch, summary_line
 from farm.configuration.axes import BY_NAME
 from farm.configuration.expansion import MAX_JOBS
+from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import JobState
 from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.settings.server import Settings
@@ -47,6 +48,10 @@ from farm.text.nouns import counted
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5
+_FORMERLY_SHOWN = (
+    *("steps", "epochs", "warmup_steps", "warmup_step_count", "repeat", "time_limit_s"),
+    *("emulator", "labels"),
+)
 
 
 @click.command()
@@ -146,6 +151,20 @@ def status(
                 f"taken {display.duration(saved.fixed_machine_s)} for the same precision"
             )
         click.echo(text)
+
+
+def measured_json(cell: CellSummary, line: CellLine) -> dict[str, object]:
+    """Return a cell on one kind of hardware under its former names, until 0.2.0."""
+    asked, target = spec_json(cell.spec), line.statistics.target
+    return {
+        **line.medians_by_name,
+        **{name: asked.get(name) for name in _FORMERLY_SHOWN},
+        "values": line.configuration.values,
+        "target": target,
+        **results_json(line),
+        "step_time_s": line.median_s,
+        "run_count": line.repetition_count,
+    }
 
 
 def _sweep_json(summary: SweepSummary) -> dict[str, object]:

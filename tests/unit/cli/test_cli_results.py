@@ -10,7 +10,7 @@ import pytest
 
 from farm.cells.json_forms import CellSummary
 from farm.cells.result_table import notes, table
-from farm.cli.sweeps.results import measured_json
+from farm.cli.sweeps.status import measured_json
 from farm.configuration.spec import (
     BatchSplit,
     JobSpec,
