@@ -20,7 +20,7 @@ from farm.cli.advice.evaluation_report import (
     interval_cells,
 )
 from farm.cli.advice.questions import script_asked, script_options
-from farm.cli.output import json_option, print_json, print_table
+from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec, NotFound
@@ -30,7 +30,8 @@ from farm.text.nouns import counted
 
 if TYPE_CHECKING:
     from farm.recommend.configuration import Configuration, Observation
-    from farm.recommend.evaluating.evaluate import DoubtInWords, FewShotTrial, PredictorEvaluation
+    from farm.recommend.evaluating.evaluate import DoubtInWords, PredictorEvaluation
+    from farm.recommend.evaluating.few_shot import FewShotTrial
     from farm.recommend.observations import Loaded
 
 FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
@@ -127,7 +128,7 @@ def _load(
         raise NotFound(f"origin '{origin}': nothing of it as asked is in this store")
     if len(kinds) > 1:
         others = ", ".join((k.fingerprint or "none")[:12] for k in kinds[1:])
-        click.echo(f"farm: several kinds of hardware; --fingerprint evaluates {others}", err=True)
+        to_stderr(f"several kinds of hardware; --fingerprint evaluates {others}")
     loaded = kinds[0]
     workloads = {(o.configuration.model, o.configuration.dataset) for o in loaded.observations}
     if len(workloads) > 1:
@@ -167,12 +168,8 @@ def _evaluate(
     from farm.cli.advice.trials import run_all
     from farm.recommend.calibrated.novelty import Space
     from farm.recommend.calibrated.splits import all_splits
-    from farm.recommend.evaluating.evaluate import (
-        PredictorEvaluation,
-        summarise,
-        summarise_few_shot,
-        trials,
-    )
+    from farm.recommend.evaluating.evaluate import PredictorEvaluation, summarise, trials
+    from farm.recommend.evaluating.few_shot import summarise_few_shot
     from farm.recommend.evaluating.questions import default_machine_price
 
     observations = loaded.observations
@@ -218,7 +215,7 @@ def _evaluate(
 def _few_shots(
     predictor: str, observation_count: int, *, seed_count: int, price: float
 ) -> list[FewShotTrial]:
-    from farm.recommend.evaluating.evaluate import FewShotTrial
+    from farm.recommend.evaluating.few_shot import FewShotTrial
 
     counts = tuple(count for count in FEW_SHOT_COUNTS if count < observation_count)
     return [

@@ -12,7 +12,8 @@ from farm.charts.prediction import PredictedCell, predicted_figure
 from farm.text.display import count, percent
 
 if TYPE_CHECKING:
-    from farm.recommend.evaluating.evaluate import FewShotScore, PredictorEvaluation, SplitScore
+    from farm.recommend.evaluating.evaluate import PredictorEvaluation, SplitScore
+    from farm.recommend.evaluating.few_shot import FewShotScore
     from farm.recommend.evaluating.scores import HeldOutAnswer
 
 _AIMS = (0.8, 0.9)  # of the intervals, in the order of `SplitScore.intervals`

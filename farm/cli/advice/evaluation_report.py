@@ -14,12 +14,8 @@ from farm.text.columns import Column
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
-    from farm.recommend.evaluating.evaluate import (
-        DoubtInWords,
-        FewShotScore,
-        PredictorEvaluation,
-        SplitScore,
-    )
+    from farm.recommend.evaluating.evaluate import DoubtInWords, PredictorEvaluation, SplitScore
+    from farm.recommend.evaluating.few_shot import FewShotScore
     from farm.recommend.evaluating.scores import RegretScore
 
 CHOICE_COLUMNS = (

@@ -11,13 +11,8 @@ from typing import TypeVar
 from farm.cli.output import row_bar
 from farm.processes.subprocess_call import spared_children
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluating.evaluate import (
-    FewShotTrial,
-    FoldTrial,
-    Tried,
-    run_few_shot,
-    run_trial,
-)
+from farm.recommend.evaluating.evaluate import FoldTrial, Tried, run_trial
+from farm.recommend.evaluating.few_shot import FewShotTrial, run_few_shot
 
 # Fits are of small matrices: threads within one would only fight for the cores.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

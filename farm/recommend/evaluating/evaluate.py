@@ -8,7 +8,7 @@ part in them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.calibrated.intervals import AIMS
@@ -17,7 +17,7 @@ from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Prediction
-from farm.recommend.evaluating.few_shot import Truth, few_shot
+from farm.recommend.evaluating.few_shot import FewShotScore, Truth
 from farm.recommend.evaluating.questions import factor, questions
 from farm.recommend.evaluating.scores import (
     ErrorScore,
@@ -76,28 +76,6 @@ class SplitScore:
     choices: RegretScore
     unseen_choices: RegretScore
     intervals: tuple[IntervalComparison, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FewShotTrial:
-    """Measure up to so many of the configurations, planned or at random, and then choose."""
-
-    predictor_name: str
-    counts: tuple[int, ...]
-    is_planned: bool
-    seed: int
-    machine_price: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FewShotScore:
-    """`choices`: over all seeds; `errors` are not counted, since what is chosen is what matters."""
-
-    predictor: str
-    measurement_count: int
-    is_planned: bool
-    seed_count: int
-    choices: RegretScore
 
 
 def trials(predictor_names: Iterable[str], splits: Sequence[Split]) -> list[FoldTrial]:
@@ -211,45 +189,6 @@ class _Regrets:
             }
             found.append(regret_ratio({c: self._true[c] for c in options}, predicted))
         return found
-
-
-def run_few_shot(
-    observations: Sequence[Observation],
-    trial: FewShotTrial,
-    *,
-    failures: Sequence[Configuration] = (),
-) -> Mapping[int, list[float]]:
-    """Return the regret of every choice after each number of measurements."""
-    truth = Truth.of(observations, failures)
-    return few_shot(
-        truth,
-        counts=trial.counts,
-        seed=trial.seed,
-        is_planned=trial.is_planned,
-        predictor=PREDICTORS[trial.predictor_name],
-        factor=factor(truth.configurations, machine_price=trial.machine_price),
-    )
-
-
-def summarise_few_shot(
-    found: Iterable[tuple[FewShotTrial, Mapping[int, list[float]]]],
-) -> list[FewShotScore]:
-    """Pool the regrets of all seeds."""
-    pooled: dict[tuple[str, bool, int], list[list[float]]] = {}
-    for trial, regrets in found:
-        for count, ratios in regrets.items():
-            key = (trial.predictor_name, trial.is_planned, count)
-            pooled.setdefault(key, []).append(ratios)
-    return [
-        FewShotScore(
-            predictor=name,
-            measurement_count=count,
-            is_planned=is_planned,
-            seed_count=len(groups),
-            choices=regret_score([ratio for group in groups for ratio in group]),
-        )
-        for (name, is_planned, count), groups in pooled.items()
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,18 +16,43 @@ import dataclasses
 import math
 import random
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.questions import Factor, choices
+from farm.recommend.evaluating.questions import factor as factor_of
+from farm.recommend.evaluating.scores import RegretScore, regret_score
 from farm.recommend.features import plain
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.planner import Candidate, plan
+from farm.recommend.predictors import PREDICTORS
 from farm.recommend.predictors.contracts import Predictor
 
 ROUND_COUNT = 3  # measurements that are planned at once, before anything of them is known
 NOISE_LOG = 0.02  # the median difference between repetitions in Graur's thesis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewShotTrial:
+    """Measure up to so many of the configurations, planned or at random, and then choose."""
+
+    predictor_name: str
+    counts: tuple[int, ...]
+    is_planned: bool
+    seed: int
+    machine_price: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewShotScore:
+    """`choices`: over all seeds; `errors` are not counted, since what is chosen is what matters."""
+
+    predictor: str
+    measurement_count: int
+    is_planned: bool
+    seed_count: int
+    choices: RegretScore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +88,24 @@ class Truth:
         return statistics.median(o.step_time_s for o in self.repetitions[plain(configuration)])
 
 
+def run_few_shot(
+    observations: Sequence[Observation],
+    trial: FewShotTrial,
+    *,
+    failures: Sequence[Configuration] = (),
+) -> Mapping[int, list[float]]:
+    """Return the regret of every choice after each number of measurements."""
+    truth = Truth.of(observations, failures)
+    return few_shot(
+        truth,
+        counts=trial.counts,
+        seed=trial.seed,
+        is_planned=trial.is_planned,
+        predictor=PREDICTORS[trial.predictor_name],
+        factor=factor_of(truth.configurations, machine_price=trial.machine_price),
+    )
+
+
 def few_shot(
     truth: Truth,
     *,
@@ -87,6 +130,27 @@ def few_shot(
             campaign.measure_random(count)
         found[count] = campaign.regrets(predictor)
     return found
+
+
+def summarise_few_shot(
+    found: Iterable[tuple[FewShotTrial, Mapping[int, list[float]]]],
+) -> list[FewShotScore]:
+    """Pool the regrets of all seeds."""
+    pooled: dict[tuple[str, bool, int], list[list[float]]] = {}
+    for trial, regrets in found:
+        for count, ratios in regrets.items():
+            key = (trial.predictor_name, trial.is_planned, count)
+            pooled.setdefault(key, []).append(ratios)
+    return [
+        FewShotScore(
+            predictor=name,
+            measurement_count=count,
+            is_planned=is_planned,
+            seed_count=len(groups),
+            choices=regret_score([ratio for group in groups for ratio in group]),
+        )
+        for (name, is_planned, count), groups in pooled.items()
+    ]
 
 
 class _Campaign:

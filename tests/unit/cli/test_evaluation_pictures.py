@@ -9,12 +9,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from farm.cli.advice.evaluation_pictures import draw
-from farm.recommend.evaluating.evaluate import (
-    FewShotScore,
-    IntervalComparison,
-    PredictorEvaluation,
-    SplitScore,
-)
+from farm.recommend.evaluating.evaluate import IntervalComparison, PredictorEvaluation, SplitScore
+from farm.recommend.evaluating.few_shot import FewShotScore
 from farm.recommend.evaluating.scores import ErrorScore, IntervalScore, RegretScore
 
 SPLITS = tuple(f"held out {number}" for number in range(11))
