@@ -21,7 +21,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.messages.reports import LogPart
 from farm.store.engine import writing
 from farm.store.maintenance.partitions import make_partitions
-from farm.store.reports.logs import insert_log_part
+from farm.store.reports.logs import insert_log_parts
 
 STEP_TIME_S = 0.25
 _STEPS_A_CHUNK = 4  # trainers tell of their steps once a second
@@ -157,4 +157,4 @@ def write_logs(session: Session, run: TrainedAttempt) -> None:
     text = line * (_LOG_PART_CHARACTERS // len(line))
     for rank, number in itertools.product(range(run.world_size), range(_LOG_PART_COUNT)):
         part = LogPart(first_character=number * len(text), text=text)
-        insert_log_part(session, token=run.token, rank=rank, part=part)
+        insert_log_parts(session, token=run.token, rank=rank, parts=[part])

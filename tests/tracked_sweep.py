@@ -12,9 +12,9 @@ from farm.messages.reports import Sample, StepTimes
 from farm.messages.trainer_lines import Epoch, StepKind
 from farm.store.engine import writing
 from farm.store.identity import own_identity
-from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobEvent
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
+from tests.stored_series import insert_epoch, insert_samples, insert_steps
 
 NAME = "delays"
 GO = NOW + dt.timedelta(seconds=5)

@@ -21,13 +21,13 @@ from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind, T
 from farm.settings.server import Settings, load_settings
 from farm.store.access.api_tokens import add_token
 from farm.store.engine import writing
-from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
 from tests.described_client import DescribedClient
 from tests.fakes.server import wait_until
+from tests.stored_series import insert_epoch, insert_samples, insert_steps
 from web.app import create_app
 
 TOKEN = "a token of this test"  # the farm's, where a test sets one

@@ -8,9 +8,9 @@ from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import Epoch
-from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
+from tests.stored_series import insert_epoch, insert_samples
 
 _STEPS_OF_AN_EPOCH = 10
 _ACCURACIES = (0.9, 0.96, 0.97)

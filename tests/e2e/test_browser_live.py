@@ -16,11 +16,11 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
-from farm.store.series.series import insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from tests import factories
 from tests.e2e.browser import NEEDS_CHROMIUM, browser, check, page_of, playwright
 from tests.e2e.web_process import web_process
+from tests.stored_series import insert_samples, insert_steps
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -11,7 +11,7 @@ import pytest
 from farm.gang.lifecycle import AttemptState
 from farm.messages.reports import LogPart
 from farm.store.engine import make_engine, writing
-from farm.store.reports.logs import insert_log_part
+from farm.store.reports.logs import insert_log_parts
 from farm.store.schema import upgrade
 from tests import factories
 from tests.e2e.browser import NEEDS_CHROMIUM, WIDTHS, browser, check, page_of, playwright
@@ -39,7 +39,7 @@ def write(tmp_path: Path) -> Iterator[Callable[..., None]]:
         nonlocal text
         part = LogPart(first_character=len(text), text="".join(f"{line}\n" for line in lines))
         with writing(engine) as session:
-            insert_log_part(session, token=token, rank=0, part=part)
+            insert_log_parts(session, token=token, rank=0, parts=[part])
         text += part.text
 
     yield write_lines

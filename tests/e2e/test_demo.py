@@ -27,10 +27,11 @@ from farm.measuring.noise import disturbance_of_row, undisturbed_first
 from farm.messages.trainer_lines import StepKind
 from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
-from farm.store.series.series import epochs_of, samples_of, steps_of
+from farm.store.series.series import epochs_of, steps_of
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
 from farm.trainers.all_reduce import ring_all_reduce
 from tests.e2e.live_farm import wait_until
+from tests.stored_series import samples_of
 
 # The demo takes one minute, and five on a busy machine at a third of the usual speed.
 DEMO_LIMIT_S = 840

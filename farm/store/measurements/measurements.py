@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.axes import AXES, BY_FIELD, Value
 from farm.errors import NotFound
-from farm.measuring.measurement_table import MEASUREMENT_TABLE
 from farm.measuring.quantities import ADVISED, ENERGY
 from farm.store.engine import IDS_A_QUERY
 from farm.store.result_tables import MeasurementRow, axis_column, axis_value, quantity_column
@@ -137,9 +136,6 @@ def flags_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[dic
         )
         found |= {job_id: flags for job_id, flags in rows if job_id is not None}
     return found
-
-
-EXPORT_COLUMNS = tuple(column.name for column in MEASUREMENT_TABLE)
 
 
 def _where(query: Select[*tuple[Any, ...]], which: MeasurementFilter) -> Select[*tuple[Any, ...]]:

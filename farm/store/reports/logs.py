@@ -41,11 +41,6 @@ class LogEnd:
     character_count: int
 
 
-def insert_log_part(session: Session, *, token: int, rank: int, part: LogPart) -> None:
-    """Store a piece of a rank's log, as `insert_log_parts` does several."""
-    insert_log_parts(session, token=token, rank=rank, parts=[part])
-
-
 def insert_log_parts(session: Session, *, token: int, rank: int, parts: Sequence[LogPart]) -> None:
     """Store pieces of a rank's log; what begins before the end of the last one changes nothing.
 

@@ -6,7 +6,6 @@ Everything is stored at most once: the same report again changes nothing.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,9 +27,7 @@ from farm.store.series.samples import (
     METRICS,
     VALUES,
     WHOLE,
-    SampleSeries,
     array_text,
-    insert_series,
     plausible,
 )
 from farm.store.tables import AttemptRow
@@ -58,20 +55,11 @@ _INSERT_CHUNKS = (
 )
 
 
-def insert_samples(
-    session: Session, *, day: dt.date, token: int, rank: int, samples: Sequence[Sample]
-) -> None:
-    """Store samples of one rank; `day` is the UTC date at which the attempt was leased."""
-    insert_series(session, [SampleSeries(day=day, token=token, rank=rank, samples=samples)])
-
-
-def insert_steps(session: Session, *, token: int, rank: int, steps: StepTimes) -> None:
-    """Store consecutive step times, compressed; a chunk without a step says nothing."""
-    insert_chunks(session, [(token, rank, steps)])
-
-
 def insert_chunks(session: Session, chunks: Iterable[tuple[int, int, StepTimes]]) -> None:
-    """Store chunks of step times, each with its token and rank, as `insert_steps` does one."""
+    """Store consecutive step times, compressed, each chunk with its token and rank.
+
+    A chunk without a step says nothing.
+    """
     rows = [_chunk_row(*chunk) for chunk in chunks if chunk[2].times_s]
     if not rows:
         return
@@ -98,11 +86,6 @@ def _chunk_row(token: int, rank: int, steps: StepTimes) -> tuple[object, ...]:
     return (*position, steps.kind.value, steps.begun_s, len(ordered), middle, late, times)
 
 
-def insert_epoch(session: Session, *, token: int, rank: int, epoch: Epoch) -> None:
-    """Store one pass over the training set."""
-    insert_epochs(session, [(token, rank, epoch)])
-
-
 def insert_epochs(session: Session, epochs: Sequence[tuple[int, int, Epoch]]) -> None:
     """Store passes over the training set, each with its token and rank."""
     if not epochs:
@@ -112,17 +95,6 @@ def insert_epochs(session: Session, epochs: Sequence[tuple[int, int, Epoch]]) ->
         for token, rank, epoch in epochs
     ]
     session.connection().execute(insert_into(session, EpochRow).on_conflict_do_nothing(), rows)
-
-
-def samples_of(
-    session: Session, token: int, *, rank: int, max_points: int | None = None
-) -> list[Sample]:
-    """Return one rank's samples by tick, thinned as in `samples_by_rank` if a limit is given.
-
-    Raises:
-        NotFound: there is no such attempt.
-    """
-    return samples_by_rank(session, token, rank=rank, max_points=max_points).get(rank, [])
 
 
 def samples_by_rank(

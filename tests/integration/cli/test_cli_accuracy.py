@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from farm.gang.lifecycle import AttemptState
 from farm.messages.trainer_lines import Epoch
 from farm.store.engine import writing
-from farm.store.series.series import insert_epoch
 from farm.store.tables import JobRow
 from tests import factories
 from tests.farm_command import FarmCommand
+from tests.stored_series import insert_epoch
 
 
 @pytest.fixture

@@ -18,14 +18,14 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import LogPart, Sample, StepTimes
 from farm.messages.trainer_lines import Epoch, StepKind
 from farm.store.engine import make_engine, writing
-from farm.store.reports.logs import insert_log_part
-from farm.store.series.series import insert_epoch, insert_samples, insert_steps
+from farm.store.reports.logs import insert_log_parts
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from farm.sweep_bundle.manifest import files_in
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.farm_command import FarmCommand
 from tests.integration.conftest import new_database
+from tests.stored_series import insert_epoch, insert_samples, insert_steps
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")
@@ -71,7 +71,7 @@ def measured(engine: sa.Engine) -> list[int]:
             insert_epoch(session, token=token, rank=0, epoch=epoch)
             for n in range(300):
                 part = LogPart(first_character=10 * n, text=f"line {n:4}\n")
-                insert_log_part(session, token=token, rank=0, part=part)
+                insert_log_parts(session, token=token, rank=0, parts=[part])
             add_measurement(
                 session,
                 f"job {job_id}",

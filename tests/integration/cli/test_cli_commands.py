@@ -20,16 +20,15 @@ from farm import exporting
 from farm.cli.main import main
 from farm.cli.session import settings
 from farm.embedded.home import Endpoints, locked, write_endpoints
+from farm.exporting import MEASUREMENTS
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState
 from farm.messages.reports import Sample
 from farm.store.engine import make_engine, reading, writing
-from farm.store.measurements.measurements import EXPORT_COLUMNS
 from farm.store.queue import waiting as waiting_module
 from farm.store.queue import waiting_reasons
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.schema import upgrade
-from farm.store.series.series import insert_samples
 from farm.store.sweeps.budgets import use_up_budgets
 from farm.store.sweeps.sweeps import set_paused
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, SweepRow
@@ -45,6 +44,7 @@ from tests.factories import (
 )
 from tests.facts import lacking
 from tests.farm_command import FarmCommand
+from tests.stored_series import insert_samples
 
 
 @pytest.fixture
@@ -503,7 +503,7 @@ def test_where_nothing_fits_the_status_is_1_with_the_reason(farm: FarmCommand) -
 @pytest.mark.usefixtures("measured")
 def test_an_export_has_a_row_for_every_finished_job(farm: FarmCommand, tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(farm.text("export", "measured"))))
-    assert tuple(rows[0]) == EXPORT_COLUMNS
+    assert tuple(rows[0]) == tuple(MEASUREMENTS)
     assert [row["status"] for row in rows] == ["ok", "ok", "out_of_memory"]
     assert rows[2]["step_time_s"] == ""
     out = tmp_path / "rows.json"

@@ -16,7 +16,7 @@ from farm.cli.sweeps import logs
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import LogPart
 from farm.store.engine import writing
-from farm.store.reports.logs import insert_log_part
+from farm.store.reports.logs import insert_log_parts
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_job, job_spec
 from tests.farm_command import FarmCommand
@@ -44,7 +44,7 @@ def running(engine: sa.Engine) -> int:
 def write(engine: sa.Engine, token: int, text: str, *, rank: int = 0, first: int = 0) -> None:
     with writing(engine) as session:
         part = LogPart(first_character=first, text=text)
-        insert_log_part(session, token=token, rank=rank, part=part)
+        insert_log_parts(session, token=token, rank=rank, parts=[part])
 
 
 def end(engine: sa.Engine, token: int) -> None:

@@ -14,12 +14,12 @@ from benchfarm.client import NoSuchThing, NotConnected, WrongServer
 from farm.gang.lifecycle import AttemptState
 from farm.messages.reports import LogPart, Sample
 from farm.store.engine import writing
-from farm.store.reports.logs import insert_log_part
-from farm.store.series.series import insert_samples
+from farm.store.reports.logs import insert_log_parts
 from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobRow
 from tests import factories
 from tests.integration.client.conftest import Connect
+from tests.stored_series import insert_samples
 from tests.web_client import SWEEP
 
 
@@ -123,7 +123,7 @@ def test_a_log_stays_with_the_attempt_that_it_begins_with(
     with writing(engine) as session:
         token = session.scalars(sa.select(AttemptRow.id)).one()
         part = LogPart(first_character=0, text="first")
-        insert_log_part(session, token=token, rank=0, part=part)
+        insert_log_parts(session, token=token, rank=0, parts=[part])
 
     class RetriedMeanwhile(httpx.BaseTransport):
         def __init__(self, server: httpx.BaseTransport) -> None:
@@ -137,7 +137,7 @@ def test_a_log_stays_with_the_attempt_that_it_begins_with(
                 with writing(engine) as session:
                     token = factories.add_attempt(session, job_id, ["a0"], number=2)
                     part = LogPart(first_character=0, text="of the second")
-                    insert_log_part(session, token=token, rank=0, part=part)
+                    insert_log_parts(session, token=token, rank=0, parts=[part])
             return answer
 
     assert connected(between=RetriedMeanwhile).job(job_id).log() == "first"

@@ -21,7 +21,6 @@ from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
 from farm.scheduler.leading import lead_attempts
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow, StepChunk
-from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 from farm.values.codec import to_json
 from tests.factories import (
@@ -35,6 +34,7 @@ from tests.factories import (
     seconds,
 )
 from tests.store_statements import statements
+from tests.stored_series import insert_epoch, insert_samples, insert_steps
 from tests.two_agents import RESULT, RULES, SOURCE, STARTED
 
 LATER = NOW + seconds(5)

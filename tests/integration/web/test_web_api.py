@@ -17,11 +17,11 @@ from farm.broker.wake_up import WakeReason, WakeUp
 from farm.gang.lifecycle import JobState
 from farm.messages.reports import Sample
 from farm.store.engine import reading, writing
-from farm.store.series.series import insert_samples
 from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests import factories
 from tests.histories import BEFORE, SLOWER, add_day
 from tests.redis_server import RedisServer
+from tests.stored_series import insert_samples
 from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
 
 

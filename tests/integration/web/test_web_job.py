@@ -18,11 +18,11 @@ from farm.messages.reports import PeerBandwidth, PeerRtt, PeersMeasured, Sample,
 from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.series.series import insert_samples, insert_steps
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
 from tests.facts import lacking
+from tests.stored_series import insert_samples, insert_steps
 from tests.web_client import (
     Seeded,
     client_of,

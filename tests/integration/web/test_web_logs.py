@@ -14,7 +14,7 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.reports import LogPart, RankEnded
 from farm.messages.trainer_lines import Failure, FailureKind
 from farm.store.engine import writing
-from farm.store.reports.logs import insert_log_part
+from farm.store.reports.logs import insert_log_parts
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
@@ -49,7 +49,7 @@ def write(engine: sa.Engine, token: int, *texts: str, rank: int = 0) -> None:
     with writing(engine) as session:
         for text in texts:
             part = LogPart(first_character=first, text=text)
-            insert_log_part(session, token=token, rank=rank, part=part)
+            insert_log_parts(session, token=token, rank=rank, parts=[part])
             first += len(text)
 
 

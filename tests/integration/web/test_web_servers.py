@@ -17,10 +17,10 @@ from farm.messages.reports import RankEnded, Sample
 from farm.messages.trainer_lines import Epoch, Exchange, StepProfile, TrainerResult
 from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
-from farm.store.series.series import insert_epoch, insert_samples
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
+from tests.stored_series import insert_epoch, insert_samples
 from tests.web_client import client_of
 
 RESULT = TrainerResult(

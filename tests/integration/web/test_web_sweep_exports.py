@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
+from farm.exporting import MEASUREMENTS
 from farm.store.engine import writing
-from farm.store.measurements.measurements import EXPORT_COLUMNS
 from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.integration.web.test_web_sweep_page import add_measured, grid, page_of
@@ -39,7 +39,7 @@ def test_csv_and_json_have_a_row_for_each_measurement(client: FlaskClient, sweep
     name = f"sweep-{sweep_id}-a-b.csv"
     assert answer.headers["Content-Disposition"] == f"attachment; filename={name}"
     rows = list(csv.DictReader(io.StringIO(answer.get_data(as_text=True))))
-    assert tuple(rows[0]) == EXPORT_COLUMNS
+    assert tuple(rows[0]) == tuple(MEASUREMENTS)
     assert len(rows) == 18
     assert {row["one_way_delay_ms"] for row in rows} == {"0.0", "20.0"}
     told = client.get(f"/sweeps/{sweep_id}/export.json")
@@ -53,7 +53,7 @@ def test_parquet_has_the_same_rows_with_types(client: FlaskClient, sweep_id: int
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")
     content = client.get(f"/sweeps/{sweep_id}/export.parquet").get_data()
     table = parquet.read_table(io.BytesIO(content))
-    assert tuple(table.column_names) == EXPORT_COLUMNS
+    assert tuple(table.column_names) == tuple(MEASUREMENTS)
     assert table.num_rows == 18
     types = {field.name: str(field.type) for field in table.schema}
     assert (types["world_size"], types["accuracy"], types["model"]) == ("int64", "double", "string")
@@ -82,7 +82,7 @@ def test_a_sweep_without_measurements_is_an_empty_file(
 ) -> None:
     sweep_id = add_measured(engine)
     text = client.get(f"/sweeps/{sweep_id}/export.csv").get_data(as_text=True)
-    assert text == ",".join(EXPORT_COLUMNS) + "\n"
+    assert text == ",".join(MEASUREMENTS) + "\n"
     assert json.loads(client.get(f"/sweeps/{sweep_id}/export.json").get_data()) == []
 
 

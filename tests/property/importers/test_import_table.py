@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec
+from farm.exporting import MEASUREMENTS
 from farm.importers.headers import CONVERTED, Conversion, column_of, hint_of, normal_form
 from farm.importers.table import COLUMNS, read_table
 from farm.importing import import_reading, of_table
 from farm.measuring.imported import ImportedMeasurement
 from farm.store.base import Table
 from farm.store.measurements.export_parts import export_parts
-from farm.store.measurements.measurements import EXPORT_COLUMNS
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import JobRow
 from farm.values.fields import canonical
@@ -87,7 +87,7 @@ def exported(engine: sa.Engine, rows: list[dict[str, Any]]) -> list[dict[str, ob
         return [row for part in parts for row in part]
 
 
-def as_csv(rows: list[dict[str, object]], columns: tuple[str, ...] = EXPORT_COLUMNS) -> bytes:
+def as_csv(rows: list[dict[str, object]], columns: tuple[str, ...] = tuple(MEASUREMENTS)) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -117,7 +117,7 @@ def test_a_table_in_another_order_is_the_same_table(
     engine: sa.Engine, rows: list[dict[str, Any]], chance: random.Random
 ) -> None:
     table = exported(engine, rows)
-    columns = list(EXPORT_COLUMNS)
+    columns = list(MEASUREMENTS)
     there = read_table(as_csv(table)).measurements
     chance.shuffle(table)
     chance.shuffle(columns)

@@ -6,10 +6,10 @@ import pytest
 
 from farm.configuration.spec import TrainingPass
 from farm.errors import InvalidSpec
+from farm.exporting import MEASUREMENTS
 from farm.importers import sheet
 from farm.importers.table import COLUMNS, REQUIRED, UNREAD, check_table, read_table
 from farm.measuring.imported import ImportedMeasurement
-from farm.store.measurements.measurements import EXPORT_COLUMNS
 
 HEADER = "world_size,global_batch_size,step_time_s"
 
@@ -34,9 +34,9 @@ def keys(*lines: str) -> list[str]:
 
 
 def test_every_column_that_is_exported_is_known() -> None:
-    assert {*COLUMNS, *UNREAD} == set(EXPORT_COLUMNS)
+    assert {*COLUMNS, *UNREAD} == set(MEASUREMENTS)
     assert not set(COLUMNS) & set(UNREAD)
-    assert set(REQUIRED) <= set(EXPORT_COLUMNS)
+    assert set(REQUIRED) <= set(MEASUREMENTS)
 
 
 def test_what_an_export_tells_of_exchanges_is_left_out_of_what_is_read() -> None:

@@ -24,11 +24,11 @@ from farm.store.gangs.leases import latest_token
 from farm.store.maintenance.backup import back_up, restore
 from farm.store.maintenance.copy import CopiedTable
 from farm.store.schema import check_schema
-from farm.store.series.series import insert_samples
 from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
 from tests.integration.conftest import new_database
 from tests.postgres_programs import binary_folder
+from tests.stored_series import insert_samples
 
 LATER = NOW + dt.timedelta(hours=1)
 

@@ -23,10 +23,9 @@ from farm.store.identity import own_identity
 from farm.store.maintenance.copy import CopiedTable, copy_store
 from farm.store.maintenance.partitions import partition_days
 from farm.store.notifications import FoundEvent, add_targets, record
-from farm.store.reports.logs import insert_log_part
+from farm.store.reports.logs import insert_log_parts
 from farm.store.schema import check_schema
 from farm.store.series.samples import add_samples
-from farm.store.series.series import insert_epoch, insert_samples, insert_steps
 from farm.store.sweeps.baselines import set_baseline
 from farm.store.sweeps.bundles import add_bundle
 from farm.store.tables import (
@@ -43,6 +42,7 @@ from farm.store.tables import (
 from farm.store.tracker_cursors import start_cursor
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, add_sweep
 from tests.integration.conftest import new_database
+from tests.stored_series import insert_epoch, insert_samples, insert_steps
 
 LATER = NOW + dt.timedelta(hours=1)
 NewEngine = Callable[..., sa.Engine]
@@ -104,7 +104,7 @@ def fill(engine: sa.Engine) -> None:
         insert_epoch(session, token=token, rank=0, epoch=epoch)
         for n in range(300):
             part = LogPart(first_character=n, text="\N{SNOWMAN}" if n else "\t\\N\n")
-            insert_log_part(session, token=token, rank=0, part=part)
+            insert_log_parts(session, token=token, rank=0, parts=[part])
         session.add(AgentKeyRow(agent_id="B", number=2, made_at=NOW, previous_until=NOW))
         sweep_id = session.get_one(JobRow, job_id).sweep_id
         add_targets(session, ["https://a.example/"], ["whsec_"], sweep_id=sweep_id, now=NOW)

@@ -22,8 +22,8 @@ from farm.store.maintenance.partitions import (
     missing_days,
     partition_days,
 )
-from farm.store.series.series import insert_samples, samples_of
 from tests.factories import NOW, add_attempt, add_job
+from tests.stored_series import insert_samples, samples_of
 
 TODAY = NOW.date()
 LONG_AGO = TODAY - dt.timedelta(days=40)

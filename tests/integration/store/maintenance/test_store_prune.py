@@ -22,7 +22,7 @@ from farm.store.maintenance.partitions import make_partitions, partition_days
 from farm.store.maintenance.prune import PrunePlan, Retention, plan_prune, prune
 from farm.store.notifications import FoundEvent, add_targets, record
 from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
-from farm.store.reports.logs import insert_log_part
+from farm.store.reports.logs import insert_log_parts
 from farm.store.result_tables import (
     EpochRow,
     ImportedSampleRow,
@@ -32,7 +32,6 @@ from farm.store.result_tables import (
     StepChunk,
 )
 from farm.store.series.samples import add_samples
-from farm.store.series.series import insert_epoch, insert_samples, insert_steps, samples_of
 from farm.store.tables import (
     AttemptRow,
     JobEvent,
@@ -43,6 +42,7 @@ from farm.store.tables import (
 )
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, refused_report
 from tests.postgres_server import wait_until_blocked
+from tests.stored_series import insert_epoch, insert_samples, insert_steps, samples_of
 
 DAY = dt.timedelta(days=1)
 THIN = Retention(thin_after=30 * DAY, thin_to_ticks=10)
@@ -182,7 +182,7 @@ def test_logs_go_with_the_samples_of_their_attempts(engine: sa.Engine, add: AddA
         for token in (old, active, young):
             for n in range(600 if token == old else 1):
                 part = LogPart(first_character=n, text="x")
-                insert_log_part(session, token=token, rank=0, part=part)
+                insert_log_parts(session, token=token, rank=0, parts=[part])
     plan = run(engine, DROP)
     assert plan.log_part_count == 600
     with reading(engine) as session:

@@ -7,11 +7,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from farm.configuration.axes import BY_FIELD
+from farm.exporting import MEASUREMENTS
 from farm.measuring.quantities import Quantity
 from farm.store.engine import reading, writing
 from farm.store.measurements.export_parts import export_parts
 from farm.store.measurements.measurements import (
-    EXPORT_COLUMNS,
     MeasurementFilter,
     insert_measurement,
     list_measurements,
@@ -129,7 +129,7 @@ def test_an_export_has_the_columns_and_units_of_the_measurement_table(engine: sa
             details={"hardware": [_HARDWARE, {**_HARDWARE, "kernel": "6.6"}, _HARDWARE]},
         )
         [rows] = export_parts(session, session.get_one(JobRow, ids[0]).sweep_id)
-    assert [tuple(row) for row in rows] == [EXPORT_COLUMNS] * 2
+    assert [tuple(row) for row in rows] == [tuple(MEASUREMENTS)] * 2
     first, second = rows
     assert first["one_way_delay_ms"] == 3.97
     assert first["bandwidth_mbit_per_s"] == 100.0

@@ -28,7 +28,6 @@ from farm.store.engine import reading, writing
 from farm.store.reports.late_reports import KEPT_BODY_BYTES, KEPT_REPORTS, late_count
 from farm.store.reports.reports import ElapsedTime, Stored, store_batches, time_by_wall
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
-from farm.store.series.series import insert_steps
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
 from farm.values.codec import to_json
 from farm.values.ranges import EXTRAS
@@ -36,6 +35,7 @@ from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seco
 from tests.integration.scheduler.test_scheduler_ends import add_gangs
 from tests.integration.store.reports.test_store_reports import report
 from tests.scheduler_round import run_round
+from tests.stored_series import insert_steps
 from tests.two_agents import RULES
 
 STEPS = 20

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from farm.messages.reports import LONGEST_LOG_PART_CHARACTERS, LogPart
 from farm.store.engine import reading, writing
-from farm.store.reports.logs import LogEnd, insert_log_part, log_ends, log_stretch
+from farm.store.reports.logs import LogEnd, insert_log_parts, log_ends, log_stretch
 from farm.store.result_tables import LogPartRow
 from tests.factories import add_agent, add_attempt, add_job, job_spec
 
@@ -26,7 +26,7 @@ def token(engine: sa.Engine) -> int:
 def write(session: Session, token: int, *texts: str, rank: int = 0, first: int = 0) -> None:
     for text in texts:
         part = LogPart(first_character=first, text=text)
-        insert_log_part(session, token=token, rank=rank, part=part)
+        insert_log_parts(session, token=token, rank=rank, parts=[part])
         first += len(text)
 
 

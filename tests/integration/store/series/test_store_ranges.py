@@ -12,10 +12,10 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.engine import reading, writing
 from farm.store.result_tables import SampleRow
 from farm.store.series.sample_ranges import RankRanges, ranges_by_rank, stored_span
-from farm.store.series.series import insert_samples, insert_steps
 from farm.store.series.step_ranges import step_series, steps_within
 from farm.store.tables import AttemptRow
 from tests.factories import NOW, add_attempt, add_job
+from tests.stored_series import insert_samples, insert_steps
 
 
 @pytest.fixture

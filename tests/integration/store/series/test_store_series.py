@@ -15,15 +15,12 @@ from farm.store.result_tables import SampleRow, StepChunk
 from farm.store.series.series import (
     epochs_by_rank,
     epochs_of,
-    insert_epoch,
-    insert_samples,
-    insert_steps,
     samples_by_rank,
-    samples_of,
     steps_by_rank,
     steps_of,
 )
 from tests.factories import NOW, add_attempt, add_job
+from tests.stored_series import insert_epoch, insert_samples, insert_steps, samples_of
 
 
 @pytest.fixture
