@@ -29,6 +29,7 @@ from farm.configuration.spec import (
 )
 from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
+from farm.store.engine import reading
 from farm.text.display import percent
 from farm.text.nouns import counted
 
@@ -119,7 +120,6 @@ def plan(
     """
     from farm.recommend.plans.planning import make_plan
     from farm.registry import catalogue
-    from farm.store.engine import reading
 
     loaded = settings()
     task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
@@ -179,7 +179,6 @@ def _task(
 def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> KnownMeasurements:
     """Read what is known of one kind of hardware, and say of which if there are several."""
     from farm.recommend.plans.known_origin import SHOWN_DIGITS, read_origin
-    from farm.store.engine import reading
 
     try:
         with reading(engine) as session:
@@ -234,11 +233,10 @@ def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_js
     elif text is not None:
         click.echo(text, nl=False)
     if planned.considered_count < planned.grid_count:
-        click.echo(
-            f"farm: looked at {planned.considered_count} of "
+        to_stderr(
+            f"looked at {planned.considered_count} of "
             f"{counted(planned.grid_count, 'configuration')}; "
-            "name strategies, world sizes or batch sizes to look at others",
-            err=True,
+            "name strategies, world sizes or batch sizes to look at others"
         )
     if chosen.stopped_because is not None:
         to_stderr(chosen.stopped_because)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from farm.settings.server import Settings
     from farm.store.maintenance.copy import CopiedTable
-    from farm.store.maintenance.prune import PrunePlan, Retention
+    from farm.store.maintenance.prune import PrunePlan
 
 _BACKUP_FILE = click.Path(dir_okay=False, path_type=Path)
 # What is shown where nothing is asked for, and what the systemd unit asks for.
@@ -243,23 +243,6 @@ def parse_age(text: str) -> dt.timedelta:
     return dt.timedelta(seconds=int(found[1]) * _AGE_UNITS_S[found[2]])
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """What went or, `is_done` false, would go."""
-
-    is_done: bool
-    dropped_sample_count: int
-    dropped_partitions: tuple[str, ...]
-    thinned_sample_count: int
-    late_report_count: int
-    spool_position_count: int
-    log_part_count: int
-    notification_count: int
-    imported_sample_count: int
-    silent_agents: tuple[str, ...]
-    purged_message_count: int
-
-
 @db.command()
 @click.option(
     "--thin-after", type=Age("1d", _OLDEST_AGE), help="Thin samples that are older, as 30d."
@@ -316,22 +299,29 @@ def prune(
         drop_after=drop_after,
         drop_late_reports=late_reports,
     )
+    is_done = is_asked and not dry_run
     loaded, now = settings(), dt.datetime.now(dt.UTC)
     with store(loaded) as engine:
         plan = plan_prune(engine, retention, now=now)
         silent = _silent_agents(engine, now, queues_after)
         purged = 0
-        if is_asked and not dry_run:
+        if is_done:
             with row_bar("pruning") as progress:
                 prune_store(engine, plan, progress=progress)
             with writing(engine) as session:
                 remove_unused(session, now=now)
             purged = _purge(loaded, silent)
-    pruned = _pruned(plan, silent, purged_count=purged, is_done=is_asked and not dry_run)
     if as_json:
-        print_json(dataclasses.asdict(pruned))
-    else:
-        _print_pruned(pruned, retention, queues_after=queues_after, is_asked=is_asked)
+        print_json(_pruned_json(plan, silent, purged_count=purged, is_done=is_done))
+        return
+    _print_pruned(plan, silent, purged_count=purged, is_done=is_done)
+    if queues_after is not None and not silent:
+        click.echo(f"no agent has been silent for {queues_after.days} days: no queue to empty")
+    if not is_asked:
+        click.echo(
+            f"Nothing was changed. To do it: farm db prune --thin-after {_DEFAULT_THIN_AFTER} "
+            f"--thin-to {retention.thin_to_ticks}s --drop-after {_DEFAULT_DROP_AFTER}"
+        )
 
 
 def _silent_agents(
@@ -357,52 +347,45 @@ def _purge(loaded: Settings, agent_ids: tuple[str, ...]) -> int:
     return sum(sender.purge(agent_queue(agent_id)) for agent_id in agent_ids)
 
 
-def _pruned(
+def _pruned_json(
     plan: PrunePlan, silent: tuple[str, ...], *, purged_count: int, is_done: bool
-) -> Pruned:
-    return Pruned(
-        is_done=is_done,
-        dropped_sample_count=plan.dropped_sample_count,
-        dropped_partitions=tuple(day.isoformat() for day in plan.partitions),
-        thinned_sample_count=plan.thinned_sample_count,
-        late_report_count=plan.late_report_count,
-        spool_position_count=plan.spool_position_count,
-        log_part_count=plan.log_part_count,
-        notification_count=plan.notification_count,
-        imported_sample_count=plan.imported_sample_count,
-        silent_agents=silent,
-        purged_message_count=purged_count,
-    )
+) -> dict[str, object]:
+    """Return what went or, `is_done` false, would go."""
+    return {
+        "is_done": is_done,
+        "dropped_sample_count": plan.dropped_sample_count,
+        "dropped_partitions": [day.isoformat() for day in plan.partitions],
+        "thinned_sample_count": plan.thinned_sample_count,
+        "late_report_count": plan.late_report_count,
+        "spool_position_count": plan.spool_position_count,
+        "log_part_count": plan.log_part_count,
+        "notification_count": plan.notification_count,
+        "imported_sample_count": plan.imported_sample_count,
+        "silent_agents": list(silent),
+        "purged_message_count": purged_count,
+    }
 
 
 def _print_pruned(
-    pruned: Pruned, retention: Retention, *, queues_after: dt.timedelta | None, is_asked: bool
+    plan: PrunePlan, silent: tuple[str, ...], *, purged_count: int, is_done: bool
 ) -> None:
-    verb = "" if pruned.is_done else "would be "
+    verb, retention = "" if is_done else "would be ", plan.retention
     if retention.drop_after is not None:
-        days = f", {len(pruned.dropped_partitions)} whole days" if pruned.dropped_partitions else ""
+        days = f", {len(plan.partitions)} whole days" if plan.partitions else ""
         click.echo(f"older than {retention.drop_after.days} days, {verb}dropped:")
-        click.echo(f"  {pruned.dropped_sample_count} samples{days}")
-        click.echo(f"  {pruned.imported_sample_count} samples of other farms, imported as long ago")
-        click.echo(f"  {pruned.log_part_count} parts of logs")
-        click.echo(f"  {pruned.spool_position_count} positions of spools long replaced or gone")
-        click.echo(f"  {pruned.notification_count} notifications, delivered or given up")
+        click.echo(f"  {plan.dropped_sample_count} samples{days}")
+        click.echo(f"  {plan.imported_sample_count} samples of other farms, imported as long ago")
+        click.echo(f"  {plan.log_part_count} parts of logs")
+        click.echo(f"  {plan.spool_position_count} positions of spools long replaced or gone")
+        click.echo(f"  {plan.notification_count} notifications, delivered or given up")
     if retention.drop_late_reports or retention.drop_after is not None:
         age = "" if retention.drop_late_reports else " as old"
-        click.echo(f"late reports{age} {verb}dropped: {pruned.late_report_count}")
+        click.echo(f"late reports{age} {verb}dropped: {plan.late_report_count}")
     if retention.thin_after is not None:
         click.echo(
             f"older than {retention.thin_after.days} days, {verb}thinned to a row for "
-            f"{retention.thin_to_ticks} s: {pruned.thinned_sample_count} samples fewer"
+            f"{retention.thin_to_ticks} s: {plan.thinned_sample_count} samples fewer"
         )
-    if pruned.silent_agents:
-        names = ", ".join(pruned.silent_agents)
-        count = f" of {pruned.purged_message_count} messages" if pruned.is_done else ""
-        click.echo(f"queues {verb}emptied{count}: {names}")
-    elif queues_after is not None:
-        click.echo(f"no agent has been silent for {queues_after.days} days: no queue to empty")
-    if not is_asked:
-        click.echo(
-            f"Nothing was changed. To do it: farm db prune --thin-after {_DEFAULT_THIN_AFTER} "
-            f"--thin-to {retention.thin_to_ticks}s --drop-after {_DEFAULT_DROP_AFTER}"
-        )
+    if silent:
+        count = f" of {purged_count} messages" if is_done else ""
+        click.echo(f"queues {verb}emptied{count}: {', '.join(silent)}")
