@@ -9,7 +9,7 @@ import datetime as dt
 from dataclasses import dataclass, field
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
-from farm.store.sweeps.stories import Story
+from farm.store.sweeps.jobs import Story
 from farm.store.tables import AttemptRow, JobEvent
 
 # What an event means, for readers who do not know the states.

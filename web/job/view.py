@@ -20,7 +20,7 @@ from farm.statistics import mean, quantile
 from farm.store.measurements.neighbours import Neighbour, neighbours_of, repetitions_of
 from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs
-from farm.store.sweeps.stories import Story, ranks_of
+from farm.store.sweeps.jobs import Story, ranks_of
 from farm.store.tables import AttemptRow, RankRow
 from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts

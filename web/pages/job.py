@@ -22,8 +22,7 @@ from farm.measuring.quantities import known_beside_step_time
 from farm.messages.trainer_lines import Failure
 from farm.store.engine import reading
 from farm.store.reports.logs import LogEnd, LogStretch, log_ends, log_stretch
-from farm.store.sweeps.jobs import job_detail, request_cancel_job, retry_job
-from farm.store.sweeps.stories import Story, job_story
+from farm.store.sweeps.jobs import Story, job_detail, job_story, request_cancel_job, retry_job
 from farm.store.tables import RankRow
 from farm.text.log_text import last_lines, readable
 from farm.values.codec import from_json

@@ -15,7 +15,7 @@ from farm.configuration.spec import NetworkProfile
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.store.measurements.neighbours import Neighbour
-from farm.store.sweeps.stories import Story
+from farm.store.sweeps.jobs import Story
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from tests.factories import NOW, job_spec, seconds
 from web.drawing.drawn import histogram_to_plotly
