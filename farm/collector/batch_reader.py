@@ -115,7 +115,7 @@ class BatchReader:
         The work done in the block decides the size of the next batch.
         """
         time.sleep(self._arrivals.gather_s)
-        envelopes = [envelope, *self._more(self._batch_size.count - 1)]
+        envelopes = [envelope, *self.more(self._batch_size.count - 1)]
         self._arrivals.came(
             len(envelopes),
             queue=self._queue,
@@ -130,11 +130,8 @@ class BatchReader:
             time_s=time.monotonic() - begun_s,
         )
 
-    def more(self) -> list[object]:
-        """Take the next messages, as many as are usually stored together."""
-        return self._more(MOST)
-
-    def _more(self, count: int) -> list[object]:
+    def more(self, count: int = MOST) -> list[object]:
+        """Take the next messages, at most so many."""
         envelopes = []
         for text in self._texts(count):
             read = read_task(text, queue=self._queue)

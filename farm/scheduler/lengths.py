@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -17,6 +18,9 @@ from farm.placement.progress import MeasuredLength, expected_lengths_s
 from farm.scheduler.background_thread import BackgroundThread
 from farm.store.engine import reading
 from farm.store.gangs.lengths import cell_specs, last_lengths, unfinished_cells
+
+if TYPE_CHECKING:
+    from farm.recommend.cache.memory import Memory
 
 _EVERY_S = 5.0
 _JOBS_LOOKED_AT = 10_000  # as many as are placed at once
@@ -30,7 +34,7 @@ class JobLengths:
     def __init__(self, engine: Engine, *, home: Path | None = None) -> None:
         self._engine = engine
         self._home = home
-        self._predictor: _Predictor | None = None
+        self._memory: Memory | None = None
         # By cell hash. Reading them again would take longer than all the rest.
         self._specs: dict[str, JobSpec] = {}
         self.expected_s: Mapping[str, float] = {}
@@ -69,21 +73,11 @@ class JobLengths:
     def _predict(self, cells: Mapping[str, JobSpec]) -> Mapping[str, float]:
         if not cells or self._home is None:
             return {}
-        if self._predictor is None:
-            self._predictor = _Predictor(self._home)
-        return self._predictor.lengths_s(self._engine, cells)
-
-
-class _Predictor:
-    """The recommender, imported only once there is something to ask it."""
-
-    def __init__(self, home: Path) -> None:
+        # The recommender is imported only once there is something to ask it.
         from farm.recommend.cache.memory import Memory
-
-        self._memory = Memory.of_server(home)
-
-    def lengths_s(self, engine: Engine, cells: Mapping[str, JobSpec]) -> Mapping[str, float]:
         from farm.recommend.sweeps.expectation import predicted_lengths_s
 
-        with reading(engine) as session:
+        if self._memory is None:
+            self._memory = Memory.of_server(self._home)
+        with reading(self._engine) as session:
             return predicted_lengths_s(session, cells, memory=self._memory)
