@@ -132,7 +132,6 @@ def explain(
     *,
     reserve_after_s: float,
     gangs: Collection[GangAtWork] = (),
-    since_start_s: Mapping[int, float] | None = None,
 ) -> dict[int, str]:
     """Say for each job that `place` would leave waiting why it waits.
 
@@ -147,7 +146,6 @@ def explain(
         [job for job in jobs if job.job_id not in reasons],
         gangs,
         agent_count=pool.index.serving_count,
-        since_start_s=since_start_s,
     )
     known: dict[tuple[Wish, frozenset[str], int, int], str] = {}
     for job in turns:
