@@ -18,9 +18,15 @@ from farm.keys.api_tokens import Scope
 from farm.notifications.addresses import check_reachable
 from farm.recommend.sweeps.expectation import expected
 from farm.store.agents.agents import live_agent_count
-from farm.store.sweeps.budgets import resume_sweep, spent_machine_s
+from farm.store.sweeps.budgets import spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
-from farm.store.sweeps.sweeps import list_sweeps, set_paused, sweep_of_id, sweep_summary
+from farm.store.sweeps.sweeps import (
+    list_sweeps,
+    pause_sweep,
+    resume_sweep,
+    sweep_of_id,
+    sweep_summary,
+)
 from farm.submission import SubmissionPlan, plan, submit, within_memory
 from farm.values.codec import to_json
 from web import etags, parameters, received
@@ -248,7 +254,7 @@ def post_pause(sweep_id: str) -> ResponseReturnValue:
     received.posted_fields()
     number = received.row_id("sweep", sweep_id)
     with write_session() as session:
-        has_changed = set_paused(session, number, is_paused=True)
+        has_changed = pause_sweep(session, number)
     return _held_or_resumed(number, is_paused=True, has_changed=has_changed)
 
 

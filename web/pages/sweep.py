@@ -32,9 +32,9 @@ from farm.store.dashboard import SweepJob, sweep_jobs
 from farm.store.measurements.cell_rows import failed_jobs
 from farm.store.notifications import list_deliveries
 from farm.store.queue.waiting_reasons import group_reasons, missing_agents
-from farm.store.sweeps.budgets import resume_sweep, spent_machine_s
+from farm.store.sweeps.budgets import spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
-from farm.store.sweeps.sweeps import find_sweep, set_paused, sweep_summary
+from farm.store.sweeps.sweeps import find_sweep, pause_sweep, resume_sweep, sweep_summary
 from farm.text.nouns import counted
 from farm.values.codec import from_json
 from web import received
@@ -178,7 +178,7 @@ def post_pause(sweep_id: str) -> ResponseReturnValue:
     """Start no further job of the sweep."""
 
     def pause(session: Session, number: int) -> str:
-        set_paused(session, number, is_paused=True)
+        pause_sweep(session, number)
         return "Paused: no further job is started; what runs goes on."
 
     return _changed(sweep_id, pause)

@@ -12,9 +12,8 @@ from farm.cli.output import json_option, print_json
 from farm.cli.session import JOB_ID, settings, store, wake_scheduler
 from farm.configuration.sweep import BUDGET, parse_budget
 from farm.store.engine import writing
-from farm.store.sweeps.budgets import resume_sweep
 from farm.store.sweeps.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
-from farm.store.sweeps.sweeps import find_sweep, set_paused
+from farm.store.sweeps.sweeps import find_sweep, pause_sweep, resume_sweep
 from farm.text.nouns import counted
 
 _ASKED = "the command line"  # as the stories of jobs tell who did
@@ -77,11 +76,7 @@ def pause(sweep: str, *, as_json: bool) -> None:
 
     --json prints id, is_paused and changed: false where it was paused already.
     """
-
-    def change(session: Session, sweep_id: int) -> bool:
-        return set_paused(session, sweep_id, is_paused=True)
-
-    _hold_or_resume(sweep, change, is_paused=True, as_json=as_json)
+    _hold_or_resume(sweep, pause_sweep, is_paused=True, as_json=as_json)
 
 
 @click.command()

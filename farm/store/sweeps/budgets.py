@@ -8,12 +8,8 @@ from collections.abc import Collection
 from sqlalchemy import case, extract, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
-from farm.configuration.sweep import BUDGET
-from farm.errors import InvalidTransition, NotFound
 from farm.store.base import Utc
 from farm.store.tables import AttemptRow, JobRow, SweepRow
-from farm.text.display import machine_hours
-from farm.values.fields import canonical
 
 # Of a sweep no further job of which is started.
 IS_HELD = or_(SweepRow.is_paused, SweepRow.budget_used_up_at.is_not(None))
@@ -76,37 +72,3 @@ def use_up_budgets(session: Session, sweep_ids: Collection[int], *, now: dt.date
             .values(budget_used_up_at=now)
             .execution_options(synchronize_session=False)
         )
-
-
-def resume_sweep(
-    session: Session, sweep_id: int, *, budget_machine_s: float | None, now: dt.datetime
-) -> bool:
-    """Start the jobs of a sweep again, within a new budget where one is given.
-
-    Returns False where nothing held it and the budget is the same.
-
-    Raises:
-        NotFound: there is no such sweep.
-        InvalidTransition: the budget is used up and no other is given, or the new one is no more
-            than what is spent.
-    """
-    sweep = session.get(SweepRow, sweep_id, with_for_update=True, populate_existing=True)
-    if sweep is None:
-        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
-    before = sweep.is_paused, sweep.budget_machine_s, sweep.budget_used_up_at
-    if budget_machine_s is not None:
-        spent_s = spent_machine_s(session, [sweep_id], now=now)[sweep_id]
-        if budget_machine_s <= spent_s:
-            raise InvalidTransition(
-                f"sweep {sweep_id}: expected a {BUDGET} above what is spent, "
-                f"{machine_hours(spent_s)}, got {canonical(budget_machine_s / 3600):g}"
-            )
-        sweep.budget_machine_s, sweep.budget_used_up_at = budget_machine_s, None
-    if sweep.budget_used_up_at is not None:
-        raise InvalidTransition(
-            f"sweep {sweep_id}: its budget of {machine_hours(sweep.budget_machine_s)} is used up: "
-            f"resume it with a larger {BUDGET}"
-        )
-    sweep.is_paused = False
-    session.flush()
-    return before != (sweep.is_paused, sweep.budget_machine_s, sweep.budget_used_up_at)

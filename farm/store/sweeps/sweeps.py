@@ -1,4 +1,4 @@
-"""Sweeps in the store, with all their jobs: insert, look up, summarise."""
+"""Sweeps in the store, with all their jobs: insert, look up, summarise, pause and resume."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from sqlalchemy import ColumnElement, and_, case, exists, func, insert, literal,
 from sqlalchemy.orm import Session
 
 from farm.configuration.spec import JobSpec
-from farm.configuration.sweep import Precision, parse_precision
-from farm.errors import InvalidSpec, NotFound
+from farm.configuration.sweep import BUDGET, Precision, parse_precision
+from farm.errors import InvalidSpec, InvalidTransition, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES, UNFINISHED_JOB_STATES, JobState, SweepState
 from farm.store.base import Utc
-from farm.store.sweeps.budgets import IS_HELD
+from farm.store.sweeps.budgets import IS_HELD, spent_machine_s
 from farm.store.tables import JobEvent, JobRow, SweepRow
+from farm.text.display import machine_hours
 from farm.values.codec import to_json
+from farm.values.fields import canonical
 
 _LONGEST_ID = 18  # digits; a longer number is no id of 64 bits
 
@@ -169,13 +171,17 @@ def find_sweep(session: Session, id_or_name: str) -> SweepRow:
     return sweep
 
 
-def sweep_of_id(session: Session, sweep_id: int) -> SweepRow:
-    """Return the sweep with that id; the name of another may be the same number.
+def sweep_of_id(session: Session, sweep_id: int, *, for_update: bool = False) -> SweepRow:
+    """Return the sweep with that id, locked and read anew where it is to be changed.
+
+    The name of another may be the same number.
 
     Raises:
         NotFound: there is no such sweep.
     """
-    sweep = session.get(SweepRow, sweep_id)
+    sweep = session.get(
+        SweepRow, sweep_id, with_for_update=for_update, populate_existing=for_update
+    )
     if sweep is None:
         raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
     return sweep
@@ -206,19 +212,49 @@ def sweep_summary(session: Session, sweep_id: int) -> SweepSummary:
     return _summaries(session, [sweep_of_id(session, sweep_id)])[0]
 
 
-def set_paused(session: Session, sweep_id: int, *, is_paused: bool) -> bool:
-    """Start no further job of a sweep, or start them again; return False where it was so already.
+def pause_sweep(session: Session, sweep_id: int) -> bool:
+    """Start no further job of a sweep; return False where it was paused already.
 
     Raises:
         NotFound: there is no such sweep.
     """
-    sweep = session.get(SweepRow, sweep_id, with_for_update=True, populate_existing=True)
-    if sweep is None:
-        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
-    has_changed = sweep.is_paused is not is_paused
-    sweep.is_paused = is_paused
+    sweep = sweep_of_id(session, sweep_id, for_update=True)
+    has_changed = not sweep.is_paused
+    sweep.is_paused = True
     session.flush()
     return has_changed
+
+
+def resume_sweep(
+    session: Session, sweep_id: int, *, budget_machine_s: float | None, now: dt.datetime
+) -> bool:
+    """Start the jobs of a sweep again, within a new budget where one is given.
+
+    Returns False where nothing held it and the budget is the same.
+
+    Raises:
+        NotFound: there is no such sweep.
+        InvalidTransition: the budget is used up and no other is given, or the new one is no more
+            than what is spent.
+    """
+    sweep = sweep_of_id(session, sweep_id, for_update=True)
+    before = sweep.is_paused, sweep.budget_machine_s, sweep.budget_used_up_at
+    if budget_machine_s is not None:
+        spent_s = spent_machine_s(session, [sweep_id], now=now)[sweep_id]
+        if budget_machine_s <= spent_s:
+            raise InvalidTransition(
+                f"sweep {sweep_id}: expected a {BUDGET} above what is spent, "
+                f"{machine_hours(spent_s)}, got {canonical(budget_machine_s / 3600):g}"
+            )
+        sweep.budget_machine_s, sweep.budget_used_up_at = budget_machine_s, None
+    if sweep.budget_used_up_at is not None:
+        raise InvalidTransition(
+            f"sweep {sweep_id}: its budget of {machine_hours(sweep.budget_machine_s)} is used up: "
+            f"resume it with a larger {BUDGET}"
+        )
+    sweep.is_paused = False
+    session.flush()
+    return before != (sweep.is_paused, sweep.budget_machine_s, sweep.budget_used_up_at)
 
 
 def _has_status(status: SweepStatus) -> ColumnElement[bool]:

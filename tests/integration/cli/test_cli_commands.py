@@ -30,7 +30,7 @@ from farm.store.queue import waiting_reasons
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.schema import upgrade
 from farm.store.sweeps.budgets import use_up_budgets
-from farm.store.sweeps.sweeps import set_paused
+from farm.store.sweeps.sweeps import pause_sweep
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, SweepRow
 from tests.factories import (
     NOW,
@@ -183,7 +183,7 @@ def many(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> int:
         add_attempt(session, running, ["a1"], state=AttemptState.RUNNING)
         add_sweep(session, *(job_spec(seed=i, world_size=4) for i in range(9)))
         [paused] = add_sweep(session, job_spec())
-        set_paused(session, session.get_one(JobRow, paused).sweep_id, is_paused=True)
+        pause_sweep(session, session.get_one(JobRow, paused).sweep_id)
         add_sweep(session, *(job_spec(seed=i) for i in range(9)))
         return add_sweep(session, job_spec())[0]
 

@@ -29,7 +29,8 @@ from farm.store.notifications import (
     targets_of_farm,
 )
 from farm.store.sweeps.baselines import set_baseline
-from farm.store.sweeps.budgets import resume_sweep, use_up_budgets
+from farm.store.sweeps.budgets import use_up_budgets
+from farm.store.sweeps.sweeps import resume_sweep
 from farm.store.tables import AttemptRow, JobRow, NotificationDelivery, NotificationTarget, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.integration.notifications.receiver import Receiver

@@ -18,7 +18,7 @@ from farm.store.gangs.lengths import unfinished_cells
 from farm.store.queue import waiting
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.queue.waiting_reasons import waiting_reasons
-from farm.store.sweeps.sweeps import set_paused
+from farm.store.sweeps.sweeps import pause_sweep
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests.factories import (
     NOW,
@@ -89,7 +89,7 @@ HELD_UP: dict[str, Callable[[Session], object]] = {
     ),
     "a framework that nobody has": lambda s: _older(s, strategy="torch_ddp", world_size=2),
     "an interface that nobody has": lambda s: _older(s, world_size=2, interface="infiniband"),
-    "a paused sweep": lambda s: set_paused(s, _older(s), is_paused=True),
+    "a paused sweep": lambda s: pause_sweep(s, _older(s)),
     "a pause before the next attempt": _pausing,
     "drained agents": _drained,
     "agents at work": _for_agents_at_work,

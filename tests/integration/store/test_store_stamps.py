@@ -11,9 +11,8 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.stamps import job_stamps, sweep_stamps
-from farm.store.sweeps.budgets import resume_sweep
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
-from farm.store.sweeps.sweeps import set_paused
+from farm.store.sweeps.sweeps import pause_sweep, resume_sweep
 from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 from tests import factories
 from tests.web_client import Seeded, seed
@@ -38,7 +37,7 @@ def test_what_happens_to_a_sweep_changes_its_stamp(engine: sa.Engine, seeded: Se
     changes: list[Callable[[Session], object]] = [
         lambda session: request_cancel_job(session, seeded.waiting, now=factories.NOW),
         lambda session: retry_job(session, seeded.failed, now=factories.NOW),
-        lambda session: set_paused(session, seeded.sweep_id, is_paused=True),
+        lambda session: pause_sweep(session, seeded.sweep_id),
         lambda session: resume_sweep(
             session, seeded.sweep_id, budget_machine_s=9e6, now=factories.NOW
         ),

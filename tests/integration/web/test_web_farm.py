@@ -16,7 +16,7 @@ from farm.configuration.spec import TENSORFLOW
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState, Hardware
 from farm.store.engine import writing
-from farm.store.sweeps.sweeps import set_paused
+from farm.store.sweeps.sweeps import pause_sweep
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
 from tests.facts import lacking
@@ -207,7 +207,7 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
         factories.add_sweep(session, factories.job_spec(world_size=2))
         urgent = factories.add_job(session, factories.job_spec(seed=99), priority=5)
         [held, *_] = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(3)))
-        set_paused(session, session.get_one(JobRow, held).sweep_id, is_paused=True)
+        pause_sweep(session, session.get_one(JobRow, held).sweep_id)
         pausing = session.get_one(JobRow, jobs[0])
         pausing.due_at, pausing.attempt_count = now + dt.timedelta(seconds=250), 9
     page = page_of(client, "/")
@@ -289,7 +289,7 @@ def test_sweeps_are_found_by_what_they_are(client: FlaskClient, engine: sa.Engin
             if name == "is over":
                 _finish(session, jobs[1])
             if name == "is held":
-                set_paused(session, session.get_one(JobRow, jobs[0]).sweep_id, is_paused=True)
+                pause_sweep(session, session.get_one(JobRow, jobs[0]).sweep_id)
     for status, name in (
         ("waiting", "waits"),
         ("running", "runs"),
@@ -316,7 +316,7 @@ def test_a_paused_sweep_says_so_and_what_it_would_take(
         factories.add_agent(session, "a1", heartbeat_at=now)
         done, *_ = factories.add_sweep(session, *(factories.job_spec(seed=n) for n in range(3)))
         _finish(session, done, duration_s=20.0)
-        set_paused(session, 1, is_paused=True)
+        pause_sweep(session, 1)
     for path in ("/", "/sweeps", "/sweeps/1"):
         text = read(page_of(client, path))
         assert " paused " in text

@@ -23,7 +23,7 @@ from farm.store.gangs.moves import end_attempts
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
-from farm.store.sweeps.sweeps import set_paused
+from farm.store.sweeps.sweeps import pause_sweep, resume_sweep
 from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.store_statements import statements
@@ -63,8 +63,10 @@ def change(session: Session, rng: random.Random, *, now: dt.datetime) -> None:
             retry_job(session, job_id, now=now)
         case 3:
             sweep = session.get(SweepRow, rng.randrange(1, 4))
-            if sweep is not None:
-                set_paused(session, sweep.id, is_paused=not sweep.is_paused)
+            if sweep is not None and sweep.is_paused:
+                resume_sweep(session, sweep.id, budget_machine_s=None, now=now)
+            elif sweep is not None:
+                pause_sweep(session, sweep.id)
         case 4 | 5 if (job_id := some(JobState.WAITING)) is not None:
             free = session.scalars(
                 sa.select(AgentRow.id).where(AgentRow.attempt_id.is_(None))

@@ -19,14 +19,15 @@ from farm.store.engine import reading, writing
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.queue.waiting_reasons import waiting_reasons
-from farm.store.sweeps.budgets import (
-    over_budget,
-    resume_sweep,
-    spent_machine_s,
-    use_up_budgets,
-)
+from farm.store.sweeps.budgets import over_budget, spent_machine_s, use_up_budgets
 from farm.store.sweeps.sweep_loads import sweep_loads
-from farm.store.sweeps.sweeps import SweepStatus, list_sweeps, set_paused, sweep_summary
+from farm.store.sweeps.sweeps import (
+    SweepStatus,
+    list_sweeps,
+    pause_sweep,
+    resume_sweep,
+    sweep_summary,
+)
 from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 from tests.two_agents import RULES
@@ -236,7 +237,7 @@ def test_a_sweep_is_resumed_within_a_budget_that_leaves_something(engine: sa.Eng
         spend(session, sweep_id, hours=2.0)
         assert over_budget(session, [sweep_id, unlimited], now=NOW) == {sweep_id: 2 * HOUR}
         use_up_budgets(session, [sweep_id, unlimited], now=NOW)
-        set_paused(session, sweep_id, is_paused=True)
+        pause_sweep(session, sweep_id)
     with reading(engine) as session:
         assert sweep_summary(session, sweep_id).status is SweepStatus.PAUSED
     for budget_s, message in (

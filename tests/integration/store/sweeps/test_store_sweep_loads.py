@@ -9,7 +9,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.placement.progress import JobPace, UnfinishedJob
 from farm.store.engine import reading, writing
 from farm.store.sweeps.sweep_loads import latest_paces, paces, sweep_loads
-from farm.store.sweeps.sweeps import set_paused
+from farm.store.sweeps.sweeps import pause_sweep
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
 
@@ -82,7 +82,7 @@ def test_what_is_left_is_what_waits_and_what_runs(engine: sa.Engine) -> None:
         done = add_sweep(session)
         decide(session, done[0], 1.0)
         ids = [sweep_of(session, jobs[0]) for jobs in (first, second)]
-        set_paused(session, ids[1], is_paused=True)
+        pause_sweep(session, ids[1])
     with reading(engine) as session:
         loads = sweep_loads(session, now=NOW + seconds(5))
         assert list(loads) == ids

@@ -13,7 +13,7 @@ from farm.store.sweeps.sweeps import (
     find_sweep,
     insert_sweep,
     list_sweeps,
-    set_paused,
+    pause_sweep,
     sweep_summary,
 )
 from farm.store.tables import JobEvent, JobRow
@@ -157,7 +157,8 @@ def test_every_sweep_is_found_by_its_status_and_by_no_other(
     for states in histories:
         sweep_id = _insert(engine, *(job_spec(repetition=i) for i in range(len(states))))
         with writing(engine) as session:
-            set_paused(session, sweep_id, is_paused=is_paused)
+            if is_paused:
+                pause_sweep(session, sweep_id)
             for job, state in zip(list_jobs(session, sweep_id=sweep_id), states, strict=True):
                 if state is not None:
                     add_attempt(session, job.id, state=state)
