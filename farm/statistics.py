@@ -43,6 +43,12 @@ def mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
+def median(values: Iterable[float | None]) -> float | None:
+    """Median of what was measured; None if nothing was."""
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
+
+
 def weighted_median(values: Sequence[tuple[float, float]]) -> float:
     """Return the median of at least one (value, weight), each value counted by its weight."""
     ordered = sorted(values)

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farm.statistics import median
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningCurve:
@@ -46,8 +48,8 @@ def time_to_accuracy(
     return TimeToAccuracy(
         repetition_count=len(curves),
         reached_count=len(times_s),
-        time_s=statistics.median(times_s) if times_s else None,
-        epoch_count=statistics.median(epoch_counts) if epoch_counts else None,
+        time_s=median(times_s),
+        epoch_count=median(epoch_counts),
     )
 
 

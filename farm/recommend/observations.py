@@ -36,6 +36,7 @@ from farm.recommend.configuration import (
 )
 from farm.recommend.contracts import MACHINE_STATUSES
 from farm.recommend.outlying import AgentComparison, Timed, compare
+from farm.statistics import median
 from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 
 # Axes that a configuration has as they are; how a strategy is set up is one name.
@@ -92,11 +93,11 @@ class Loaded:
 
     def time_per_epoch_s(self, configuration: Configuration) -> float | None:
         """Return the median time of its epochs, as measured."""
-        return _median([facts.time_per_epoch_s for facts in self._of(configuration)])
+        return median([facts.time_per_epoch_s for facts in self._of(configuration)])
 
     def accuracy(self, configuration: Configuration) -> float | None:
         """Return the median accuracy at the end of its repetitions."""
-        return _median([facts.accuracy for facts in self._of(configuration)])
+        return median([facts.accuracy for facts in self._of(configuration)])
 
     def _of(self, configuration: Configuration) -> tuple[Facts, ...]:
         return self.facts.get(configuration, ())
@@ -235,8 +236,3 @@ def _facts(row: Row[Any]) -> Facts:
         flags=tuple(flag["message"] for flag in row.flags),
         notes=tuple(row.notes or ()),
     )
-
-
-def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None

@@ -21,7 +21,7 @@ from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Basis, Evidence, Option, Prediction, Question
 from farm.recommend.objective import UNKNOWN_ACCURACY
-from farm.statistics import weighted_median
+from farm.statistics import median, weighted_median
 
 # Of strategies that a table names and the farm does not have.
 _OTHER_UPDATES = re.compile(
@@ -224,7 +224,7 @@ def measured_option(
         measurement_ids=tuple(e.measurement_id for e in repetitions),
         set_aside_ids=set_aside_ids,
         repetition_count=len(times or steps),
-        step_time_spread_s=_median(e.step_time_spread_s for e in repetitions),
+        step_time_spread_s=median(e.step_time_spread_s for e in repetitions),
         spread_s=max(times_s) - min(times_s) if len(times_s) > 1 else None,
         steps_per_epoch=next(
             (e.steps_per_epoch for e in repetitions if e.steps_per_epoch is not None),
@@ -388,8 +388,3 @@ def _measured_ends(weighted: Sequence[tuple[float, float]]) -> _Ends | None:
 
 def _product(value: float | None, factor: float | None) -> float | None:
     return None if value is None or factor is None else value * factor
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None

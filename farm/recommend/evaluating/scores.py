@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Prediction
+from farm.statistics import median
 
 _Candidate = TypeVar("_Candidate")
 
@@ -70,7 +71,7 @@ def error_score(outcomes: Iterable[HeldOutAnswer]) -> ErrorScore:
     return ErrorScore(
         answered_count=len(errors),
         unknown_count=unknown_count,
-        median_ratio=statistics.median(errors) if errors else None,
+        median_ratio=median(errors),
         mean_ratio=statistics.fmean(errors) if errors else None,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from farm.recommend.contracts import Prediction
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
+from farm.statistics import median
 from farm.store.gangs.attempt_measurements import ORIGIN, measured_network
 from farm.store.measurements.measured_jobs import TrainingRun, last_training_runs
 
@@ -245,9 +245,8 @@ def _examples_count(spec: JobSpec) -> int | None:
 
 def _overhead_s(runs: Iterable[TrainingRun]) -> float | None:
     """Return what a job takes beside its steps: the gang's start, data, evaluation, the end."""
-    rest_s = [
+    return median(
         max(0.0, run.duration_s - steps * run.step_time_s)
         for run in runs
         if (steps := step_count(run.spec, _examples_count(run.spec))) is not None
-    ]
-    return statistics.median(rest_s) if rest_s else None
+    )
