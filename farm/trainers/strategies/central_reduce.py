@@ -9,11 +9,11 @@ what the others wait for.
 from __future__ import annotations
 
 from farm.configuration.catalogue import GANG_AXES, GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
 from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
-class CentralReduce:
+class CentralReduce(TensorFlowStrategy):
     facts = StrategyFacts(
         name="central_reduce",
         summary="rank 0 sums the gradients and sends the sum to every rank",
@@ -27,11 +27,6 @@ class CentralReduce:
         """Return the mean over ranks: rank 0 sends more, and the others less."""
         ranks = gang.world_size
         return Traffic(messages=2, bytes=2 * (ranks - 1) / ranks * gradient_bytes)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow.setup import import_tensorflow
-
-        return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
         from farm.trainers.tensorflow.sessions.engine import SessionEngine

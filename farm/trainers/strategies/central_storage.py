@@ -5,12 +5,12 @@ Each replica reads the weights from the CPU, and their gradients are summed and 
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
+from farm.configuration.catalogue import StrategyFacts
 from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
-class CentralStorage:
+class CentralStorage(TensorFlowStrategy):
     facts = StrategyFacts(
         name="central_storage",
         summary="replicas on one machine, weights on its CPU: TensorFlow's CentralStorageStrategy",
@@ -19,17 +19,6 @@ class CentralStorage:
         has_loader=True,
         max_world_size=1,
     )
-
-    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
-        del gang, gradient_bytes
-        return Traffic(messages=0, bytes=0.0)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow.setup import import_tensorflow
-
-        return import_tensorflow(
-            cpu_count, replicas_per_rank=job.replicas_per_rank, placement=job.placement
-        )
 
     def build(self, seat: Seat) -> Engine:
         import tensorflow as tf

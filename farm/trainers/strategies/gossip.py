@@ -8,13 +8,13 @@ share, and its momentum stays with it. With two ranks it is `local_sgd` with an 
 from __future__ import annotations
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.averaging import NeighbourInTurn
 from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
-class Gossip:
+class Gossip(TensorFlowStrategy):
     facts = StrategyFacts(
         name="gossip",
         summary="ranks train alone; each averages its weights with one neighbour after every step",
@@ -31,11 +31,6 @@ class Gossip:
         pair = ring_all_reduce(2, gradient_bytes)
         paired_count = gang.world_size // 2 * 2
         return Traffic(messages=pair.messages, bytes=pair.bytes * paired_count / gang.world_size)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow.setup import import_tensorflow
-
-        return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
         from farm.trainers.tensorflow.averaging import AveragingEngine

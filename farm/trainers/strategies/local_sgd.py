@@ -9,13 +9,13 @@ weights takes the step that the mean of their gradients would have made.
 from __future__ import annotations
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import periodic_all_reduce
 from farm.trainers.averaging import EverySoManySteps
 from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
-class LocalSgd:
+class LocalSgd(TensorFlowStrategy):
     facts = StrategyFacts(
         name="local_sgd",
         summary="ranks train alone; all average their weights every steps_between_averages steps",
@@ -29,11 +29,6 @@ class LocalSgd:
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return periodic_all_reduce(gang, gradient_bytes)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow.setup import import_tensorflow
-
-        return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
         from farm.trainers.tensorflow.averaging import AveragingEngine

@@ -6,12 +6,12 @@ then it shows what mirroring costs and gains nothing.
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
+from farm.configuration.catalogue import StrategyFacts
 from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
-class Mirrored:
+class Mirrored(TensorFlowStrategy):
     facts = StrategyFacts(
         name="mirrored",
         summary="replicas on one machine, each with its weights: TensorFlow's MirroredStrategy",
@@ -21,17 +21,6 @@ class Mirrored:
         max_world_size=1,
         compiles_by_xla=True,
     )
-
-    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
-        del gang, gradient_bytes
-        return Traffic(messages=0, bytes=0.0)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow.setup import import_tensorflow
-
-        return import_tensorflow(
-            cpu_count, replicas_per_rank=job.replicas_per_rank, placement=job.placement
-        )
 
     def build(self, seat: Seat) -> Engine:
         import tensorflow as tf

@@ -7,12 +7,12 @@ step bear out. NCCL, too, sends at least what a ring does.
 from __future__ import annotations
 
 from farm.configuration.catalogue import GANG_AXES, GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
 from farm.trainers.all_reduce import ring_all_reduce
 from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
-class MwmsAuto:
+class MwmsAuto(TensorFlowStrategy):
     facts = StrategyFacts(
         name="mwms_auto",
         summary="MultiWorkerMirroredStrategy; it chooses the collective: NCCL on GPUs",
@@ -25,11 +25,6 @@ class MwmsAuto:
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return ring_all_reduce(gang.world_size, gradient_bytes)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow.setup import import_tensorflow
-
-        return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
         from farm.trainers.tensorflow.engine import TensorFlowEngine

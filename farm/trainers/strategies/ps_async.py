@@ -9,7 +9,7 @@ With S servers each keeps whole weights, about G/S bytes of them, and sends n G/
 from __future__ import annotations
 
 from farm.configuration.catalogue import SERVER_AXES, StrategyFacts
-from farm.trainers.server_strategy import ServerStrategy
+from farm.trainers.strategies.tensorflow import ServerStrategy
 
 
 class PsAsync(ServerStrategy):

@@ -9,7 +9,7 @@ weights, about G/S bytes of them, and sends n G/S a step.
 from __future__ import annotations
 
 from farm.configuration.catalogue import GANG_AXES, SERVER_AXES, StrategyFacts
-from farm.trainers.server_strategy import ServerStrategy
+from farm.trainers.strategies.tensorflow import ServerStrategy
 
 
 class PsSync(ServerStrategy):

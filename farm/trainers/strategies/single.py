@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
-from farm.configuration.spec import JobSpec
+from farm.configuration.catalogue import StrategyFacts
 from farm.trainers.contracts import Engine, Seat
+from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
-class Single:
+class Single(TensorFlowStrategy):
     facts = StrategyFacts(
         name="single",
         summary="one machine: the baseline of every speedup",
@@ -17,15 +17,6 @@ class Single:
         max_world_size=1,
         compiles_by_xla=True,
     )
-
-    def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
-        del gang, gradient_bytes
-        return Traffic(messages=0, bytes=0.0)
-
-    def prepare(self, job: JobSpec, cpu_count: int) -> str:
-        from farm.trainers.tensorflow.setup import import_tensorflow
-
-        return import_tensorflow(cpu_count, placement=job.placement)
 
     def build(self, seat: Seat) -> Engine:
         import tensorflow as tf
