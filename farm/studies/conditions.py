@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
-from farm.studies.orderings import Placed
+from farm.studies.orderings import Values
 from farm.studies.run_groups import RunGroup
 from farm.studies.text import MISSING, delay_ms, kb, listing, ms, span, whole
 from farm.text import display
@@ -96,8 +96,8 @@ def undisturbed(runs: Sequence[StudyRun]) -> list[StudyRun]:
 
 
 def of_undisturbed(
-    runs: Sequence[StudyRun], values: Callable[[Sequence[StudyRun]], Mapping[str, Sequence[Placed]]]
-) -> Mapping[str, Sequence[Placed]]:
+    runs: Sequence[StudyRun], values: Callable[[Sequence[StudyRun]], Values]
+) -> Values:
     """Return what claims are held against; nothing where too few undisturbed runs are left."""
     try:
         return values(undisturbed(runs))

@@ -42,6 +42,10 @@ class Placed:
         return Mark(x=x, y=self.value, low=self.low, high=self.high)
 
 
+# By what they are of.
+Values = Mapping[str, Sequence[Placed]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
     """`says`, in words, that a value rises along an axis, or falls, wherever `where` admits.
@@ -103,16 +107,12 @@ def judge(ordering: Ordering, values: Sequence[Placed]) -> OrderVerdict:
 
 
 def agreement(
-    orderings: Sequence[Ordering],
-    *,
-    published: Mapping[str, Sequence[Placed]],
-    own: Mapping[str, Sequence[Placed]],
+    orderings: Sequence[Ordering], *, published: Values, own: Values
 ) -> tuple[int, int, int]:
     """Count the published orderings that hold here too, do not, and cannot be told."""
     same = other = untold = 0
     for ordering in orderings:
-        there = judge(ordering, published[ordering.of]).holds
-        here = judge(ordering, own[ordering.of]).holds
+        there, here = _judged(ordering, published).holds, _judged(ordering, own).holds
         if there is not None:
             same += here is there
             other += here is (not there)
@@ -120,28 +120,21 @@ def agreement(
     return same, other, untold
 
 
-def orderings_table(
-    orderings: Sequence[Ordering],
-    *,
-    published: Mapping[str, Sequence[Placed]],
-    own: Mapping[str, Sequence[Placed]],
-) -> str:
-    """Write what both say of each ordering, and where they differ, why. Values are by name."""
+def orderings_table(orderings: Sequence[Ordering], *, published: Values, own: Values) -> str:
+    """Write what both say of each ordering, and where they differ, why."""
     rows: list[list[str]] = []
     reasons: list[tuple[int, str]] = []
     for number, ordering in enumerate(orderings, start=1):
-        there = judge(ordering, published.get(ordering.of, ()))
-        here = judge(ordering, own.get(ordering.of, ()))
-        rows.append([f"{number}. {ordering.says}", str(there), str(here), _compared(there, here)])
+        there, here = _judged(ordering, published), _judged(ordering, own)
+        agrees = MISSING if there.holds is None else _agrees(here, said=there.holds)
+        rows.append([f"{number}. {ordering.says}", str(there), str(here), agrees])
         if there.holds is not None and there.holds is not here.holds:
             reasons.append((number, ordering.because))
     text = table(["ordering", "the study", "here", "agree"], rows)
     return f"{text}\n\nWhy not:\n\n{_explained(reasons)}" if reasons else text
 
 
-def claims_table(
-    orderings: Sequence[Ordering], *, own: Mapping[str, Sequence[Placed]], of: str = "theory"
-) -> str:
+def claims_table(orderings: Sequence[Ordering], *, own: Values, of: str = "theory") -> str:
     """Write what our own measurements say of what is claimed, and where they do not agree, why.
 
     For studies without published measurements. `of`: whose the claims are.
@@ -149,13 +142,22 @@ def claims_table(
     rows: list[list[str]] = []
     reasons: list[tuple[int, str]] = []
     for number, ordering in enumerate(orderings, start=1):
-        here = judge(ordering, own.get(ordering.of, ()))
-        agrees = {None: "not told", True: "yes", False: "**no**"}[here.holds]
-        rows.append([f"{number}. {ordering.says}", str(here), agrees])
+        here = _judged(ordering, own)
+        rows.append([f"{number}. {ordering.says}", str(here), _agrees(here, said=True)])
         if here.against or here.tied:
             reasons.append((number, ordering.because))
     text = table([f"what {of} says", "here", "agree"], rows)
     return f"{text}\n\nWhy not, or not everywhere:\n\n{_explained(reasons)}" if reasons else text
+
+
+def _judged(ordering: Ordering, values: Values) -> OrderVerdict:
+    return judge(ordering, values.get(ordering.of, ()))
+
+
+def _agrees(here: OrderVerdict, *, said: bool) -> str:
+    if here.holds is None:
+        return "not told"
+    return "yes" if here.holds is said else "**no**"
 
 
 def _explained(reasons: Sequence[tuple[int, str]]) -> str:
@@ -177,11 +179,3 @@ def _rises(before: Placed, after: Placed) -> bool | None:
     if lower.high is not None and upper.low is not None and lower.high >= upper.low:
         return None
     return after.value > before.value
-
-
-def _compared(there: OrderVerdict, here: OrderVerdict) -> str:
-    if there.holds is None:
-        return MISSING
-    if here.holds is None:
-        return "not told"
-    return "yes" if there.holds is here.holds else "**no**"

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from farm.charts.chart import ChartSeries, Mark
 from farm.configuration.catalogue import GangShape, Traffic
@@ -21,6 +21,7 @@ from farm.studies.orderings import Place, Placed
 # By `farm.measuring.precision.variance_inflation` with `ASSUMED_CORRELATION`; no configuration of
 # the published studies, whose repetitions have others between them, needs more.
 VARIANCE_INFLATION = 1.8
+_Place = TypeVar("_Place", int, float)
 
 
 def placed_of(values: Sequence[float], at: Place) -> Placed | None:
@@ -41,6 +42,13 @@ def mark_of(values: Sequence[float], *, x: float) -> Mark | None:
 def series_of(name: str, marks: Iterable[Mark | None], **look: Any) -> ChartSeries:
     """Return the points of a chart that there are as a line; `look`: see `ChartSeries`."""
     return ChartSeries(name=name, marks=[mark for mark in marks if mark is not None], **look)
+
+
+def values_series(
+    name: str, values: Mapping[_Place, Sequence[float]], *, style: int
+) -> ChartSeries:
+    """Return the medians of what was measured at each place of an axis as a line."""
+    return series_of(name, (mark_of(found, x=x) for x, found in values.items()), style=style)
 
 
 def level(name: str, *, y: float, x: tuple[float, float], style: int) -> ChartSeries:
@@ -201,6 +209,14 @@ def ratios(over: RunGroup, under: RunGroup, column: str) -> list[float]:
     """Return by repetition a column of `over` divided by that of `under`, where both have it."""
     pairs = _pairs(over, under, column)
     return [above / below for above, below in pairs if below > 0]
+
+
+def ratios_along(
+    over: Mapping[_Place, RunGroup], under: Mapping[_Place, RunGroup], column: str
+) -> dict[_Place, list[float]]:
+    """Return the same at each place of an axis, without those that neither or only one has."""
+    found = {place: ratios(over[place], under[place], column) for place in over if place in under}
+    return {place: values for place, values in found.items() if values}
 
 
 def differences(one: RunGroup, other: RunGroup, column: str) -> list[float]:

@@ -6,11 +6,11 @@ batch sizes or equal computers: of batches only what is small and what is large 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from farm.studies.machines.cells import CellTimes, MachineCell
-from farm.studies.orderings import Ordering, Place, Placed
+from farm.studies.orderings import Ordering, Place, Placed, Values
 
 # The names of values that orderings are about.
 _BY_MACHINES = "step time by machines"  # one machine's holds at every delay
@@ -25,7 +25,7 @@ _FASTEST_BY_BATCH = "fastest number of machines, small and large batch"
 _SMALL, _BETWEEN, _LARGE, _BEYOND = "small", "between", "large", "beyond"
 
 
-def values_of(source: CellTimes) -> Mapping[str, list[Placed]]:
+def values_of(source: CellTimes) -> Values:
     """Return what the orderings compare, by name."""
     by_place = [
         _at_size(source, cell).moved(delay_s=delay_s)

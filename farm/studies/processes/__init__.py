@@ -24,12 +24,11 @@ from farm.studies.run_groups import (
     by_verdict,
     differences,
     level,
-    mark_of,
     one_kind,
     placed_of,
-    ratios,
+    ratios_along,
     run_groups,
-    series_of,
+    values_series,
 )
 from farm.studies.text import MISSING, listing, ms, percent, significant, span, whole
 from farm.text import display
@@ -103,7 +102,7 @@ class SetUps:
     def alone(self) -> str | None:
         """Return the one process with one replica, if it is there."""
         first = self.points[0]
-        return set_up(first) if first.first.world_size * _replicas(first) == 1 else None
+        return set_up(first) if first.world_size * _replicas(first) == 1 else None
 
     @property
     def others(self) -> list[str]:
@@ -120,12 +119,8 @@ class SetUps:
 
     def speed_ups(self, name: str) -> dict[int, list[float]]:
         """Return by batch and repetition the epoch time of one process over that of a set-up."""
-        found = {
-            batch: ratios(alone, self.lines[name][batch], "time_per_epoch_s")
-            for batch, alone in self.lines.get(self.alone or "", {}).items()
-            if batch in self.lines[name]
-        }
-        return {batch: values for batch, values in found.items() if values}
+        alone = self.lines.get(self.alone or "", {})
+        return ratios_along(alone, self.lines[name], "time_per_epoch_s")
 
     def losses_apart(self, one: str, other: str) -> dict[int, float]:
         """Return by batch how far the test losses of the same seed are apart at most, as a ratio.
@@ -392,20 +387,15 @@ def time_figures(found: SetUps) -> list[Figure]:
     ends = (found.batches[0], found.batches[-1])
     batch_axis = ChartAxis(title="global batch", write=_whole, is_log=True, is_counted=True)
     epoch_times = [
-        series_of(
+        values_series(
             name,
-            (point.mark("time_per_epoch_s", x=batch) for batch, point in line.items()),
+            {batch: point.values_of("time_per_epoch_s") for batch, point in line.items()},
             style=styles[name],
         )
         for name, line in found.lines.items()
     ]
     speed_ups = [
-        series_of(
-            name,
-            (mark_of(values, x=batch) for batch, values in found.speed_ups(name).items()),
-            style=styles[name],
-        )
-        for name in found.others
+        values_series(name, found.speed_ups(name), style=styles[name]) for name in found.others
     ]
     if found.alone:
         speed_ups = [level(found.alone, y=1.0, x=ends, style=0), *speed_ups]

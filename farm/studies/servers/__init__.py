@@ -22,12 +22,12 @@ from farm.studies.run_groups import (
     by_verdict,
     differences,
     level,
-    mark_of,
     one_kind,
     placed_of,
     ratios,
+    ratios_along,
     run_groups,
-    series_of,
+    values_series,
 )
 from farm.studies.text import MISSING, delay_ms, listing, ms, percent, significant, span, whole
 from farm.text import display
@@ -130,9 +130,7 @@ class ServerLines:
 
     def ratios(self, over: str, under: str, column: str) -> dict[float, list[float]]:
         """Return by delay and repetition a column of one strategy over that of the other."""
-        above, below = self.gangs.get(over, {}), self.gangs.get(under, {})
-        found = {d: ratios(above[d], below[d], column) for d in above if d in below}
-        return {delay_s: values for delay_s, values in found.items() if values}
+        return ratios_along(self.gangs.get(over, {}), self.gangs.get(under, {}), column)
 
     @property
     def waiting_ratios(self) -> dict[float, list[float]]:
@@ -417,14 +415,13 @@ def time_figures(lines: ServerLines) -> list[Figure]:
 def waiting_figure(lines: ServerLines) -> Figure:
     """How many times as long as an asynchronous step a synchronous one takes, by delay."""
     ratios_of = lines.waiting_ratios
-    marks = (mark_of(values, x=delay_s) for delay_s, values in ratios_of.items())
     equal = [Mark(x=delay_s, y=1.0) for delay_s in (*list(ratios_of)[:1], *list(ratios_of)[-1:])]
     return _figure(
         "a synchronous step, in asynchronous ones",
         "Synchronous over asynchronous step time against one-way delay.",
         ChartAxis(title="times as long"),
         [
-            series_of("synchronous / asynchronous", marks, style=3),
+            values_series("synchronous / asynchronous", ratios_of, style=3),
             ChartSeries(name="equally long", marks=equal, has_dots=False, style=_STYLES[ALONE]),
         ],
     )
@@ -456,9 +453,9 @@ def _by_strategy(
     lines: ServerLines, values: Callable[[RunGroup], Sequence[float]]
 ) -> list[ChartSeries]:
     return [
-        series_of(
+        values_series(
             NAMES[strategy],
-            (mark_of(values(point), x=delay_s) for delay_s, point in line.items()),
+            {delay_s: values(point) for delay_s, point in line.items()},
             style=_STYLES[strategy],
         )
         for strategy, line in lines.gangs.items()

@@ -14,7 +14,7 @@ from farm.measuring.study_run import StudyRun
 from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
-from farm.studies.orderings import agreement, orderings_table
+from farm.studies.orderings import Values, agreement, orderings_table
 from farm.studies.run_groups import one_kind, run_groups
 from farm.studies.text import MISSING, kb, listing, mb, ms, percent, significant, span
 from farm.studies.updates import charts
@@ -37,7 +37,6 @@ from farm.studies.updates.points import (
     THROUGHPUT,
     TRAINED,
     Row,
-    Values,
     as_soft,
     nodes_at,
     own_values,

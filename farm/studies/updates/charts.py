@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from farm.charts.chart import Bars, BarSeries, ChartAxis, Figure, Mark
-from farm.studies.orderings import Placed
+from farm.studies.orderings import Placed, Values
 from farm.studies.run_groups import series_of
 from farm.studies.updates.points import (
     ALONE,
@@ -20,7 +20,6 @@ from farm.studies.updates.points import (
     THROUGHPUT,
     TRAINED,
     Row,
-    Values,
     nodes_at,
     select,
 )

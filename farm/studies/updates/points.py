@@ -9,16 +9,15 @@ the first point of the lines of each.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from farm.configuration.spec import ServerPlacement, TrainingPass
 from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.study_run import StudyRun
-from farm.studies.orderings import Place, Placed
+from farm.studies.orderings import Place, Placed, Values
 from farm.studies.run_groups import RunGroup, placed_of
 
 THROUGHPUT, EFFICIENCY = "throughput", "efficiency"
-Values = Mapping[str, Sequence[Placed]]
 
 ETHERNET, INFINIBAND, LAB = "ethernet_1g", "infiniband_fdr", "lab"
 TRAINED = TrainingPass.FORWARD_BACKWARD.value
