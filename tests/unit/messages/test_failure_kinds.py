@@ -31,7 +31,7 @@ PRODUCERS = {
         ),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
         *("farm.trainers.torch.loader", "farm.trainers.tensorflow.loader"),
-        *("farm.trainers.script.process", "farm.trainers.script.watch", "farm.scheduler.leading"),
+        *("farm.trainers.script.process", "farm.trainers.script.watch", "farm.gang.step_counts"),
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},

@@ -114,9 +114,9 @@ def test_an_agent_with_gpus_takes_as_many_ranks_as_one_without(
 def test_the_fingerprint_has_the_software_of_gpus_and_of_no_others(
     tmp_path: Path, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "nvidia_nccl_cu12-2.27.3.dist-info"
+    folder = tmp_path / "nvidia_nccl_cu13-2.27.3.dist-info"
     folder.mkdir()
-    (folder / "METADATA").write_text("Name: nvidia-nccl-cu12\nVersion: 2.27.3\n")
+    (folder / "METADATA").write_text("Name: nvidia-nccl-cu13\nVersion: 2.27.3\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     found = read_facts(config_of(tmp_path)).hardware
     of_gpus = {"driver": "550.54.15", "CUDA": "12.4", "NCCL": "2.27.3"}
