@@ -13,6 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from farm.charts.files.look import save
 from farm.errors import FarmError, InvalidSpec
 from farm.measuring.study_run import StudyRun
 from farm.processes.whole_file import write_whole
@@ -77,8 +78,6 @@ def publish_page(study: Study, documents: Path, *, page: Page) -> list[Path]:
     Raises:
         FarmError: a file cannot be written, or matplotlib is absent.
     """
-    from farm.charts.files.look import save
-
     path = page_path(study, documents)
     written = [path]
     # The page last: it shall not speak of figures that are not there.

@@ -18,12 +18,14 @@ from farm.cli.advice.evaluation_report import (
     doubt_cells,
     few_shot_cells,
     interval_cells,
+    write_report,
 )
 from farm.cli.advice.questions import script_asked, script_options
 from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec, NotFound
+from farm.recommend.observations import Loaded, load
 from farm.store.engine import reading
 from farm.text.display import duration
 from farm.text.nouns import counted
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from farm.recommend.configuration import Configuration, Observation
     from farm.recommend.evaluating.evaluate import DoubtInWords, PredictorEvaluation
     from farm.recommend.evaluating.few_shot import FewShotTrial
-    from farm.recommend.observations import Loaded
 
 FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
 _SEEDS, _QUICK_SEEDS = 20, 3
@@ -98,8 +99,6 @@ def evaluate(
         process_count=jobs,
     )
     if report is not None:
-        from farm.cli.advice.evaluation_report import write_report
-
         for path in write_report(evaluation, report):
             click.echo(f"written: {path}", err=True)
     if as_json:
@@ -116,8 +115,6 @@ def _load(
     dataset: str | None,
     fingerprint: str | None,
 ) -> Loaded:
-    from farm.recommend.observations import load
-
     with store(settings()) as engine, reading(engine) as session:
         asked = script_asked(session, origin=origin, **script)
         if asked is not None:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farm.cli.advice.questions import prices_option, region_option
+from farm.cli.advice.questions import prices_of, prices_option, region_option
 from farm.cli.output import json_option, print_json, row_bar, to_stderr
 from farm.cli.session import JOB_ID, settings, store
 from farm.errors import FarmError, InvalidSpec
+from farm.processes.whole_file import write_whole
+from farm.store.engine import reading
+from farm.store.sweeps.sweeps import find_sweep
 
 if TYPE_CHECKING:
     from farm.cells.choice import Choice
@@ -112,16 +115,12 @@ def _plot(
     from farm.cells.reading import read_sweep
     from farm.charts.files.look import require
     from farm.charts.plots import PlotKind, PlotRequest
-    from farm.recommend.prices import load_prices
-    from farm.store.engine import reading
-    from farm.store.sweeps.sweeps import find_sweep
 
     require()
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
         found = find_sweep(session, sweep)
-        prices_of = load_prices(prices[0] or loaded.prices, region=prices[1])
-        table = read_sweep(session, found.id, prices=prices_of).table
+        table = read_sweep(session, found.id, prices=prices_of(loaded, *prices)).table
         choice = _choice(given, held, table)
         asked = PlotRequest(
             sweep_id=found.id, choice=choice, is_of_metric="metric" in given, job_id=job_id
@@ -154,7 +153,6 @@ def _drawn(
 
 def _written(one: Plot, folder: Path, forms: Sequence[str]) -> dict[str, Any]:
     from farm.charts.files.look import file_of
-    from farm.processes.whole_file import write_whole
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
