@@ -228,6 +228,24 @@ class Engine(Protocol):
         ...
 
 
+class Gang(Protocol):
+    """The way from an engine to the other ranks."""
+
+    def wait(self, name: str, *, timeout_s: float) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Alone:
+    """The gang of one rank: nobody to wait for."""
+
+    def wait(self, name: str, *, timeout_s: float) -> None:
+        del name, timeout_s
+
+    def leave(self) -> None:
+        return
+
+
 class Described(Protocol):
     """What is known of a way to distribute a training without running it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farm.configuration.catalogue import StrategyFacts
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Alone, Engine, Seat
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -21,7 +21,6 @@ class Single(TensorFlowStrategy):
     def build(self, seat: Seat) -> Engine:
         import tensorflow as tf
 
-        from farm.trainers.gang import Alone
         from farm.trainers.tensorflow.engine import TensorFlowEngine
 
         device = "/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0"

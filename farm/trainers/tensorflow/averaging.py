@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from farm.trainers.averaging import AveragingSchedule, RankGroup, collective_seconds_per_step
-from farm.trainers.contracts import Evaluation, Seat
-from farm.trainers.gang import Gang
+from farm.trainers.contracts import Evaluation, Gang, Seat
 from farm.trainers.tensorflow.engine import TensorFlowEngine
 from farm.trainers.tensorflow.gang import join_collective
 from farm.trainers.tensorflow.profile import collective_times

@@ -17,8 +17,7 @@ import tensorflow as tf
 from farm.configuration.axes import spec_values
 from farm.configuration.spec import Compilation, OperatorPlacement, TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Examples, MatrixProduct, Seat, WeightSums
-from farm.trainers.gang import Gang
+from farm.trainers.contracts import Evaluation, Examples, Gang, MatrixProduct, Seat, WeightSums
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes

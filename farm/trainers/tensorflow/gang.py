@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from farm.messages.trainer_lines import FailureKind, GoLine
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import Gang, Seat
 from farm.trainers.failures import RankFailed
-from farm.trainers.gang import Gang
 
 logger = logging.getLogger(__name__)
 

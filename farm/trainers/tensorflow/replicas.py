@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from farm.trainers.contracts import Examples, Seat
-from farm.trainers.gang import Alone
+from farm.trainers.contracts import Alone, Examples, Seat
 from farm.trainers.replicas import replica_devices, share_among_replicas
 from farm.trainers.tensorflow.engine import Passes, Step, TensorFlowEngine
 from farm.trainers.tensorflow.loader import example_specs

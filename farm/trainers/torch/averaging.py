@@ -15,8 +15,7 @@ import torch
 import torch.distributed as dist
 
 from farm.trainers.averaging import EverySoManySteps
-from farm.trainers.contracts import Evaluation, Seat, WeightSums
-from farm.trainers.gang import Gang
+from farm.trainers.contracts import Evaluation, Gang, Seat, WeightSums
 from farm.trainers.torch.engine import TorchEngine
 from farm.trainers.torch.loader import BatchLoader
 

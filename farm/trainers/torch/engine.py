@@ -37,8 +37,7 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
-from farm.trainers.gang import Gang
+from farm.trainers.contracts import Evaluation, Gang, MatrixProduct, Seat, WeightSums
 from farm.trainers.hyperparameters import (
     MOMENTUM,
     evaluation_parts,

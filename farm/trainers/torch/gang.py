@@ -21,9 +21,8 @@ import torch
 import torch.distributed as dist
 
 from farm.messages.trainer_lines import FailureKind
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import Alone, Gang, Seat
 from farm.trainers.failures import RankFailed
-from farm.trainers.gang import Alone, Gang
 
 logger = logging.getLogger(__name__)
 
