@@ -25,17 +25,7 @@ from farm.studies.machines.cells import AXES, CellTimes, Fastest, own_times, pub
 from farm.studies.machines.claims import ORDERINGS, values_of
 from farm.studies.orderings import agreement, orderings_table
 from farm.studies.run_groups import RunGroup, one_kind, run_groups, series_of
-from farm.studies.text import (
-    MISSING,
-    delay_ms,
-    listing,
-    ms,
-    percent,
-    significant,
-    span,
-    us,
-    whole,
-)
+from farm.studies.text import MISSING, delay_ms, listing, ms, percent, significant, span, us, whole
 from farm.text import display
 from farm.text.nouns import counted
 

@@ -21,21 +21,11 @@ from farm.studies.updates import charts
 from farm.studies.updates.charts import PUBLISHED_BATCH, busiest_bytes_per_step
 from farm.studies.updates.claims import ORDERINGS
 from farm.studies.updates.points import (
-    APART,
-    ASYNCHRONOUS,
-    ASYNCHRONOUS_APART,
-    CENTRAL,
-    COPIES,
     EFFICIENCY,
-    ETHERNET,
-    GLOO,
-    INFINIBAND,
-    KINDS,
-    ONE_SERVER,
-    RING,
-    SERVERS,
     THROUGHPUT,
     TRAINED,
+    Kind,
+    Network,
     Row,
     as_soft,
     nodes_at,
@@ -50,8 +40,8 @@ _AXES = (
 )
 # Up to here no link of a server limits the study's InfiniBand.
 _FEW_NODES = 8
-_SHARED_OUT = (RING, GLOO, SERVERS, COPIES, ASYNCHRONOUS)
-_OVER_ONE_NODE = (CENTRAL, ONE_SERVER)
+_SHARED_OUT = (Kind.RING, Kind.GLOO, Kind.SERVERS, Kind.COPIES, Kind.ASYNCHRONOUS)
+_OVER_ONE_NODE = (Kind.CENTRAL, Kind.ONE_SERVER)
 _RowColumn = tuple[str, Callable[[Row], str]]
 
 
@@ -109,7 +99,7 @@ def _rows(runs: Sequence[StudyRun]) -> list[Row]:
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
     """Return rows by pass, batch, strategy and nodes."""
-    places = {kind: place for place, kind in enumerate(KINDS)}
+    places: dict[str, int] = {kind: place for place, kind in enumerate(Kind)}
     return sorted(
         rows,
         key=lambda r: (
@@ -181,10 +171,12 @@ def _examples_per_s(row: Row) -> float:
 def _efficiency_findings(own: Values, published: Values, *, batch: int) -> list[str]:
     """Say what two nodes are worth; `batch`: of a node, the one that is held against theirs."""
     found = []
-    for kind in (RING, SERVERS):
+    for kind in (Kind.RING, Kind.SERVERS):
         of_two: dict[str, float | str] = {"kind": kind, "nodes": 2, "training_pass": TRAINED}
         ours = {int(p.at["batch"]): p.value for p in reversed(select(own[EFFICIENCY], **of_two))}
-        theirs = select(published[EFFICIENCY], **of_two, batch=PUBLISHED_BATCH, network=ETHERNET)
+        theirs = select(
+            published[EFFICIENCY], **of_two, batch=PUBLISHED_BATCH, network=Network.ETHERNET
+        )
         if batch not in ours or not theirs:
             continue
         larger = [f"{percent(ours[b])} with {b}" for b in sorted(ours) if b > batch]
@@ -200,9 +192,9 @@ def _byte_findings(rows: Sequence[Row]) -> list[str]:
     """Say how what a node sends grows with the nodes."""
     found = []
     for kind, who in (
-        (RING, "a rank of the ring"),
-        (CENTRAL, "the place of the central sum"),
-        (ONE_SERVER, "the node of a single server"),
+        (Kind.RING, "a rank of the ring"),
+        (Kind.CENTRAL, "the place of the central sum"),
+        (Kind.ONE_SERVER, "the node of a single server"),
     ):
         line = sorted((r for r in rows if r.kind == kind), key=lambda row: row.nodes)
         sent = [(row, busiest_bytes_per_step(row), _node_bytes(row)) for row in line]
@@ -217,7 +209,7 @@ def _byte_findings(rows: Sequence[Row]) -> list[str]:
         )
     for row in rows:
         most, mine = busiest_bytes_per_step(row), row.median_of("wire_bytes_per_step")
-        if row.kind == APART and most and mine and row.median_of("server_tx_bytes_per_s"):
+        if row.kind == Kind.APART and most and mine and row.median_of("server_tx_bytes_per_s"):
             found.append(
                 f"A server on a node of its own sends {kb(most)} kB for a step of"
                 f" {row.world_size} nodes that train, {most / mine:.1f} times as much as"
@@ -245,7 +237,9 @@ def _memory_finding(rows: Iterable[Row]) -> list[str]:
 
 def _apart_finding(published: Values) -> str:
     """Say what the study's own table lets guess of the nodes that only serve."""
-    points = select(published[EFFICIENCY], kind=APART, network=INFINIBAND, training_pass=TRAINED)
+    points = select(
+        published[EFFICIENCY], kind=Kind.APART, network=Network.INFINIBAND, training_pass=TRAINED
+    )
     shares = [(nodes_at(p), p.value) for p in points if 1 < nodes_at(p) <= _FEW_NODES]
     texts = [f"{percent(value * nodes / (nodes - 1))} at {nodes}" for nodes, value in shares]
     return (
@@ -268,7 +262,7 @@ def _node_bytes(row: Row) -> tuple[float, float] | None:
         return ring, ring
     if row.kind in _OVER_ONE_NODE:
         return ring, (n - 1) * gradient_bytes
-    if row.kind in (APART, ASYNCHRONOUS_APART):
+    if row.kind in (Kind.APART, Kind.ASYNCHRONOUS_APART):
         return gradient_bytes, n * gradient_bytes
     return None
 

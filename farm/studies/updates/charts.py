@@ -9,16 +9,12 @@ from farm.charts.chart import Bars, BarSeries, ChartAxis, Figure, Mark
 from farm.studies.orderings import Placed, Values
 from farm.studies.run_groups import series_of
 from farm.studies.updates.points import (
-    ALONE,
     DRAWN,
     EFFICIENCY,
-    ETHERNET,
-    INFINIBAND,
-    KINDS,
-    RING,
-    SERVERS,
     THROUGHPUT,
     TRAINED,
+    Kind,
+    Network,
     Row,
     nodes_at,
     select,
@@ -35,7 +31,10 @@ _AXES = {
 }
 # From so many times the least value on, lines at the bottom of a linear axis cannot be told apart.
 _FAR_APART = 4.0
-_STUDY = {ETHERNET: "the study, 1 Gbit/s Ethernet", INFINIBAND: "the study, InfiniBand"}
+_STUDY = {
+    Network.ETHERNET: "the study, 1 Gbit/s Ethernet",
+    Network.INFINIBAND: "the study, InfiniBand",
+}
 
 
 def kind_figures(published: Values, own: Values, *, of: str) -> list[Figure]:
@@ -60,10 +59,15 @@ def batch_figures(published: Values, own: Values) -> list[Figure]:
     """Return efficiency against nodes, a line for each batch of a node."""
     panels = {
         **{
-            f"{title}: {SERVERS}": select(published[EFFICIENCY], network=network, kind=SERVERS)
+            f"{title}: {Kind.SERVERS}": select(
+                published[EFFICIENCY], network=network, kind=Kind.SERVERS
+            )
             for network, title in _STUDY.items()
         },
-        **{f"here: {kind}": select(own[EFFICIENCY], kind=kind) for kind in (SERVERS, RING)},
+        **{
+            f"here: {kind}": select(own[EFFICIENCY], kind=kind)
+            for kind in (Kind.SERVERS, Kind.RING)
+        },
     }
     trained = {title: select(points, training_pass=TRAINED) for title, points in panels.items()}
     batches = sorted({int(p.at["batch"]) for points in trained.values() for p in points})
@@ -148,7 +152,7 @@ def memory_bars(rows: Sequence[Row]) -> Bars:
         x="strategy",
         y=ChartAxis(title="resident memory", write=byte_count),
         groups=[
-            row.kind if row.kind == ALONE else f"{row.kind}, {counted(row.nodes, 'node')}"
+            row.kind if row.kind == Kind.ALONE else f"{row.kind}, {counted(row.nodes, 'node')}"
             for row in largest
         ],
         series=[
@@ -174,4 +178,4 @@ def busiest_bytes_per_step(row: Row) -> float | None:
 
 def _kinds(rows: Iterable[Row]) -> list[str]:
     found = {row.kind for row in rows}
-    return [kind for kind in KINDS if kind in found] + sorted(found - set(KINDS))
+    return [*(kind for kind in Kind if kind in found), *sorted(found - set(Kind))]

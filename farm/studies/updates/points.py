@@ -8,6 +8,7 @@ the first point of the lines of each.
 
 from __future__ import annotations
 
+import enum
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -19,41 +20,59 @@ from farm.studies.run_groups import RunGroup, placed_of
 
 THROUGHPUT, EFFICIENCY = "throughput", "efficiency"
 
-ETHERNET, INFINIBAND, LAB = "ethernet_1g", "infiniband_fdr", "lab"
 TRAINED = TrainingPass.FORWARD_BACKWARD.value
 FORWARD = TrainingPass.FORWARD.value
-ALONE = "one node"
-RING = "ring"
-GLOO = "ring of Gloo"
-SERVERS = "servers on all nodes"
-APART = "server apart"
-COPIES = "servers, own copies"
-CENTRAL = "central sum"
-ASYNCHRONOUS = "asynchronous servers"
-ONE_SERVER = "one server on a node"
-ASYNCHRONOUS_APART = "asynchronous server apart"
-# Strategies of the study that have no line of their own in its figures.
-SOFT_SERVERS = "servers on all nodes, soft placement"
-DISTRIBUTED_RING = "ring of all-reduces"
 
-# In the order in which figures and tables have them.
-DRAWN = (RING, GLOO, SERVERS, APART, COPIES, CENTRAL, ASYNCHRONOUS)
-KINDS = (ALONE, *DRAWN, ONE_SERVER, ASYNCHRONOUS_APART)
+
+class Network(enum.StrEnum):
+    ETHERNET = "ethernet_1g"
+    INFINIBAND = "infiniband_fdr"
+    LAB = "lab"
+
+
+class Kind(enum.StrEnum):
+    """Kinds of update, in the order of tables. What is none of them stands by its own name."""
+
+    ALONE = "one node"
+    RING = "ring"
+    GLOO = "ring of Gloo"
+    SERVERS = "servers on all nodes"
+    APART = "server apart"
+    COPIES = "servers, own copies"
+    CENTRAL = "central sum"
+    ASYNCHRONOUS = "asynchronous servers"
+    ONE_SERVER = "one server on a node"
+    ASYNCHRONOUS_APART = "asynchronous server apart"
+    # Strategies of the study that have no line of their own in its figures.
+    SOFT_SERVERS = "servers on all nodes, soft placement"
+    DISTRIBUTED_RING = "ring of all-reduces"
+
+
+# The lines of figures against nodes.
+DRAWN = (
+    Kind.RING,
+    Kind.GLOO,
+    Kind.SERVERS,
+    Kind.APART,
+    Kind.COPIES,
+    Kind.CENTRAL,
+    Kind.ASYNCHRONOUS,
+)
 
 _PUBLISHED = {
-    ("caffe2", "ring_allreduce"): GLOO,
-    ("tensorflow", "collective_allreduce"): RING,
-    ("tensorflow", "ps_collocated"): SERVERS,
-    ("tensorflow", "ps_noncollocated"): APART,
-    ("tensorflow", "distributed_replicated"): COPIES,
-    ("tensorflow", "distributed_allreduce_pscpu"): CENTRAL,
-    ("tensorflow", "distributed_allreduce_ringx1"): DISTRIBUTED_RING,
+    ("caffe2", "ring_allreduce"): Kind.GLOO,
+    ("tensorflow", "collective_allreduce"): Kind.RING,
+    ("tensorflow", "ps_collocated"): Kind.SERVERS,
+    ("tensorflow", "ps_noncollocated"): Kind.APART,
+    ("tensorflow", "distributed_replicated"): Kind.COPIES,
+    ("tensorflow", "distributed_allreduce_pscpu"): Kind.CENTRAL,
+    ("tensorflow", "distributed_allreduce_ringx1"): Kind.DISTRIBUTED_RING,
 }
 _WITHOUT_SERVERS = {
-    "single": ALONE,
-    "mwms_ring": RING,
-    "torch_ddp": GLOO,
-    "central_reduce": CENTRAL,
+    "single": Kind.ALONE,
+    "mwms_ring": Kind.RING,
+    "torch_ddp": Kind.GLOO,
+    "central_reduce": Kind.CENTRAL,
 }
 
 
@@ -61,7 +80,7 @@ def published_kind(one: ImportedMeasurement) -> str:
     """Return the kind of a published measurement; what is unknown is a kind of its own."""
     name = one.strategy or ""
     kind = _PUBLISHED.get((one.framework or "", name), name)
-    return SOFT_SERVERS if kind == SERVERS and one.placement == "soft" else kind
+    return Kind.SOFT_SERVERS if kind == Kind.SERVERS and one.placement == "soft" else kind
 
 
 def own_kind(run: StudyRun) -> str:
@@ -71,10 +90,14 @@ def own_kind(run: StudyRun) -> str:
         return _WITHOUT_SERVERS[name]
     is_apart = run.server_placement == ServerPlacement.APART.value
     if name in ("ps_sync", "ps_async") and is_apart:
-        return APART if name == "ps_sync" else ASYNCHRONOUS_APART
+        return Kind.APART if name == "ps_sync" else Kind.ASYNCHRONOUS_APART
     if servers == run.world_size and not is_apart:
-        return {"ps_sync": SERVERS, "ps_async": ASYNCHRONOUS, "replicated": COPIES}.get(name, name)
-    return ONE_SERVER if name == "ps_sync" and servers == 1 else name
+        return {
+            "ps_sync": Kind.SERVERS,
+            "ps_async": Kind.ASYNCHRONOUS,
+            "replicated": Kind.COPIES,
+        }.get(name, name)
+    return Kind.ONE_SERVER if name == "ps_sync" and servers == 1 else name
 
 
 class Row(RunGroup):
@@ -111,7 +134,7 @@ def own_values(rows: Iterable[Row]) -> Values:
     for row in rows:
         at: Place = {
             "kind": row.kind,
-            "network": LAB,
+            "network": Network.LAB,
             "training_pass": row.training_pass,
             "batch": row.batch,
             "nodes": row.nodes,
@@ -119,7 +142,7 @@ def own_values(rows: Iterable[Row]) -> Values:
         placed = placed_of(row.values_of("throughput_examples_per_s"), at)
         if placed is not None:
             found.append(placed)
-    return _from_one_node(found, alone=ALONE)
+    return _from_one_node(found, alone=Kind.ALONE)
 
 
 def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
@@ -128,7 +151,7 @@ def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
     for one in measurements:
         if one.step_time_s is None:
             continue
-        for network in (one.network,) if one.network else (ETHERNET, INFINIBAND):
+        for network in (one.network,) if one.network else (Network.ETHERNET, Network.INFINIBAND):
             at: Place = {
                 "kind": published_kind(one),
                 "network": network,
@@ -139,7 +162,7 @@ def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
             values.setdefault(tuple(at.items()), []).append(one.global_batch_size / one.step_time_s)
     points = [Placed(at=dict(at), value=statistics.median(v)) for at, v in values.items()]
     # Most strategies were not measured on one node: there each is what this one is, too.
-    return _from_one_node(points, alone=SERVERS)
+    return _from_one_node(points, alone=Kind.SERVERS)
 
 
 def select(points: Iterable[Placed], **at: float | str) -> list[Placed]:
@@ -156,7 +179,10 @@ def nodes_at(point: Placed) -> int:
 def as_soft(values: Values) -> Values:
     """Return values as under soft placement, too, which is the only one that ours have."""
     return {
-        of: [*points, *(p.moved(kind=SOFT_SERVERS) for p in points if p.at["kind"] == SERVERS)]
+        of: [
+            *points,
+            *(p.moved(kind=Kind.SOFT_SERVERS) for p in points if p.at["kind"] == Kind.SERVERS),
+        ]
         for of, points in values.items()
     }
 
@@ -176,11 +202,11 @@ def _from_one_node(points: Sequence[Placed], *, alone: str) -> Values:
         kind = point.at["kind"]
         key = line(point, kind)
         one = ones.get(key)
-        if one is None and kind != GLOO:
+        if one is None and kind != Kind.GLOO:
             one = ones.get(line(point, alone))
         found = [point]
         # A server apart needs a second node.
-        if one and key not in seen and kind != APART:
+        if one and key not in seen and kind != Kind.APART:
             seen.add(key)
             found.append(one.moved(kind=kind))
         throughput += found
