@@ -1,4 +1,4 @@
-"""Sentences of a study's page about its machine, noise and left-out runs. Pure."""
+"""What a study's page says of its runs: findings, machine, noise and what is left out. Pure."""
 
 from __future__ import annotations
 

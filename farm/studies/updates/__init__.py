@@ -25,7 +25,7 @@ from farm.studies.updates.points import (
     THROUGHPUT,
     TRAINED,
     Kind,
-    Network,
+    NetworkKind,
     Row,
     as_soft,
     nodes_at,
@@ -175,7 +175,7 @@ def _efficiency_findings(own: Values, published: Values, *, batch: int) -> list[
         of_two: dict[str, float | str] = {"kind": kind, "nodes": 2, "training_pass": TRAINED}
         ours = {int(p.at["batch"]): p.value for p in reversed(select(own[EFFICIENCY], **of_two))}
         theirs = select(
-            published[EFFICIENCY], **of_two, batch=PUBLISHED_BATCH, network=Network.ETHERNET
+            published[EFFICIENCY], **of_two, batch=PUBLISHED_BATCH, network=NetworkKind.ETHERNET
         )
         if batch not in ours or not theirs:
             continue
@@ -238,7 +238,10 @@ def _memory_finding(rows: Iterable[Row]) -> list[str]:
 def _apart_finding(published: Values) -> str:
     """Say what the study's own table lets guess of the nodes that only serve."""
     points = select(
-        published[EFFICIENCY], kind=Kind.APART, network=Network.INFINIBAND, training_pass=TRAINED
+        published[EFFICIENCY],
+        kind=Kind.APART,
+        network=NetworkKind.INFINIBAND,
+        training_pass=TRAINED,
     )
     shares = [(nodes_at(p), p.value) for p in points if 1 < nodes_at(p) <= _FEW_NODES]
     texts = [f"{percent(value * nodes / (nodes - 1))} at {nodes}" for nodes, value in shares]

@@ -14,7 +14,7 @@ from farm.studies.updates.points import (
     THROUGHPUT,
     TRAINED,
     Kind,
-    Network,
+    NetworkKind,
     Row,
     nodes_at,
     select,
@@ -32,8 +32,8 @@ _AXES = {
 # From so many times the least value on, lines at the bottom of a linear axis cannot be told apart.
 _FAR_APART = 4.0
 _STUDY = {
-    Network.ETHERNET: "the study, 1 Gbit/s Ethernet",
-    Network.INFINIBAND: "the study, InfiniBand",
+    NetworkKind.ETHERNET: "the study, 1 Gbit/s Ethernet",
+    NetworkKind.INFINIBAND: "the study, InfiniBand",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from farm.studies.orderings import Ordering, Place
-from farm.studies.updates.points import EFFICIENCY, FORWARD, THROUGHPUT, TRAINED, Kind, Network
+from farm.studies.updates.points import EFFICIENCY, FORWARD, THROUGHPUT, TRAINED, Kind, NetworkKind
 
 _EXCHANGE_RULES = (
     "a node of the study computes for nine seconds before it exchanges 100 MB; here the exchange "
@@ -27,7 +27,7 @@ def _where(
     *kinds: str,
     batch: int | None = 32,
     training_pass: str | None = TRAINED,
-    networks: tuple[str, ...] = (Network.ETHERNET, Network.INFINIBAND, Network.LAB),
+    networks: tuple[str, ...] = (NetworkKind.ETHERNET, NetworkKind.INFINIBAND, NetworkKind.LAB),
     least_nodes: int = 2,
     most_nodes: int = 1_000,
 ) -> Callable[[Place], bool]:
@@ -145,7 +145,7 @@ ORDERINGS = (
         says="A larger batch of each node raises what each does of one alone: servers on all "
         "nodes, without InfiniBand",
         of=EFFICIENCY,
-        where=_where(Kind.SERVERS, batch=None, networks=(Network.ETHERNET, Network.LAB)),
+        where=_where(Kind.SERVERS, batch=None, networks=(NetworkKind.ETHERNET, NetworkKind.LAB)),
     ),
     _BY_PASS(
         says="The forward pass alone is faster: ring",
@@ -180,7 +180,7 @@ ORDERINGS = (
         of=THROUGHPUT,
         along="network",
         is_rising=True,
-        order=(Network.ETHERNET, Network.INFINIBAND, Network.LAB),
+        order=(NetworkKind.ETHERNET, NetworkKind.INFINIBAND, NetworkKind.LAB),
         where=_where(Kind.SERVERS, batch=None, training_pass=None),
         because="not measured here: a lab has one kind of link. What slower links cost by their "
         "delay, the latency study says",

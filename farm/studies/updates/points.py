@@ -24,7 +24,7 @@ TRAINED = TrainingPass.FORWARD_BACKWARD.value
 FORWARD = TrainingPass.FORWARD.value
 
 
-class Network(enum.StrEnum):
+class NetworkKind(enum.StrEnum):
     ETHERNET = "ethernet_1g"
     INFINIBAND = "infiniband_fdr"
     LAB = "lab"
@@ -134,7 +134,7 @@ def own_values(rows: Iterable[Row]) -> Values:
     for row in rows:
         at: Place = {
             "kind": row.kind,
-            "network": Network.LAB,
+            "network": NetworkKind.LAB,
             "training_pass": row.training_pass,
             "batch": row.batch,
             "nodes": row.nodes,
@@ -151,7 +151,9 @@ def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
     for one in measurements:
         if one.step_time_s is None:
             continue
-        for network in (one.network,) if one.network else (Network.ETHERNET, Network.INFINIBAND):
+        for network in (
+            (one.network,) if one.network else (NetworkKind.ETHERNET, NetworkKind.INFINIBAND)
+        ):
             at: Place = {
                 "kind": published_kind(one),
                 "network": network,
