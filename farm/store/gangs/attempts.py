@@ -19,6 +19,7 @@ from farm.messages.rank_limits import MOST_SAMPLES_READ
 from farm.messages.reports import PeersMeasured, Prepared, RankEnded, RankStarted, Sample, Shaped
 from farm.messages.trainer_lines import StepKind
 from farm.store.agents.control_runs import control_runs
+from farm.store.engine import IDS_A_QUERY
 from farm.store.result_tables import SampleRow, StepChunk
 from farm.store.series.series import whole_series
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
@@ -286,23 +287,24 @@ def reports_of(
     key = (StepChunk.attempt_id, StepChunk.rank, StepChunk.process)
     columns = (StepChunk.first_step, StepChunk.begun_s, StepChunk.step_count, StepChunk.times)
     step_count = 0
-    rows = session.execute(
-        select(*key, StepChunk.kind, *columns)
-        .where(
-            StepChunk.attempt_id.in_(clocks),
-            tuple_(*key).in_(wanted),
-            StepChunk.kind == StepKind.TIMED,
+    for begin in range(0, len(wanted), IDS_A_QUERY):
+        rows = session.execute(
+            select(*key, StepChunk.kind, *columns)
+            .where(
+                StepChunk.attempt_id.in_(clocks),
+                tuple_(*key).in_(wanted[begin : begin + IDS_A_QUERY]),
+                StepChunk.kind == StepKind.TIMED,
+            )
+            .order_by(*key, StepChunk.first_step)
+            .execution_options(yield_per=_CHUNKS_AT_ONCE)
         )
-        .order_by(*key, StepChunk.first_step)
-        .execution_options(yield_per=_CHUNKS_AT_ONCE)
-    )
-    for row in rows:
-        step_count += row.step_count
-        if step_count > MOST_STEPS_READ:
-            rows.close()
-            expected = f"at most {MOST_STEPS_READ} step times of all ranks"
-            raise InvalidSpec("step_chunks", f"{step_count} and more", expected)
-        chunks[row.attempt_id].setdefault((row.rank, row.process), []).append(row)
+        for row in rows:
+            step_count += row.step_count
+            if step_count > MOST_STEPS_READ:
+                rows.close()
+                expected = f"at most {MOST_STEPS_READ} step times of all ranks"
+                raise InvalidSpec("step_chunks", f"{step_count} and more", expected)
+            chunks[row.attempt_id].setdefault((row.rank, row.process), []).append(row)
     runs: dict[int, dict[int, ControlRun]] = {token: {} for token in clocks}
     for (token, rank), run in control_runs(session, clocks).items():
         runs[token][rank] = run
