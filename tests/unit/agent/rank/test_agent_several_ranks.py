@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from farm.gang.barriers import cluster_spec
+from farm.measuring.measurement import AttemptFigures, RankOutcome
+from farm.measuring.quantities import measure
 from farm.messages.commands import Go, Peers, StartRank
 from farm.messages.reports import Prepared, RankEnded, ReportBody, StepTimes
 from farm.messages.trainer_lines import (
@@ -30,7 +32,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
-from farm.registry import described
+from farm.registry import dataset_facts, described, model_size
 from farm.values.codec import to_json
 from tests.factories import job_spec
 from tests.two_agents import RESULT, SOURCE
@@ -466,3 +468,70 @@ def test_the_code_of_whichever_rank_hangs_before_the_first_step_is_named(agent: 
     failure = agent.failure()
     assert failure.kind is FailureKind.TRAINER_RAISED
     assert failure.message.startswith("process of rank 1: model file:own.py: expected its build")
+
+
+@pytest.mark.parametrize("strategy", ["torch_ddp", "ps_sync", "ps_async", "torch_local_sgd"])
+def test_the_figures_of_a_gang_are_the_same_however_its_ranks_are_spread_over_agents(
+    strategy: str,
+) -> None:
+    facts = described(strategy).facts
+    of_ranks = [
+        dataclasses.replace(
+            RESULT,
+            timed_step_count=20,
+            window_step_count=20,
+            payload_tx_bytes=1_000 * rank,
+            payload_rx_bytes=2_000 * rank,
+            peak_flop_per_s=1e12,
+            peak_device_memory_bytes=1000 + rank,
+            data_wait_s=0.5 * rank,
+            profile=StepProfile(
+                step_count=10,
+                step_time_s=0.5,
+                compute_s=0.125 * rank,
+                communication_s=0.5 - 0.125 * rank,
+            ),
+            exchange=Exchange(
+                update_count=20,
+                push_s=0.25 * rank,
+                pull_s=0.5,
+                staleness_counts=None if facts.is_synchronous else (20 - rank, rank),
+            ),
+        )
+        for rank in range(4)
+    ]
+    clocks = range(1 if facts.is_synchronous else 4)
+    found = []
+    for each in (1, 2, 4):
+        agents = [
+            RankOutcome(
+                rank=place,
+                result=result_of_ranks(
+                    of_ranks[each * place : each * (place + 1)],
+                    is_synchronous=facts.is_synchronous,
+                ),
+                timed_begun_s=1.0,
+                samples=(),
+            )
+            for place in range(4 // each)
+        ]
+        figures = AttemptFigures(
+            spec=job_spec(
+                strategy=strategy,
+                world_size=4,
+                global_batch_size=66,
+                server_count=int(facts.uses_servers),
+                axes={"ranks_per_agent": each},
+            ),
+            ranks=agents,
+            timed_steps_s={rank: [0.5 + 0.125 * rank] * 20 for rank in clocks},
+            train_examples_count=1437,
+            is_synchronous=facts.is_synchronous,
+            dataset=dataset_facts("digits"),
+            size=model_size("mlp", "digits"),
+        )
+        values = measure(figures).values
+        # What is taken of samples is of agents, and adds up the memory of their ranks.
+        found.append({name: value for name, value in values.items() if name != "resident_bytes"})
+    assert found[0] == found[1] == found[2]
+    assert None not in (found[0]["throughput_examples_per_s"], found[0]["utilisation_ratio"])
