@@ -8,9 +8,9 @@ from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.messages.reports import StepTimes
 from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
-from farm.store.gangs.attempts import findings_of
-from farm.store.series.series import insert_steps
+from farm.store.gangs.attempts import reports_of
 from tests.factories import add_agent, add_attempt, add_job, job_spec
+from tests.stored_series import insert_steps
 
 
 def test_the_ranks_of_a_whole_farm_are_read_at_once(engine: sa.Engine) -> None:
@@ -27,6 +27,6 @@ def test_the_ranks_of_a_whole_farm_are_read_at_once(engine: sa.Engine) -> None:
             )
             insert_steps(session, token=token, rank=1399, steps=steps)
     with writing(engine) as session:
-        found = findings_of(session, {token: clocks})[token]
+        found = reports_of(session, {token: clocks})[token]
     assert found.chunks.keys() == {(1399, 0), (1399, 15)}
     assert found.step_count == 2
