@@ -102,6 +102,7 @@ class Axis:
     - `is_limit`: of a network: the less, the slower; None is no limit. More of every other axis of
       a network makes a step slower
     - `is_of_gang`: of a set-up: how its ranks stand on agents, whatever they train
+    - `is_of_input`: of a set-up: what a step has to do for its examples
     - `is_of_servers`: of a set-up: a job without parameter servers has no value
     - `is_of_every_strategy`: of a set-up: strategies are compared at the same value of it; every
       other one is part of the strategy that it is a setting of
@@ -135,6 +136,7 @@ class Axis:
     is_of_servers: bool = False
     is_of_every_strategy: bool = False
     is_of_updates: bool = False
+    is_of_input: bool = False
     has_column: bool = True
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
     of_framework: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -738,6 +740,7 @@ AXES: tuple[Axis, ...] = (
             "folder's images anew; for strategies but `torch_pipeline`",
         },
         is_of_speed=True,
+        is_of_input=True,
     ),
     Axis(
         name="data_workers",

@@ -44,11 +44,10 @@ _SHARED = attrgetter(
     *(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD),
     *("framework", "fingerprint", "global_batch_size"),
 )
-# Nor does a step in another precision, or of another optimizer, do the same work.
-_OF_TRAINING = tuple(axis for axis in AXES if axis.is_of_training)
+# Nor does a step in another precision, of another optimizer or with other input do the same work.
+_OF_STEP = tuple(axis for axis in AXES if axis.is_of_training or axis.is_of_input)
 Workload: TypeAlias = tuple[object, ...]
-# How one machine was set up, where rows have these columns.
-_SET_UP = tuple(axis.field for axis in AXES if axis.kind is AxisKind.SETUP)
+_SET_UP = tuple(axis for axis in AXES if axis.kind is AxisKind.SETUP)
 Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
 
 
@@ -61,7 +60,7 @@ def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
     groups: dict[tuple[Workload, tuple[object, ...]], list[ScaledMeasurement]] = {}
     for row in measurements:
         if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
-            way = (row.strategy, *(getattr(row, name, None) for name in _SET_UP))
+            way = (row.strategy, *(_value(row, axis) for axis in _SET_UP))
             groups.setdefault((workload(row), way), []).append(row)
     best: dict[Workload, float] = {}
     for (work, _), rows in groups.items():
@@ -90,13 +89,16 @@ def efficiency(
 
 def workload(row: ScaledMeasurement) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
-    return (*_SHARED(row), *(_value(row, axis) for axis in _OF_TRAINING))
+    return (*_SHARED(row), *(_value(row, axis) for axis in _OF_STEP))
 
 
 def _value(row: ScaledMeasurement, axis: Axis) -> Value:
-    """Return the value of an option of training, which a row has by itself or in its details."""
+    """Return the value of an axis, which a row has by itself or in its details."""
     value = getattr(row, axis.field, None)
     if value is None and not axis.has_column:
         axes = (getattr(row, "details", None) or {}).get("axes") or {}
         value = axes.get(axis.field)
-    return axis.value_in({"axes": {axis.field: value}, axis.field: value})
+    server_count = getattr(row, "server_count", None)
+    return axis.value_in(
+        {"server_count": server_count, "axes": {axis.field: value}, axis.field: value}
+    )

@@ -54,12 +54,12 @@ def test_one_machine_set_up_in_several_ways_is_several(
 
 @pytest.mark.parametrize(
     "axis",
-    [a for a in AXES if a.kind is AxisKind.SETUP and not a.is_of_training],
+    [a for a in AXES if a.kind is AxisKind.SETUP and not (a.is_of_training or a.is_of_input)],
     ids=lambda a: a.name,
 )
 def test_every_axis_of_a_set_up_is_a_way_of_its_own(axis: Axis) -> None:
     def one(way: object, throughput: float) -> Any:
-        columns = {**vars(_row(1, throughput)), "flags": [], axis.field: way}
+        columns = {**vars(_row(1, throughput)), "flags": [], "server_count": 1, axis.field: way}
         return SimpleNamespace(**columns, framework=None)
 
     known = baselines([one("slow", 100.0), one("slow", 100.0), one("fast", 200.0)])
@@ -77,6 +77,17 @@ def test_one_machine_in_another_precision_or_with_another_optimizer_is_no_baseli
     assert efficiency(one(2, 450.0, **half), known) == 0.75
     assert efficiency(one(2, 150.0, optimizer="adamw"), known) is None
     assert efficiency(one(2, 150.0, compile="torch_compile"), known) == 0.75
+
+
+def test_a_gang_that_loads_its_batches_is_held_against_a_machine_that_does() -> None:
+    def one(world_size: int, throughput: float, workers: int) -> MeasurementRow:
+        axes = {"input_pipeline": "loader", "data_workers": workers}
+        return _row(world_size, throughput, details={"axes": axes})
+
+    known = baselines([_row(1, 300.0), one(1, 50.0, 0), one(1, 50.0, 0), one(1, 100.0, 2)])
+    assert efficiency(one(2, 150.0, 0), known) == 0.75
+    assert efficiency(_row(2, 450.0), known) == 0.75
+    assert efficiency(one(2, 150.0, 0), baselines([_row(1, 300.0)])) is None
 
 
 def test_other_work_or_other_hardware_is_no_baseline() -> None:
