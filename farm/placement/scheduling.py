@@ -32,6 +32,11 @@ from farm.placement.agent_pool import AgentPool, AvailabilityForecast
 from farm.placement.turns import Turns
 from farm.text.nouns import counted
 
+# Capabilities, labels, how many agents, and by which sweep and priority, if by one that is due.
+_Question: TypeAlias = tuple[
+    frozenset[str], frozenset[tuple[str, str]], int, tuple[int, int] | None
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -312,15 +317,6 @@ def _wished(job: WaitingJob) -> list[str]:
 def _with(job: WaitingJob) -> str:
     wished = _wished(job)
     return f" with {' and '.join(wished)}" if wished else ""
-
-
-# What one scheduling decision has refused already.
-
-
-# Capabilities, labels, how many agents, and by which sweep and priority, if by one that is due.
-_Question: TypeAlias = tuple[
-    frozenset[str], frozenset[tuple[str, str]], int, tuple[int, int] | None
-]
 
 
 class UnplaceableRequests:

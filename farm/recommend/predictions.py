@@ -27,6 +27,14 @@ from farm.recommend.service import Models, check_origin
 FINGERPRINT = "fingerprint"  # of a query: which kind of hardware is meant
 
 _Kind = tuple[str | None, str | None, str | None]  # fingerprint, model, data set
+# What names a configuration, the general before the special: a name that is not given is looked
+# for among the measurements that fit those before it.
+_NAMES = (
+    *("model", "dataset", "training_pass", "framework", "instance_type"),
+    *("strategy", "placement", "network"),
+)
+_NOT_APPLICABLE = "n/a"  # as some studies print a placement
+_MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,23 +175,6 @@ def _predict(
     return fitted.predict(configurations)
 
 
-# From what a query says to the configuration that it means. Pure.
-#
-# A query names what it wants to name. The rest is what the measurements have in common; where
-# they differ, a guess could be of another strategy or network altogether, so the query has to say
-# it.
-
-
-# What names a configuration, the general before the special: a name that is not given is looked
-# for among the measurements that fit those before it.
-_NAMES = (
-    *("model", "dataset", "training_pass", "framework", "instance_type"),
-    *("strategy", "placement", "network"),
-)
-_NOT_APPLICABLE = "n/a"  # as some studies print a placement
-_MOST_SHOWN = 8
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedConfiguration:
     """`configuration` None goes with the reason; with a reason it is one that does not work."""
@@ -193,7 +184,10 @@ class ResolvedConfiguration:
 
 
 def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> ResolvedConfiguration:
-    """Complete a query.
+    """Return the configuration that a query means.
+
+    What it does not name is what the measurements have in common. Where they differ, a guess could
+    be of another strategy or network altogether, so the query has to say it.
 
     `given`: values by the fields of a configuration, and of SETUP_AXES; `known`: what was
     measured.

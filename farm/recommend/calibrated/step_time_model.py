@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NEAREST_COUNT = 5  # measurements that are named as what a prediction rests on
+# Beyond its own curve, the time may do what nothing that was measured hints at: a link that fills
+# up, a cache that is too small. Up to this far it has no room to.
+_NEAR_DOUBLINGS = 0.25
 
 
 def fit_step_time_model(
@@ -204,14 +207,6 @@ def _between(
     )
 
 
-# When a prediction is a guess: it lies further away than any measurement bears out.
-
-
-# Beyond its own curve, the time may do what nothing that was measured hints at: a link that fills
-# up, a cache that is too small. Up to this far it has no room to.
-_NEAR_DOUBLINGS = 0.25
-
-
 def why_speculative(
     gaps: Collection[Gap],
     beyond: Iterable[Beyond],
@@ -220,6 +215,8 @@ def why_speculative(
     is_together_exampled: bool,
 ) -> str | None:
     """Say why a prediction with these gaps is speculative; None where it is not.
+
+    It is where it lies further away than any measurement bears out.
 
     `unexampled`: the gaps of which no measurement could be held out as an example.
     `is_together_exampled`: whether one could be that had all the gaps at once.

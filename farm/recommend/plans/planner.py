@@ -43,6 +43,12 @@ _ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
 MAX_PLANNED = 100  # what `until_regret` may ask for
 _MIDDLE_WORLD_SIZE = 8
 LEAST_CONFIGURATIONS = 6  # a step without a bandwidth limit has five terms; one checks them
+# Of the mean of ln(time). Of a single measurement it is what repetitions of others differ by.
+ENOUGH_LOG = 0.03
+# What is less believed than this was flagged as suspicious: that is a reason to measure it again.
+_BELIEVED = 0.5
+# However much it varies, more of the same does not change that.
+_MOST_REPETITIONS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,21 +286,11 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
-# Which configurations are measured well enough that measuring them again would teach little.
-
-
-# Of the mean of ln(time). Of a single measurement it is what repetitions of others differ by.
-ENOUGH_LOG = 0.03
-# What is less believed than this was flagged as suspicious: that is a reason to measure it again.
-_BELIEVED = 0.5
-# However much it varies, more of the same does not change that.
-_MOST_REPETITIONS = 10
-
-
 def precisely_measured(observations: Iterable[Observation]) -> frozenset[Configuration]:
     """Return the configurations, without a network for one machine, that are known well enough.
 
-    What was measured once is where repetitions of others tell how much they vary.
+    To measure them again would teach little. What was measured once is where repetitions of others
+    tell how much they vary.
     """
     logs = _believed_logs(observations)
     variances = [statistics.variance(own) for own in logs.values() if len(own) > 1]

@@ -25,9 +25,6 @@ from farm.recommend.plans.belief import believe
 from farm.recommend.plans.grid import Axes, grid, thinned, works
 from farm.recommend.plans.planner import MAX_PLANNED, Candidate, MeasurementPlan, plan
 
-# What one measurement costs: its machines, for as long as it holds them.
-
-
 # Lease, rendezvous, fork, first step and leaving, with the template warm and machines up. Booting
 # and importing are not in it, since a machine of a farm serves many jobs.
 START_UP_S = 10.0

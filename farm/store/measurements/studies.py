@@ -29,6 +29,7 @@ _OF_HARDWARE = (
     *("cpu_model", "memory_bytes", "kernel"),
     *("tensorflow_version", "python_version", "benchfarm_version"),
 )
+_TRAINS, _SERVES = resident_extra(TRAINING), resident_extra(SERVING)
 
 
 def find_same_sweep(session: Session, spec: Mapping[str, object]) -> int | None:
@@ -173,12 +174,6 @@ def _wire_bytes_per_step(ended: Mapping[str, Any] | None) -> float | None:
     result = (ended or {}).get("result") or {}
     sent, steps = result.get("interface_tx_bytes"), result.get("window_step_count")
     return sent / steps if sent is not None and steps else None
-
-
-# What the processes of each role took of memory in a measured attempt: reads only.
-
-
-_TRAINS, _SERVES = resident_extra(TRAINING), resident_extra(SERVING)
 
 
 def memory_by_role(
