@@ -38,7 +38,7 @@ from farm.settings.web_listening import check_web_listening, web_url
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-_READY_LIMIT_S = 60.0
+_READY_LIMIT_S = 180.0  # on a machine that is busy, imports alone take long
 _LEFTOVERS_GRACE_S = 5.0
 _WEB_PORTS_TRIED = 50
 # An agent ends its rank and flushes its spool; a trainer inside TensorFlow may need the SIGKILL.
