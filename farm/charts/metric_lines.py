@@ -163,19 +163,19 @@ def _dividing(groups: Groups) -> Axis | None:
 
 
 def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[CellGroup]]:
-    """Return the groups by their place on those axes.
+    """Return the groups of each panel, by the panel's values of the axes `beside`.
 
-    One machine is put beside the gangs that do the same work, whatever their strategy and network.
+    One machine is in each panel whose gangs do the same work, whatever their strategy and network.
     """
-    at = [groups.rest.index(axis) for axis in beside]
+    columns = [groups.rest.index(axis) for axis in beside]
     panels: dict[Place, list[CellGroup]] = {}
     for group in sorted(groups.found, key=lambda one: not one.has_gang):
-        place = tuple(group.rest[i] for i in at)
-        same = [
+        place = tuple(group.rest[i] for i in columns)
+        of_work = [
             i for i, axis in enumerate(beside) if tells_work(axis, is_one_rank=group.is_one_rank)
         ]
-        alike = [p for p in panels if all(p[i] == place[i] for i in same)]
-        for panel in [place] if group.has_gang or not alike else alike:
+        same_work = [p for p in panels if all(p[i] == place[i] for i in of_work)]
+        for panel in [place] if group.has_gang or not same_work else same_work:
             panels.setdefault(panel, []).append(group)
     order_of = {id(group): i for i, group in enumerate(groups.found)}
     for members in panels.values():

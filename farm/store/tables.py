@@ -160,7 +160,7 @@ class AttemptRow(Table):
 class RankRow(Table):
     """One member of one attempt, and what it has reported once.
 
-    Written by the scheduler, which adds it with the lease, and by the collector.
+    Written by the scheduler (the lease, commands sent, disturbances) and the collector (reports).
     """
 
     __tablename__ = "ranks"

@@ -21,7 +21,7 @@ _MOST_SHOWN = 10
 
 
 def value_of(key: str, text: str) -> object:
-    """Return what a sweep file would have for what was typed. Tables are words of a shell.
+    """Return the value in a sweep file for the text of a field; a table is typed as NAME=VALUE ...
 
     Raises:
         InvalidSpec: a table is not of the form NAME=VALUE NAME=VALUE.

@@ -85,8 +85,8 @@ def get_data() -> ResponseReturnValue:
 def get_origin() -> ResponseReturnValue:
     """Show one origin. Query: `name`; `suspicious=yes` looks for what is hard to believe.
 
-    Those of imported origins are looked for at once. The farm's own are asked for, since that
-    fits a model on what may be the machine it measures.
+    Imported origins are searched without being asked. The farm's own is searched on request alone:
+    the search fits a model, and may take time from measurements on the same machine.
     """
     args = received.query("name", "suspicious")
     name = args.get("name", "")

@@ -90,7 +90,7 @@ class WaitingQueue:
     ) -> list[WaitingJob] | None:
         """Return what `waiting_jobs` would, as the session sees the store; None: too many wait.
 
-        An expected length that has changed little may be the one before.
+        Expected lengths may be slightly out of date: small changes of them are not applied.
         """
         if not self._refresh(session):
             return None

@@ -1,4 +1,4 @@
-"""What a sweep's jobs, attempts and agents were, as rows of files, in parts. Reads only."""
+"""Reads a sweep's jobs, attempts, agents, steps and logs as rows for the files of its bundle."""
 
 from __future__ import annotations
 

@@ -128,9 +128,10 @@ class CellTimes:
 
 
 def published_times(measurements: Iterable[ImportedMeasurement]) -> CellTimes:
-    """Take what has a time. A round trip is twice the delay: nobody says what it was measured as.
+    """Return the measurements that have a time, by cell.
 
-    One machine's time is stored without a delay, as it needs no network.
+    A round trip is taken for twice the delay, since the source does not say what was measured. One
+    machine's time is stored without a delay, as it needs no network.
     """
     return CellTimes(
         tuple(

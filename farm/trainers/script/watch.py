@@ -1,8 +1,9 @@
 """Follows the marks of a user's script, and reports its steps to the agent.
 
-The first mark only starts the clock: what came before it is start-up. After the last one the script
-waits until the counters are read, and ends; or it trains to its end, of which nobody knows before.
-Then the counters are read every second, and count up to the last reading.
+The first mark only starts the clock: what came before it is start-up. Where the
+number of steps is given, the script waits after the last one until the counters are read, and ends.
+A script that trains to its own end has no known last step: its counters are read every second, and
+the last reading counts.
 """
 
 from __future__ import annotations

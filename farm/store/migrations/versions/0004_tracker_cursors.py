@@ -1,4 +1,4 @@
-"""How far each tracker has the measurements of the farm."""
+"""Which measurements each experiment tracker has received."""
 
 from __future__ import annotations
 
