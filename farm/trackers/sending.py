@@ -82,7 +82,7 @@ def send_sweep(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """What the process is told; as it goes through a pipe, no other process sees the addresses."""
+    """The input of the process. It is sent through a pipe, so that no process list shows it."""
 
     database_url: str
     tracker: str

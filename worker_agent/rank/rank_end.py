@@ -160,13 +160,12 @@ def _signal_name(number: int) -> str:
 def result_of_ranks(
     results: Sequence[TrainerResult], *, is_synchronous: bool = True
 ) -> TrainerResult:
-    """Return the first rank's, with the mean payload of all ranks and their memory together.
+    """Return one result for all ranks of an agent: the first rank's, with these values of all.
 
-    `is_synchronous`: an update is one of all ranks; otherwise theirs are added up.
-    Where ranks exchange unequal amounts, such as by way of rank 0, the first is not as the others.
-    So it is where a script's examples are shared unevenly: theirs are added up, and their times
-    are means. Nothing is told that one of them does not know. Of their GPUs the one with most
-    memory in use counts.
+    Payload bytes, waits and pauses are means; memory and a script's examples are sums. Payload,
+    waits and examples are None where one of the ranks does not know its own. Of GPU memory the
+    largest that is known counts. Updates are added up unless `is_synchronous`: then each is one of
+    all ranks.
     """
     first, *others = results
     if not others:
