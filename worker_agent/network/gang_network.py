@@ -128,7 +128,8 @@ class GangNetwork:
             EmulationFailed: they are no longer what was applied.
         """
         if self._gate is not None:
-            self._gate.check()
+            with self._lock:  # the ports may be about to be closed
+                self._gate.check()
         if self._shaping is None:
             return
         try:

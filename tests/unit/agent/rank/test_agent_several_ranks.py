@@ -43,7 +43,6 @@ from worker_agent.rank.rank_end import result_of_ranks
 from worker_agent.rank.resources import RankResources
 from worker_agent.supervisor.events import (
     AgentEvent,
-    MeasuringPurpose,
     NetworkMeasured,
     RankCleared,
     RankEvent,
@@ -163,15 +162,11 @@ def connected(tmp_path: Path, command: StartRank = COMMAND) -> Agent:
     assert isinstance(prepared, Prepared)
     addresses = (prepared.address,)
     rank.peers(Peers(token=7, addresses=addresses, timeout_s=10.0), now=agent.now)
-    agent.happens(
-        NetworkMeasured(
-            token=7,
-            purpose=MeasuringPurpose.UNTOUCHED,
-            emulator="none",
-            rtts=(),
-            failure=None,
-        )
-    )
+    # The rank measures in a thread of its own, which closes its ports first.
+    measured = agent.events.get(timeout=60)
+    assert isinstance(measured, NetworkMeasured)
+    assert measured.failure is None
+    agent.happens(measured)
     cluster = cluster_spec(addresses, [COMMAND.roles])
     rank.go(Go(token=7, cluster=cluster, timeout_s=FIRST_STEP_S), received_s=agent.now)
     return agent
