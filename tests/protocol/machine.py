@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from farm.configuration.spec import NetworkProfile
 from farm.messages.commands import RankAddress, StartRank
@@ -140,7 +140,7 @@ class SimulatedResources:
     def log_tail(self) -> str:
         return ""
 
-    def memory_evidence(self, process: int) -> MemoryEvidence:
+    def memory_evidence(self, process: int, *, children: Sequence[int] = ()) -> MemoryEvidence:
         return MemoryEvidence()
 
     def _say(self, event: Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,12 +56,12 @@ class MemoryWitness:
         """Note the control groups of trainers that live; a trainer may have one of its own."""
         self._groups |= {pid: self._counted(pid) for pid in pids}
 
-    def evidence(self, pid: int) -> MemoryEvidence:
-        """Say what is known by now of the trainer `pid`, which may be gone already."""
+    def evidence(self, pid: int, *, children: Sequence[int] = ()) -> MemoryEvidence:
+        """Say what is known by now of the trainer `pid`, or of its `children`; all may be gone."""
         group, count = self._groups.get(pid) or self._groups[os.getpid()]
         limit_bytes, peak_bytes = (group and group.tightest_limit()) or (None, None)
         return MemoryEvidence(
-            is_named=self._log.has_killed(pid),
+            is_named=self._log.has_killed(*(children or (pid,))),
             group_kill_count=_growth(count, group.kill_count if group else None),
             machine_kill_count=_growth(
                 self._machine_kill_count, machine_kill_count(proc=self._proc)
@@ -109,14 +109,14 @@ class KernelLog:
             logger.debug("kernel's log cannot be read: %s", error)
             self.close()  # from its beginning it would tell of processes long gone
 
-    def has_killed(self, pid: int) -> bool | None:
-        """Say whether `pid` was killed for want of memory since the log was opened.
+    def has_killed(self, *pids: int) -> bool | None:
+        """Say whether one of `pids` was killed for want of memory since the log was opened.
 
         False only where the log names others and is complete: a log without a single name may
         be late by a moment, and is no evidence. None: it does not tell.
         """
         self._read()
-        if pid in self._killed_pids:
+        if not self._killed_pids.isdisjoint(pids):
             return True
         return False if self._killed_pids and not self._has_lost_records else None
 

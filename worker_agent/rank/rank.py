@@ -39,7 +39,13 @@ from farm.messages.trainer_lines import (
 )
 from farm.registry import described
 from worker_agent.rank.cluster import go_lines
-from worker_agent.rank.rank_end import ended_report, failure_of_exit, result_of_ranks
+from worker_agent.rank.rank_end import (
+    ended_report,
+    failure_of_data_workers,
+    failure_of_exit,
+    lost_data_workers,
+    result_of_ranks,
+)
 from worker_agent.rank.resources import RankResources, title_of
 from worker_agent.spool.delivery import GATHER_S
 from worker_agent.supervisor.events import (
@@ -224,6 +230,9 @@ class RunningRank:
             self.fail(expired.kind, expired.message)
 
     def _hear(self, process: int, event: Event, *, now: float) -> None:
+        if isinstance(event, Failure) and (lost := lost_data_workers(event)):
+            memory = self._resources.memory_evidence(process, children=lost)
+            event = failure_of_data_workers(event, memory=memory)
         if self.is_ending:
             # Only the farewells of processes that are being waited for still count.
             if isinstance(event, TrainerResult):

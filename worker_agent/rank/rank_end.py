@@ -31,6 +31,11 @@ _NOT_ALLOCATED = re.compile(r"std::bad_alloc|OOM when allocating tensor[^\n]*")
 _CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # What an operator, a shell or a service manager sends to end a process.
 _SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# What PyTorch's loader raises in a trainer that has lost worker processes; not always how.
+_LOST_WORKERS = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? (\d+(?:, \d+)*)\) "
+    r"(?:is killed by signal: Killed|exited unexpectedly)"
+)
 _ADVICE = "try a smaller batch per replica, or more memory"
 # Of a failure's message, which is shown with its job in every list. The log has the rest.
 _SHOWN_CHARACTERS = 2000
@@ -111,6 +116,20 @@ def failure_of_exit(
     return Failure(kind=FailureKind.KILLED, message=f"trainer was ended by {name}")
 
 
+def lost_data_workers(failure: Failure) -> tuple[int, ...]:
+    """Return the processes that a trainer's failure says have died while they loaded batches."""
+    found = _LOST_WORKERS.search(failure.message)
+    if found is None or failure.kind is not FailureKind.TRAINER_RAISED:
+        return ()
+    return tuple(map(int, found[1].split(", ")))
+
+
+def failure_of_data_workers(told: Failure, *, memory: MemoryEvidence) -> Failure:
+    """Say why a trainer that has lost data workers failed; what it `told` may not be why."""
+    source = _source_of_kill(memory)
+    return told if source is None else _out_of_memory(memory, source=source)
+
+
 def _own_failure(user_code: UserCode, how: str) -> Failure:
     return Failure(
         kind=FailureKind.TRAINER_RAISED,
@@ -118,11 +137,19 @@ def _own_failure(user_code: UserCode, how: str) -> Failure:
     )
 
 
-def _failure_of_kill(memory: MemoryEvidence) -> Failure:
+def _source_of_kill(memory: MemoryEvidence) -> str | None:
+    """Return who says that the kernel killed it for want of memory; None: nobody."""
     if memory.is_named:
-        return _out_of_memory(memory, source="the kernel's log")
+        return "the kernel's log"
     if memory.group_kill_count and memory.is_named is None:
-        return _out_of_memory(memory, source="the counter of its control group")
+        return "the counter of its control group"
+    return None
+
+
+def _failure_of_kill(memory: MemoryEvidence) -> Failure:
+    source = _source_of_kill(memory)
+    if source is not None:
+        return _out_of_memory(memory, source=source)
     message = "trainer was ended by SIGKILL, sent by a user or a process of its machine"
     if memory.is_named is False:
         message += "; the kernel killed for want of memory meanwhile, but other processes"

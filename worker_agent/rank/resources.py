@@ -10,7 +10,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -160,9 +160,9 @@ class RankResources:
         )
         self._sampler.start()
 
-    def memory_evidence(self, process: int) -> MemoryEvidence:
-        """Return what is known of this trainer and of memory that ran out."""
-        return self._memory.evidence(self._trainers[process].pid)
+    def memory_evidence(self, process: int, *, children: Sequence[int] = ()) -> MemoryEvidence:
+        """Return what is known of this trainer, or its children, and of memory that ran out."""
+        return self._memory.evidence(self._trainers[process].pid, children=children)
 
     def log_tail(self) -> str:
         """Return the last words of all trainers, each under its title."""

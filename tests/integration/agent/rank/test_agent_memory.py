@@ -19,13 +19,41 @@ from farm.messages.trainer_lines import Failure, FailureKind
 from farm.values.codec import from_json
 from tests.memory_group import LimitedGroup, limited_group
 from worker_agent.rank.memory_evidence import KernelLog, MemoryWitness, kernel_log_path
-from worker_agent.rank.rank_end import failure_of_exit
+from worker_agent.rank.rank_end import (
+    failure_of_data_workers,
+    failure_of_exit,
+    lost_data_workers,
+)
 
 pytestmark = pytest.mark.root
 
 LIMIT_BYTES = 64 << 20
 # Says that it lives and waits; with a line of input it takes more than the group may have.
 HUNGRY = "import sys; print('up', flush=True); sys.stdin.readline(); held = b'x' * (256 << 20)"
+# Does the same in a process that PyTorch starts to load batches, and tells its failure.
+HUNGRY_WORKER = """
+import json
+import sys
+from pathlib import Path
+from torch.utils.data import DataLoader
+from farm.trainers.failures import failure_of
+from farm.values.codec import to_json
+
+class Examples:
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # not the trainer
+        return len(b"x" * (2 << 30))
+
+print("up", flush=True)
+sys.stdin.readline()
+try:
+    next(iter(DataLoader(Examples(), num_workers=1)))
+except RuntimeError as error:
+    print(json.dumps(to_json(failure_of(error, world_size=1))), flush=True)
+"""
 
 
 @pytest.fixture
@@ -86,6 +114,29 @@ def test_a_process_that_outgrows_its_group_is_out_of_memory(
         f"killed by the kernel for want of memory (by {source}): the control group's limit is"
         " 67.1 MB, its peak was 67.1 MB"
     )
+
+
+@pytest.mark.torch
+def test_a_data_worker_that_outgrows_its_group_is_out_of_memory() -> None:
+    with (
+        limited_group(512 << 20) as group,
+        subprocess.Popen(
+            [sys.executable, "-c", HUNGRY_WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as trainer,
+    ):
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"up\n"
+        group.take(trainer.pid)
+        witness = MemoryWitness()
+        witness.look([trainer.pid])
+        said, _ = trainer.communicate(b"go\n", timeout=120)
+        told = from_json(Failure, json.loads(said))
+        assert told.kind is FailureKind.TRAINER_RAISED
+        pids = lost_data_workers(told)
+        failure = failure_of_data_workers(told, memory=witness.evidence(trainer.pid, children=pids))
+        witness.close()
+    assert failure.kind is FailureKind.OUT_OF_MEMORY
+    assert "the control group's limit is 537 MB" in failure.message
 
 
 def test_a_kill_beside_one_that_ran_out_of_memory_stays_unexplained(

@@ -8,7 +8,12 @@ import pytest
 
 from farm.messages.trainer_lines import Failure, FailureKind, UserCode
 from worker_agent.rank.memory_evidence import MemoryEvidence
-from worker_agent.rank.rank_end import ended_report, failure_of_exit
+from worker_agent.rank.rank_end import (
+    ended_report,
+    failure_of_data_workers,
+    failure_of_exit,
+    lost_data_workers,
+)
 
 NOTHING = MemoryEvidence()
 NAMED = MemoryEvidence(is_named=True)
@@ -34,6 +39,34 @@ def test_a_sigkill_is_out_of_memory_only_with_the_kernels_word_for_it(
     return_code: int, memory: MemoryEvidence, kind: FailureKind
 ) -> None:
     assert failure_of_exit(return_code, memory=memory).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "pids"),
+    [
+        ("(pid 12) is killed by signal: Killed.", (12,)),
+        ("(pid(s) 12, 13) exited unexpectedly", (12, 13)),
+        ("(pid 12) is killed by signal: Bus error.", ()),
+    ],
+)
+def test_a_trainer_tells_which_data_workers_it_has_lost(text: str, pids: tuple[int, ...]) -> None:
+    assert lost_data_workers(of_loader(text)) == pids
+
+
+@pytest.mark.parametrize(
+    ("memory", "kind"),
+    [(NAMED, FailureKind.OUT_OF_MEMORY), (NOTHING, FailureKind.TRAINER_RAISED)],
+)
+def test_a_lost_data_worker_is_out_of_memory_only_with_the_kernels_word_for_it(
+    memory: MemoryEvidence, kind: FailureKind
+) -> None:
+    told = of_loader("(pid 12) is killed by signal: Killed.")
+    assert failure_of_data_workers(told, memory=memory).kind is kind
+
+
+def of_loader(text: str) -> Failure:
+    message = f"RuntimeError: DataLoader worker {text}"
+    return Failure(kind=FailureKind.TRAINER_RAISED, message=message)
 
 
 def test_a_kill_of_another_process_is_not_taken_for_the_trainers() -> None:
