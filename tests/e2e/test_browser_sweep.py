@@ -28,7 +28,7 @@ from tests.e2e.browser import (
     picture,
 )
 from tests.e2e.web_process import web_process
-from tests.integration.web.test_web_sweep_page import add_measured
+from tests.integration.web.pages.test_web_sweep_page import add_measured
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

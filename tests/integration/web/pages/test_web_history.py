@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 
 from farm.store.engine import writing
 from tests.histories import BEFORE, SLOWER, add_day, hardware
-from tests.integration.web.test_web_sweep_page import page_of, text_of
+from tests.integration.web.pages.test_web_sweep_page import page_of, text_of
 from tests.web_client import client_of
 
 
