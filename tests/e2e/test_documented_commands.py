@@ -29,12 +29,12 @@ from tests.own_data_files import write_image_folder, write_npz, write_token_file
 LEFT_OUT = {
     "farm up": "runs until Ctrl-C: tests/integration/embedded/test_embedded_farm.py",
     "farm lab": "needs root: tests/lab/test_command.py, tests/lab/test_lab.py",
-    "farm reproduce": "takes long: tests/integration/cli/test_cli_reproduce_loopback.py and, as "
-    "root, tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
-    "farm evaluate": "takes minutes: tests/integration/cli/test_cli_evaluate.py",
+    "farm reproduce": "takes long: tests/integration/cli/start/test_cli_reproduce_loopback.py and, "
+    "as root, tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
+    "farm evaluate": "takes minutes: tests/integration/cli/advice/test_cli_evaluate.py",
     "farm measure": "starts a farm: tests/e2e/test_measure.py, and tests/e2e/test_examples.py",
     "farm export 1 --to mlflow": "needs its server: tests/integration/trackers/test_mlflow.py",
-    "farm submit next.toml": "its jobs need netem: in tests/integration/cli/test_cli_plan.py",
+    "farm submit next.toml": "its jobs need netem: tests/integration/cli/advice/test_cli_plan.py",
 }
 _BY_HAND = "typed on a booted root: tests/e2e/test_booted_by_hand.py"
 _SHELL = "typed: tests/e2e/test_documented_shell.py"
