@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.agent.network.test_undo import (
+from tests.integration.worker_agent.network.test_undo import (
     await_true,
     effective_capabilities,
     run_clear_network,
