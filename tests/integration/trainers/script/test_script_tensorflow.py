@@ -9,7 +9,7 @@ import pytest
 from farm.messages.trainer_lines import Ready, StepKind
 from farm.trainers.all_reduce import ring_all_reduce
 from tests.integration.trainer_process import results
-from tests.integration.trainers.test_script_rank import STEPS, job_of, ranks
+from tests.integration.trainers.script.test_script_rank import STEPS, job_of, ranks
 
 pytestmark = pytest.mark.tensorflow
 

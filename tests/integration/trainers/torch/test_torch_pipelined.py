@@ -11,7 +11,7 @@ from farm import registry
 from farm.configuration.axes import spec_values
 from farm.configuration.model_size import PipelineCut
 from farm.configuration.spec import JobSpec, TrainingPass
-from tests.integration.trainers.torch_ranks import Came, count_messages, ranks
+from tests.integration.trainers.torch.torch_ranks import Came, count_messages, ranks
 
 pytestmark = pytest.mark.torch
 

@@ -9,7 +9,7 @@ import pytest
 from farm import registry
 from farm.configuration.catalogue import GangShape
 from farm.configuration.spec import JobSpec, TrainingPass
-from tests.integration.trainers.torch_ranks import Came, count_messages, model_of, ranks
+from tests.integration.trainers.torch.torch_ranks import Came, count_messages, model_of, ranks
 
 pytestmark = pytest.mark.torch
 

@@ -78,8 +78,8 @@ def test_a_trainer_of_the_agents_own_user_cannot_read_the_agents_environment(
     become = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     done = subprocess.run(
         [*become, python, "-S", "-c", PROGRAM, state],
-        cwd=Path(__file__).parents[3],
-        env={"PASSWORD": "xxxxx", "PYTHONPATH": str(Path(__file__).parents[3])},
+        cwd=Path(__file__).parents[4],
+        env={"PASSWORD": "xxxxx", "PYTHONPATH": str(Path(__file__).parents[4])},
         capture_output=True,
         text=True,
         timeout=30,

@@ -12,7 +12,7 @@ import pytest
 
 from farm.messages.trainer_lines import Assignment, GoLine
 from farm.trainers.script.launchers import SCRIPT_LAUNCHERS
-from tests.integration.trainers.test_script_rank import job_of
+from tests.integration.trainers.script.test_script_rank import job_of
 
 TELL = "import json, os, sys\nwith open(sys.argv[1], 'w') as f: json.dump(dict(os.environ), f)"
 OF_ITS_OWN = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
