@@ -72,27 +72,27 @@ oldest-celery: $(VENV)/installed-dev
 
 chaos: $(VENV)/installed-dev
 	MODEL_EXAMPLES=3000 $(BIN)/pytest tests/property/gang/test_protocol_model.py
-	$(BIN)/pytest tests/e2e/test_faults.py -m campaign
+	$(BIN)/pytest tests/e2e/faults/test_faults.py -m campaign
 	$(BIN)/python -m tests.chaos --faults 1000 --farms 2 --write docs/reliability.md
 
 # The lease is one that a machine with other things to do holds, too.
 chaos-brief: export FARM_CHAOS_LEASE_S := $(or $(FARM_CHAOS_LEASE_S),12)
 chaos-brief: $(VENV)/installed-dev
-	$(BIN)/pytest -m campaign -k whatever_strikes tests/e2e/test_faults.py
+	$(BIN)/pytest -m campaign -k whatever_strikes tests/e2e/faults/test_faults.py
 
 # Needs Debian's debootstrap and systemd-container. SUITE=trixie or noble: on Debian 13, or Ubuntu 24.04.
 roots: export FARM_TEST_SUITE := $(or $(SUITE),bookworm)
 roots: $(VENV)/installed-dev
-	$(BIN)/pytest -s -m booted tests/e2e/test_booted_farm.py tests/e2e/test_booted_by_hand.py
+	$(BIN)/pytest -s -m booted tests/e2e/deploy/test_booted_farm.py tests/e2e/deploy/test_booted_by_hand.py
 
 # Needs systemd-container and what the installer takes from Debian.
 roots-brief: export FARM_TEST_SUITE := $(or $(SUITE),own)
 roots-brief: $(VENV)/installed-dev
-	$(BIN)/pytest -s -m "booted and not thorough" tests/e2e/test_booted_farm.py
+	$(BIN)/pytest -s -m "booted and not thorough" tests/e2e/deploy/test_booted_farm.py
 
 compose: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[compose]'
-	$(BIN)/pytest -m compose -s tests/e2e/test_compose.py
+	$(BIN)/pytest -m compose -s tests/e2e/deploy/test_compose.py
 
 # Needs root and Debian, from which it takes QEMU and a kernel. KERNEL_CACHE says where they stay.
 kernel: $(VENV)/installed-dev

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.attacks import ATTACKS
 from tests.attacks.contract import Attack, Succeeded, shown
 from tests.attacks.table import TABLE, table, write
-from tests.e2e.strict_farm import StrictFarm, strict_farm, what_lacks
+from tests.e2e.security.strict_farm import StrictFarm, strict_farm, what_lacks
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.e2e.strict_farm import StrictFarm
+from tests.e2e.security.strict_farm import StrictFarm
 
 _SHOWN_CHARACTERS = 150
 

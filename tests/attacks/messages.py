@@ -24,7 +24,7 @@ from farm.messages.signing import MessageDirection, sign
 from tests.attacks.contract import Attack, Position, Succeeded, refusal_of
 from tests.attacks.network import ping
 from tests.e2e.live_farm import wait_until
-from tests.e2e.strict_farm import SERVER, AgentSecrets, StrictFarm
+from tests.e2e.security.strict_farm import SERVER, AgentSecrets, StrictFarm
 
 # A machine that tests may stand still for seconds.
 _LOGGED_S = 240.0

@@ -18,7 +18,7 @@ from farm.errors import Unreachable
 from farm.store.engine import make_engine, reading
 from tests.attacks.contract import Attack, Position, Succeeded, refusal_of
 from tests.certificates import Authority, Certificate
-from tests.e2e.strict_farm import SERVER, StrictFarm
+from tests.e2e.security.strict_farm import SERVER, StrictFarm
 
 _TIMEOUT_S = 30.0
 # The farm's own client gives up after 3 s, as long as a machine that tests may stand still.

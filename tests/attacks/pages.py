@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.attacks.contract import Attack, Position, Succeeded
-from tests.e2e.strict_farm import StrictFarm
+from tests.e2e.security.strict_farm import StrictFarm
 
 _TIMEOUT_S = 60.0
 _SWEEP = {

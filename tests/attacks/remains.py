@@ -10,7 +10,7 @@ from farm.store.base import Table
 from farm.store.engine import reading
 from tests.attacks.contract import Attack, Position, Succeeded
 from tests.attacks.pages import ask
-from tests.e2e.strict_farm import StrictFarm
+from tests.e2e.security.strict_farm import StrictFarm
 
 _MARKUP = "<script>alert(1)</script>"
 

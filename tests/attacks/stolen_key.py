@@ -44,7 +44,7 @@ from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import reading, writing
 from tests.attacks.liar import READY
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
-from tests.e2e.strict_farm import AgentSecrets, strict_farm
+from tests.e2e.security.strict_farm import AgentSecrets, strict_farm
 from tests.factories import agent_facts, heartbeat
 from tests.postgres_server import PostgresServer
 

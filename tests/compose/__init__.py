@@ -1,1 +1,1 @@
-"""The compose file's farm in podman, from images that are built here; see e2e/test_compose.py."""
+"""The compose file's farm in podman, from images built here; see e2e/deploy/test_compose.py."""

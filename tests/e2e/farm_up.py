@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.live_farm import wait_until
-from tests.e2e.test_demo import FARM, environment
+from tests.e2e.start.test_demo import FARM, environment
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.booted_system import PACKAGES
+from tests.e2e.deploy.booted_system import PACKAGES
 from tests.installer_script import DEPLOY, installer
 
 UBUNTU = 'ID={id}\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n'

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from farm.store.engine import writing
-from tests.e2e.documents import DOCS, SWEEP
+from tests.e2e.documents.documents import DOCS, SWEEP
+from tests.e2e.documents.measured_sweep import add_measured_sweep
 from tests.e2e.live_farm import live_farm
-from tests.e2e.measured_sweep import add_measured_sweep
 from tests.e2e.web_process import web_process
 
 _OF_EXTRAS = ("celery", "flask", "click", "redis", "psutil", "sqlalchemy", "tensorflow", "torch")

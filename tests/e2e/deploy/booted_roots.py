@@ -19,7 +19,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.booted_system import ENVIRONMENT, OWN, System, asked_suite, missing_of_own, run
+from tests.e2e.deploy.booted_system import (
+    ENVIRONMENT,
+    OWN,
+    System,
+    asked_suite,
+    missing_of_own,
+    run,
+)
 from tests.e2e.live_farm import wait_until
 from tests.namespaces import ip
 

@@ -18,7 +18,7 @@ from farm.store.schema import upgrade
 from farm.store.tables import JobRow
 from farm.submission import plan, read_sweep_file
 from tests import factories
-from tests.e2e.browser import (
+from tests.e2e.browser.browser import (
     NEEDS_CHROMIUM,
     WIDTHS,
     browser,
@@ -113,7 +113,8 @@ def demo(tmp_path: Path) -> Iterator[str]:
     """A server with the demo's sweep: of the demo that BENCHFARM_DEMO names, or with made up times.
 
     The picture in the README is of a demo on a quiet machine:
-    BENCHFARM_DEMO=FOLDER BENCHFARM_PICTURES=docs/images pytest tests/e2e/test_browser_sweep.py
+    BENCHFARM_DEMO=FOLDER BENCHFARM_PICTURES=docs/images \\
+        pytest tests/e2e/browser/test_browser_sweep.py
     """
     given = os.environ.get("BENCHFARM_DEMO")
     url = f"sqlite:///{given or tmp_path}/farm.db"

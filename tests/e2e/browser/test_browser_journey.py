@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.browser import (
+from tests.e2e.browser.browser import (
     NEEDS_CHROMIUM,
     Finger,
     Hand,

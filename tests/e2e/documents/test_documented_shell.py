@@ -22,9 +22,9 @@ from farm.store.engine import writing
 from tests.chaos.__main__ import main as chaos
 from tests.compose.farm import ENDING, SERVERS
 from tests.compose.images import TARGETS
-from tests.e2e.documents import DOCS, ROOT, block_with, typed_of
+from tests.e2e.documents.documents import DOCS, ROOT, block_with, typed_of
+from tests.e2e.documents.measured_sweep import add_measured_sweep
 from tests.e2e.live_farm import live_farm
-from tests.e2e.measured_sweep import add_measured_sweep
 from tests.e2e.web_process import web_process
 from tests.redis_server import RedisServer
 
@@ -156,7 +156,7 @@ def test_every_module_that_a_reader_is_told_to_run_is_looked_at() -> None:
 
 
 def test_podman_is_told_to_start_what_its_own_test_starts_in_that_order() -> None:
-    """tests/e2e/test_compose.py has options beside these, since it reaches no registry."""
+    """tests/e2e/deploy/test_compose.py has options beside these, since it reaches no registry."""
     built = [shlex.split(command) for command in typed_of("podman")]
     assert [words[words.index("--target") + 1] for words in built] == list(TARGETS)
     assert [words[-3:] for words in built] == [["-t", f"benchfarm-{name}", "."] for name in TARGETS]

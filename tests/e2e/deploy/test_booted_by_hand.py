@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.booted_farm import FAKE_TRAINERS, WAIT_S, BootedFarm, booted_farm
-from tests.e2e.booted_roots import Machine, missing_programs
-from tests.e2e.booted_wares import FAKE_AGENT, trains_for_real
-from tests.e2e.documents import DOCS, ROOT, block_with
+from tests.e2e.deploy.booted_farm import FAKE_TRAINERS, WAIT_S, BootedFarm, booted_farm
+from tests.e2e.deploy.booted_roots import Machine, missing_programs
+from tests.e2e.deploy.booted_wares import FAKE_AGENT, trains_for_real
+from tests.e2e.documents.documents import DOCS, ROOT, block_with
 from tests.e2e.live_farm import wait_until
 
 OBSTACLE = missing_programs()

@@ -13,8 +13,8 @@ from functools import partial
 
 import pytest
 
-from tests.e2e.booted_farm import WAIT_S, BootedFarm, booted_farm, is_back, pid_of
-from tests.e2e.booted_roots import Machine, missing_programs
+from tests.e2e.deploy.booted_farm import WAIT_S, BootedFarm, booted_farm, is_back, pid_of
+from tests.e2e.deploy.booted_roots import Machine, missing_programs
 from tests.e2e.live_farm import wait_until
 
 OBSTACLE = missing_programs()

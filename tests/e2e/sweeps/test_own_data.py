@@ -16,7 +16,7 @@ from farm.store.engine import make_engine, reading
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import JobRow
 from tests.e2e.farm_up import farm_up, submit_and_wait
-from tests.e2e.test_demo import FARM
+from tests.e2e.start.test_demo import FARM
 from tests.own_data_files import write_npz
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]

@@ -1,7 +1,7 @@
 """What is installed on booted machines: the project's releases, with the wheels of all they need.
 
 Gathering wheels takes minutes and a package index; they are kept beside the roots of
-`tests.e2e.booted_system`, so that the next time needs neither.
+`tests.e2e.deploy.booted_system`, so that the next time needs neither.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.booted_system import System, kept_folder, make
+from tests.e2e.deploy.booted_system import System, kept_folder, make
 from tests.e2e.live_farm import REPOSITORY
 
 # What an agent needs beside its trainers where those are fake, and of it what no server needs.

@@ -11,7 +11,7 @@ import pytest
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
 from tests import factories
-from tests.e2e.browser import (
+from tests.e2e.browser.browser import (
     NEEDS_CHROMIUM,
     WIDTHS,
     browser,

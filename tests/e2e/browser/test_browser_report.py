@@ -11,7 +11,7 @@ from farm.recommend.prices import Prices
 from farm.store.engine import make_engine, reading, writing
 from farm.store.schema import upgrade
 from farm.sweep_bundle.writing import write_bundle
-from tests.e2e.browser import NEEDS_CHROMIUM, browser, check, page_of
+from tests.e2e.browser.browser import NEEDS_CHROMIUM, browser, check, page_of
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 
 pytestmark = NEEDS_CHROMIUM

@@ -14,7 +14,7 @@ from farm.store.engine import make_engine, writing
 from farm.store.reports.logs import insert_log_parts
 from farm.store.schema import upgrade
 from tests import factories
-from tests.e2e.browser import NEEDS_CHROMIUM, WIDTHS, browser, check, page_of, playwright
+from tests.e2e.browser.browser import NEEDS_CHROMIUM, WIDTHS, browser, check, page_of, playwright
 from tests.e2e.web_process import web_process
 
 if TYPE_CHECKING:

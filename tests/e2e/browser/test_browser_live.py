@@ -18,7 +18,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from tests import factories
-from tests.e2e.browser import NEEDS_CHROMIUM, browser, check, page_of, playwright
+from tests.e2e.browser.browser import NEEDS_CHROMIUM, browser, check, page_of, playwright
 from tests.e2e.web_process import web_process
 from tests.stored_series import insert_samples, insert_steps
 

@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from farm.cli.main import main
 from farm.store.engine import make_engine, writing
 from farm.store.schema import upgrade
-from tests.e2e.documents import DOCS, ROOT, SWEEP, typed, typed_of
+from tests.e2e.documents.documents import DOCS, ROOT, SWEEP, typed, typed_of
+from tests.e2e.documents.measured_sweep import add_measured_sweep
 from tests.e2e.live_farm import LiveFarm, live_farm
-from tests.e2e.measured_sweep import add_measured_sweep
 from tests.own_data_files import write_image_folder, write_npz, write_token_file
 
 # The beginning of a command, and why it is not typed here.
@@ -32,23 +32,27 @@ LEFT_OUT = {
     "farm reproduce": "takes long: tests/integration/cli/start/test_cli_reproduce_loopback.py and, "
     "as root, tests/lab/test_reproduce.py, with sweeps of their own; each page is typed",
     "farm evaluate": "takes minutes: tests/integration/cli/advice/test_cli_evaluate.py",
-    "farm measure": "starts a farm: tests/e2e/test_measure.py, and tests/e2e/test_examples.py",
+    "farm measure": "starts a farm: tests/e2e/start/test_measure.py, and "
+    "tests/e2e/documents/test_examples.py",
     "farm export 1 --to mlflow": "needs its server: tests/integration/trackers/test_mlflow.py",
     "farm submit next.toml": "its jobs need netem: tests/integration/cli/advice/test_cli_plan.py",
 }
-_BY_HAND = "typed on a booted root: tests/e2e/test_booted_by_hand.py"
-_SHELL = "typed: tests/e2e/test_documented_shell.py"
+_BY_HAND = "typed on a booted root: tests/e2e/deploy/test_booted_by_hand.py"
+_SHELL_TESTS = "tests/e2e/documents/test_documented_shell.py"
+_SHELL = f"typed: {_SHELL_TESTS}"
 # Programs of others, and what else a line may begin with.
 OTHERS = {
-    "make": "each target is there: tests/e2e/test_documented_shell.py; CI runs demo, test and more",
-    "python": "takes long; its options are there: tests/e2e/test_documented_shell.py",
+    "make": f"each target is there: {_SHELL_TESTS}; CI runs demo, test and more",
+    "python": f"takes long; its options are there: {_SHELL_TESTS}",
     **dict.fromkeys(("curl", "umask"), _SHELL),
     "echo": f"a token's header, {_SHELL}; a line of chrony's settings, on a VM of a cloud",
     **dict.fromkeys(("deploy/cloud-init/fill.py", "git", "ssh"), _SHELL),
-    "deploy/install.sh": "on booted roots: tests/e2e/test_booted_farm.py",
-    "docker": "needs its engine: tests/e2e/test_compose.py does the same in podman",
-    "cp": "makes the compose file's settings, as tests/e2e/test_compose.py does",
-    **dict.fromkeys(("podman", "podman-compose"), "builds images: tests/e2e/test_compose.py"),
+    "deploy/install.sh": "on booted roots: tests/e2e/deploy/test_booted_farm.py",
+    "docker": "needs its engine: tests/e2e/deploy/test_compose.py does the same in podman",
+    "cp": "makes the compose file's settings, as tests/e2e/deploy/test_compose.py does",
+    **dict.fromkeys(
+        ("podman", "podman-compose"), "builds images: tests/e2e/deploy/test_compose.py"
+    ),
     **dict.fromkeys(("pg_dump", "createdb", "pg_restore"), _BY_HAND),
     **dict.fromkeys(("useradd", "python3", "install", "systemctl", "systemd-run"), _BY_HAND),
     "export": f"where a database is, {_BY_HAND}; a region of AWS",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.stolen_key import Outcome, attack
-from tests.e2e.strict_farm import what_lacks
+from tests.e2e.security.strict_farm import what_lacks
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
 

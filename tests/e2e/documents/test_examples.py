@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_measure import measure
+from tests.e2e.start.test_measure import measure
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 STEPS = 12
 RANK = "--batch-size {per_rank_batch_size}"
 # The framework that is more than what all tests have, the launcher, and the arguments.

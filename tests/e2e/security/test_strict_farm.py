@@ -13,7 +13,7 @@ from farm.gang.lifecycle import JobState
 from tests.attacks import ATTACKS
 from tests.attacks.contract import Attack, shown
 from tests.e2e.live_farm import REPOSITORY
-from tests.e2e.strict_farm import StrictFarm, strict_farm, what_lacks
+from tests.e2e.security.strict_farm import StrictFarm, strict_farm, what_lacks
 
 # The first test starts everything.
 pytestmark = pytest.mark.timeout(900)

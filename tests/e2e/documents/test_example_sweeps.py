@@ -18,7 +18,7 @@ from farm.trainers.all_reduce import ring_all_reduce
 from farm.values.codec import from_json
 from tests.e2e.farm_up import farm_up, submit_and_wait
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 pytestmark = [
     *(pytest.mark.slow, pytest.mark.tensorflow, pytest.mark.torch),
     pytest.mark.timeout(900),
