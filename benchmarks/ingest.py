@@ -47,8 +47,8 @@ from farm.store.result_tables import SampleRow
 from farm.store.schema import upgrade
 from farm.store.tables import SpoolPosition
 from farm.text.display import duration
-from tests.postgres_programs import NoPostgres
-from tests.postgres_server import PostgresServer
+from tests.services.postgres_programs import NoPostgres
+from tests.services.postgres_server import PostgresServer
 
 SQLITE, POSTGRESQL, TWO = "SQLite", "PostgreSQL", "PostgreSQL, two collectors"
 LIMITS_ROWS_PER_S = {SQLITE: 20_000, POSTGRESQL: 10_000, TWO: 20_000}

@@ -14,7 +14,7 @@ import psutil
 from farm.embedded.redis import find_redis
 from farm.errors import FarmError
 from farm.text.display import byte_count
-from tests.postgres_programs import NoPostgres, binary_folder
+from tests.services.postgres_programs import NoPostgres, binary_folder
 from worker_agent.machine.hardware import parse_cpu_model, read_tensorflow_version
 
 

@@ -38,7 +38,7 @@ from farm.store.schema import upgrade
 from farm.store.tables import AgentRow, AttemptRow
 from farm.submission import plan, submit
 from tests.factories import add_agent, agent_facts
-from tests.scheduler_round import run_round
+from tests.stored.scheduler_round import run_round
 from web.app import create_app
 
 ROUND_AGENT_COUNT, ROUND_JOB_COUNT = 1000, 10_000

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from apiflask import APIFlask
 
-from tests.web_client import web_settings
+from tests.web.web_client import web_settings
 from web.app import create_app
 
 PATH = "benchfarm/client/queries.py"

@@ -17,8 +17,8 @@ from farm.broker.celery_app import check_broker
 from farm.errors import Unreachable
 from farm.store.engine import make_engine, reading
 from tests.attacks.contract import Attack, Position, Succeeded, refusal_of
-from tests.certificates import Authority, Certificate
 from tests.e2e.security.strict_farm import SERVER, StrictFarm
+from tests.services.certificates import Authority, Certificate
 
 _TIMEOUT_S = 30.0
 # The farm's own client gives up after 3 s, as long as a machine that tests may stand still.

@@ -46,7 +46,7 @@ from tests.attacks.liar import READY
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
 from tests.e2e.security.strict_farm import AgentSecrets, strict_farm
 from tests.factories import agent_facts, heartbeat
-from tests.postgres_server import PostgresServer
+from tests.services.postgres_server import PostgresServer
 
 LENGTH_S = 600.0
 TIMES_SLOWER = 2.0

@@ -26,7 +26,7 @@ from tests.chaos.faults.contract import Fault
 from tests.chaos.outcome import Outcome, merged
 from tests.chaos.schedule import draw
 from tests.chaos.table import TABLE, slow_lines, table, write
-from tests.postgres_server import PostgresServer
+from tests.services.postgres_server import PostgresServer
 
 STRIKES_EACH = 30  # between two looks at everything
 MOST_BROKEN = 5  # a campaign goes on until then, to see more than what broke first

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, JobState
 from tests.chaos.evidence import Evidence
 from tests.chaos.farm import LEASE_S
-from tests.invariants import (
+from tests.promises.invariants import (
     all_is_done,
     nothing_is_lost,
     services_are_fenced,

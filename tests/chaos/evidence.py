@@ -19,8 +19,8 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow, SpoolPosition
 from tests.chaos.farm import LIAR, ChaosFarm
 from tests.chaos.spools import SpoolOnDisk, read_spool
-from tests.protocol_values import Service, Spooled, StoreValue
-from tests.store_snapshot import spooled, store_value, stored_reports
+from tests.promises.protocol_values import Service, Spooled, StoreValue
+from tests.promises.store_snapshot import spooled, store_value, stored_reports
 
 _SERVED = re.compile(r"rank begins.*\btoken=(\d+)|(rank is over)|(agent begins)")
 # What an agent keeps from one life to the next, and what each life has.

@@ -30,8 +30,8 @@ from farm.store.engine import make_engine, writing
 from farm.store.sweeps.bundles import add_bundle
 from farm.submission import plan, submit
 from tests.chaos.links import Link, Links
-from tests.postgres_server import PostgresServer
-from tests.redis_server import RedisServer
+from tests.services.postgres_server import PostgresServer
+from tests.services.redis_server import RedisServer
 from worker_agent.trainer_process.leftovers import find_marked
 from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 

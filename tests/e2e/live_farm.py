@@ -28,7 +28,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.schema import upgrade
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.submission import plan, submit
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.web_client import NO_BROKER
+from tests.web.web_client import NO_BROKER
 
 
 @contextmanager

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
-from tests.postgres_programs import NoPostgres
-from tests.postgres_server import PostgresServer
-from tests.redis_server import RedisServer
+from tests.services.postgres_programs import NoPostgres
+from tests.services.postgres_server import PostgresServer
+from tests.services.redis_server import RedisServer
 
 # What a web server does beside its requests. A connection that such a thread holds while the engine
 # is disposed of is closed by nobody.

@@ -12,7 +12,7 @@ import pytest
 from farm.configuration.spec import NetworkProfile
 from farm.messages.commands import RankAddress
 from tests.kernel.traffic import Connection, one_way_delays_s, stream
-from tests.namespaces import Namespace, two_hosts
+from tests.machine.namespaces import Namespace, two_hosts
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import TcNetem
 from worker_agent.network.emulators.tc_plan import PACKET_BYTES, queued_packets

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.namespaces import two_hosts
+from tests.machine.namespaces import two_hosts
 
 ROOT = Path(__file__).parents[2]
 

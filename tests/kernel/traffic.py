@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from tests.namespaces import Namespace
+from tests.machine.namespaces import Namespace
 
 _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _STAMP = struct.Struct("qq")

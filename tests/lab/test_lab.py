@@ -22,7 +22,7 @@ from farm.lab.slots import Slot, claim_slot, hold
 from farm.lab.system import interfaces, namespaces, processes_in
 from farm.lab.wirefilter import LINKS
 from tests.e2e.live_farm import wait_until
-from tests.namespaces import two_hosts
+from tests.machine.namespaces import two_hosts
 
 OWNER = textwrap.dedent("""
     import sys, time

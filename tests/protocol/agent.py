@@ -13,11 +13,11 @@ from farm.messages.commands import StartRank
 from farm.messages.reports import Report
 from farm.settings.declaration import read_settings
 from tests.factories import agent_facts
+from tests.promises.protocol_values import Service
 from tests.protocol.broker import Broker
 from tests.protocol.clock import Clock
 from tests.protocol.courier import SimulatedCourier
 from tests.protocol.machine import SimulatedResources
-from tests.protocol_values import Service
 from worker_agent.config import AgentConfig
 from worker_agent.settings import AgentSettings
 from worker_agent.supervisor.events import Post

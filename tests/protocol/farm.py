@@ -17,12 +17,12 @@ from farm.messages.commands import COMMAND_NAMES, Command, StartRank
 from farm.messages.envelope import seal
 from farm.scheduler.outgoing import Outgoing
 from tests.factories import NOW, seconds
+from tests.promises.protocol_values import Service, Spooled, StoreValue
+from tests.promises.store_snapshot import spooled
 from tests.protocol.agent import SimulatedAgent, UnwaitedQueue
 from tests.protocol.broker import Broker
 from tests.protocol.clock import Clock
 from tests.protocol.server import LEASE_S, Answer, Server
-from tests.protocol_values import Service, Spooled, StoreValue
-from tests.store_snapshot import spooled
 from worker_agent.config import AgentConfig
 from worker_agent.supervisor.events import Post
 

@@ -30,8 +30,8 @@ from farm.messages.agents import AgentFacts, AgentState, Heartbeat
 from farm.messages.commands import RankAddress
 from farm.messages.reports import Prepared, RankEnded, Report
 from farm.messages.trainer_lines import FailureKind
-from tests.protocol_values import Spooled
-from tests.store_snapshot import spooled
+from tests.promises.protocol_values import Spooled
+from tests.promises.store_snapshot import spooled
 
 PHASES = {
     "prepared": RankPhase.PREPARED,

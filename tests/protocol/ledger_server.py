@@ -17,9 +17,7 @@ from farm.messages.trainer_lines import FailureKind
 from farm.placement.scheduling import Placement, place
 from farm.scheduler.outgoing import Outgoing
 from tests.factories import seconds
-from tests.protocol.ledger import PHASES, AgentEntry, AttemptEntry, JobEntry, Ledger, RankEntry
-from tests.protocol.server import RULES, Answer, Round, spec_of
-from tests.protocol_values import (
+from tests.promises.protocol_values import (
     AgentValue,
     AttemptValue,
     JobValue,
@@ -28,7 +26,9 @@ from tests.protocol_values import (
     Spooled,
     StoreValue,
 )
-from tests.store_snapshot import spooled
+from tests.promises.store_snapshot import spooled
+from tests.protocol.ledger import PHASES, AgentEntry, AttemptEntry, JobEntry, Ledger, RankEntry
+from tests.protocol.server import RULES, Answer, Round, spec_of
 
 _LIMITS: Limits = RULES.limits
 _STOP_EVERY = seconds(2)

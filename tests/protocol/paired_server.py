@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.promises.protocol_values import Spooled, StoreValue
 from tests.protocol.server import Answer, Round, Server
-from tests.protocol_values import Spooled, StoreValue
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from farm.measuring.noise import NoiseLimits, NoisePolicy
 from farm.messages.commands import Command
 from farm.scheduler.outgoing import Outgoing, Rules
 from tests.factories import job_spec, seconds
-from tests.protocol_values import Spooled, StoreValue
+from tests.promises.protocol_values import Spooled, StoreValue
 
 LEASE_S = 4.0
 RULES = Rules(

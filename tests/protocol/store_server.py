@@ -21,10 +21,10 @@ from farm.store.base import Table
 from farm.store.engine import reading, writing
 from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from tests.factories import add_job
+from tests.promises.protocol_values import Spooled, StoreValue
+from tests.promises.store_snapshot import store_value, stored_reports
 from tests.protocol.server import RULES, Answer, Round, spec_of
-from tests.protocol_values import Spooled, StoreValue
-from tests.scheduler_round import run_round
-from tests.store_snapshot import store_value, stored_reports
+from tests.stored.scheduler_round import run_round
 
 
 class StoreServer:

@@ -1,7 +1,7 @@
 """Random stories of a farm that something happens to all the time, for hypothesis to draw.
 
-After each step the promises of `tests.invariants` are held against the store and the agents; at the
-end nothing fails any more, and every job has to come to its end.
+After each step the promises of `tests.promises.invariants` are held against the store and the
+agents; at the end nothing fails any more, and every job has to come to its end.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from farm.gang.lifecycle import AttemptState, JobState
-from tests import invariants
-from tests.legal_changes import changes_are_legal
+from tests.promises import invariants
+from tests.promises.legal_changes import changes_are_legal
 from tests.protocol.agent import HEARTBEAT_S, SimulatedAgent
 from tests.protocol.broker import GIVEN_OUT_KEPT
 from tests.protocol.farm import MOMENT_S, ROUND_EVERY_S, ProtocolFarm

@@ -19,7 +19,7 @@ from farm.store.engine import make_engine
 from farm.store.schema import upgrade
 from tests.e2e.browser.browser import browser, check, page_of
 from tests.e2e.web_process import web_process
-from tests.web_client import SWEEP, seed
+from tests.web.web_client import SWEEP, seed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -20,7 +20,7 @@ from farm.store.tables import AttemptRow, JobRow, RankRow
 from tests import factories
 from tests.e2e.browser.browser import NEEDS_CHROMIUM, browser, check, page_of, playwright
 from tests.e2e.web_process import web_process
-from tests.stored_series import insert_samples, insert_steps
+from tests.stored.stored_series import insert_samples, insert_steps
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.beside import beside
 from tests.e2e.deploy.booted_roots import Machine, network
 from tests.e2e.deploy.booted_system import System, find_system
 from tests.e2e.deploy.booted_wares import FAKE_AGENT, Release, make_release, trains_for_real
 from tests.e2e.live_farm import wait_until
+from tests.machine.beside import beside
 
 FAKE_TRAINERS = {
     "AGENT_TRAINER": "/opt/benchfarm/bin/python -B /srv/1/tree/tests/fakes/trainer.py",

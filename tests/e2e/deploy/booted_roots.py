@@ -28,7 +28,7 @@ from tests.e2e.deploy.booted_system import (
     run,
 )
 from tests.e2e.live_farm import wait_until
-from tests.namespaces import ip
+from tests.machine.namespaces import ip
 
 PROGRAMS = ("systemd-nspawn", "nsenter", "ip", "mount")
 _NETWORK = "[Match]\nName=host0\n[Network]\nAddress={address}/24\nLinkLocalAddressing=no\nLLDP=no\n"

@@ -10,7 +10,7 @@ from farm.messages.reports import Sample
 from farm.messages.trainer_lines import Epoch
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
-from tests.stored_series import insert_epoch, insert_samples
+from tests.stored.stored_series import insert_epoch, insert_samples
 
 _STEPS_OF_AN_EPOCH = 10
 _ACCURACIES = (0.9, 0.96, 0.97)

@@ -26,7 +26,7 @@ from tests.e2e.documents.documents import DOCS, ROOT, block_with, typed_of
 from tests.e2e.documents.measured_sweep import add_measured_sweep
 from tests.e2e.live_farm import live_farm
 from tests.e2e.web_process import web_process
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 SWEEP = """
 name = "documented"

@@ -19,7 +19,7 @@ from farm.store.series.series import steps_of
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_job
 from farm.store.tables import AttemptRow
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, live_farm, wait_until
-from tests.memory_group import limited_group
+from tests.machine.memory_group import limited_group
 
 pytestmark = pytest.mark.alone
 

@@ -20,11 +20,11 @@ from click.testing import CliRunner, Result
 from farm.cli.main import main
 from farm.embedded.redis import free_port
 from farm.keys.keyring import FRESH_S
-from tests.certificates import Authority, Certificate
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
-from tests.own_address import LOOPBACK, own_address
-from tests.postgres_server import TlsPostgresServer
-from tests.redis_server import TlsRedisServer, speaks_tls
+from tests.machine.own_address import LOOPBACK, own_address
+from tests.services.certificates import Authority, Certificate
+from tests.services.postgres_server import TlsPostgresServer
+from tests.services.redis_server import TlsRedisServer, speaks_tls
 
 ACCOUNTS = REPOSITORY / "deploy" / "redis" / "users.acl.example"
 NAMES = ("agent-1", "agent-2")

@@ -31,7 +31,7 @@ from farm.store.series.series import epochs_of, steps_of
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow
 from farm.trainers.all_reduce import ring_all_reduce
 from tests.e2e.live_farm import wait_until
-from tests.stored_series import samples_of
+from tests.stored.stored_series import samples_of
 
 # The demo takes one minute, and five on a busy machine at a third of the usual speed.
 DEMO_LIMIT_S = 840

@@ -13,9 +13,9 @@ from farm.store.engine import reading
 from farm.store.reports.logs import log_stretch
 from farm.store.tables import AttemptRow
 from farm.values.codec import from_json
+from tests.commands.farm_command import FarmCommand
 from tests.e2e.live_farm import LiveFarm, live_farm, wait_until
-from tests.farm_command import FarmCommand
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 
 TALKING = {"FAKE_TRAINER": "talk,steps_s:0.1"}
 STEPS = 100

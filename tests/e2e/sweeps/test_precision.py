@@ -10,7 +10,7 @@ from farm.gang.lifecycle import JobState
 from farm.measuring.precision import Target
 from farm.store.engine import reading
 from tests.e2e.live_farm import DEADLINE_S, live_farm
-from tests.sweep_cells import cells_in
+from tests.stored.sweep_cells import cells_in
 
 pytestmark = pytest.mark.alone
 

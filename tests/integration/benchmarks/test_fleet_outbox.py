@@ -12,7 +12,7 @@ from benchmarks.fleet.outbox import Outbox
 from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, REPORTS_TASK
 from farm.broker.sending import REPORTS_KEPT
 from farm.broker.task_message import read_task
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 
 @pytest.fixture

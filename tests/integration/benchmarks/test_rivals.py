@@ -14,7 +14,7 @@ from benchmarks.rivals import Contender, celery_groups
 from benchmarks.shell_loop import ShellLoop
 from farm.embedded.signals import Stopped
 from farm.errors import FarmError
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 WORK = dataclasses.replace(
     WORKS["fake"],

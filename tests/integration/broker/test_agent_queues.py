@@ -33,7 +33,7 @@ from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import writing
 from tests.factories import NOW, heartbeat
 from tests.fakes.server import wait_until
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 AGENTS = ("a", "b")
 OF_A = own_queue(HEARTBEATS_QUEUE, "a")

@@ -16,7 +16,7 @@ from farm.broker.celery_app import (
     own_queue,
 )
 from farm.errors import FarmError, Unreachable
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 ALLOWED = (
     ("LPUSH", own_queue(REPORTS_QUEUE, "vm-1"), "x"),

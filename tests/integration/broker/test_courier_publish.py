@@ -20,7 +20,7 @@ from farm.collector.batch_reader import ArrivalRate, BatchReader
 from farm.errors import Unreachable
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 STOP = StopAttempt(token=1, reason="test")
 

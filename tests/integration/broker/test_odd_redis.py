@@ -22,10 +22,10 @@ from farm.broker.task_message import task_text
 from farm.messages.envelope import seal
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_job, heartbeat
 from tests.fakes.server import wait_until
-from tests.farm_command import FarmCommand
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"])
 

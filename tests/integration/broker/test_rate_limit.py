@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.namespaces import Namespace, needs_root, two_hosts
+from tests.machine.namespaces import Namespace, needs_root, two_hosts
 
 RULES = Path(__file__).parents[3] / "deploy/redis/rate_limit.nft"
 MOST_BYTES_PER_S = 100e6

@@ -22,10 +22,10 @@ from farm.embedded.redis import free_port
 from farm.errors import Unreachable
 from farm.messages.commands import StopAttempt
 from farm.store.engine import make_engine, reading
-from tests.certificates import Authority
-from tests.postgres_server import TlsPostgresServer
-from tests.redis_server import TlsRedisServer, speaks_tls
-from tests.web_client import NO_BROKER
+from tests.services.certificates import Authority
+from tests.services.postgres_server import TlsPostgresServer
+from tests.services.redis_server import TlsRedisServer, speaks_tls
+from tests.web.web_client import NO_BROKER
 
 STRANGERS_NAME = "broker.example.org"  # in a certificate for another host
 

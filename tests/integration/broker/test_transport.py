@@ -24,7 +24,7 @@ from farm.broker.celery_app import (
 from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried, task_text
 from farm.collector.batch_reader import ArrivalRate, BatchReader
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 LIMIT_S = 30.0
 KILLING_S = 3.0

@@ -32,6 +32,7 @@ from farm.store.schema import upgrade
 from farm.store.sweeps.budgets import use_up_budgets
 from farm.store.sweeps.sweeps import pause_sweep
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, SweepRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import (
     NOW,
     add_agent,
@@ -43,8 +44,7 @@ from tests.factories import (
     seconds,
 )
 from tests.facts import lacking
-from tests.farm_command import FarmCommand
-from tests.stored_series import insert_samples
+from tests.stored.stored_series import insert_samples
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from benchfarm.client import Farm, connect
-from tests.web_client import web_settings, without_limits
+from tests.web.web_client import web_settings, without_limits
 from web.app import create_app
 
 Connect = Callable[..., Farm]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from benchfarm.client import ClientError, Farm
 from benchfarm.client.frames import Library, frame_of
 from tests.integration.client.conftest import Connect
-from tests.web_client import Seeded, seed
+from tests.web.web_client import Seeded, seed
 
 ROWS: list[dict[str, Any]] = [
     {"mixed": 1, "text": "Größe \0 <b>", "wide": 2**70, "nested": {"a": [1]}, "list": [1, 2]},

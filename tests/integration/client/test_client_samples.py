@@ -19,8 +19,8 @@ from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobRow
 from tests import factories
 from tests.integration.client.conftest import Connect
-from tests.stored_series import insert_samples
-from tests.web_client import SWEEP
+from tests.stored.stored_series import insert_samples
+from tests.web.web_client import SWEEP
 
 
 def _job_with(engine: sa.Engine, *, ranks: int, seconds: int) -> int:

@@ -18,7 +18,7 @@ from farm.messages.envelope import seal
 from farm.messages.reports import Report, ReportBatch
 from farm.settings.server import load_settings
 from tests.factories import heartbeat
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 BEAT = heartbeat()
 BATCH = ReportBatch(

@@ -18,7 +18,7 @@ from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, job_spec, seconds
 from tests.integration.store.reports.test_stolen_agent import epoch
 from tests.integration.store.reports.test_store_reports import MEASURED, report
-from tests.store_statements import statements
+from tests.stored.store_statements import statements
 
 
 def add_gangs(engine: sa.Engine, count: int, *, state: AttemptState) -> list[tuple[str, int, int]]:

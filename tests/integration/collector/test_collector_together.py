@@ -40,7 +40,7 @@ from farm.store.result_tables import SampleRow
 from farm.store.tables import AgentRow, LateReport
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts, seconds
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 AGENTS = ("a", "b", "c")
 LEASE = seconds(20)

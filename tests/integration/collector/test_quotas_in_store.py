@@ -44,7 +44,7 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.two_agents import RESULT
+from tests.stored.two_agents import RESULT
 
 FARM_KEY = bytes(32)
 TEN_MINUTES_S = 600

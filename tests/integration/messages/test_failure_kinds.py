@@ -16,10 +16,10 @@ from farm.messages.trainer_lines import CONFIGURATION_FAILURES, Failure, Failure
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.result_tables import MeasurementRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_sweep, job_spec, seconds
-from tests.farm_command import FarmCommand
-from tests.two_agents import FACTS, RULES, SOURCE, TwoAgents, kinds
-from tests.web_client import client_of
+from tests.stored.two_agents import FACTS, RULES, SOURCE, TwoAgents, kinds
+from tests.web.web_client import client_of
 
 REASON = "what happened, its value 42, and what to do"
 # Of a rank that says it lost its peers nobody can tell more while its peer trains on in silence.

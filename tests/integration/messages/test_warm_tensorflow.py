@@ -13,8 +13,8 @@ import pytest
 from farm.messages.reports import Prepared, RankEnded
 from farm.messages.trainer_lines import TrainerResult
 from farm.trainers.processes.template import thread_count
-from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
+from tests.machine.agents import AgentFarm, AgentProcess
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,8 +14,8 @@ from farm.messages.agents import AgentState
 from farm.messages.commands import StopAttempt
 from farm.messages.reports import Prepared, RankEnded, RankStarted
 from farm.messages.trainer_lines import FailureKind
-from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import FakeGang, wait_until
+from tests.machine.agents import AgentFarm, AgentProcess
 from worker_agent.trainer_process.leftovers import find_marked
 
 

@@ -18,8 +18,8 @@ from farm.embedded.redis import start_redis
 from farm.messages.commands import StopAttempt
 from farm.messages.reports import RankStarted
 from farm.store.engine import make_engine
-from tests.agents import AgentFarm
 from tests.fakes.server import wait_until
+from tests.machine.agents import AgentFarm
 
 FARM = [sys.executable, "-m", "farm.cli.main"]
 

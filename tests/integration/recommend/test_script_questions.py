@@ -12,9 +12,9 @@ from farm.errors import InvalidSpec, NotFound
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.service import recommend
 from farm.store.engine import reading, writing
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_measurement
-from tests.farm_command import FarmCommand
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 
 OLD, NEW = "a" * 12, "b" * 12
 COMMAND = "--batch-size '{per_rank_batch_size}'"

@@ -20,7 +20,7 @@ from farm.messages.trainer_lines import GoLine
 from farm.registry import dataset, strategy
 from farm.trainers.contracts import Seat
 from farm.trainers.model_files.model_file import ModelFile
-from tests.copied_tree import CopiedTree
+from tests.extending.copied_tree import CopiedTree
 from worker_agent.network.emulators.contracts import Site
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -109,7 +109,7 @@ def test_one_file_and_one_line_with_its_import_add(
 ) -> None:
     one = addition(title, row)
     add(tree, one)
-    found = tree.run("tests.added_parts", title.removeprefix("A "), name)
+    found = tree.run("tests.extending.added_parts", title.removeprefix("A "), name)
 
     assert found == places
     assert tree.added() == {one.file: len(one.text.splitlines()), one.list_file: 2}
@@ -121,7 +121,7 @@ def test_an_emulator_needs_a_line_in_two_lists(tree: CopiedTree) -> None:
     does = 'EmulatorFacts(name="site_program", conditions=frozenset({"one_way_delay_s"}))'
     tree.add_entry(SPEC, "EMULATOR_FACTS", does)
 
-    found = tree.run("tests.added_parts", "emulator", "site_program")
+    found = tree.run("tests.extending.added_parts", "emulator", "site_program")
     assert found == {"emulators of an agent", "sweep file", "refusal"}
     assert tree.added() == {
         one.file: len(one.text.splitlines()),
@@ -191,7 +191,7 @@ def test_one_declaration_of_an_axis_puts_it_everywhere(
     _, list_name, list_file = table_row("an axis of a strategy's set-up")
     tree.add_entry(list_file, list_name, declaration.rstrip())
 
-    assert tree.run("tests.added_axis", name) == {
+    assert tree.run("tests.extending.added_axis", name) == {
         *("sweep file", "refusal", "refusal of the API", "refusal beside a script"),
         *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
         "GET /api/v1/measurements",
@@ -211,7 +211,7 @@ def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
     tree.replace(SPEC, last, f"{last}    duplicated_packets_ratio: float = 0.0\n")
     tree.replace(SPEC, '"jitter_s"}', '"jitter_s", "duplicated_packets_ratio"}')
 
-    assert tree.run("tests.added_axis", "duplicated_packets_percent") == {
+    assert tree.run("tests.extending.added_axis", "duplicated_packets_percent") == {
         *("sweep file", "refusal", "refusal of the API", "refusal by an emulator", "option"),
         *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
         "GET /api/v1/measurements",
@@ -229,7 +229,7 @@ def test_one_declaration_of_a_quantity_puts_it_everywhere(tree: CopiedTree) -> N
     _, list_name, list_file = table_row("a measured quantity")
     tree.add_entry(list_file, list_name, declaration.rstrip())
 
-    assert tree.run("tests.added_quantity", "machine_runnable_count") == {
+    assert tree.run("tests.extending.added_quantity", "machine_runnable_count") == {
         *("measurement", "export", "import", "refusal of an import"),
         *("command's table", "command's JSON", "heat map"),
         *("charts", "page's table of cells", "page's table of jobs", "choice of a metric"),
@@ -254,7 +254,7 @@ def test_one_declaration_of_a_setting_puts_it_everywhere(
 
     everywhere = {"default", "environment", "file", "environment before file", "refusal"}
     messages = {"message of farm"} if class_name == "Settings" else set()
-    found = tree.run("tests.added_setting", "web_process_count")
+    found = tree.run("tests.extending.added_setting", "web_process_count")
     assert found == {*everywhere, "settings.md", *messages, *more}
     assert tree.added() == {file: len(declaration.splitlines())}
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 _TESTS = '''
 import os, signal, subprocess, sys, threading
 from pathlib import Path
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 RedisServer(Path(sys.argv[1])).start()
 sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]

@@ -33,9 +33,9 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.store_statements import statements
-from tests.stored_series import insert_epoch, insert_samples, insert_steps
-from tests.two_agents import RESULT, RULES, SOURCE, STARTED
+from tests.stored.store_statements import statements
+from tests.stored.stored_series import insert_epoch, insert_samples, insert_steps
+from tests.stored.two_agents import RESULT, RULES, SOURCE, STARTED
 
 LATER = NOW + seconds(5)
 OUT_OF_MEMORY = Failure(kind=FailureKind.OUT_OF_MEMORY, message="the kernel killed it")

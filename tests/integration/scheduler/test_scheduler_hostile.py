@@ -17,7 +17,7 @@ from farm.store.gangs.attempts import active_attempts
 from farm.store.sweeps.jobs import request_cancel_sweep
 from farm.store.tables import AttemptRow, JobRow
 from tests.factories import add_agent, add_sweep, job_spec
-from tests.two_agents import ENDED, FACTS, RULES, TwoAgents
+from tests.stored.two_agents import ENDED, FACTS, RULES, TwoAgents
 
 
 @pytest.fixture

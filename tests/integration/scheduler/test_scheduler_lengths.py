@@ -33,7 +33,7 @@ from tests.factories import (
     seconds,
 )
 from tests.fakes.step_times import FakeStepTimes
-from tests.scheduler_round import run_round
+from tests.stored.scheduler_round import run_round
 
 RULES = Rules(lease=dt.timedelta(seconds=20), reserve_after_s=60.0)
 

@@ -20,8 +20,8 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.tables import RankRow
 from tests.factories import add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
 from tests.facts import lacking
-from tests.scheduler_round import run_round
-from tests.two_agents import FACTS, RESULT, RULES, STARTED, TwoAgents
+from tests.stored.scheduler_round import run_round
+from tests.stored.two_agents import FACTS, RESULT, RULES, STARTED, TwoAgents
 
 FLAGGING = dataclasses.replace(
     RULES,

@@ -18,8 +18,8 @@ from farm.store.engine import reading, writing
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.tables import AgentRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
-from tests.store_statements import statements
-from tests.two_agents import RULES
+from tests.stored.store_statements import statements
+from tests.stored.two_agents import RULES
 
 
 def test_what_could_not_be_placed_is_decided_again_once_something_has_changed(

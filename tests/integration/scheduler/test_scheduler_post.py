@@ -14,8 +14,8 @@ from farm.scheduler.placing import PlacingCache
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
-from tests.redis_server import RedisServer
-from tests.two_agents import RULES
+from tests.services.redis_server import RedisServer
+from tests.stored.two_agents import RULES
 
 
 def turn_once(engine: sa.Engine, post: Post, *, after_s: float) -> None:

@@ -30,7 +30,7 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.two_agents import RULES
+from tests.stored.two_agents import RULES
 
 MOST = 6
 OLD = NOW - seconds(500)

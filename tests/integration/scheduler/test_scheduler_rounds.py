@@ -29,7 +29,7 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AgentRow, JobRow
 from tests.factories import NOW, add_agent, add_sweep, agent_facts, job_spec, seconds
-from tests.two_agents import (
+from tests.stored.two_agents import (
     ENDED,
     FACTS,
     RESULT,

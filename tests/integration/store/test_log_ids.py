@@ -18,8 +18,8 @@ from farm.scheduler.outgoing import Outgoing, Rules
 from farm.store.engine import writing
 from farm.store.tables import JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
-from tests.scheduler_round import run_round
-from tests.web_client import NO_BROKER, web_settings
+from tests.stored.scheduler_round import run_round
+from tests.web.web_client import NO_BROKER, web_settings
 
 RULES = Rules(lease=seconds(20.0), reserve_after_s=60.0)
 

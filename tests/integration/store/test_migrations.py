@@ -20,8 +20,8 @@ from farm.store.maintenance.backup import back_up, restore
 from farm.store.maintenance.convert import convert
 from farm.store.schema import check_schema, downgrade, upgrade
 from tests.factories import NOW, add_agent, add_attempt, add_job
-from tests.former_store import contents, make_former_store
-from tests.later_migration import LATER_REVISION, add_later_migration
+from tests.stored.former_store import contents, make_former_store
+from tests.stored.later_migration import LATER_REVISION, add_later_migration
 
 ROOT = Path(__file__).parents[3]
 _UPGRADE = """

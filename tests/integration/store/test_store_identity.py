@@ -32,7 +32,7 @@ from farm.store.schema import upgrade
 from tests.factories import NOW
 from tests.fakes.server import wait_until
 from tests.integration.conftest import new_database
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 
 
 @pytest.fixture

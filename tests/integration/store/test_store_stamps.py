@@ -15,7 +15,7 @@ from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from farm.store.sweeps.sweeps import pause_sweep, resume_sweep
 from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 from tests import factories
-from tests.web_client import Seeded, seed
+from tests.web.web_client import Seeded, seed
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from farm.store.measurements.studies import study_runs
 from farm.store.tables import RankRow, SweepRow
 from farm.values.codec import to_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
-from tests.stored_series import insert_samples
+from tests.stored.stored_series import insert_samples
 
 # Timed are the seconds 2 to 4, of which ticks 3 and 4 lie wholly within.
 

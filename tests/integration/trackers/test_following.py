@@ -16,8 +16,8 @@ from farm.store.engine import reading, writing
 from farm.store.tables import TrackerCursor
 from farm.store.tracker_cursors import MOST_TRIES, claim_cursor, given_up
 from farm.trackers.sending import Follower
-from tests.farm_command import FarmCommand
-from tests.tracked_sweep import add_tracked_sweep
+from tests.commands.farm_command import FarmCommand
+from tests.stored.tracked_sweep import add_tracked_sweep
 
 pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
 

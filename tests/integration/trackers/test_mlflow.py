@@ -17,9 +17,9 @@ from farm.embedded.redis import free_port
 from farm.errors import Unreachable
 from farm.trackers.mlflow import MlflowTracker
 from farm.trackers.sending import send_sweep
-from tests.farm_command import FarmCommand
-from tests.mlflow_server import MlflowServer
-from tests.tracked_sweep import GO, NAME, add_tracked_sweep
+from tests.commands.farm_command import FarmCommand
+from tests.services.mlflow_server import MlflowServer
+from tests.stored.tracked_sweep import GO, NAME, add_tracked_sweep
 
 WHOLE = "benchfarm.whole_since_ns"
 

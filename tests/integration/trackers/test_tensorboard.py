@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.farm_command import FarmCommand
-from tests.tracked_sweep import GO, NAME, add_tracked_sweep
+from tests.commands.farm_command import FarmCommand
+from tests.stored.tracked_sweep import GO, NAME, add_tracked_sweep
 
 pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
 

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from farm.trackers.sending import send_sweep
 from farm.trackers.wandb import WandbTracker
-from tests.farm_command import FarmCommand
-from tests.tracked_sweep import GO, NAME, add_tracked_sweep
-from tests.wandb_run import items, records
+from tests.commands.farm_command import FarmCommand
+from tests.services.wandb_run import items, records
+from tests.stored.tracked_sweep import GO, NAME, add_tracked_sweep
 
 pytest.importorskip("wandb", reason="needs the extra wandb")
 

@@ -21,11 +21,11 @@ import sqlalchemy as sa
 
 from farm.embedded.redis import free_port
 from farm.store.engine import writing
-from tests.beside import beside
-from tests.certificates import Authority
 from tests.factories import add_job
 from tests.fakes.server import wait_until
-from tests.web_client import NO_BROKER
+from tests.machine.beside import beside
+from tests.services.certificates import Authority
+from tests.web.web_client import NO_BROKER
 
 _SCRIPT = """
 import sys

@@ -20,8 +20,8 @@ from farm.store.engine import writing
 from farm.store.result_tables import EpochRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.tables import AgentRow, RankRow
 from tests.message_numbers import example, number_fields, replaced
-from tests.stored_series import insert_steps
-from tests.web_client import Seeded, client_of, seed, without_limits
+from tests.stored.stored_series import insert_steps
+from tests.web.web_client import Seeded, client_of, seed, without_limits
 
 ABSURD = [1.7e308, -1.7e308, 5e-324, -1.0, 0.0]
 

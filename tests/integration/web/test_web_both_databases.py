@@ -18,9 +18,9 @@ from farm.store.engine import reading
 from farm.store.tables import SweepRow
 from tests.e2e.live_farm import wait_until
 from tests.integration.web.pages.test_web_sweep_page import add_measured, grid
-from tests.new_sweep_pages import enqueue, followed, look
-from tests.web_client import SWEEP, client_of
-from tests.web_reading import read
+from tests.web.new_sweep_pages import enqueue, followed, look
+from tests.web.web_client import SWEEP, client_of
+from tests.web.web_reading import read
 
 pytestmark = pytest.mark.parametrize("database_kind", ["sqlite", "postgresql"])
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from farm.store.base import Table
 from farm.store.engine import reading
-from tests.web_client import SWEEP, csrf_of, seed, web_settings, without_limits
+from tests.web.web_client import SWEEP, csrf_of, seed, web_settings, without_limits
 from web.app import create_app
 
 CASES = 150

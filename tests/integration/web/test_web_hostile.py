@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 from farm.store.base import Table
 from farm.store.engine import reading
 from farm.store.tables import SweepRow
-from tests.web_client import SWEEP, client_of, seed
+from tests.web.web_client import SWEEP, client_of, seed
 
 SQL = "'; DROP TABLE jobs; --"
 CASE_FIELDS = ("model", "dataset", "strategy", "world_size", "global_batch_size", "pass", "steps")

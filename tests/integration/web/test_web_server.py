@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from farm.configuration.bundle import ScriptBundle
 from farm.store.access.api_tokens import revoke_token
 from farm.store.engine import writing
-from tests.postgres_programs import unprivileged_user
-from tests.web_client import NO_BROKER, make_api_token
+from tests.services.postgres_programs import unprivileged_user
+from tests.web.web_client import NO_BROKER, make_api_token
 
 _COMMAND = [sys.executable, "-m", "farm.cli.main", "run", "web"]
 _DEADLINE_S = 240

@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from farm.store.engine import make_engine
 from farm.store.schema import upgrade
-from tests.invariants import nothing_is_lost
+from tests.promises.invariants import nothing_is_lost
 from tests.protocol.farm import ProtocolFarm
 from tests.protocol.ledger_server import LedgerServer
 from tests.protocol.paired_server import PairedServer

@@ -18,7 +18,7 @@ from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Basis, Prediction
 from farm.recommend.evaluating.scores import HeldOutAnswer, interval_score
-from tests.synthetic_steps import Lawful, configuration, grid, law, measure
+from tests.truths.synthetic_steps import Lawful, configuration, grid, law, measure
 
 
 def uneven(c: Configuration) -> float:

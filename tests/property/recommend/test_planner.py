@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from farm.recommend.configuration import Configuration
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.planner import Candidate, plan
-from tests.synthetic_crossovers import observation, two_strategies
+from tests.truths.synthetic_crossovers import observation, two_strategies
 
 CELLS = two_strategies()[::2]
 SUBSETS = st.lists(st.sampled_from(CELLS), max_size=8, unique=True)

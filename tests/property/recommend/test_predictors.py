@@ -15,7 +15,7 @@ from farm.recommend.features import plain
 from farm.recommend.predictors.contracts import Predictor
 from farm.recommend.predictors.ensemble import Ensemble
 from farm.recommend.predictors.physical import Physical
-from tests.synthetic_steps import configuration
+from tests.truths.synthetic_steps import configuration
 
 NETWORKS = ("ethernet", "infiniband")
 BANDWIDTHS = st.sampled_from([None, 1e6, 1e8])

@@ -13,7 +13,7 @@ from farm.errors import InvalidSpec
 from farm.settings.database_url import check_database_url
 from farm.settings.server import Settings, load_settings
 from farm.settings.web_listening import check_web_listening, web_url
-from tests.certificates import Authority
+from tests.services.certificates import Authority
 from worker_agent.config import load_config
 
 BEYOND = "redis://:secret@192.0.2.1:6379/0"

@@ -6,7 +6,7 @@ import dataclasses
 
 from farm.cells.comparison import by_difference, compare
 from farm.configuration.sweep import Precision
-from tests.sweep_cells import cell, table
+from tests.stored.sweep_cells import cell, table
 
 
 def test_equal_configurations_are_paired_whatever_their_length() -> None:

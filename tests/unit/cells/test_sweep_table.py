@@ -9,7 +9,7 @@ import pytest
 
 from farm.cells.table import CellLine
 from farm.configuration.spec import JobSpec
-from tests.sweep_cells import lines_of, measured_job
+from tests.stored.sweep_cells import lines_of, measured_job
 
 # Steal flags a measurement from 2 % on, and voids it from 10 % on.
 Run = tuple[float, float | None]  # the step time, and the share of steal that was flagged

@@ -9,7 +9,7 @@ import pytest
 
 from farm.cells.comparison import Verdict, compare
 from farm.measuring.noise import Disturbance, NoiseKind
-from tests.sweep_cells import cell, table
+from tests.stored.sweep_cells import cell, table
 
 BASE = (0.100, 0.101, 0.099)
 

@@ -13,7 +13,7 @@ from farm.charts.heat_map import MOST_COLUMNS, SHADES, FieldKind, HeatMap, heat_
 from farm.errors import InvalidSpec
 from farm.measuring.noise import Disturbance
 from farm.measuring.precision import Repetition, RepetitionState
-from tests.sweep_cells import cell, table
+from tests.stored.sweep_cells import cell, table
 from web.drawing.drawn import map_to_plotly
 
 GRID = table(

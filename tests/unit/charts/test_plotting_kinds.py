@@ -19,7 +19,7 @@ from farm.charts.files.look import file_of
 from farm.charts.heat_map import heat_map
 from farm.charts.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries
 from farm.text.display import duration
-from tests.sweep_cells import cell, table
+from tests.stored.sweep_cells import cell, table
 
 # Matplotlib's own types are wider than what is looked at here.
 draw_bars: Any = bar_drawing.draw_bars

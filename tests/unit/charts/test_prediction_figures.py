@@ -18,7 +18,7 @@ from farm.charts.prediction import (
 )
 from farm.errors import FarmError, NotFound
 from farm.recommend.contracts import Basis, Prediction
-from tests.synthetic_steps import configuration, grid, measure
+from tests.truths.synthetic_steps import configuration, grid, measure
 
 
 def _cell(measured_s: float, predicted_s: float, low_s: float, high_s: float) -> PredictedCell:

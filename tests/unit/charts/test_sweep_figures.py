@@ -12,7 +12,7 @@ from farm.cells.table import SweepTable
 from farm.charts.chart import Figure
 from farm.charts.metric_lines import MOST_LINES, MOST_PLACES
 from farm.charts.sweep_figures import figures_of
-from tests.sweep_cells import cell, table
+from tests.stored.sweep_cells import cell, table
 
 
 def _figures(of: SweepTable, **query: str) -> dict[str, Figure]:

@@ -9,7 +9,7 @@ from farm.cells.table import SweepTable
 from farm.charts.chart import Bars, Figure
 from farm.charts.metric_lines import MOST_PANELS, line_panels
 from farm.charts.sweep_figures import MOST_GROUPS, bars_of, cost_against_time
-from tests.sweep_cells import cell, table
+from tests.stored.sweep_cells import cell, table
 
 STEP_TIME, THROUGHPUT = METRICS[0], METRICS[1]
 

@@ -16,7 +16,7 @@ import yaml
 
 from farm.settings.declaration import settings_of
 from farm.settings.server import Settings, load_settings
-from tests.command_line import accepts
+from tests.commands.command_line import accepts
 from worker_agent.settings import AgentSettings
 
 ROOT = Path(__file__).parents[3]

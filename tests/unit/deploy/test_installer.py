@@ -10,7 +10,7 @@ import pytest
 
 from farm.settings.server import load_settings
 from farm.settings.web_listening import check_web_listening
-from tests.installer_script import (
+from tests.commands.installer_script import (
     assignments,
     installer,
     meet,

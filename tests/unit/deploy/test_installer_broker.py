@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farm.broker.url import check_broker_url
-from tests.installer_script import (
+from tests.commands.installer_script import (
     assignments,
     installer,
     meet,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.installer_script import DEPLOY, installer
+from tests.commands.installer_script import DEPLOY, installer
 
 # The two wordings of NVIDIA's kernel modules.
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Aug 19 01:15:15 UTC 2023\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.installer_script import DEPLOY, installer
 from tests.e2e.deploy.booted_system import PACKAGES
-from tests.installer_script import DEPLOY, installer
 
 UBUNTU = 'ID={id}\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n'
 # As Ubuntu 22.04 has them, and no other Python.

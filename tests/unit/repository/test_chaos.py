@@ -17,7 +17,7 @@ from tests.chaos.links import Commands, command, read_command
 from tests.chaos.outcome import Outcome, Strike, merged
 from tests.chaos.schedule import draw
 from tests.chaos.table import TABLE, slow, slow_lines, table, write
-from tests.protocol_values import (
+from tests.promises.protocol_values import (
     AgentValue,
     AttemptValue,
     JobValue,

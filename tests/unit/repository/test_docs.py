@@ -26,7 +26,7 @@ from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.settings.declaration import settings_of
 from farm.settings.server import Settings
 from tests.attacks import ATTACKS, NOT_TRIED
-from tests.command_line import accepts
+from tests.commands.command_line import accepts
 from tests.document_tables import TABLES, DocumentTable
 from worker_agent.settings import AgentSettings
 

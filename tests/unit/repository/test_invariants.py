@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farm.gang.lifecycle import AttemptState, JobState, RankPhase
-from tests.invariants import (
+from tests.promises.invariants import (
     all_is_done,
     leased_agents_are_free,
     leases_follow_life,
@@ -17,8 +17,8 @@ from tests.invariants import (
     store_violations,
     who_serves_is_held,
 )
-from tests.legal_changes import changes_are_legal
-from tests.protocol_values import (
+from tests.promises.legal_changes import changes_are_legal
+from tests.promises.protocol_values import (
     AgentValue,
     AttemptValue,
     JobValue,

@@ -24,7 +24,7 @@ from farm.studies.publishing import (
     sweep_path,
 )
 from farm.submission import plan, read_sweep_file
-from tests.study_runs import ALONE_S, BASE_S, TRIPS, gang_run, study_run, whole_study
+from tests.stored.study_runs import ALONE_S, BASE_S, TRIPS, gang_run, study_run, whole_study
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -24,7 +24,7 @@ from farm.studies.machines.claims import ORDERINGS, size_of, values_of
 from farm.studies.orderings import Ordering, judge
 from farm.studies.publishing import own_sweep
 from farm.submission import plan, read_sweep_file
-from tests.study_runs import study_run
+from tests.stored.study_runs import study_run
 
 BATCHES, DELAYS_S = (96, 600, 9000), (0.0, 0.005, 0.02)
 EXAMPLE_S, EXCHANGE_S = 4e-5, 0.030

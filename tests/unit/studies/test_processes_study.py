@@ -27,7 +27,7 @@ from farm.studies.processes import (
 )
 from farm.submission import plan, read_sweep_file
 from tests.facts import lacking
-from tests.study_runs import study_run
+from tests.stored.study_runs import study_run
 
 BATCHES = (32, 128, 512)
 # What an example costs and what a step costs beside; a second process halves the one, and adds to

@@ -29,7 +29,7 @@ from farm.studies.servers import (
 )
 from farm.submission import plan, read_sweep_file
 from tests.facts import lacking
-from tests.study_runs import study_run
+from tests.stored.study_runs import study_run
 
 COMPUTING_S = 0.002
 DELAYS_S = (0.0, 0.01, 0.1, 0.2)

@@ -10,7 +10,7 @@ from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
 from farm.studies.slow_networks import slow_networks_page
-from tests.study_runs import study_run
+from tests.stored.study_runs import study_run
 
 
 def run(strategy: str, delay_s: float, **changes: Any) -> StudyRun:

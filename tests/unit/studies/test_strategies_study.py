@@ -11,7 +11,7 @@ from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import Page
 from farm.studies.strategies import strategies_page, strategy_rows
-from tests.study_runs import GRADIENT_BYTES, study_run
+from tests.stored.study_runs import GRADIENT_BYTES, study_run
 
 
 def run(strategy: str, **changes: Any) -> StudyRun:

@@ -19,7 +19,7 @@ from farm.studies.conditions import findings
 from farm.studies.contracts import Study
 from farm.studies.publishing import data_path, page_path, read_data, read_runs
 from farm.studies.run_groups import VARIANCE_INFLATION
-from tests.study_runs import study_run
+from tests.stored.study_runs import study_run
 
 DOCUMENTS = Path(__file__).parents[3] / "docs"
 AXES = (

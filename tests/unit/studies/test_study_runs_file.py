@@ -8,7 +8,7 @@ import pytest
 
 from farm.errors import InvalidSpec
 from farm.studies.publishing import read_runs, write_runs
-from tests.study_runs import gang_run, study_run, whole_study
+from tests.stored.study_runs import gang_run, study_run, whole_study
 
 
 def test_what_is_read_is_what_was_written() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farm.studies import tables
 from farm.studies.run_groups import RunGroup, run_groups
 from farm.studies.text import ms
-from tests.study_runs import gang_run, study_run
+from tests.stored.study_runs import gang_run, study_run
 
 
 def group(*times_s: float | None) -> RunGroup:

@@ -20,7 +20,7 @@ from farm.studies.updates import UPDATES_STUDY, updates_page
 from farm.studies.updates.claims import ORDERINGS
 from farm.studies.updates.points import published_values
 from farm.submission import plan, read_sweep_file
-from tests.study_runs import GRADIENT_BYTES, study_run
+from tests.stored.study_runs import GRADIENT_BYTES, study_run
 
 ALONE_S = 0.005
 # What the exchange adds to a step, in seconds, by strategy and nodes that train.

@@ -13,9 +13,9 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
+from tests.commands.farm_command import FarmCommand
 from tests.fakes.server import wait_until
-from tests.farm_command import FarmCommand
-from tests.synthetic_steps import grid, measure
+from tests.truths.synthetic_steps import grid, measure
 
 
 @pytest.fixture

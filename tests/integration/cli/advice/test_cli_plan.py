@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from farm.store.engine import writing
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_measurement
 from tests.facts import lacking
-from tests.farm_command import FarmCommand
 
 GRID = ("--strategy", "mwms_ring", "--world-sizes", "1,2,4", "--global-batch-sizes", "64,256")
 

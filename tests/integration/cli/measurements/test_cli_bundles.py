@@ -22,10 +22,10 @@ from farm.store.reports.logs import insert_log_parts
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from farm.sweep_bundle.manifest import files_in
 from farm.values.codec import to_json
+from tests.commands.farm_command import FarmCommand
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
-from tests.farm_command import FarmCommand
 from tests.integration.conftest import new_database
-from tests.stored_series import insert_epoch, insert_samples, insert_steps
+from tests.stored.stored_series import insert_epoch, insert_samples, insert_steps
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra server")

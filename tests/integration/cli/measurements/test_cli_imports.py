@@ -16,8 +16,8 @@ from farm.measuring.measurement_table import MEASUREMENT_TABLE, ColumnSource
 from farm.store.engine import reading, writing
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.result_tables import MeasurementRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_measurement, add_sweep, job_spec
-from tests.farm_command import FarmCommand
 
 HEADER = "world_size,global_batch_size,step_time_s"
 

@@ -15,10 +15,10 @@ from farm.messages.reports import Sample, StepTimes
 from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
 from farm.store.tables import AttemptRow, JobRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
-from tests.farm_command import FarmCommand
-from tests.histories import BEFORE, SLOWER, add_day
-from tests.stored_series import insert_samples, insert_steps
+from tests.stored.histories import BEFORE, SLOWER, add_day
+from tests.stored.stored_series import insert_samples, insert_steps
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 

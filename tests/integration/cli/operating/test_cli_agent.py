@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from farm.keys.signing_key import read_signing_key
 from farm.messages.agent_keys import derive_key, key_text
-from tests.certificates import Authority
-from tests.farm_command import FarmCommand
-from tests.redis_server import RedisServer, TlsRedisServer, speaks_tls
+from tests.commands.farm_command import FarmCommand
+from tests.services.certificates import Authority
+from tests.services.redis_server import RedisServer, TlsRedisServer, speaks_tls
 
 
 @pytest.fixture

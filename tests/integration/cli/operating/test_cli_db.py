@@ -17,11 +17,11 @@ from farm.store.engine import make_engine, reading, writing
 from farm.store.maintenance.partitions import missing_days
 from farm.store.result_tables import SampleRow
 from farm.store.tables import AttemptRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_attempt, add_job
-from tests.farm_command import FarmCommand
 from tests.integration.conftest import new_database
-from tests.redis_server import RedisServer
-from tests.stored_series import insert_samples
+from tests.services.redis_server import RedisServer
+from tests.stored.stored_series import insert_samples
 
 
 @pytest.fixture

@@ -37,12 +37,12 @@ from farm.store.engine import writing
 from farm.store.maintenance.partitions import make_partitions
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
+from tests.commands.farm_command import FarmCommand
 from tests.facts import lacking
 from tests.fakes.former_agent import FORMER_WIRE_VERSION
 from tests.fakes.server import wait_until
-from tests.farm_command import FarmCommand
-from tests.redis_server import RedisServer
-from tests.web_client import client_of
+from tests.services.redis_server import RedisServer
+from tests.web.web_client import client_of
 
 HARDWARE = Hardware(
     cpu_model="A CPU",

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from farm.store.engine import reading, writing
 from farm.store.notifications import add_targets
 from farm.store.tables import NotificationTarget, SweepRow
-from tests.farm_command import FarmCommand
+from tests.commands.farm_command import FarmCommand
 from tests.integration.notifications.test_notifier import Clock, Sender, ended_sweep
 
 SWEEP = """

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from farm.keys.api_tokens import Scope, is_token
 from farm.store.access.api_tokens import presented_token
 from farm.store.engine import reading
-from tests.farm_command import FarmCommand
+from tests.commands.farm_command import FarmCommand
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
 from farm.studies.publishing import write_runs
 from farm.submission import plan, read_sweep_file
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_measurement
-from tests.farm_command import FarmCommand
-from tests.study_runs import whole_study
+from tests.stored.study_runs import whole_study
 
 SWEEP = """
 name = "a tiny study"

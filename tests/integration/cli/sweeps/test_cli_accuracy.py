@@ -12,8 +12,8 @@ from farm.messages.trainer_lines import Epoch
 from farm.store.engine import writing
 from farm.store.tables import JobRow
 from tests import factories
-from tests.farm_command import FarmCommand
-from tests.stored_series import insert_epoch
+from tests.commands.farm_command import FarmCommand
+from tests.stored.stored_series import insert_epoch
 
 
 @pytest.fixture

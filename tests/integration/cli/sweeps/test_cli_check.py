@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import JobState
 from farm.store.engine import writing
 from farm.store.tables import JobRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_measurement, add_sweep, job_spec
-from tests.farm_command import FarmCommand
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from farm.store.engine import writing
+from tests.commands.farm_command import FarmCommand
 from tests.factories import job_spec
-from tests.farm_command import FarmCommand
-from tests.histories import BEFORE, SLOWER, add_day, hardware
+from tests.stored.histories import BEFORE, SLOWER, add_day, hardware
 
 
 @pytest.fixture

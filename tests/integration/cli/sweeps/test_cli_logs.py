@@ -18,8 +18,8 @@ from farm.messages.reports import LogPart
 from farm.store.engine import writing
 from farm.store.reports.logs import insert_log_parts
 from farm.store.tables import AttemptRow, JobRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_attempt, add_job, job_spec
-from tests.farm_command import FarmCommand
 
 
 @pytest.fixture

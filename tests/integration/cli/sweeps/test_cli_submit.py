@@ -15,8 +15,8 @@ from farm.cli.main import main
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.tables import AttemptRow, JobRow, SweepRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
-from tests.farm_command import FarmCommand
 
 SWEEP = """
 name = "try"

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from farm.messages.agents import AgentState
 from farm.store.engine import writing
+from tests.commands.farm_command import FarmCommand
 from tests.factories import NOW, add_agent, agent_facts
-from tests.farm_command import FarmCommand
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 
 TROUBLE = "a network that an earlier rank asked for is still applied: eth0 may still be shaped"
 

@@ -10,7 +10,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.engine import writing
 from farm.store.gangs.attempts import reports_of
 from tests.factories import add_agent, add_attempt, add_job, job_spec
-from tests.stored_series import insert_steps
+from tests.stored.stored_series import insert_steps
 
 
 def test_the_ranks_of_a_whole_farm_are_read_at_once(engine: sa.Engine) -> None:

@@ -19,7 +19,7 @@ from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.queue.waiting_reasons import ABOUT_TO_START, IS_PAUSING, waiting_reasons
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, seconds
-from tests.scheduler_round import run_round
+from tests.stored.scheduler_round import run_round
 
 POLICY = RetryPolicy(max_attempts=3, wait_s=2.0)
 LEASE = dt.timedelta(seconds=20)

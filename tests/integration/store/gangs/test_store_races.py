@@ -48,8 +48,8 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.scheduler_round import run_round
-from tests.two_agents import ENDED, RULES, SOURCE, STARTED, STEPS
+from tests.stored.scheduler_round import run_round
+from tests.stored.two_agents import ENDED, RULES, SOURCE, STARTED, STEPS
 
 LEASE = seconds(20)
 

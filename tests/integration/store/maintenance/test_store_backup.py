@@ -27,8 +27,8 @@ from farm.store.schema import check_schema
 from farm.store.tables import AgentRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, agent_facts
 from tests.integration.conftest import new_database
-from tests.postgres_programs import binary_folder
-from tests.stored_series import insert_samples
+from tests.services.postgres_programs import binary_folder
+from tests.stored.stored_series import insert_samples
 
 LATER = NOW + dt.timedelta(hours=1)
 

@@ -30,11 +30,11 @@ from farm.store.schema import (
 from farm.store.sweeps.jobs import list_jobs
 from farm.store.tables import BundlePieceRow, BundleRow, JobRow, SweepRow
 from farm.values.codec import from_json
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_job
-from tests.farm_command import FarmCommand
-from tests.former_store import FORMER_REVISION, contents, make_former_store
 from tests.integration.conftest import new_database
 from tests.integration.store.maintenance.test_store_backup import libpq, run
+from tests.stored.former_store import FORMER_REVISION, contents, make_former_store
 
 NOW = dt.datetime(2026, 11, 2, tzinfo=dt.UTC)
 

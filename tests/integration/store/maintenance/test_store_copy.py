@@ -42,7 +42,7 @@ from farm.store.tables import (
 from farm.store.tracker_cursors import start_cursor
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, add_sweep
 from tests.integration.conftest import new_database
-from tests.stored_series import insert_epoch, insert_samples, insert_steps
+from tests.stored.stored_series import insert_epoch, insert_samples, insert_steps
 
 LATER = NOW + dt.timedelta(hours=1)
 NewEngine = Callable[..., sa.Engine]

@@ -23,7 +23,7 @@ from farm.store.maintenance.partitions import (
     partition_days,
 )
 from tests.factories import NOW, add_attempt, add_job
-from tests.stored_series import insert_samples, samples_of
+from tests.stored.stored_series import insert_samples, samples_of
 
 TODAY = NOW.date()
 LONG_AGO = TODAY - dt.timedelta(days=40)

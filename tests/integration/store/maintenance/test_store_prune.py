@@ -41,8 +41,8 @@ from farm.store.tables import (
     SpoolPosition,
 )
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_measurement, refused_report
-from tests.postgres_server import wait_until_blocked
-from tests.stored_series import insert_epoch, insert_samples, insert_steps, samples_of
+from tests.services.postgres_server import wait_until_blocked
+from tests.stored.stored_series import insert_epoch, insert_samples, insert_steps, samples_of
 
 DAY = dt.timedelta(days=1)
 THIN = Retention(thin_after=30 * DAY, thin_to_ticks=10)

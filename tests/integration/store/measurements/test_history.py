@@ -20,7 +20,7 @@ from farm.store.engine import reading, writing
 from farm.store.measurements.history import cells_over_days
 from farm.store.tables import JobRow
 from tests.factories import NOW, add_measurement, add_sweep, job_spec
-from tests.histories import BEFORE, SLOWER, add_day, hardware
+from tests.stored.histories import BEFORE, SLOWER, add_day, hardware
 
 
 @pytest.fixture

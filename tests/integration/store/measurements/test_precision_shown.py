@@ -15,10 +15,10 @@ from farm.store.sweeps.jobs import list_jobs
 from farm.store.tables import AttemptRow
 from farm.submission import plan, submit
 from tests import factories
+from tests.commands.farm_command import FarmCommand
 from tests.facts import lacking
-from tests.farm_command import FarmCommand
-from tests.sweep_cells import cells_in
-from tests.web_client import client_of
+from tests.stored.sweep_cells import cells_in
+from tests.web.web_client import client_of
 
 SWEEP = {
     "name": "precise",

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow, RankRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
-from tests.farm_command import FarmCommand
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 
 FLAG = {"kind": "steal", "message": "agent a1, rank 0: 5 % of its cores was stolen (limit 2 %)"}
 

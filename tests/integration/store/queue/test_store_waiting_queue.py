@@ -26,7 +26,7 @@ from farm.store.sweeps.jobs import request_cancel_job, retry_job
 from farm.store.sweeps.sweeps import pause_sweep, resume_sweep
 from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
-from tests.store_statements import statements
+from tests.stored.store_statements import statements
 
 LEASE = dt.timedelta(hours=1)
 POLICY = RetryPolicy(max_attempts=3, wait_s=20.0)

@@ -34,9 +34,9 @@ from farm.values.ranges import EXTRAS
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
 from tests.integration.scheduler.test_scheduler_ends import add_gangs
 from tests.integration.store.reports.test_store_reports import report
-from tests.scheduler_round import run_round
-from tests.stored_series import insert_steps
-from tests.two_agents import RULES
+from tests.stored.scheduler_round import run_round
+from tests.stored.stored_series import insert_steps
+from tests.stored.two_agents import RULES
 
 STEPS = 20
 

@@ -15,7 +15,7 @@ from farm.store.series.sample_ranges import RankRanges, ranges_by_rank, stored_s
 from farm.store.series.step_ranges import step_series, steps_within
 from farm.store.tables import AttemptRow
 from tests.factories import NOW, add_attempt, add_job
-from tests.stored_series import insert_samples, insert_steps
+from tests.stored.stored_series import insert_samples, insert_steps
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from farm.store.measurements.trained_cells import learning_curves, trained_cells
 from farm.store.series.sample_ranges import SERVING, TRAINING, roles_apart, roles_collocated
 from farm.store.tables import AttemptRow, JobRow
 from tests import factories
-from tests.stored_series import insert_epoch, insert_samples
+from tests.stored.stored_series import insert_epoch, insert_samples
 
 
 def _attempt(engine: sa.Engine, agent_count: int, samples: dict[int, list[Sample]]) -> int:

@@ -20,7 +20,7 @@ from farm.store.series.series import (
     steps_of,
 )
 from tests.factories import NOW, add_attempt, add_job
-from tests.stored_series import insert_epoch, insert_samples, insert_steps, samples_of
+from tests.stored.stored_series import insert_epoch, insert_samples, insert_steps, samples_of
 
 
 @pytest.fixture

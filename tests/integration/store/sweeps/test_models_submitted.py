@@ -13,9 +13,9 @@ from flask.testing import FlaskClient
 from farm.store.engine import reading
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.tables import BundleRow, JobRow
+from tests.commands.farm_command import FarmCommand
 from tests.factories import agent_facts
-from tests.farm_command import FarmCommand
-from tests.new_sweep_pages import (
+from tests.web.new_sweep_pages import (
     add_two_agents,
     followed,
     look,
@@ -23,7 +23,7 @@ from tests.new_sweep_pages import (
     row_count,
     text_of,
 )
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 
 # 50,000 x 1.28 MB of activations; the agents have 8 GiB.
 LARGE = """

@@ -30,7 +30,7 @@ from farm.store.sweeps.sweeps import (
 )
 from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_sweep, job_spec, seconds
-from tests.two_agents import RULES
+from tests.stored.two_agents import RULES
 
 HOUR = 3600.0
 

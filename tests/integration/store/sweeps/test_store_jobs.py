@@ -30,7 +30,7 @@ from tests.factories import (
     job_spec,
     seconds,
 )
-from tests.postgres_server import wait_until_blocked
+from tests.services.postgres_server import wait_until_blocked
 
 LATER = NOW + seconds(60)
 

@@ -27,8 +27,8 @@ from farm.store.tables import AttemptRow, JobEvent, JobRow
 from farm.submission import plan, submit
 from farm.values.codec import from_json
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, job_spec, seconds
-from tests.postgres_server import wait_until_blocked
-from tests.sweep_cells import cells_in
+from tests.services.postgres_server import wait_until_blocked
+from tests.stored.sweep_cells import cells_in
 
 CASE = {
     "model": "mlp",

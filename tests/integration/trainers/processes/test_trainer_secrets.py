@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from farm.embedded.farm import MARK
-from tests.agents import AgentFarm, is_template
+from tests.machine.agents import AgentFarm, is_template
 from worker_agent.trainer_process import privilege
 from worker_agent.trainer_process.environment import PASSED, PASSED_PREFIXES
 from worker_agent.trainer_process.leftovers import find_marked

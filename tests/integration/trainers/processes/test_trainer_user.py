@@ -17,8 +17,8 @@ from farm.configuration.bundle import ScriptBundle
 from farm.messages.agents import AgentState
 from farm.messages.commands import StopAttempt
 from farm.messages.reports import RankEnded
-from tests.agents import ROOT, TRAINER, AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
+from tests.machine.agents import ROOT, TRAINER, AgentFarm, AgentProcess
 from worker_agent.rank.bundles import BundleCache
 from worker_agent.trainer_process.leftovers import find_marked
 

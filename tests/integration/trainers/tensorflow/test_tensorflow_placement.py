@@ -17,7 +17,7 @@ import json, sys
 from dataclasses import replace
 from farm import registry
 from farm.configuration.spec import OperatorPlacement
-from tests.tensorflow_reference import JOB, build
+from tests.truths.tensorflow_reference import JOB, build
 
 job = replace(JOB, model="mlp", placement=OperatorPlacement(sys.argv[1]))
 registry.strategy(job.strategy).prepare(job, 1)

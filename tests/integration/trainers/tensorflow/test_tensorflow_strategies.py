@@ -18,7 +18,7 @@ from farm.configuration.spec import JobSpec, OperatorPlacement
 from farm.messages.trainer_lines import Started, TrainerResult
 from farm.trainers.strategies import STRATEGIES
 from tests.integration.trainer_process import gang, results
-from tests.tensorflow_reference import EVEN, JOB, STEPS_BETWEEN_AVERAGES
+from tests.truths.tensorflow_reference import EVEN, JOB, STEPS_BETWEEN_AVERAGES
 
 pytestmark = pytest.mark.tensorflow
 
@@ -30,7 +30,7 @@ BYTES_TOLERANCE = 0.1
 @pytest.fixture(scope="module")
 def reference() -> dict[str, dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.tensorflow_reference"],
+        [sys.executable, "-W", "ignore", "-m", "tests.truths.tensorflow_reference"],
         capture_output=True,
         text=True,
         timeout=180,

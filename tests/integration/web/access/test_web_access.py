@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 
 from farm.store.engine import reading
 from farm.store.tables import SweepRow
-from tests.web_client import SWEEP, TOKEN, bearer, client_of, csrf_of, seed, sign_in
+from tests.web.web_client import SWEEP, TOKEN, bearer, client_of, csrf_of, seed, sign_in
 
 BEARER = bearer(TOKEN)
 CHANGES = [

@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 from farm.keys.api_tokens import Scope
 from farm.store.access.api_tokens import remove_token
 from farm.store.engine import writing
-from tests.web_client import (
+from tests.web.web_client import (
     TOKEN,
     bearer,
     client_of,

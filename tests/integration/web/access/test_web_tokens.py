@@ -13,7 +13,7 @@ from farm.keys.api_tokens import Scope
 from farm.store.access.api_tokens import remove_token, revoke_token
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow, ApiToken, JobRow
-from tests.web_client import (
+from tests.web.web_client import (
     SWEEP,
     TOKEN,
     bearer,

@@ -15,7 +15,7 @@ from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
-from tests.web_client import client_of, csrf_of
+from tests.web.web_client import client_of, csrf_of
 from web.drawing.plotly import bundle
 
 EVIL = "<script>alert('x')</script>"

@@ -15,7 +15,7 @@ from markupsafe import escape
 from farm.store.engine import writing
 from farm.submission import plan
 from tests import factories
-from tests.web_client import client_of, fitted, seed
+from tests.web.web_client import client_of, fitted, seed
 from web.backend import backend
 
 SQL = "'; DROP TABLE jobs; --"

@@ -19,10 +19,10 @@ from farm.messages.reports import Sample
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow, AttemptRow, JobRow, SweepRow
 from tests import factories
-from tests.histories import BEFORE, SLOWER, add_day
-from tests.redis_server import RedisServer
-from tests.stored_series import insert_samples
-from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
+from tests.services.redis_server import RedisServer
+from tests.stored.histories import BEFORE, SLOWER, add_day
+from tests.stored.stored_series import insert_samples
+from tests.web.web_client import SWEEP, Seeded, client_of, fitted, seed
 
 
 @pytest.fixture

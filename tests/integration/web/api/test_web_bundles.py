@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from farm.configuration.bundle import MAX_BYTES, ScriptBundle
 from farm.store.engine import reading
 from farm.store.tables import BundleRow, JobRow
-from tests.web_client import TOKEN, client_of
+from tests.web.web_client import TOKEN, client_of
 
 BUNDLE = ScriptBundle({"src/train.py": b"print(1)", "net.py": b"x"})
 CASE = {

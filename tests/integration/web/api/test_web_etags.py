@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from farm.store.engine import writing
 from farm.store.sweeps.jobs import retry_job
 from tests import factories
-from tests.web_client import Seeded, client_of, seed
+from tests.web.web_client import Seeded, client_of, seed
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from farm.store.access.kept_answers import KEPT
 from farm.store.engine import reading, writing
 from farm.store.tables import KeptAnswer, SweepRow
 from tests.factories import seconds
-from tests.web_client import SWEEP, bearer, client_of, make_api_token, seed
+from tests.web.web_client import SWEEP, bearer, client_of, make_api_token, seed
 
 KEYED = {"Idempotency-Key": "key-1"}
 

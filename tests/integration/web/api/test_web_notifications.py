@@ -11,8 +11,8 @@ from farm.store.engine import reading, writing
 from farm.store.notifications import FoundEvent, add_targets, note_attempt, record
 from farm.store.tables import JobRow, NotificationTarget, SweepRow
 from tests.factories import NOW, add_sweep
-from tests.new_sweep_pages import add_two_agents, enqueue, followed, look, row_count, text_of
-from tests.web_client import client_of
+from tests.web.new_sweep_pages import add_two_agents, enqueue, followed, look, row_count, text_of
+from tests.web.web_client import client_of
 
 ADDRESS = "https://hooks.example.org/services/s3cret"
 

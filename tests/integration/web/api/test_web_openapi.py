@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.configuration.spec import EMULATORS
-from tests.described_client import document_of
-from tests.web_client import SWEEP, TOKEN, bearer, client_of, seed
+from tests.web.described_client import document_of
+from tests.web.web_client import SWEEP, TOKEN, bearer, client_of, seed
 
 DOCUMENT = "/api/v1/openapi.json"
 

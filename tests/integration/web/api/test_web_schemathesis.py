@@ -14,7 +14,7 @@ from schemathesis import APIOperation, Case, CheckFunction, GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from tests.web_client import TOKEN, Seeded, bearer, seed, web_settings, without_limits
+from tests.web.web_client import TOKEN, Seeded, bearer, seed, web_settings, without_limits
 from web.app import create_app
 
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]

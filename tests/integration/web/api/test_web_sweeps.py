@@ -14,7 +14,7 @@ from farm.store.engine import reading, writing
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.tables import JobRow, SweepRow
 from tests import factories
-from tests.web_client import SWEEP, Seeded, client_of, fitted, seed
+from tests.web.web_client import SWEEP, Seeded, client_of, fitted, seed
 
 
 @pytest.fixture

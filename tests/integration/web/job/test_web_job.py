@@ -22,8 +22,8 @@ from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
 from tests.facts import lacking
-from tests.stored_series import insert_samples, insert_steps
-from tests.web_client import (
+from tests.stored.stored_series import insert_samples, insert_steps
+from tests.web.web_client import (
     Seeded,
     client_of,
     csrf_of,
@@ -32,7 +32,7 @@ from tests.web_client import (
     sign_in,
     without_limits,
 )
-from tests.web_reading import rows_of
+from tests.web.web_reading import rows_of
 
 EVIL = "<script>alert('x')</script>"
 

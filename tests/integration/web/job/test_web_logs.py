@@ -18,7 +18,7 @@ from farm.store.reports.logs import insert_log_parts
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 
 EVIL = "</pre><script>alert('x')</script>"
 

@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 from farm.store.engine import writing
 from farm.store.sweeps.jobs import request_cancel_job
 from tests import factories
-from tests.web_client import TOKEN, Seeded, bearer, client_of, make_api_token, seed
+from tests.web.web_client import TOKEN, Seeded, bearer, client_of, make_api_token, seed
 from web.live.changes import MAX_OF_ONE_VIEWER, MAX_WATCHERS
 
 

@@ -13,7 +13,7 @@ from farm.keys.api_tokens import Scope
 from farm.store.engine import writing
 from farm.store.sweeps.jobs import request_cancel_job
 from tests import factories
-from tests.web_client import Seeded, bearer, client_of, csrf_of, make_api_token, seed, sign_in
+from tests.web.web_client import Seeded, bearer, client_of, csrf_of, make_api_token, seed, sign_in
 from web.live.page_cache import install
 from web.received import LIVE_HEADER
 

@@ -16,7 +16,7 @@ from farm import registry
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow, SweepRow
 from tests import factories
-from tests.new_sweep_pages import (
+from tests.web.new_sweep_pages import (
     EVIL,
     TOML,
     add_two_agents,
@@ -30,7 +30,7 @@ from tests.new_sweep_pages import (
     ticked,
     value_of,
 )
-from tests.web_client import SWEEP, client_of, csrf_of
+from tests.web.web_client import SWEEP, client_of, csrf_of
 
 
 @pytest.fixture

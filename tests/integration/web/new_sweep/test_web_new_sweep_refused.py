@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from werkzeug.datastructures import FileStorage
 
 from farm.keys.api_tokens import Scope
-from tests.new_sweep_pages import (
+from tests.web.new_sweep_pages import (
     EVIL,
     TOML,
     file_of,
@@ -23,7 +23,7 @@ from tests.new_sweep_pages import (
     text_of,
     value_of,
 )
-from tests.web_client import TOKEN, client_of, csrf_of, make_api_token, seed, sign_in
+from tests.web.web_client import TOKEN, client_of, csrf_of, make_api_token, seed, sign_in
 
 SQL = "'; DROP TABLE sweeps; --"
 

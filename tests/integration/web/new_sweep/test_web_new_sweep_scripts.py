@@ -19,7 +19,7 @@ from farm.keys.api_tokens import Scope
 from farm.store.engine import reading, writing
 from farm.store.tables import BundleRow, JobRow
 from tests import factories
-from tests.new_sweep_pages import (
+from tests.web.new_sweep_pages import (
     FORM,
     enqueue,
     followed,
@@ -29,7 +29,7 @@ from tests.new_sweep_pages import (
     text_of,
     value_of,
 )
-from tests.web_client import TOKEN, client_of, csrf_of, make_api_token, sign_in
+from tests.web.web_client import TOKEN, client_of, csrf_of, make_api_token, sign_in
 
 SCRIPT = {
     "script": "train.py",

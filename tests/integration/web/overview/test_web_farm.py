@@ -20,8 +20,8 @@ from farm.store.sweeps.sweeps import pause_sweep
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
 from tests.facts import lacking
-from tests.web_client import Seeded, client_of, seed
-from tests.web_reading import figure_of, page_of, part_of, read
+from tests.web.web_client import Seeded, client_of, seed
+from tests.web.web_reading import figure_of, page_of, part_of, read
 
 
 @pytest.fixture

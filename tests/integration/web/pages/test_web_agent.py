@@ -14,8 +14,8 @@ from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow, AttemptRow, RankRow
 from tests import factories
-from tests.web_client import Seeded, client_of, csrf_of, seed
-from tests.web_reading import page_of, part_of, read
+from tests.web.web_client import Seeded, client_of, csrf_of, seed
+from tests.web.web_reading import page_of, part_of, read
 
 EVIL = "<script>alert('x')</script>"
 

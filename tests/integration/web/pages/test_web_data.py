@@ -19,7 +19,7 @@ from farm.store.measurements.measurements import MeasurementFilter, list_measure
 from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
-from tests.web_client import TOKEN, client_of, csrf_of, seed
+from tests.web.web_client import TOKEN, client_of, csrf_of, seed
 from web.backend import Backend
 
 EVIL = "<script>alert('x')</script>"

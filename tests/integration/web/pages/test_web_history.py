@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.store.engine import writing
-from tests.histories import BEFORE, SLOWER, add_day, hardware
 from tests.integration.web.pages.test_web_sweep_page import page_of, text_of
-from tests.web_client import client_of
+from tests.stored.histories import BEFORE, SLOWER, add_day, hardware
+from tests.web.web_client import client_of
 
 
 @pytest.fixture

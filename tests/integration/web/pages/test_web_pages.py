@@ -16,8 +16,8 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from tests import factories
-from tests.redis_server import RedisServer
-from tests.web_client import Seeded, client_of, csrf_of, seed
+from tests.services.redis_server import RedisServer
+from tests.web.web_client import Seeded, client_of, csrf_of, seed
 
 EVIL = "<script>alert('x')</script>"
 

@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 
 from tests.e2e.live_farm import wait_until
 from tests.integration.web.pages.test_web_sweep_page import add_measured, grid, page_of, text_of
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 from web.pages import prediction
 
 

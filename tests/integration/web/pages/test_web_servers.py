@@ -20,8 +20,8 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AttemptRow, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
-from tests.stored_series import insert_epoch, insert_samples
-from tests.web_client import client_of
+from tests.stored.stored_series import insert_epoch, insert_samples
+from tests.web.web_client import client_of
 
 RESULT = TrainerResult(
     timed_step_count=10,

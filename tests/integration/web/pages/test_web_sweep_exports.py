@@ -18,7 +18,7 @@ from farm.store.engine import writing
 from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.integration.web.pages.test_web_sweep_page import add_measured, grid, page_of
-from tests.web_client import client_of
+from tests.web.web_client import client_of
 from web.drawing import paper
 
 

@@ -20,7 +20,7 @@ from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests import factories
 from tests.facts import lacking
-from tests.web_client import (
+from tests.web.web_client import (
     client_of,
     csrf_of,
     make_api_token,
@@ -28,7 +28,7 @@ from tests.web_client import (
     sign_in,
     without_limits,
 )
-from tests.web_reading import rows_of
+from tests.web.web_reading import rows_of
 
 PRICED = "Standard_D2s_v3"
 

@@ -18,8 +18,8 @@ from farm.store.tables import AttemptRow, JobRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
 from tests.integration.web.pages.test_web_sweep_page import add_measured, grid
-from tests.web_client import client_of, web_settings
-from tests.web_reading import page_of, read
+from tests.web.web_client import client_of, web_settings
+from tests.web.web_reading import page_of, read
 from web import backend
 from web.advice.advice_cache import Advice, AdviceCache
 from web.backend import cached_reading

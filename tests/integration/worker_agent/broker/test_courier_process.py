@@ -14,7 +14,7 @@ from farm.broker.celery_app import REPORTS_QUEUE, agent_queue
 from farm.broker.sending import Sender
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 from worker_agent.broker import courier_supervisor as supervisor_module
 from worker_agent.broker.courier_supervisor import (
     DEAF_AFTER_S,

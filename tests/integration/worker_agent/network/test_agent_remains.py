@@ -9,7 +9,7 @@ import pytest
 from farm.messages.agents import AgentState
 from farm.messages.reports import RankEnded
 from farm.messages.trainer_lines import FailureKind
-from tests.agents import AgentFarm
+from tests.machine.agents import AgentFarm
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import AppliedNote, NoteFile
 

@@ -16,9 +16,9 @@ from farm.messages.agents import AgentState
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeersMeasured, RankEnded, RankStarted, Shaped
 from farm.messages.trainer_lines import FailureKind, GoLine, Ready, StepKind
-from tests.agents import AgentFarm
 from tests.fakes.server import wait_until
 from tests.integration.trainer_process import free_ports, results, started
+from tests.machine.agents import AgentFarm
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.rank.cluster import reroute

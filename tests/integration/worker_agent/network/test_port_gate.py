@@ -17,8 +17,8 @@ from tests.integration.worker_agent.network.test_undo import (
     effective_capabilities,
     run_clear_network,
 )
-from tests.namespaces import Namespace, needs_root, two_hosts
-from tests.watchdogs import watchdogs
+from tests.machine.namespaces import Namespace, needs_root, two_hosts
+from tests.machine.watchdogs import watchdogs
 from worker_agent.network import nft
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import GATE, NoteFile

@@ -16,7 +16,7 @@ from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed, InvalidSpec
 from farm.gang.transfers import plan_transfer
 from farm.messages.commands import RankAddress
-from tests.namespaces import Namespace, needs_root, two_hosts
+from tests.machine.namespaces import Namespace, needs_root, two_hosts
 from worker_agent.machine.machine import interface_of
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import TcNetem, find_obstacle

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.namespaces import Namespace, needs_root, two_hosts
-from tests.watchdogs import watchdogs
+from tests.machine.namespaces import Namespace, needs_root, two_hosts
+from tests.machine.watchdogs import watchdogs
 from worker_agent.network import watchdog
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import NoteFile

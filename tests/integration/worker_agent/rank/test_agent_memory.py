@@ -17,7 +17,7 @@ import pytest
 from farm.messages.agents import AgentFacts
 from farm.messages.trainer_lines import Failure, FailureKind
 from farm.values.codec import from_json
-from tests.memory_group import LimitedGroup, limited_group
+from tests.machine.memory_group import LimitedGroup, limited_group
 from worker_agent.rank.memory_evidence import KernelLog, MemoryWitness, kernel_log_path
 from worker_agent.rank.rank_end import (
     failure_of_data_workers,

@@ -16,7 +16,7 @@ import pytest
 
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeersMeasured, RankEnded
-from tests.agents import AgentFarm
+from tests.machine.agents import AgentFarm
 from worker_agent.metrics import cpu
 from worker_agent.metrics.contracts import Watched
 from worker_agent.network.probing.probe import EchoServer, measure_peers

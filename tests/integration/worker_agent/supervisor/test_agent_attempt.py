@@ -22,9 +22,9 @@ from farm.messages.reports import (
     StepTimes,
 )
 from farm.messages.trainer_lines import Epoch, FailureKind, StepKind
-from tests.agents import AgentFarm, AgentProcess
 from tests.facts import lacking
 from tests.fakes.server import wait_until
+from tests.machine.agents import AgentFarm, AgentProcess
 
 
 @pytest.fixture

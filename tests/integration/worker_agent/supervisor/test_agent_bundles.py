@@ -14,8 +14,8 @@ from farm.messages.agents import AgentState
 from farm.messages.commands import BundlePiece, StopAttempt
 from farm.messages.reports import Prepared, RankEnded
 from farm.messages.trainer_lines import FailureKind
-from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import FakeGang, wait_until
+from tests.machine.agents import AgentFarm, AgentProcess
 
 BUNDLE = ScriptBundle({"train.py": b"print(1)"})
 DIGITS = BUNDLE.sha256[:12]

@@ -14,8 +14,8 @@ import pytest
 from farm.messages.agents import AgentState
 from farm.messages.reports import RankEnded, RankStarted, Samples, StepTimes
 from farm.messages.trainer_lines import FailureKind, StepKind
-from tests.agents import ROOT, AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
+from tests.machine.agents import ROOT, AgentFarm, AgentProcess
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from farm.messages.agents import AgentState, Heartbeat
 from farm.messages.commands import StopAttempt
 from farm.messages.reports import RankEnded, RankStarted
-from tests.agents import AgentFarm, AgentProcess
 from tests.fakes.server import wait_until
+from tests.machine.agents import AgentFarm, AgentProcess
 
 
 @pytest.fixture

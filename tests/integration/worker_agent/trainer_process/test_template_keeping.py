@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from farm.messages.trainer_lines import Assignment, Event, Progress
-from tests.agents import ROOT
 from tests.factories import job_spec
+from tests.machine.agents import ROOT
 from worker_agent.config import AgentConfig, load_config
 from worker_agent.supervisor.events import AgentEvent, TemplateEvent, TemplateGone, TemplateReady
 from worker_agent.trainer_process import template as template_module

@@ -9,7 +9,7 @@ from farm.cli.operating.examinations import Examination
 from farm.diagnosis.finding import Finding, Level
 from farm.errors import NotPermitted, Unreachable
 from farm.settings.server import Settings
-from tests.web_client import web_settings
+from tests.web.web_client import web_settings
 
 
 def found_by(error: Exception) -> Finding:

@@ -8,7 +8,7 @@ from farm.cli.start.demo import demo_sweep
 from farm.cli.start.demonstration import disturbance_warning
 from farm.submission import plan
 from tests.factories import job_spec
-from tests.sweep_cells import lines_of, measured_job
+from tests.stored.sweep_cells import lines_of, measured_job
 
 
 @pytest.mark.parametrize(

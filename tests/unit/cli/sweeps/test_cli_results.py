@@ -21,8 +21,8 @@ from farm.configuration.spec import (
 from farm.configuration.sweep import Precision
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.text.display import plain
-from tests import sweep_cells
 from tests.facts import lacking
+from tests.stored import sweep_cells
 
 _number = itertools.count(1)
 FLAG = {"kind": "foreign_load", "message": "", "value": 0.8}

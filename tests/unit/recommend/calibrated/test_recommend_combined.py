@@ -15,7 +15,7 @@ from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Prediction
 from farm.recommend.predictors.contracts import PointEstimate
-from tests.synthetic_steps import Lawful, configuration, grid, law, measure
+from tests.truths.synthetic_steps import Lawful, configuration, grid, law, measure
 
 DELAY = GapAxis.of("one_way_delay_s")
 

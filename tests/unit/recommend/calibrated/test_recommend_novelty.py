@@ -8,7 +8,7 @@ from farm.recommend.calibrated.held_out import folds, hold_out
 from farm.recommend.calibrated.novelty import Gap, GapAxis, Side, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate
-from tests.synthetic_steps import BATCHES, DELAYS_S, Lawful, configuration, grid, measure
+from tests.truths.synthetic_steps import BATCHES, DELAYS_S, Lawful, configuration, grid, measure
 
 SPACE = Space.of(grid())
 DELAY = GapAxis.of("one_way_delay_s")

@@ -19,7 +19,7 @@ from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Prediction
 from farm.recommend.predictors import PREDICTORS
 from farm.recommend.predictors.contracts import PointEstimate
-from tests.synthetic_steps import configuration
+from tests.truths.synthetic_steps import configuration
 
 _ASKED = configuration(4, 64)
 

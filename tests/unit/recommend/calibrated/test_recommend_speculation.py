@@ -8,7 +8,7 @@ import pytest
 
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
 from farm.recommend.configuration import Configuration
-from tests.synthetic_steps import Lawful, configuration, grid, measure
+from tests.truths.synthetic_steps import Lawful, configuration, grid, measure
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,14 @@ import pytest
 from farm.recommend.calibrated.splits import Fold, Split, all_splits, beyond_largest, random_folds
 from farm.recommend.configuration import Configuration
 from farm.recommend.evaluating.questions import default_machine_price, factor, questions
-from tests.synthetic_steps import BATCHES, DELAYS_S, WORLD_SIZES, configuration, grid, measure
+from tests.truths.synthetic_steps import (
+    BATCHES,
+    DELAYS_S,
+    WORLD_SIZES,
+    configuration,
+    grid,
+    measure,
+)
 
 STRONG = measure(grid())
 WEAK = measure(

@@ -11,7 +11,7 @@ from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Basis, Prediction
-from tests.synthetic_steps import Lawful, configuration, grid, law, measure
+from tests.truths.synthetic_steps import Lawful, configuration, grid, law, measure
 
 
 def width(prediction: Prediction) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from farm.recommend.calibrated.held_out import hold_out
 from farm.recommend.calibrated.suspicious import Suspicion, SuspicionKind, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
-from tests.synthetic_steps import Lawful, configuration, grid, law, measure
+from tests.truths.synthetic_steps import Lawful, configuration, grid, law, measure
 
 
 def suspicions(observations: Sequence[Observation]) -> list[Suspicion]:

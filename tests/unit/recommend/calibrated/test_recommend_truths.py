@@ -1,7 +1,7 @@
 """90 % intervals on systems whose truth is known: they cover, or the answer is called a guess.
 
-`tests.step_truths` lists the systems and their kinks. A fold of every kind of split is held out
-of each, half of the splits with another seed.
+`tests.truths.step_truths` lists the systems and their kinks. A fold of every kind of split is held
+out of each, half of the splits with another seed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from farm.recommend.calibrated.splits import all_splits
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.evaluating.scores import HeldOutAnswer, interval_score
-from tests.step_truths import TRUTHS, Truth
+from tests.truths.step_truths import TRUTHS, Truth
 
 SEEDS = (0, 1)
 SPLITS = (

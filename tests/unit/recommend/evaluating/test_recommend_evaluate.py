@@ -19,7 +19,7 @@ from farm.recommend.evaluating.evaluate import (
 )
 from farm.recommend.evaluating.scores import HeldOutAnswer
 from farm.recommend.predictors import DEFAULT_PREDICTOR
-from tests.synthetic_steps import configuration, grid, measure
+from tests.truths.synthetic_steps import configuration, grid, measure
 
 OBSERVATIONS = measure(grid(world_sizes=(1, 2, 4), batches=(64, 256, 1024), delays_s=(0.0, 0.02)))
 

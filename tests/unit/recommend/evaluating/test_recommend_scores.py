@@ -16,7 +16,7 @@ from farm.recommend.evaluating.scores import (
     regret_ratio,
     regret_score,
 )
-from tests.synthetic_steps import configuration
+from tests.truths.synthetic_steps import configuration
 
 
 def outcome(

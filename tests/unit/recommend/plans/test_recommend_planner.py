@@ -16,7 +16,7 @@ from farm.recommend.plans.planner import (
     precisely_measured,
     start_positions,
 )
-from tests.synthetic_crossovers import configuration, grid, observation, two_strategies
+from tests.truths.synthetic_crossovers import configuration, grid, observation, two_strategies
 
 SOME = [configuration(1), configuration(8), configuration(2, 64), configuration(4, 4096, 0.08)]
 

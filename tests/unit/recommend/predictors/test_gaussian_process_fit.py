@@ -13,7 +13,7 @@ from farm.recommend.predictors.gaussian_process import BY_PART, SMOOTH, Gaussian
 from farm.recommend.predictors.kernel import Component, Kernel
 from farm.recommend.predictors.physical import PARTS
 from farm.recommend.predictors.points import Distances, Frame, Points
-from tests.synthetic_steps import grid
+from tests.truths.synthetic_steps import grid
 
 CONFIGURATIONS = [
     *grid(world_sizes=(1, 2, 4), batches=(64, 256), delays_s=(0.0, 0.02)),

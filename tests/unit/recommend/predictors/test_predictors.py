@@ -11,7 +11,7 @@ from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
-from tests.synthetic_steps import configuration, grid, law, measure
+from tests.truths.synthetic_steps import configuration, grid, law, measure
 
 MEASURED = measure(grid(world_sizes=(1, 2, 4), batches=(64, 256, 1024), delays_s=(0.0, 0.02, 0.04)))
 

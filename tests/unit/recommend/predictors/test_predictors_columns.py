@@ -9,7 +9,7 @@ import pytest
 
 from farm.recommend.predictors.columns import AXES, FeatureColumns
 from farm.recommend.predictors.neighbours import Numbering
-from tests.synthetic_steps import configuration
+from tests.truths.synthetic_steps import configuration
 
 
 def test_configurations_that_differ_in_batch_and_network_alone_are_one_family() -> None:

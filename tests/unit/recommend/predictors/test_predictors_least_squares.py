@@ -9,7 +9,7 @@ import pytest
 
 from farm.recommend.predictors.least_squares import nonnegative
 from farm.recommend.predictors.physical import Physical
-from tests.synthetic_steps import configuration, measure
+from tests.truths.synthetic_steps import configuration, measure
 
 # Terms that are alike and of very different sizes, and times that make no sense together.
 SYSTEM = np.array([[2.0, 400.0, 2.01], [1.0, 200.0, 1.0], [1e-8, 1.0, 3e-8], [0.1, 0.0, 0.3]])

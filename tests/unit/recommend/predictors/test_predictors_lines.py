@@ -10,7 +10,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.predictors.columns import FeatureColumns, cells_of
 from farm.recommend.predictors.ensemble import Ensemble
 from farm.recommend.predictors.neighbours import Lines
-from tests.synthetic_steps import configuration, measure
+from tests.truths.synthetic_steps import configuration, measure
 from tests.unit.recommend.predictors.test_predictors_published import observations_of
 
 

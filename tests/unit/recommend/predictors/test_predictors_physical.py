@@ -8,7 +8,7 @@ from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.physical import Physical
-from tests.synthetic_steps import configuration, grid, law, measure
+from tests.truths.synthetic_steps import configuration, grid, law, measure
 
 
 def predicted_s(observations: list[Observation], *asked: Configuration) -> list[float]:

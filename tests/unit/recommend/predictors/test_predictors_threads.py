@@ -15,7 +15,7 @@ print(*(library["num_threads"] for library in threadpool_info() if library["user
 """
 FIT = """
 from farm.recommend.predictors.ensemble import Ensemble
-from tests.synthetic_steps import grid, measure
+from tests.truths.synthetic_steps import grid, measure
 Ensemble().fit(measure(grid(batches=(64, 256), delays_s=(0.0,))))
 """
 # As a command does that finds its model on disk, and needs NumPy alone.

@@ -11,7 +11,7 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from farm.keys.api_tokens import Scope
-from tests.web_client import web_settings
+from tests.web.web_client import web_settings
 from web.access.admission import own_address
 from web.access.callers import is_beyond_loopback
 from web.access.limits import SIGN_IN, address_key

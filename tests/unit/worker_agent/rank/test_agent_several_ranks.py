@@ -35,7 +35,7 @@ from farm.messages.trainer_lines import (
 from farm.registry import dataset_facts, described, model_size
 from farm.values.codec import to_json
 from tests.factories import job_spec
-from tests.two_agents import RESULT, SOURCE
+from tests.stored.two_agents import RESULT, SOURCE
 from worker_agent.config import load_config
 from worker_agent.rank.ports import PortRange
 from worker_agent.rank.rank import RunningRank

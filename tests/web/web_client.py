@@ -25,9 +25,9 @@ from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from farm.values.codec import to_json
 from tests import factories
-from tests.described_client import DescribedClient
 from tests.fakes.server import wait_until
-from tests.stored_series import insert_epoch, insert_samples, insert_steps
+from tests.stored.stored_series import insert_epoch, insert_samples, insert_steps
+from tests.web.described_client import DescribedClient
 from web.app import create_app
 
 TOKEN = "a token of this test"  # the farm's, where a test sets one

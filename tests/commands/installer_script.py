@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 # All that acts on the machine itself is left away, and owners that only root can give.
 HARNESS = """
 HERE={deploy} CONFIG={config} AUTHORITY={config}/authority

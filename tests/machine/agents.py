@@ -14,10 +14,10 @@ import psutil
 from farm.configuration.spec import JobSpec
 from farm.messages.agents import AgentState, Heartbeat
 from tests.fakes.server import FakeGang, FakeServer, wait_until
-from tests.redis_server import RedisServer
+from tests.services.redis_server import RedisServer
 from worker_agent.trainer_process.leftovers import find_marked
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TRAINER = ROOT / "tests" / "fakes" / "trainer.py"
 # Ports of its own for each process of a parallel test run, below the kernel's ephemeral ones.
 FIRST_PORT = 24000 + os.getpid() % 60 * 100

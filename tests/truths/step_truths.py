@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
-from tests.synthetic_steps import grid
+from tests.truths.synthetic_steps import grid
 
 ONE_REGIME = "the same everywhere"
 WORLD_SIZES = (1, 2, 4, 8, 16)

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 import redis
 
-from tests.certificates import Authority
-from tests.orphans import end_with_this_process
+from tests.services.certificates import Authority
+from tests.services.orphans import end_with_this_process
 
 
 class RedisServer:

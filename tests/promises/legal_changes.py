@@ -1,4 +1,4 @@
-"""What may become of a store between two looks: the promises of `tests.invariants` over time."""
+"""What may become of a store between two looks: the promises of `invariants` over time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farm.gang.lifecycle import (
     AttemptState,
     JobState,
 )
-from tests.protocol_values import StoreValue
+from tests.promises.protocol_values import StoreValue
 
 _S = TypeVar("_S", JobState, AttemptState)
 

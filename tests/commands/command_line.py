@@ -10,7 +10,7 @@ import click
 
 from farm.cli.main import main
 
-_PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+_PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def accepts(command: Sequence[str]) -> bool:

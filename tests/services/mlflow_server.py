@@ -12,7 +12,7 @@ import httpx
 
 from farm.embedded.redis import free_port
 from tests.fakes.server import wait_until
-from tests.orphans import end_with_this_process
+from tests.services.orphans import end_with_this_process
 
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 

@@ -1,8 +1,8 @@
 """What the farm promises, written once: for the model of its protocol and for farms of processes.
 
 Pure functions over plain values. Each returns what contradicts a promise, one line each, and so an
-empty list where it is kept. `tests.store_snapshot` reads the values from a store; who knows an
-agent's side of the story makes `Service` and `Spooled` values of it.
+empty list where it is kept. `tests.promises.store_snapshot` reads the values from a store; who
+knows an agent's side of the story makes `Service` and `Spooled` values of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from farm.gang.lifecycle import (
     RankPhase,
 )
 from farm.messages.reports import REPORT_NAMES, RankEnded
-from tests.protocol_values import (
+from tests.promises.protocol_values import (
     AgentValue,
     AttemptValue,
     JobValue,

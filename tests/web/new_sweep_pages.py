@@ -15,8 +15,8 @@ from farm.store.engine import reading, writing
 from farm.store.tables import JobRow, SweepRow
 from tests import factories
 from tests.e2e.live_farm import wait_until
-from tests.web_client import csrf_of
-from tests.web_reading import read
+from tests.web.web_client import csrf_of
+from tests.web.web_reading import read
 
 EVIL = "<script>alert('x')</script>"
 TOML = 'name = "from a file"\n[[case]]\nmodel = "mlp"\ndataset = "digits"\nstrategy = "single"\n'

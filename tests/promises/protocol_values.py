@@ -1,4 +1,4 @@
-"""A farm at one instant as plain values, which `tests.invariants` judges."""
+"""A farm at one instant as plain values, which `tests.promises.invariants` judges."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Service:
 class Spooled:
     """What one report says, or one sample of it; the same value for a spool's and the store's.
 
-    `tests.store_snapshot.spooled` makes it of a report.
+    `tests.promises.store_snapshot.spooled` makes it of a report.
     """
 
     agent_id: str

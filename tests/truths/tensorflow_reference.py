@@ -1,4 +1,4 @@
-"""`python -m tests.tensorflow_reference`: what strategies must come to, computed in one process.
+"""`python -m tests.truths.tensorflow_reference`: what strategies must come to, in one process.
 
 Prints JSON: for each name the sums of the weights and the accuracy. A process of its own, since
 the replicas' devices can only be set up before TensorFlow is first used.

@@ -1,4 +1,4 @@
-"""Reads a store as the plain values that `tests.invariants` judges."""
+"""Reads a store as the plain values that `tests.promises.invariants` judges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from farm.messages.reports import Report
 from farm.store.result_tables import EpochRow, LogPartRow, MeasurementRow, SampleRow, StepChunk
 from farm.store.tables import AgentRow, AttemptRow, JobRow, LateReport, RankRow
-from tests.protocol_values import (
+from tests.promises.protocol_values import (
     AgentValue,
     AttemptValue,
     JobValue,

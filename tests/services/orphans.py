@@ -32,8 +32,8 @@ def end_with_this_process() -> None:
     """Have all that this process starts from now on ended with it. Its environment has a mark."""
     mark = uuid.uuid4().hex
     guard = subprocess.Popen(
-        [sys.executable, "-m", "tests.orphans", str(os.getpid()), mark],
-        cwd=Path(__file__).parents[1],
+        [sys.executable, "-m", "tests.services.orphans", str(os.getpid()), mark],
+        cwd=Path(__file__).parents[2],
         env=unmarked(),
         stdin=subprocess.DEVNULL,
         start_new_session=True,

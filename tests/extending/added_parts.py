@@ -1,6 +1,6 @@
 """Find what docs/extending.md adds to a list, wherever it has to be; run in a changed copy.
 
-    python -m tests.added_parts strategy|model|metric|page|predictor|emulator NAME
+    python -m tests.extending.added_parts strategy|model|metric|page|predictor|emulator NAME
 
 Prints where it was found, one place a line; what is not found is an error.
 """
@@ -29,10 +29,10 @@ from farm.registry import catalogue, model_size
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
 from tests import factories
-from tests.added import look
+from tests.extending.added import look
 from tests.integration.trainer_process import gang, results
-from tests.two_agents import FACTS, TwoAgents
-from tests.web_client import SWEEP, TOKEN, client_of
+from tests.stored.two_agents import FACTS, TwoAgents
+from tests.web.web_client import SWEEP, TOKEN, client_of
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.sampler import Sampler, create_metrics

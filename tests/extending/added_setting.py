@@ -1,6 +1,6 @@
 """Find a setting that was added to the server's or to an agent's; run in a changed copy.
 
-    python -m tests.added_setting FIELD
+    python -m tests.extending.added_setting FIELD
 
 The setting is a whole number from 1 on with the default 1, declared as a field of `Settings` or of
 `AgentSettings`. Prints where it was found, one place a line; what is not found is an error.
@@ -23,7 +23,7 @@ from farm.errors import InvalidSpec
 from farm.settings.declaration import Setting, settings_help, settings_of
 from farm.settings.server import Settings, environment_of, load_settings
 from tests import document_tables
-from tests.added import look
+from tests.extending.added import look
 from worker_agent.config import load_config
 from worker_agent.settings import AgentSettings
 

@@ -1,6 +1,6 @@
 """Find a quantity that was added to `farm.measuring.quantities` wherever it has to be.
 
-    python -m tests.added_quantity NAME
+    python -m tests.extending.added_quantity NAME
 
 Run in a copy that has the metric and the quantity of docs/extending.md. The quantity has no column;
 it is the mean of what the metric reads, 3 and 5 on two ranks. Prints where it was found; what is
@@ -35,9 +35,9 @@ from farm.store.measurements.export_parts import export_parts
 from farm.store.measurements.imports import import_measurements
 from farm.store.result_tables import MeasurementRow
 from tests import document_tables, factories
-from tests.added import look
-from tests.two_agents import FACTS, TwoAgents
-from tests.web_client import client_of
+from tests.extending.added import look
+from tests.stored.two_agents import FACTS, TwoAgents
+from tests.web.web_client import client_of
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.sampler import create_metrics, read_sample

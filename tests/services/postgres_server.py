@@ -22,9 +22,9 @@ from sqlalchemy.exc import OperationalError
 from farm.embedded.redis import free_port
 from farm.store.engine import SQLITE, make_engine
 from farm.store.schema import upgrade
-from tests.certificates import Authority
-from tests.orphans import unmarked
-from tests.postgres_programs import VARIABLE, binary_folder, reachable, unprivileged_user
+from tests.services.certificates import Authority
+from tests.services.orphans import unmarked
+from tests.services.postgres_programs import VARIABLE, binary_folder, reachable, unprivileged_user
 
 _START_TIMEOUT_S = 60
 # Nothing listens on the network.

@@ -14,7 +14,7 @@ from farm.store.engine import writing
 from farm.store.identity import own_identity
 from farm.store.tables import AttemptRow, JobEvent
 from tests.factories import NOW, add_agent, add_attempt, add_measurement, add_sweep, job_spec
-from tests.stored_series import insert_epoch, insert_samples, insert_steps
+from tests.stored.stored_series import insert_epoch, insert_samples, insert_steps
 
 NAME = "delays"
 GO = NOW + dt.timedelta(seconds=5)

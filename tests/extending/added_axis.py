@@ -1,6 +1,6 @@
 """Find an axis that was added to `configuration.axes` wherever it has to be; run in a changed copy.
 
-    python -m tests.added_axis NAME
+    python -m tests.extending.added_axis NAME
 
 The axis is a number of a strategy's set-up or of the network, and takes its default and 2, in the
 unit of its name.
@@ -48,8 +48,8 @@ from farm.store.sweeps.jobs import job_detail
 from farm.store.tables import JobRow
 from farm.values.codec import from_json
 from tests import document_tables, factories
-from tests.added import look
-from tests.web_client import client_of
+from tests.extending.added import look
+from tests.web.web_client import client_of
 from web.job.view import compare
 
 

@@ -32,7 +32,7 @@ from farm.store.engine import reading
 from farm.store.tables import AttemptRow, JobRow
 from farm.values.codec import to_json
 from tests.factories import NOW, agent_facts, seconds
-from tests.scheduler_round import run_round
+from tests.stored.scheduler_round import run_round
 
 RULES = Rules(
     lease=dt.timedelta(seconds=20),

@@ -1,0 +1,1 @@
+"""Run commands, and the installer's functions, in tests."""

@@ -1,0 +1,1 @@
+"""Find in a changed copy of the tree what docs/extending.md adds to it."""

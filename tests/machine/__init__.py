@@ -1,0 +1,1 @@
+"""Processes, hosts and limits of this machine for tests."""

@@ -1,0 +1,1 @@
+"""What the farm promises, as functions over plain values."""

@@ -1,0 +1,1 @@
+"""Stores with rows for tests to read."""

@@ -1,0 +1,1 @@
+"""Step times and trainings of which the truth is known."""

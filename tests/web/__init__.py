@@ -1,0 +1,1 @@
+"""A client of the web application, and what people read of its pages."""
