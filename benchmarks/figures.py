@@ -66,8 +66,9 @@ def new_parser(
     doc: str | None, options: Callable[[argparse.ArgumentParser], None] | None
 ) -> argparse.ArgumentParser:
     """Return what reads a benchmark's command line: the options of all, and those of its own."""
+    spec = sys.modules["__main__"].__spec__
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}",
+        prog=f"python -m {spec.name}" if spec else None,
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

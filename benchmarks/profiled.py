@@ -12,12 +12,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from benchmarks import recommend as recommending
-from benchmarks.farm_data import Filled, fill
-from benchmarks.farm_size import LARGE
-from benchmarks.ingest import postgres_database
-from benchmarks.messages import AGENT_COUNT, batch_of
-from benchmarks.rows import add_running_attempts
+from benchmarks.large_farm.farm_data import Filled, fill
+from benchmarks.large_farm.farm_size import LARGE
+from benchmarks.server.ingest import postgres_database
+from benchmarks.server.messages import AGENT_COUNT, batch_of
+from benchmarks.server.rows import add_running_attempts
+from benchmarks.web import recommend as recommending
 from farm.broker.sending import Sender
 from farm.collector.intake import read_batch, take_batches
 from farm.embedded.redis import start_redis

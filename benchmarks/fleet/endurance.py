@@ -25,7 +25,7 @@ from benchmarks.fleet.machine import backlog_role
 from benchmarks.fleet.running import running_fleet
 from benchmarks.fleet.server import FleetServer, ServerReading, fleet_server
 from benchmarks.fleet.times import quantile
-from benchmarks.ingest import postgres_database
+from benchmarks.server.ingest import postgres_database
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading
 from farm.store.result_tables import SampleRow

@@ -10,7 +10,7 @@ import itertools
 import random
 from collections.abc import Iterator
 
-from benchmarks.rows import make_sample
+from benchmarks.server.rows import make_sample
 from farm.configuration.spec import NetworkProfile
 from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import LogPart, PeerRtt

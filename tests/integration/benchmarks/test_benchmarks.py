@@ -18,7 +18,12 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize(
     "command",
-    [["placement"], ["sampler"], ["ingest", "--database", "SQLite"], ["pages"]],
+    [
+        ["server.placement"],
+        ["training.sampler"],
+        ["server.ingest", "--database", "SQLite"],
+        ["web.pages"],
+    ],
     ids=lambda command: command[0],
 )
 def test_a_quick_run_prints_both_figures(command: list[str]) -> None:

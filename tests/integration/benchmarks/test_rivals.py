@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.compare import WORKS
-from benchmarks.rivals import Contender, celery_groups
-from benchmarks.shell_loop import ShellLoop
+from benchmarks.jobs.compare import WORKS
+from benchmarks.jobs.rivals import Contender, celery_groups
+from benchmarks.jobs.shell_loop import ShellLoop
 from farm.embedded.signals import Stopped
 from farm.errors import FarmError
 from tests.services.redis_server import RedisServer

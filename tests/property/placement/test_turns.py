@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.schedule_sim import longest_drought_s, makespan_s, simulate
-from benchmarks.traces import TracedJob, lower_bound_s
+from benchmarks.server.schedule_sim import longest_drought_s, makespan_s, simulate
+from benchmarks.server.traces import TracedJob, lower_bound_s
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.scheduling import place
 from farm.placement.turns import Group, Turns, shares

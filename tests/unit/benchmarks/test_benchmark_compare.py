@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compare import DASK, FARM, WORKS, compared
-from benchmarks.makespans import (
+from benchmarks.jobs.compare import DASK, FARM, WORKS, compared
+from benchmarks.jobs.makespans import (
     Played,
     each_round,
     idle_ratio,

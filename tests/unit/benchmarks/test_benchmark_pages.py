@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarks.farm_size import LARGE, SMALL
-from benchmarks.pages import longest_line
-from benchmarks.viewers import Viewer, delays_s
+from benchmarks.large_farm.farm_size import LARGE, SMALL
+from benchmarks.web.pages import longest_line
+from benchmarks.web.viewers import Viewer, delays_s
 
 
 def test_the_longest_line_of_an_answer_is_that_of_any_rank_or_of_the_steps() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.precision import figures_of, stopped
+from benchmarks.jobs.precision import figures_of, stopped
 from farm.cells.configuration import configuration_of
 from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.table import CellLine, CellState

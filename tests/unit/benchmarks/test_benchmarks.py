@@ -15,9 +15,9 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS, TABLE, main, write_lines
 from benchmarks.committed import Committed, change_of, print_beside, read_committed
 from benchmarks.figures import STOPPED_STATUS, BenchmarkFigure, at_least, run_benchmark, shown
+from benchmarks.fleet.scale import fitted_exponent
 from benchmarks.pairs import PairedRatio
-from benchmarks.scale import fitted_exponent
-from benchmarks.warm import agrees
+from benchmarks.training.warm import agrees
 from farm.errors import FarmError
 
 ROOT = Path(__file__).parents[3]
@@ -37,9 +37,10 @@ def measuring(
     return lambda given: figures
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_benchmark_is_a_file_with_a_description(name: str) -> None:
-    source = (ROOT / "benchmarks" / f"{name}.py").read_text()
+@pytest.mark.parametrize(("name", "module"), BENCHMARKS.items())
+def test_every_benchmark_is_a_file_with_a_description(name: str, module: str) -> None:
+    assert module.endswith(f".{name}")
+    source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
     assert source.startswith('"""')
     assert "run_benchmark(__doc__, " in source
 
@@ -134,7 +135,7 @@ def test_a_table_that_lacks_a_benchmark_does_not_replace_a_whole_one(
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"{TABLE.begin}\nold\n{TABLE.end}\n")
-    monkeypatch.setattr("benchmarks.__main__.BENCHMARKS", ("absent",))
+    monkeypatch.setattr("benchmarks.__main__.BENCHMARKS", {"absent": "benchmarks.absent"})
     assert main(["--write", str(page)]) == 1
     assert "old" in page.read_text()
     assert "failed or missed a limit: absent" in capsys.readouterr().err

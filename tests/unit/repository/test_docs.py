@@ -134,7 +134,7 @@ def test_every_command_line_to_type_is_understood(document: Path) -> None:
 @each_document
 def test_every_benchmark_that_a_document_names_exists(document: Path) -> None:
     lines = [words for line in code(document) if "-m benchmarks" in (words := line.split("#")[0])]
-    modules = {name for line in lines for name in re.findall(r"-m benchmarks\.(\w+)", line)}
+    modules = {name for line in lines for name in re.findall(r"-m benchmarks\.([\w.]+)", line)}
     listed = {
         name
         for line in lines
@@ -143,7 +143,7 @@ def test_every_benchmark_that_a_document_names_exists(document: Path) -> None:
     }
 
     assert listed <= set(BENCHMARKS)
-    assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in modules)
+    assert all((ROOT / "benchmarks" / f"{name.replace('.', '/')}.py").exists() for name in modules)
 
 
 def understood(line: str) -> bool:

@@ -179,7 +179,7 @@ EXCEPTIONS = {
     "farm/store/maintenance/partitions.py": "a setting of PostgreSQL",
     "web/errors.py": "the limit of a body, which is a whole number of MiB",
     "web/app.py": "the header Server-Timing",
-    "benchmarks/recommend.py": "a parameter of an address",
+    "benchmarks/web/recommend.py": "a parameter of an address",
 }
 # Of farm.text.display and farm.studies.text: a value whose unit stands beside it.
 WITHOUT_UNIT = {

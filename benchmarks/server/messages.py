@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
-from benchmarks.ingest import postgres_database
 from benchmarks.pairs import alternating, paired_ratio
-from benchmarks.rows import AgentSeries, add_running_attempts, make_sample
+from benchmarks.server.ingest import postgres_database
+from benchmarks.server.rows import AgentSeries, add_running_attempts, make_sample
 from farm.broker.sending import Sender
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.embedded.redis import start_redis

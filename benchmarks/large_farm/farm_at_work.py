@@ -16,9 +16,9 @@ from types import TracebackType
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.farm_data import Filled
-from benchmarks.farm_reports import measured
-from benchmarks.farm_series import add_tick
+from benchmarks.large_farm.farm_data import Filled
+from benchmarks.large_farm.farm_reports import measured
+from benchmarks.large_farm.farm_series import add_tick
 from farm.configuration.spec import JobSpec
 from farm.errors import FarmError
 from farm.gang.lifecycle import AttemptState, JobState

@@ -38,7 +38,7 @@ import redis
 import sqlalchemy as sa
 
 from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
-from benchmarks.rows import AgentSeries, FilledBacklog, add_running_attempts, publish_backlog
+from benchmarks.server.rows import AgentSeries, FilledBacklog, add_running_attempts, publish_backlog
 from farm.broker.celery_app import REPORTS_QUEUE
 from farm.embedded.redis import RunningRedis, start_redis
 from farm.errors import FarmError

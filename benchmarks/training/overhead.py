@@ -1,6 +1,6 @@
 """Step time of a training through the farm, against the same training started by hand.
 
-By hand is `benchmarks/by_hand.py`: plain TensorFlow with TF_CONFIG, written without the farm's
+By hand is `by_hand.py`: plain TensorFlow with TF_CONFIG, written without the farm's
 trainers; model, optimizer, examples, batches, threads, warm-up and the number of steps are the
 same. Through the farm it is a job like any other: agents with sampler, spool and heartbeats,
 scheduler, collector, Redis and store are real and at work.
@@ -39,13 +39,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from benchmarks.affinity import bind_agents, farm_processes, frozen
-from benchmarks.by_hand import BATCH_SIZE, DATASET, MODEL, TIMED_STEPS, WARMUP_STEPS
 from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
-from benchmarks.gang_by_hand import RUN_LIMIT_S, GangByHand, median_step_s
 from benchmarks.live import BenchmarkFarm, running_farm
 from benchmarks.pairs import paired_ratio
-from benchmarks.trainers import Trainers, config_of, ready_templates
+from benchmarks.training.affinity import bind_agents, farm_processes, frozen
+from benchmarks.training.by_hand import BATCH_SIZE, DATASET, MODEL, TIMED_STEPS, WARMUP_STEPS
+from benchmarks.training.gang_by_hand import RUN_LIMIT_S, GangByHand, median_step_s
+from benchmarks.training.trainers import Trainers, config_of, ready_templates
 from farm.embedded.signals import StopSignals
 from farm.errors import FarmError
 from farm.gang.lifecycle import AttemptState

@@ -15,10 +15,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.farm_attempts import JOB_STATES, SETUP_S, Attempts, TrainedAttempt, agent_name
-from benchmarks.farm_reports import facts_of, measured
-from benchmarks.farm_series import write_logs
-from benchmarks.farm_size import Size
+from benchmarks.large_farm.farm_attempts import (
+    JOB_STATES,
+    SETUP_S,
+    Attempts,
+    TrainedAttempt,
+    agent_name,
+)
+from benchmarks.large_farm.farm_reports import facts_of, measured
+from benchmarks.large_farm.farm_series import write_logs
+from benchmarks.large_farm.farm_size import Size
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.importers import IMPORTERS

@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from benchmarks.celery_baseline import bare_worker, note_times_s
 from benchmarks.figures import BenchmarkFigure, run_benchmark
+from benchmarks.jobs.celery_baseline import bare_worker, note_times_s
 from benchmarks.live import BenchmarkFarm, running_farm
 from farm.errors import FarmError
 from farm.store.engine import reading

@@ -32,8 +32,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.celery_baseline import bare_worker, note_times_s
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
+from benchmarks.jobs.celery_baseline import bare_worker, note_times_s
 from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
 from farm.messages.reports import RankEnded
 from farm.store.engine import reading

@@ -39,8 +39,7 @@ import psutil
 import sqlalchemy as sa
 
 from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
-from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
-from benchmarks.makespans import (
+from benchmarks.jobs.makespans import (
     Played,
     each_round,
     idle_ratio,
@@ -51,10 +50,11 @@ from benchmarks.makespans import (
     ratio,
     steps_s_a_job,
 )
+from benchmarks.jobs.rank_by_hand import LIMIT_S, WORLD_SIZE, Work
+from benchmarks.jobs.rivals import Contender, celery_groups, dask_tasks
+from benchmarks.jobs.shell_loop import ShellLoop
+from benchmarks.live import FAKE_TRAINER, BenchmarkFarm, running_farm
 from benchmarks.processor_time import tree_processor_s
-from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work
-from benchmarks.rivals import Contender, celery_groups, dask_tasks
-from benchmarks.shell_loop import ShellLoop
 from farm.errors import FarmError
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading

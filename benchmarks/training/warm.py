@@ -7,7 +7,8 @@ and does its first step while the other stands still (SIGSTOP). And so they take
 so that whatever makes a machine slower for some seconds slows down both alike. A step that is
 interrupted by a turn counts with its wait, which a median does not see.
 
-Run it from the repository on a quiet machine: `python -m benchmarks.warm`, about eight minutes.
+Run it from the repository on a quiet machine: `python -m benchmarks.training.warm`, about eight
+minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
 from benchmarks.pairs import PairedRatio, alternating, paired_ratio
-from benchmarks.trainers import TrainerRun, Trainers, config_of, ready_templates
+from benchmarks.training.trainers import TrainerRun, Trainers, config_of, ready_templates
 from farm.configuration.spec import JobSpec
 from farm.errors import FarmError
 from farm.text.display import duration

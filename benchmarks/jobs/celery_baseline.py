@@ -1,6 +1,6 @@
 """A bare Celery worker, with the defaults but for its pool, as a baseline for ours.
 
-`python -m benchmarks.celery_baseline BROKER_URL FILE POOL` runs it until SIGTERM; its one task
+`python -m benchmarks.jobs.celery_baseline BROKER_URL FILE POOL` runs it until SIGTERM; its one task
 notes the time in the file. Its concurrency is one: one process with the pool `solo`, as our own
 Celery workers are, or with `prefork`, Celery's default, a child beside it.
 """
@@ -44,7 +44,7 @@ def make_baseline_app(broker_url: str, noted: Path) -> Any:
 def bare_worker(broker_url: str, noted: Path, *, pool: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a worker whose task notes in a file when it began."""
     noted.touch()
-    command = [sys.executable, "-P", "-m", "benchmarks.celery_baseline"]
+    command = [sys.executable, "-P", "-m", "benchmarks.jobs.celery_baseline"]
     with noted.with_suffix(".log").open("wb") as log:
         worker = subprocess.Popen(
             [*command, broker_url, str(noted), pool], cwd=root(), stdout=log, stderr=log

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import TracebackType
 
-from benchmarks.web_server import Client
+from benchmarks.web.web_server import Client
 from farm.embedded.redis import LOOPBACK
 from farm.errors import FarmError
 

@@ -1,10 +1,10 @@
 """A training as one would start it by hand: plain TensorFlow, TF_CONFIG, and no farm.
 
-`python -m benchmarks.by_hand RANK CORE PORT...` runs one rank on one core; with one port there is
-no gang. The model, the optimizer, the examples and their batches, the kind of step, the threads and
-the way of timing a step are those of the farm's trainers, written anew without them; only the
-examples are read by the farm's own reader. It stops itself (SIGSTOP) after the warm-up, to go on
-when it is continued; in the end it prints one JSON object: `step_times_s`.
+`python -m benchmarks.training.by_hand RANK CORE PORT...` runs one rank on one core; with one port
+there is no gang. The model, the optimizer, the examples and their batches, the kind of step, the
+threads and the way of timing a step are those of the farm's trainers, written anew without them;
+only the examples are read by the farm's own reader. It stops itself (SIGSTOP) after the
+warm-up, to go on when it is continued; in the end it prints one JSON object: `step_times_s`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What people run short jobs of several ranks with instead, each as its own guide advises.
 
 Each has two slots, as the farm has two agents, and stays up between the rounds. What a rank does is
-in `benchmarks.rank_by_hand`; how ranks find each other is each one's own. `python -m
-benchmarks.rivals BROKER_URL NAME` is a Celery worker of one slot.
+in `benchmarks.jobs.rank_by_hand`; how ranks find each other is each one's own. `python -m
+benchmarks.jobs.rivals BROKER_URL NAME` is a Celery worker of one slot.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from celery import Celery, group
 
 from benchmarks.figures import root
-from benchmarks.makespans import Played
-from benchmarks.rank_by_hand import LIMIT_S, WORLD_SIZE, Work, run_rank
+from benchmarks.jobs.makespans import Played
+from benchmarks.jobs.rank_by_hand import LIMIT_S, WORLD_SIZE, Work, run_rank
 from benchmarks.stopping import stop_group
 from farm.broker.celery_app import open_client
 from farm.errors import FarmError
@@ -106,7 +106,7 @@ def celery_groups(
                 sys.executable,
                 "-P",
                 "-m",
-                "benchmarks.rivals",
+                "benchmarks.jobs.rivals",
                 broker_url,
                 f"slot-{number}",
             ]

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.farm_reports import end_of_rank, rank_row
+from benchmarks.large_farm.farm_reports import end_of_rank, rank_row
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.store.tables import AttemptRow, JobEvent, RankRow

@@ -46,7 +46,7 @@ from benchmarks.fleet.load import (
 from benchmarks.fleet.running import running_fleet
 from benchmarks.fleet.server import FleetServer, fleet_server
 from benchmarks.fleet.times import cores, quantile
-from benchmarks.ingest import postgres_database
+from benchmarks.server.ingest import postgres_database
 from farm.errors import FarmError
 
 SIZES = (10, 100, 1000)

@@ -39,15 +39,15 @@ from urllib.parse import urlencode
 
 import sqlalchemy as sa
 
-from benchmarks.addresses import Address, AddressGroup, addresses
-from benchmarks.farm_at_work import FarmAtWork
-from benchmarks.farm_data import Filled, fill
-from benchmarks.farm_series import add_series
-from benchmarks.farm_size import LARGE, SMALL, Size
 from benchmarks.figures import BenchmarkFigure, run_benchmark, say
-from benchmarks.ingest import postgres_database
-from benchmarks.viewers import Viewer, Viewers, delays_s
-from benchmarks.web_server import Client, TimedAnswer, running_web
+from benchmarks.large_farm.farm_at_work import FarmAtWork
+from benchmarks.large_farm.farm_data import Filled, fill
+from benchmarks.large_farm.farm_series import add_series
+from benchmarks.large_farm.farm_size import LARGE, SMALL, Size
+from benchmarks.server.ingest import postgres_database
+from benchmarks.web.addresses import Address, AddressGroup, addresses
+from benchmarks.web.viewers import Viewer, Viewers, delays_s
+from benchmarks.web.web_server import Client, TimedAnswer, running_web
 from farm.errors import FarmError
 from farm.statistics import quantile
 from farm.store.engine import make_engine, writing

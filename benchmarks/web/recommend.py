@@ -32,7 +32,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
-from benchmarks.web_server import Client, farm_environ, running_web
+from benchmarks.web.web_server import Client, farm_environ, running_web
 from farm.errors import FarmError
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default, read_knowledge

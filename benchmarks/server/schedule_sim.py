@@ -1,8 +1,8 @@
 """How well the scheduler packs a queue: its makespan in simulated time, and how fair it is.
 
-Traces of 1,000 jobs of seven sweeps (`benchmarks.traces`) are played through the pure decision
-itself: at every arrival and every end it is asked whom to start, as the scheduler would ask it.
-Nothing else is simulated, so this is about waiting for each other, and not about starting.
+Traces of 1,000 jobs of seven sweeps (`traces.py`) are played through the pure decision itself:
+at every arrival and every end it is asked whom to start, as the scheduler would ask it. Nothing
+else is simulated, so this is about waiting for each other, and not about starting.
 
 **Makespan** against the bound that no scheduler can beat: all work spread over all agents, or the
 longest job alone; the worst of the seeds. Where lengths are known, limit 1.05. Also where they are
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
-from benchmarks.traces import TracedJob, guesses_s, lower_bound_s, make_trace
+from benchmarks.server.traces import TracedJob, guesses_s, lower_bound_s, make_trace
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.scheduling import place
 

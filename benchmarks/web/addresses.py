@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 import sqlalchemy as sa
 
-from benchmarks.farm_attempts import agent_name
-from benchmarks.farm_data import Filled
+from benchmarks.large_farm.farm_attempts import agent_name
+from benchmarks.large_farm.farm_data import Filled
 from farm.errors import FarmError
 from farm.importers import IMPORTERS
 from farm.settings.server import load_settings
@@ -98,7 +98,7 @@ def addresses(engine: sa.Engine, filled: Filled) -> list[Address]:
             named = {**known, **query}
             if missing := rule.arguments - set(named):
                 lacking = ", ".join(sorted(missing))
-                raise FarmError(f"{rule.rule}: benchmarks/addresses.py knows no {lacking}")
+                raise FarmError(f"{rule.rule}: benchmarks/web/addresses.py knows no {lacking}")
             found.append(_address(rule.rule, named, query, group))
     return found + _of_long_job(filled)
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import psutil
 
-from benchmarks.by_hand import TIMED_STEPS
 from benchmarks.figures import root
+from benchmarks.training.by_hand import TIMED_STEPS
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
 from farm.errors import FarmError
@@ -27,9 +27,10 @@ class GangByHand:
 
     def __init__(self, cores: Sequence[int]) -> None:
         ports = [str(free_port()) for _ in cores]
+        command = [sys.executable, "-P", "-m", "benchmarks.training.by_hand"]
         self._ranks = [
             subprocess.Popen(
-                [sys.executable, "-P", "-m", "benchmarks.by_hand", str(rank), str(core), *ports],
+                [*command, str(rank), str(core), *ports],
                 cwd=root(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

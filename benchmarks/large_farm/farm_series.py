@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.farm_attempts import TrainedAttempt
+from benchmarks.large_farm.farm_attempts import TrainedAttempt
 from farm.gang.lifecycle import AttemptState
 from farm.messages.reports import LogPart
 from farm.store.engine import writing

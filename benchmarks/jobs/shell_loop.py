@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.makespans import Played
-from benchmarks.rank_by_hand import (
+from benchmarks.jobs.makespans import Played
+from benchmarks.jobs.rank_by_hand import (
     LIMIT_S,
     WORLD_SIZE,
     Work,

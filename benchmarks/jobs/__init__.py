@@ -1,0 +1,1 @@
+"""What the farm adds around jobs, against what people use instead."""

@@ -1,0 +1,1 @@
+"""A large farm, made up in a store."""

@@ -1,0 +1,1 @@
+"""What scheduling, messages and rows cost the server."""

@@ -1,0 +1,1 @@
+"""What the farm costs a training: steps, starts, sampling."""

@@ -1,0 +1,1 @@
+"""What pages, the API and answers cost the web server."""
