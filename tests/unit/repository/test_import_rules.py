@@ -113,7 +113,7 @@ RULES: dict[str, set[str]] = {
     "farm.sweep_bundle": PURE
     | {
         *("farm", "farm.cells", "farm.charts", "farm.exporting", "farm.importers"),
-        *("farm.importing", "farm.recommend", "farm.store", "pyarrow"),
+        *("farm.importing", "farm.recommend", "farm.store", "jinja2", "pyarrow"),
         *STORE,
     },
     "farm.importing": PURE | {"farm.importers", "farm.store", *STORE},
