@@ -176,6 +176,7 @@ def outlier_positions(times_s: Sequence[float]) -> tuple[int, ...]:
     return tuple(i for i, t in enumerate(times_s) if abs(t - median_s) > limit_s)
 
 
+# By hand, since SciPy is of the extra `ml` alone and repetitions are judged without it.
 @functools.lru_cache(maxsize=1024)
 def student_quantile(ratio: float, degrees: int) -> float:
     """Return the quantile of Student's t with `degrees` >= 1; `ratio` lies between 0 and 1.

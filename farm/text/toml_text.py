@@ -1,4 +1,7 @@
-"""Values as TOML, written as people write a sweep file. Pure."""
+"""Values as TOML, written as people write a sweep file. Pure.
+
+Not by tomli-w, which gives every item of a list a line of its own.
+"""
 
 from __future__ import annotations
 
