@@ -267,36 +267,29 @@ def read_health_records(client: Any) -> list[HealthRecord]:
     return [record for record in found if record is not None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Idle:
-    """Why jobs that could start do not. `brief` names no host, and may be shown to anybody."""
+def find_idle_reason(broker_url: str) -> str | None:
+    """Say why jobs that could start do not; None where a scheduler works.
 
-    brief: str
-    full: str
-
-
-def find_idle_reason(broker_url: str) -> Idle | None:
-    """Say why jobs that could start do not; None where a scheduler works."""
+    The reason names no host, so that everybody may read it; `farm doctor` says more.
+    """
     try:
         with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
             records = [
                 record for record in read_health_records(client) if record.process == SCHEDULER
             ]
             refusal = None if records else record_refusal(client)
-    except FarmError as error:
-        return Idle(brief="the broker does not answer", full=str(error))
-    if refusal is not None:
-        brief = "the broker takes no messages"
-        return Idle(brief=brief, full=f"{brief}: {refusal}")
-    if not records:
-        brief = "no scheduler runs"
-        start = "`systemctl start farm-scheduler` or `farm run scheduler`"
-        return Idle(brief=brief, full=f"{brief}: {start}")
-    troubles = [record.trouble for record in records if record.trouble is not None]
-    if len(troubles) == len(records):
-        brief = "the scheduler cannot do its work"
-        return Idle(brief=brief, full=f"{brief}: {troubles[0]}")
-    return None
+    except FarmError:
+        reason = "the broker does not answer"
+    else:
+        if refusal is not None:
+            reason = "the broker takes no messages"
+        elif not records:
+            reason = "no scheduler runs"
+        elif all(record.trouble is not None for record in records):
+            reason = "the scheduler cannot do its work"
+        else:
+            return None
+    return f"{reason}: `farm doctor` says more"
 
 
 def record_refusal(client: Any) -> str | None:

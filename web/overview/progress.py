@@ -11,21 +11,15 @@ from sqlalchemy.orm import Session
 
 from farm.broker.health_records import find_idle_reason
 from farm.gang.lifecycle import JobState, SweepState
-from farm.gang.retries import is_pausing
 from farm.gang.views import LiveAgent
 from farm.placement.progress import JobPace, QueueEstimate, SweepLoad, estimate_queue, remaining_s
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
 from farm.store.queue.waiting import waiting_count
-from farm.store.queue.waiting_reasons import (
-    IS_BEHIND,
-    WaitingReason,
-    held_reasons,
-    waiting_reasons,
-)
+from farm.store.queue.waiting_reasons import IS_BEHIND, WaitingReason, waiting_reasons
 from farm.store.sweeps.sweep_loads import latest_paces, paces, sweep_loads
 from farm.store.sweeps.sweeps import SweepSummary
-from farm.store.tables import JobRow, SweepRow
+from farm.store.tables import JobRow
 from web.backend import backend
 
 # Of a queue that is not longer than that, reasons are read for each answer.
@@ -105,8 +99,7 @@ def why_jobs_wait(
     look = functools.partial(find_idle_reason, settings.broker_url)
 
     def idle_reason() -> str | None:
-        idle = queues.for_a_while("scheduler", look, keep_s=_IDLE_GOOD_S, renew=look)
-        return None if idle is None else f"{idle.brief}: `farm doctor` says more"
+        return queues.for_a_while("scheduler", look, keep_s=_IDLE_GOOD_S, renew=look)
 
     def read(
         session: Session, agents: Collection[LiveAgent] | None = None
@@ -134,15 +127,9 @@ def why_jobs_wait(
 
 
 def why_job_waits(session: Session, job: JobRow, *, now: dt.datetime) -> str | None:
-    """Say why a job waits; None where it does not."""
+    """Say why a job waits, as `why_jobs_wait` does; None where it does not."""
     if job.state is not JobState.WAITING:
         return None
-    held = held_reasons(session, SweepRow.id == job.sweep_id)
-    if job.sweep_id in held:
-        return held[job.sweep_id]
-    policy = backend().settings.retry_policy
-    if is_pausing(job.due_at, now=now, attempt_count=job.attempt_count, policy=policy):
-        return f"pauses {(job.due_at - now).total_seconds():.0f} s before its next attempt"
     reason = why_jobs_wait(session, now=now).get(job.id)
     return IS_BEHIND if reason is None else reason.text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Collection, Mapping, Sequence
 
 import click
@@ -192,11 +193,6 @@ def why_jobs_wait(
     `agents`: those alive, where the caller has read them. The broker is asked for a scheduler where
     a job could start: without one it never would.
     """
-
-    def idle_reason() -> str | None:
-        idle = find_idle_reason(loaded.broker_url)
-        return None if idle is None else idle.full
-
     now = dt.datetime.now(dt.UTC)
     if agents is None:
         is_stopped = stopped_farm(loaded) is not None
@@ -207,5 +203,5 @@ def why_jobs_wait(
         agents=agents,
         reserve_after_s=loaded.reserve_after_s,
         policy=loaded.retry_policy,
-        idle_reason=idle_reason,
+        idle_reason=functools.partial(find_idle_reason, loaded.broker_url),
     )

@@ -178,7 +178,8 @@ def _are_alike(a_s: float | None, b_s: float | None) -> bool:
 def _read_keys(session: Session, *, most: int) -> set[_Key]:
     """Return the keys of so many waiting jobs at the most."""
     columns = select(JobRow.id, cast(JobRow.due_at, Text), JobRow.attempt_count)
-    return set(session.execute(columns.where(IS_WAITING).limit(most)).tuples())
+    rows = session.execute(columns.where(IS_WAITING).limit(most))
+    return {(job_id, due_at, attempt_count) for job_id, due_at, attempt_count in rows}
 
 
 def _rows(session: Session, job_ids: Collection[int]) -> Iterator[Any]:

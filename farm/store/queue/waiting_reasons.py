@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import JobState
@@ -34,7 +34,6 @@ from farm.text.display import machine_hours
 WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `missing_agents`
 _MOST_TOLD = 2
 ABOUT_TO_START = "about to start"
-IS_PAUSED = "its sweep is paused"
 IS_PAUSING = "pauses before its next attempt"
 IS_BEHIND = "others that ask for the same agents are before it in the queue"
 
@@ -62,17 +61,6 @@ class ReasonGroup:
     reason: str
 
 
-def held_reasons(session: Session, *which: ColumnElement[bool]) -> dict[int, str]:
-    """Say by sweep why no job of it is started; `which`: of those sweeps, without it of all."""
-    held = select(SweepRow.id, SweepRow.is_paused, SweepRow.budget_machine_s)
-    return {
-        sweep_id: IS_PAUSED
-        if is_paused
-        else f"its sweep's budget of {machine_hours(budget_machine_s)} is used up"
-        for sweep_id, is_paused, budget_machine_s in session.execute(held.where(IS_HELD, *which))
-    }
-
-
 def waiting_reasons(
     session: Session,
     *,
@@ -87,7 +75,7 @@ def waiting_reasons(
     `idle_reason`: says why the scheduler is idle, None where it works. It is called only if a job
     could start, which then waits for the scheduler.
     """
-    held = held_reasons(session)
+    held = _held_reasons(session)
     kinds = Kinds()
     hopeless = HopelessReasons(agents)
     found: dict[int, WaitingReason] = {}
@@ -122,6 +110,17 @@ def waiting_reasons(
         text = told.get(job.job_id, if_ready)
         found[job.job_id] = WaitingReason(sweep_id=job.sweep_id, text=text)
     return found
+
+
+def _held_reasons(session: Session) -> dict[int, str]:
+    """Say by sweep why no job of it is started."""
+    held = select(SweepRow.id, SweepRow.is_paused, SweepRow.budget_machine_s).where(IS_HELD)
+    return {
+        sweep_id: "its sweep is paused"
+        if is_paused
+        else f"its sweep's budget of {machine_hours(budget_machine_s)} is used up"
+        for sweep_id, is_paused, budget_machine_s in session.execute(held)
+    }
 
 
 def missing_agents(

@@ -168,7 +168,7 @@ def test_a_job_that_could_start_says_that_no_scheduler_works(
     health.start()
     try:
         wait_until(lambda: len(records_in(broker)) == 1, "the record is there")
-        assert waits() == "the scheduler cannot do its work: the store is away"
+        assert waits() == "the scheduler cannot do its work: `farm doctor` says more"
     finally:
         health.stop()
     broker.kill()
