@@ -286,7 +286,8 @@ def test_the_shares_of_a_step_are_a_bar_and_numbers(
     assert found["rank 1"][:2] == ["75 % 150 ms", "25 % 50.0 ms"]
     assert found["rank 1"][2].startswith("0 %")
     assert lacking(_read(shares), "Inside the exchange", "50 % of their agents' cores") == []
-    assert shares.count('<svg class="bar shares"') == 3
+    assert shares.count('<div class="bar shares"') == 3
+    assert shares.count('<span class="compute w50">') == 1
     [label] = re.findall(r'aria-label="all ranks: ([^"]*)"', shares)
     assert lacking(label, "compute 50 %", "communication 25 %", "idle 25 %") == []
 
