@@ -153,6 +153,7 @@ def _add_filters(app: Flask) -> None:
         display.duration,
         display.machine_hours,
         display.in_text,
+        display.short_fingerprint,
         display.roughly,
         display.between,
         display.plus_minus,

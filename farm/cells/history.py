@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from farm.cells.comparison import CellPair, Verdict, pair_of
 from farm.cells.configuration import CellConfiguration, configuration_of
 from farm.cells.json_forms import results_json
-from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine, CellState, make_line
+from farm.cells.table import CellLine, CellState, make_line
 from farm.configuration.scripts import VERSION_DIGITS, version_of
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
@@ -34,7 +34,7 @@ from farm.store.measurements.history import (
 from farm.store.measurements.repetitions import latest_runs
 from farm.store.sweeps.sweeps import stored_precision
 from farm.store.tables import SweepRow
-from farm.text.display import byte_count
+from farm.text.display import byte_count, short_fingerprint
 from farm.text.nouns import counted
 
 MOST_SWEEPS = 100  # at once
@@ -319,6 +319,6 @@ def _changes(
     ]
     kinds = before.line.fingerprint, fingerprint
     if not found and kinds[0] != kinds[1] and None not in kinds:
-        digits = [str(kind)[:FINGERPRINT_DIGITS_SHOWN] for kind in kinds]
+        digits = [short_fingerprint(str(kind)) for kind in kinds]
         found.append(f"fingerprint {digits[0]} -> {digits[1]}")
     return tuple(found)

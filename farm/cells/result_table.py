@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from farm.cells.axes import places_of
 from farm.cells.choice import columns_of
-from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine
+from farm.cells.table import CellLine
 from farm.configuration.axes import BY_NAME, Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.noise import disturbed_by
 from farm.measuring.precision import TimeRatio
 from farm.text.columns import Column
-from farm.text.display import MISSING, between, duration, in_text, plus_minus
+from farm.text.display import MISSING, between, duration, in_text, plus_minus, short_fingerprint
 from farm.text.nouns import counted
 
 # These have columns in every table, in this order; whatever else cells differ in comes before.
@@ -96,7 +96,7 @@ def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
         for i, axis in enumerate(axes)
         if axis not in _IN_COLUMNS
     ]
-    hardware = [(line.fingerprint or MISSING)[:FINGERPRINT_DIGITS_SHOWN] for line in lines]
+    hardware = [short_fingerprint(line.fingerprint or MISSING) for line in lines]
     frameworks = [line.framework or MISSING for line in lines]
     for title, texts in (("framework", frameworks), ("hardware", hardware)):
         if len(set(texts)) > 1:

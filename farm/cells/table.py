@@ -39,7 +39,6 @@ from farm.registry import described, gang_shape
 from farm.store.measurements.cell_rows import CellTotals
 from farm.store.measurements.repetitions import repetition_of
 
-FINGERPRINT_DIGITS_SHOWN = 8
 _PLACES = {quantity.name: place for place, quantity in enumerate(QUANTITIES)}
 
 

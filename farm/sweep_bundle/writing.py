@@ -54,7 +54,7 @@ from farm.sweep_bundle.manifest import (
     write_manifest,
 )
 from farm.sweep_bundle.report import BundleReport, ReportFigure, ReportTable, report_html
-from farm.text.display import MISSING
+from farm.text.display import MISSING, short_fingerprint
 from farm.text.toml_text import document_text
 
 # `farm plot` draws the others: a history is of other sweeps too, and predictions of cells from each
@@ -248,6 +248,6 @@ def _agents(found: Sequence[Mapping[str, object]]) -> ReportTable:
         hardware = one["hardware"]
         assert isinstance(hardware, dict)
         known = (f"{name}: {value}" for name, value in sorted(hardware.items()) if value)
-        fingerprint = str(one["fingerprint"] or MISSING)
-        rows.append((str(one["agent_id"]), fingerprint[:8], "; ".join(known)))
+        fingerprint = short_fingerprint(str(one["fingerprint"] or MISSING))
+        rows.append((str(one["agent_id"]), fingerprint, "; ".join(known)))
     return ReportTable(title="Environment", titles=("agent", "fingerprint", "hardware"), rows=rows)

@@ -16,6 +16,7 @@ MISSING = "–"  # noqa: RUF001 # an en dash, as typeset tables have it
 _THIN_SPACE = "\u202f"
 # Numbers beyond these have a power of ten, not hundreds of digits.
 _LEAST_IN_DIGITS, _MOST_IN_DIGITS = 1e-9, 1e21
+_FINGERPRINT_DIGITS = 12
 _LEAST_WITH_DECIMALS_S = 1e-8  # 0.01 µs; shorter times have a power of ten
 # Only what this module writes: a name that somebody gave keeps its characters.
 _TYPESET = re.compile(rf"(?<=\d){_THIN_SPACE}(?=\d)|(?<=\d )µ(?=s\b)|(?<!\S){MISSING}(?=[),;\n]|$)")
@@ -198,6 +199,11 @@ def machine_hours(machine_s: float | None) -> str:
     hours = machine_s / 3600
     number = count(hours) if hours >= 999.5 else _small(hours)
     return f"{number} machine {'hour' if number == '1' else 'hours'}"
+
+
+def short_fingerprint(fingerprint: str) -> str:
+    """Write a fingerprint with as many digits as tell kinds of hardware apart."""
+    return fingerprint[:_FINGERPRINT_DIGITS]
 
 
 def in_text(title: str) -> str:

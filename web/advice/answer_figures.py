@@ -12,11 +12,10 @@ from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.recommend.answering.measured import UNNAMED, distinctions, told_apart_by
 from farm.recommend.contracts import Basis, Option, Recommendation
 from farm.recommend.objective import is_compared_by_step
-from farm.text.display import count, dollars, duration
+from farm.text.display import count, dollars, duration, short_fingerprint
 from farm.text.nouns import counted
 
 MOST_WAYS = 12  # more lines than these cannot be told apart
-_FINGERPRINT_DIGITS = 8
 _WORLD_SIZE = ChartAxis(title="World size", write=count, is_counted=True)
 _COST = ChartAxis(title="Cost", write=dollars)
 
@@ -110,7 +109,7 @@ def _part(position: int, value: object) -> str:
     if position == 5:
         return counted(int(str(value)), "server")
     if position == 6:
-        return f"hardware {str(value)[:_FINGERPRINT_DIGITS]}"
+        return f"hardware {short_fingerprint(str(value))}"
     return str(value)
 
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from farm.cells.choice import CellMetric
 from farm.cells.choice import columns_of as metrics_of
 from farm.cells.configuration import CellConfiguration, configuration_of
-from farm.cells.table import FINGERPRINT_DIGITS_SHOWN, CellLine, CellState, SweepTable
+from farm.cells.table import CellLine, CellState, SweepTable
 from farm.configuration.axes import AXES, PROFILE_AXES
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
@@ -25,6 +25,7 @@ from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
 from farm.measuring.scaling import Baselines, efficiency
 from farm.store.dashboard import SweepJob
 from farm.store.measurements.cell_rows import FailedJob
+from farm.text.display import short_fingerprint
 from web.advice.advice_cache import Advice
 
 # Axes that have a column of their own; the others share one.
@@ -136,7 +137,7 @@ def cell_lines(
         kind = (line.failure_kind or "failed").replace("_", " ")
         also = [axis.named(axis.value_of(line.configuration)) for axis in rest]
         if hardware and line.state is CellState.MEASURED:
-            also.append(f"hardware {(line.fingerprint or 'unknown')[:FINGERPRINT_DIGITS_SHOWN]}")
+            also.append(f"hardware {short_fingerprint(line.fingerprint or 'unknown')}")
         reason = f"{kind}: {why.reason or 'no reason'}" if why else None
         values = tuple(metric.write(metric.read(line)) for metric in columns.metrics)
         written.append(_cell_line(CellShown(line, reason, ", ".join(also), values), columns))

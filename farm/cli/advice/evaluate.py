@@ -27,7 +27,7 @@ from farm.cli.session import settings, store
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.observations import Loaded, load
 from farm.store.engine import reading
-from farm.text.display import duration
+from farm.text.display import duration, short_fingerprint
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _load(
     if not kinds:
         raise NotFound(f"origin '{origin}': nothing of it as asked is in this store")
     if len(kinds) > 1:
-        others = ", ".join((k.fingerprint or "none")[:12] for k in kinds[1:])
+        others = ", ".join(short_fingerprint(k.fingerprint or "none") for k in kinds[1:])
         to_stderr(f"several kinds of hardware; --fingerprint evaluates {others}")
     loaded = kinds[0]
     workloads = {(o.configuration.model, o.configuration.dataset) for o in loaded.observations}

@@ -30,7 +30,7 @@ from farm.configuration.spec import (
 from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
 from farm.store.engine import reading
-from farm.text.display import percent
+from farm.text.display import percent, short_fingerprint
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _task(
 
 def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> KnownMeasurements:
     """Read what is known of one kind of hardware, and say of which if there are several."""
-    from farm.recommend.plans.known_origin import SHOWN_DIGITS, read_origin
+    from farm.recommend.plans.known_origin import read_origin
 
     try:
         with reading(engine) as session:
@@ -192,7 +192,7 @@ def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> Kno
     except InvalidSpec as error:
         raise InvalidSpec(f"--{error.field}", error.value, error.expected) from None
     if len(found.fingerprints) > 1:
-        shown, *others = ((key or "none")[:SHOWN_DIGITS] for key in found.fingerprints)
+        shown, *others = (short_fingerprint(key or "none") for key in found.fingerprints)
         to_stderr(
             f"planned for the hardware {shown}, which was measured most; others "
             f"({', '.join(others)}) by --fingerprint"

@@ -57,7 +57,7 @@ _COLUMNS = (
 )
 # What most options have in common: each gets a column only where they differ in it.
 _DISTINCTIONS: tuple[tuple[str, Callable[[Option], str]], ...] = (
-    ("hardware", lambda option: display.text(option.fingerprint)[:8]),
+    ("hardware", lambda option: display.short_fingerprint(display.text(option.fingerprint))),
     ("network", lambda option: display.text(None if option.is_one_machine else option.network)),
     ("framework", lambda option: display.text(option.framework)),
     ("servers", lambda option: str(option.server_count)),

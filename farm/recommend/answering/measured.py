@@ -15,9 +15,9 @@ from types import MappingProxyType
 from farm.measuring.measurement import OK
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Option, Question
+from farm.text.display import short_fingerprint
 from farm.text.nouns import counted
 
-_SHOWN_DIGITS = 12  # of a fingerprint
 # Delays are converted from milliseconds, so equal ones may differ in their last bits.
 _EQUAL_RATIO = 1e-9
 _CLEARLY_FASTER = 1.1  # repetitions on one kind of hardware seldom differ by more
@@ -165,7 +165,7 @@ def _weight(group: Sequence[Evidence]) -> tuple[int, int]:
 
 
 def _short(fingerprint: str | None) -> str:
-    return fingerprint[:_SHOWN_DIGITS] if fingerprint else "hardware without a fingerprint"
+    return short_fingerprint(fingerprint) if fingerprint else "hardware without a fingerprint"
 
 
 def attempted(item: Named) -> Attempted:

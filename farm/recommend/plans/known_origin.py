@@ -10,8 +10,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.recommend.observations import load
 from farm.recommend.plans.planning import KnownMeasurements
 from farm.recommend.service import FARM
-
-SHOWN_DIGITS = 12  # of a fingerprint
+from farm.text.display import short_fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,7 @@ def read_origin(
     }
     if not fitting:
         if fingerprint:
-            shown = ", ".join((key or "none")[:SHOWN_DIGITS] for key in kinds) or "none"
+            shown = ", ".join(short_fingerprint(key or "none") for key in kinds) or "none"
             raise InvalidSpec("fingerprint", fingerprint, f"the beginning of one of {shown}")
         return KnownOrigin(known=KnownMeasurements(observations=()), fingerprints=())
     chosen = next(iter(fitting.values()))

@@ -82,10 +82,10 @@ def test_efficiency_is_against_one_rank_with_the_same_batch_and_hardware() -> No
 
 
 def test_hardware_of_two_kinds_is_not_pooled() -> None:
-    shown = _table(_job(), _job(), _job(fingerprint="0123456789", step_time_s=0.02))
+    shown = _table(_job(), _job(), _job(fingerprint="0123456789abcdef", step_time_s=0.02))
     assert [(one["hardware"], one["repetitions"]) for one in shown] == [
         ("x", "2"),
-        ("01234567", "1"),
+        ("0123456789ab", "1"),
     ]
     assert [one["step time"].split(" (")[0] for one in shown] == ["10.0 ms", "20.0 ms"]
 
