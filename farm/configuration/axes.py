@@ -259,17 +259,21 @@ class Axis:
         return _plain(self.absent if value is None else value)
 
     def value_measured(self, row: Any) -> Value:
-        """Return the value in a stored measurement, one older than the axis having `absent`."""
-        if not self.has_column:
-            stored = (row.details or {}).get("axes")
-            return self.value_in({self._part or "": stored})
-        value: Value = getattr(row, self.stored)
+        """Return the value in a stored measurement, one older than the axis having `absent`.
+
+        `row`: of `MeasurementRow`, or of a query that has the axis by its name in the store.
+        """
+        value: Value = (
+            getattr(row, self.stored)
+            if hasattr(row, self.stored)
+            else ((row.details or {}).get("axes") or {}).get(self.field)
+        )
         if self.kind is AxisKind.LINK:
             # What emulated a network is no name of one.
             return None if value in (UNTOUCHED, *EMULATORS) else value
-        return self.value_in(
-            {self.field: value, "network": {self.field: value}, "server_count": row.server_count}
-        )
+        found = {self.field: value}
+        parts = {} if self._part is None else {self._part: found}
+        return self.value_in({**found, **parts, "server_count": row.server_count})
 
     def value_of(self, configuration: Any) -> Value:
         """Return the value of a `CellConfiguration`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
-from farm.configuration.axes import AXES, Axis, AxisKind, Value
+from farm.configuration.axes import AXES, AxisKind
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
 from farm.measuring.noise import disturbance_of_row, undisturbed_first
 from farm.statistics import weighted_median
@@ -60,7 +60,7 @@ def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
     groups: dict[tuple[Workload, tuple[object, ...]], list[ScaledMeasurement]] = {}
     for row in measurements:
         if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
-            way = (row.strategy, *(_value(row, axis) for axis in _SET_UP))
+            way = (row.strategy, *(axis.value_measured(row) for axis in _SET_UP))
             groups.setdefault((workload(row), way), []).append(row)
     best: dict[Workload, float] = {}
     for (work, _), rows in groups.items():
@@ -89,16 +89,4 @@ def efficiency(
 
 def workload(row: ScaledMeasurement) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
-    return (*_SHARED(row), *(_value(row, axis) for axis in _OF_STEP))
-
-
-def _value(row: ScaledMeasurement, axis: Axis) -> Value:
-    """Return the value of an axis, which a row has by itself or in its details."""
-    value = getattr(row, axis.field, None)
-    if value is None and not axis.has_column:
-        axes = (getattr(row, "details", None) or {}).get("axes") or {}
-        value = axes.get(axis.field)
-    server_count = getattr(row, "server_count", None)
-    return axis.value_in(
-        {"server_count": server_count, "axes": {axis.field: value}, axis.field: value}
-    )
+    return (*_SHARED(row), *(axis.value_measured(row) for axis in _OF_STEP))

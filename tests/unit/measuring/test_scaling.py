@@ -59,8 +59,8 @@ def test_one_machine_set_up_in_several_ways_is_several(
 )
 def test_every_axis_of_a_set_up_is_a_way_of_its_own(axis: Axis) -> None:
     def one(way: object, throughput: float) -> Any:
-        columns = {**vars(_row(1, throughput)), "flags": [], "server_count": 1, axis.field: way}
-        return SimpleNamespace(**columns, framework=None)
+        columns = {**vars(_row(1, throughput)), "flags": [], "server_count": 1, "details": None}
+        return SimpleNamespace(**{**columns, axis.field: way}, framework=None)
 
     known = baselines([one("slow", 100.0), one("slow", 100.0), one("fast", 200.0)])
     assert efficiency(_row(2, 200.0), known) == 0.5
