@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from farm.messages.trainer_lines import Exchange, StepProfile
 from farm.statistics import mean
@@ -25,16 +24,6 @@ class ExchangeFigures:
     update_count: int | None
     staleness_counts: tuple[int, ...] | None
     idle_unknown_because: str | None = None
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Return what a measurement has columns for, by their names."""
-        names = ("idle_ratio", "push_s", "pull_s", "update_count")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "staleness_mean": self.staleness_mean,
-            "staleness_max": self.staleness_max,
-        }
 
     @property
     def staleness_mean(self) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.measuring.exchange_figures import exchange_figures
+from farm.measuring.exchange_figures import ExchangeFigures, exchange_figures
 from farm.messages.trainer_lines import Exchange, StepProfile
 from farm.store.tables import RankRow
 from farm.values.codec import from_stored
@@ -19,24 +19,20 @@ _MOST_BARS = 20
 class RankExchange:
     """One rank that trains; None is what it could not tell.
 
-    `idle_ratios`: of each profiled step, the share in which it computed nothing.
+    `figures`: of this rank alone; `idle_ratios`: of each profiled step, the share in which it
+    computed nothing.
     """
 
     rank: int
-    idle_ratio: float | None
+    figures: ExchangeFigures
     idle_ratios: tuple[float, ...]
-    push_s: float | None
-    pull_s: float | None
-    update_count: int | None
-    staleness_mean: float | None
-    staleness_max: int | None
     sent_bytes_per_step: float | None
     received_bytes_per_step: float | None
 
     @property
     def is_told(self) -> bool:
         """Whether there is more to say than what was sent."""
-        return self.idle_ratio is not None or self.update_count is not None
+        return self.figures.idle_ratio is not None or self.figures.update_count is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +78,11 @@ def _exchange(rank: int, result: Mapping[str, Any]) -> RankExchange:
     """Read a rank's result."""
     profile = from_stored(StepProfile, told) if (told := result.get("profile")) else None
     exchange = from_stored(Exchange, told) if (told := result.get("exchange")) else None
-    own = exchange_figures([profile], [exchange], is_synchronous=False)
     steps = result.get("window_step_count")
     sent, received = result.get("payload_tx_bytes"), result.get("payload_rx_bytes")
     return RankExchange(
         rank=rank,
-        **own.columns,
+        figures=exchange_figures([profile], [exchange], is_synchronous=False),
         idle_ratios=profile.idle_ratios if profile else (),
         sent_bytes_per_step=sent / steps if sent is not None and steps else None,
         received_bytes_per_step=received / steps if received is not None and steps else None,
