@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.configuration.axes import PROFILE_AXES
+from farm.configuration.axes import AXES, PROFILE_AXES, STRATEGY, AxisKind
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
 from farm.registry import catalogue
@@ -14,25 +14,16 @@ from farm.text.nouns import counted
 
 # What is free text or a name, from the one that changes a step most to the one that changes it
 # least: a child in this order is fitted near its parent.
-NAMES = (
-    "model",
-    "dataset",
-    "training_pass",
-    "framework",
-    "instance_type",
-    "placement",
-    "strategy",
-    "network",
-)
+_WORKLOAD = tuple(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD)
+_ALONE = (*_WORKLOAD, "framework", "instance_type")
+# What one machine says nothing of to a gang.
+_NAMES_OF_GANGS = (STRATEGY.field, "network")
+NAMES = (*_ALONE, "placement", *_NAMES_OF_GANGS)
 named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
 # What one machine depends on: it has nobody to exchange with.
-named_alone = operator.attrgetter(
-    *(name for name in NAMES if name not in ("placement", "strategy", "network"))
-)
+named_alone = operator.attrgetter(*_ALONE)
 # The conditions of a network of which less makes a step slower; of others more does.
 LIMITS = frozenset(axis.field for axis in PROFILE_AXES if axis.is_limit)
-# What one machine says nothing of to a gang.
-_NAMES_OF_GANGS = ("strategy", "network")
 # How a model's layers divide among more or fewer ranks follows no curve over the world size.
 _OF_STAGES = frozenset(f.name for f in catalogue().strategies.values() if f.splits_layers)
 # Fewer measurements say nothing that could be checked.

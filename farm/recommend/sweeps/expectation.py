@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from farm.configuration.axes import JOB_AXES
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
 from farm.recommend.cache.memory import Memory
-from farm.recommend.configuration import layout_of, network_of
+from farm.recommend.configuration import Configuration, layout_of, network_of
 from farm.recommend.contracts import Prediction
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
@@ -22,6 +24,9 @@ from farm.store.gangs.attempt_measurements import ORIGIN, measured_network
 from farm.store.measurements.measured_jobs import TrainingRun, last_training_runs
 
 _RUNS_LOOKED_AT = 50
+_FIELDS = {field.name for field in dataclasses.fields(Configuration)}
+# What a job and a configuration of the recommender say alike.
+_SAID_ALIKE = tuple(axis.field for axis in JOB_AXES if axis.field in _FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,21 +207,12 @@ def predicted_lengths_s(
 
 def _query(spec: JobSpec) -> dict[str, Any]:
     network = spec.network or NetworkProfile()
-    named = (
-        {"instance_type": spec.labels["instance_type"]} if "instance_type" in spec.labels else {}
-    )
     return {
-        **named,
-        "model": spec.model,
-        "dataset": spec.dataset,
-        "training_pass": spec.training_pass,
-        "strategy": spec.strategy,
+        **{name: value for name, value in spec.labels.items() if name == "instance_type"},
+        **{field: getattr(spec, field) for field in _SAID_ALIKE},
+        **network.by_field,
         "placement": layout_of(spec),
         "network": _network_of(spec),
-        "world_size": spec.world_size,
-        "server_count": spec.server_count,
-        "global_batch_size": spec.global_batch_size,
-        **network.by_field,
     }
 
 
