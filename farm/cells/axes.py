@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from farm.cells.configuration import CellConfiguration
-from farm.configuration.axes import AXES, BY_NAME, Axis, AxisKind, Value
+from farm.configuration.axes import AXES, BY_NAME, REQUIRED_AXES_IN_ORDER, Axis, AxisKind, Value
 from farm.configuration.scripts import parameters_of, without_parameters
 from farm.configuration.spec import MAX_STEPS
 from farm.configuration.sweep import TIME_LIMIT_S
@@ -180,11 +180,9 @@ def order(value: Value) -> tuple[int, float, str]:
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
 
 
-# As people compare cells: what is trained, with which batch, on how many machines, and then how.
-_FIRST = ("model", "dataset", "global_batch_size", "world_size", "strategy")
 _IN_ORDER = (
-    *(BY_NAME[name] for name in _FIRST),
-    *(axis for axis in CELL_AXES if axis.name not in _FIRST and axis is not LENGTH),
+    *REQUIRED_AXES_IN_ORDER,
+    *(axis for axis in CELL_AXES if not axis.is_required and axis is not LENGTH),
 )
 
 

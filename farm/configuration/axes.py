@@ -866,6 +866,12 @@ SETUP_AXES = tuple(
 BY_NAME: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
 BY_FIELD: Mapping[str, Axis] = {axis.field: axis for axis in AXES}
 STRATEGY = BY_NAME["strategy"]
+# Those that every case names: a job has a column of each.
+REQUIRED_AXES = tuple(axis for axis in AXES if axis.is_required)
+# The same as people compare cells: what is trained, with which batch, on how many machines, how.
+REQUIRED_AXES_IN_ORDER = tuple(
+    BY_NAME[name] for name in ("model", "dataset", "global_batch_size", "world_size", "strategy")
+)
 
 
 def values_of(spec: Mapping[str, Any]) -> dict[str, Value]:

@@ -13,7 +13,7 @@ from farm.broker.health_records import find_idle_reason
 from farm.cells.result_table import axis_column
 from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import JOB_ID, settings, stopped_farm, store
-from farm.configuration.axes import BY_NAME
+from farm.configuration.axes import REQUIRED_AXES
 from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import JobState
 from farm.gang.views import LiveAgent
@@ -37,10 +37,7 @@ _JOB_COLUMNS = (
     Column("sweep", is_right=True),
     Column("state"),
     Column("attempts", is_right=True),
-    *(
-        axis_column(BY_NAME[name])
-        for name in ("model", "dataset", "strategy", "world_size", "global_batch_size")
-    ),
+    *map(axis_column, REQUIRED_AXES),
     Column("repetition", is_right=True),
     Column("reason"),
 )
@@ -135,11 +132,7 @@ def _job_cells(row: JobRow, flags: Sequence[object] | None) -> list[str]:
         str(row.sweep_id),
         f"{state} {_MARK}" if flags else state,
         str(row.attempt_count),
-        row.model,
-        row.dataset,
-        row.strategy,
-        str(row.world_size),
-        str(row.global_batch_size),
+        *(str(getattr(row, axis.field)) for axis in REQUIRED_AXES),
         str(row.repetition),
         display.text(row.reason),
     ]

@@ -16,7 +16,7 @@ from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.sweeps.results import print_answers
 from farm.cli.sweeps.watch import SweepWatch, nobody_serves, patience_option, watch_to_end
-from farm.configuration.axes import BY_NAME
+from farm.configuration.axes import BY_NAME, REQUIRED_AXES, STRATEGY
 from farm.configuration.spec import JobSpec, spec_json
 from farm.configuration.sweep import BUDGET, NOTIFY
 from farm.errors import FarmError, InvalidSpec
@@ -41,10 +41,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _PLAN_COLUMNS = (
-    *(
-        axis_column(BY_NAME[name])
-        for name in ("model", "dataset", "strategy", "world_size", "global_batch_size")
-    ),
+    *map(axis_column, REQUIRED_AXES),
     axis_column(BY_NAME["one_way_delay_ms"]),
     Column("length", is_right=True),
     Column("repetition", is_right=True),
@@ -213,11 +210,7 @@ def _print_plan(
         return
     rows = [
         [
-            job.model,
-            job.dataset,
-            job.strategy,
-            str(job.world_size),
-            str(job.global_batch_size),
+            *(str(getattr(job, axis.field)) for axis in REQUIRED_AXES),
             display.duration(None if job.network is None else job.network.one_way_delay_s),
             length_of(job.steps, job.epochs),
             str(job.repetition),
@@ -226,11 +219,10 @@ def _print_plan(
     ]
     columns, setups = list(_PLAN_COLUMNS), [_setup(job) for job in jobs]
     if any(setups):
-        columns.insert(3, Column("set up"))
-        rows = [
-            [*row[:3], text or display.MISSING, *row[3:]]
-            for row, text in zip(rows, setups, strict=True)
-        ]
+        place = REQUIRED_AXES.index(STRATEGY) + 1
+        columns.insert(place, Column("set up"))
+        for row, text in zip(rows, setups, strict=True):
+            row.insert(place, text or display.MISSING)
     print_table(
         columns, rows, title=f"{planned.sweep.name}: {counted(len(jobs), 'job')}{_more(planned)}"
     )

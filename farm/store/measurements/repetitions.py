@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, Select, func, or_, select, true, tuple_
 from sqlalchemy.orm import Session
 
+from farm.configuration.axes import REQUIRED_AXES_IN_ORDER
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import Precision
 from farm.errors import InvalidSpec
@@ -37,11 +38,7 @@ from farm.values.codec import from_json
 
 # Like next to like: a sweep's jobs as people compare them, the repetitions of a cell together.
 BY_CELL = (
-    JobRow.model,
-    JobRow.dataset,
-    JobRow.global_batch_size,
-    JobRow.world_size,
-    JobRow.strategy,
+    *(getattr(JobRow, axis.field) for axis in REQUIRED_AXES_IN_ORDER),
     JobRow.cell_hash,
     JobRow.repetition,
     JobRow.id,

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, case, exists, func, insert, literal, not_, select
 from sqlalchemy.orm import Session
 
+from farm.configuration.axes import REQUIRED_AXES
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, Precision, parse_precision
 from farm.errors import InvalidSpec, InvalidTransition, NotFound
@@ -283,13 +284,9 @@ def _job_row(sweep_id: int, spec: JobSpec, *, priority: int, now: dt.datetime) -
         "sweep_id": sweep_id,
         "spec": to_json(spec),
         "cell_hash": spec.cell_hash,
-        "model": spec.model,
-        "dataset": spec.dataset,
-        "strategy": spec.strategy,
-        "world_size": spec.world_size,
+        **{axis.field: getattr(spec, axis.field) for axis in REQUIRED_AXES},
         "agent_count": spec.agent_count,
         "requires": sorted(spec.required_capabilities),
-        "global_batch_size": spec.global_batch_size,
         "repetition": spec.repetition,
         "priority": priority,
         "state": JobState.WAITING,
