@@ -2,27 +2,27 @@
 
     python -m tests.extending.added_axis NAME
 
-The axis is a number of a strategy's set-up or of the network, and takes its default and 2, in the
-unit of its name.
-Prints where it was found, one place a line; what is not found is an error.
+The axis is one of a strategy's set-up or of the network. A number takes its default and 2, in the
+unit of its name; a choice its default and another of its values. One that is named is of the
+strategy `mwms_ring`. Prints where it was found, one place a line; what is not found is an error.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
-from farm.cells.axes import order
 from farm.cells.choice import read_choice
 from farm.cells.reading import read_sweep
 from farm.cells.result_table import table as command_table
 from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
+from farm.charts.sweep_figures import bars_of
 from farm.cli.advice.recommend import recommend as recommend_command
 from farm.configuration.axes import BY_NAME, Axis, spec_values
 from farm.configuration.expansion import expand
@@ -47,6 +47,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import job_detail
 from farm.store.tables import JobRow
 from farm.values.codec import from_json
+from farm.values.fields import OneOf
 from tests import document_tables, factories
 from tests.extending.added import look
 from tests.web.web_client import client_of
@@ -57,18 +58,21 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     """Yield where an axis has to be, and whether it is."""
     client = client_of(engine)
     axis = BY_NAME[name]
-    least, most = _values(axis)
-    sweep = {"name": "added", "case": [{**_CASE, name: [float(axis.address(least)), 2]}]}
-    asked = expand(parse_sweep(sweep), catalogue()).jobs
-    yield (
-        "sweep file",
-        sorted((spec_values(job)[axis.field] for job in asked), key=order) == [least, most],
-    )
+    usual, other = _values(axis)
+    written = [_written(axis, value) for value in (usual, other)]
+    sweep = {"name": "added", "case": [{**_CASE, name: written}]}
+    yield "sweep file", _asked(axis, sweep) == [usual, other]
     refused = {"name": "added", "case": [{**_CASE, name: "x"}]}
     yield "refusal", _refusal(refused) == (f"case[0].{name}", "x")
     answer: Any = client.post("/api/v1/sweeps", json=refused)
     told = (answer.status_code, answer.json["field"], answer.json["detail"].endswith("got 'x'"))
     yield "refusal of the API", told == (422, f"case[0].{name}", True)
+    if axis.is_named:
+        elsewhere = {**_CASE, "strategy": "mwms_auto", name: written}
+        yield (
+            "other strategies",
+            _asked(axis, {"name": "added", "case": [elsewhere]}) == [axis.absent],
+        )
     if axis.is_of_network:
         proxy = {"name": "proxy", "case": [{**_CASE, name: 2, "emulator": "tcp_proxy"}]}
         answer = client.post("/api/v1/sweeps", json=proxy)
@@ -76,49 +80,60 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         options = {word for option in recommend_command.params for word in option.opts}
         yield "option", f"--{name.replace('_', '-')}" in options
     else:
-        beside = {"name": "added", "case": [{**_SCRIPT_CASE, name: 2}]}
-        yield "refusal beside a script", _refusal(beside) == (f"case[0].{name}", 2)
+        beside = {"name": "added", "case": [{**_SCRIPT_CASE, name: written[1]}]}
+        yield "refusal beside a script", _refusal(beside) == (f"case[0].{name}", written[1])
     document: Any = client.get("/api/v1/openapi.json").json
-    yield "API document", name in document["components"]["schemas"]["SweepCase"]["properties"]
-    yield "form", f'name="{name}"' in client.get("/sweeps/new").text
+    described = document["components"]["schemas"]["SweepCase"]["properties"][name]
+    yield "API document", _is_described(axis, described, document)
+    form = client.get("/sweeps/new").text
+    yield "form", all(f'name="{name}"{value}' in form for value in _values_in_form(axis))
     posted = client.post("/api/v1/sweeps", json=sweep)
     yield "POST /api/v1/sweeps", posted.status_code == 201
     with writing(engine) as session:
         jobs = session.scalars(sa.select(JobRow).order_by(JobRow.id)).all()
-        yield "job", sorted((axis.value_in(job.spec) for job in jobs), key=order) == [least, most]
+        yield "job", _in_order(axis, (axis.value_in(job.spec) for job in jobs)) == [usual, other]
         for job in jobs:
             _measure(session, job, axis)
     yield from _of_results(axis, engine, client)
-    yield "guide", any(name in line for line in document_tables.axes())
+    [line] = [line for line in document_tables.axes() if f"`{name}`" in line]
+    yield "guide", axis.explained in line
 
 
 def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[tuple[str, bool]]:
     name, title = axis.name, axis.title.lower()
-    least, most = _values(axis)
+    usual, other = _values(axis)
+    written = [_written(axis, value) for value in (usual, other)]
     with reading(engine) as session:
         rows = session.scalars(sa.select(MeasurementRow).order_by(MeasurementRow.id)).all()
-        yield "measurement", {axis.value_measured(row) for row in rows} == {least, most}
+        yield "measurement", {axis.value_measured(row) for row in rows} == {usual, other}
         lines = read_sweep(session, 1, prices=Prices()).table.measured
         columns, _ = command_table(lines)
         yield "command's table", title in [column.title for column in columns]
         [exported] = list(export_parts(session, 1))
-        yield "export", {row[name] for row in exported} == {float(axis.address(least)), 2}
-        text = f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,2\n"
-        [imported] = read_table(text.encode()).measurements
-        yield "import", imported.axes == {axis.field: most}
+        yield "export", {row[name] for row in exported} == set(written)
+        [imported] = read_table(_table(name, written[1])).measurements
+        yield "import", imported.axes == {axis.field: other}
+        yield "refusal of an import", _refused_cell(name) == "x"
         table = read_sweep(session, 1, prices=Prices()).table
-        choice = read_choice({"x": name, "along": name}, table)
+        along = {"along": name} if axis.is_number else {}
+        choice = read_choice({"x": name, **along}, table)
         drawn = heat_map(table, choice)
-        yield "heat map", drawn is not None and "200 ms" in str(drawn)
-        [figure] = line_panels(table, choice, choice.metric)
-        along = [figure.x.title, *(figure.x.write(mark.x) for mark in figure.marks)]
-        yield "charts", along == [axis.title, axis.text(least), axis.text(most)]
+        texts = [axis.text(usual), axis.text(other)]
+        yield "heat map", drawn is not None and sorted(drawn.columns) == sorted(texts)
+        figures = line_panels(table, choice, choice.metric)
+        if axis.is_number:
+            shown = [(one.x.title, [one.x.write(mark.x) for mark in one.marks]) for one in figures]
+            along_it = [axis.text(value) for value in sorted([usual, other])]
+            yield "charts", shown == [(axis.title, along_it)]
+        bars = bars_of(table, choice)
+        of_bars = [] if bars is None else sorted(one.name for one in bars.series)
+        yield "bars", of_bars == sorted([axis.named(usual), axis.named(other)])
         job = job_detail(session, 1).job
         spec = from_json(JobSpec, job.spec)
         near = neighbours_of(session, spec, fingerprint=None)
         compared = compare(spec, near, step_time_s=0.1, throughput_examples_per_s=None)
         yield "comparison", [one.axis for one in compared] == [title]
-        of_network = {axis.field: most} if axis.is_of_network else {}
+        of_network = {axis.field: other} if axis.is_of_network else {}
         question = Question(global_batch_size=64, **of_network)
         answer = recommend(session, question=question, objective=Objective())
         measured_s = [one.step_time_s for one in answer.options if one.basis == "measured"]
@@ -126,24 +141,73 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
     page = client.get("/sweeps/1").text
     of_cells, _, _ = page.partition('id="results"')
     # A condition of the network stands among the others of its cell.
-    column, texts = "Also", [axis.named(least), axis.named(most)]
+    column, texts = "Also", [axis.named(usual), axis.named(other)]
     if axis.is_of_network:
-        column, texts = "Network", ["untouched", f"0 s one way, {axis.said(most)}"]
+        column, texts = "Network", ["untouched", f"0 s one way, {axis.said(other)}"]
     cells = [f'<td data-label="{column}">{text}</td>' for text in texts]
     yield "page's table", [of_cells.count(cell) for cell in cells] == [1, 1]
     sweep: Any = client.get("/api/v1/sweeps/1").json
-    shown = [axis.value_in(cell["configuration"]) for cell in sweep["cells"]]
-    yield "GET /api/v1/sweeps/{id}", sorted(shown, key=order) == [least, most]
-    listed: Any = client.get(f"/api/v1/measurements?{name}=2").json
+    answered = [axis.value_in(cell["configuration"]) for cell in sweep["cells"]]
+    yield "GET /api/v1/sweeps/{id}", _in_order(axis, answered) == [usual, other]
+    listed: Any = client.get(f"/api/v1/measurements?{name}={written[1]}").json
     yield "GET /api/v1/measurements", [one["step_time_s"] for one in listed["items"]] == [0.2]
     with writing(engine) as session:
         import_measurements(session, [imported], origin="mine", source="a test", now=factories.NOW)
         [row] = session.scalars(sa.select(MeasurementRow).where(MeasurementRow.origin == "mine"))
-        yield "imported measurement", axis.value_measured(row) == most
+        yield "imported measurement", axis.value_measured(row) == other
 
 
 def _values(axis: Axis) -> tuple[Any, Any]:
-    return axis.default_value, axis.type.read(2, axis.name)
+    """Its default and another value, in base units."""
+    usual = axis.default_value
+    if isinstance(axis.type, OneOf):
+        return usual, next(one.value for one in axis.type.kind if one.value != usual)
+    return usual, axis.type.read(2, axis.name)
+
+
+def _written(axis: Axis, value: Any) -> Any:
+    """A value as sweep files and exports have it."""
+    return float(axis.address(value)) if axis.is_number else value
+
+
+def _in_order(axis: Axis, values: Iterable[Any]) -> list[Any]:
+    """Its default first."""
+    return sorted(values, key=lambda value: value != axis.default_value)
+
+
+def _asked(axis: Axis, sweep: Mapping[str, object]) -> list[Any]:
+    """The values of the jobs that a sweep file becomes."""
+    jobs = expand(parse_sweep(sweep), catalogue()).jobs
+    return _in_order(axis, (spec_values(job)[axis.field] for job in jobs))
+
+
+def _is_described(axis: Axis, described: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+    """Whether the API's document admits a list of it, and of a choice each value."""
+    one, many = described["anyOf"]
+    if isinstance(axis.type, OneOf):
+        kind = document["components"]["schemas"].get(one.get("$ref", "").rpartition("/")[2], {})
+        return bool(kind.get("enum") == [member.value for member in axis.type.kind])
+    return bool(one == many["items"])
+
+
+def _values_in_form(axis: Axis) -> Sequence[str]:
+    """What stands behind its name in the form: the values that can be ticked."""
+    if isinstance(axis.type, OneOf):
+        return [f' value="{member.value}"' for member in axis.type.kind]
+    return [""]
+
+
+def _table(name: str, value: object) -> bytes:
+    return f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,{value}\n".encode()
+
+
+def _refused_cell(name: str) -> object:
+    """Import a table with an impossible value of it; return what was refused."""
+    try:
+        read_table(_table(name, "x"))
+    except InvalidSpec as error:
+        return error.value if name in error.field else error
+    return None
 
 
 _CASE: dict[str, object] = {

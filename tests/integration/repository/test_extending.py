@@ -181,6 +181,14 @@ PAUSE = """Axis(
 )"""
 
 
+EVERYWHERE = {
+    *("sweep file", "refusal", "refusal of the API", "API document", "form", "job"),
+    *("POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "GET /api/v1/measurements"),
+    *("measurement", "command's table", "page's table", "heat map", "bars", "comparison"),
+    *("export", "import", "refusal of an import", "imported measurement", "candidates", "guide"),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "declaration"),
     [("prefetched_batches", example("extending.md", "An axis")), ("pause_ms", PAUSE)],
@@ -191,14 +199,52 @@ def test_one_declaration_of_an_axis_puts_it_everywhere(
     _, list_name, list_file = table_row("an axis of a strategy's set-up")
     tree.add_entry(list_file, list_name, declaration.rstrip())
 
-    assert tree.run("tests.extending.added_axis", name) == {
-        *("sweep file", "refusal", "refusal of the API", "refusal beside a script"),
-        *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
-        "GET /api/v1/measurements",
-        *("measurement", "command's table", "export", "import", "imported measurement"),
-        *("heat map", "charts", "comparison", "candidates", "page's table", "guide"),
-    }
+    places = {*EVERYWHERE, "charts", "refusal beside a script"}
+    assert tree.run("tests.extending.added_axis", name) == places
     assert tree.added() == {list_file: len(declaration.splitlines())}
+
+
+PREFETCHING = """Axis(
+    name="prefetching",
+    kind=AxisKind.SETUP,
+    type=OneOf(Prefetching),
+    title="Prefetching",
+    meaning="what is made ready ahead of the step that needs it",
+    default=Prefetching.NOTHING,
+    usual=Prefetching.NOTHING.value,
+    choices={"nothing": "no batch", "whole_batch": "the next batch"},
+)"""
+CHOICES = """
+
+class Prefetching(enum.Enum):
+    NOTHING = "nothing"
+    WHOLE_BATCH = "whole_batch"
+"""
+
+
+def test_an_enumeration_and_a_declaration_of_a_choice_put_it_everywhere(tree: CopiedTree) -> None:
+    _, list_name, list_file = table_row("an axis of a strategy's set-up")
+    tree.add_entry(list_file, list_name, PREFETCHING)
+    tree.replace(SPEC, "\n\n@dataclass(", f"{CHOICES}\n\n@dataclass(")
+    tree.add_import(list_file, "from farm.configuration.spec import Prefetching")
+
+    places = {*EVERYWHERE, "refusal beside a script"}
+    assert tree.run("tests.extending.added_axis", "prefetching") == places
+    assert set(tree.added()) == {list_file, SPEC}
+
+
+@pytest.mark.parametrize("more", ["is_named=True", "is_named=True, default=4, unused=1"])
+def test_a_named_axis_is_of_the_strategies_that_name_it(more: str, tree: CopiedTree) -> None:
+    _, list_name, list_file = table_row("an axis of a strategy's set-up")
+    lines = example("extending.md", "An axis").splitlines()
+    kept = [line for line in lines[:-1] if "default" not in line or "default" not in more]
+    tree.add_entry(list_file, list_name, "\n".join([*kept, f"    {more},", lines[-1]]))
+    naming = "farm/trainers/strategies/mwms_ring.py"
+    tree.replace(naming, '"compile")', '"compile", "prefetched_batches")')
+
+    places = {*EVERYWHERE, "charts", "refusal beside a script", "other strategies"}
+    assert tree.run("tests.extending.added_axis", "prefetched_batches") == places
+    assert set(tree.added()) == {list_file, naming}
 
 
 def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
@@ -211,13 +257,8 @@ def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
     tree.replace(SPEC, last, f"{last}    duplicated_packets_ratio: float = 0.0\n")
     tree.replace(SPEC, '"jitter_s"}', '"jitter_s", "duplicated_packets_ratio"}')
 
-    assert tree.run("tests.extending.added_axis", "duplicated_packets_percent") == {
-        *("sweep file", "refusal", "refusal of the API", "refusal by an emulator", "option"),
-        *("API document", "form", "POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "job"),
-        "GET /api/v1/measurements",
-        *("measurement", "command's table", "export", "import", "imported measurement"),
-        *("heat map", "charts", "comparison", "candidates", "page's table", "guide"),
-    }
+    places = {*EVERYWHERE, "charts", "refusal by an emulator", "option"}
+    assert tree.run("tests.extending.added_axis", "duplicated_packets_percent") == places
     assert set(tree.added()) == {list_file, SPEC}
 
 
