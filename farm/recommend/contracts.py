@@ -12,13 +12,8 @@ from farm.configuration.spec import LARGEST
 from farm.errors import InvalidSpec
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
-from farm.recommend.configuration import (
-    Configuration,
-    TrainingTask,
-    machines,
-    network_of,
-    serving_machines,
-)
+from farm.recommend.configuration import Configuration, TrainingTask, network_of
+from farm.recommend.setup import PUBLISHED, Setup
 from farm.values.codec import to_json
 
 # An interval whose ends are further apart than this factor does not support a recommendation.
@@ -244,7 +239,7 @@ class Option:
     server_count: int
     instance_type: str | None
     framework: str | None
-    placement: str | None
+    setup: Setup = field(metadata=PUBLISHED)
     network: str | None
     fingerprint: str | None
     time_per_epoch_s: float | None
@@ -286,12 +281,12 @@ class Option:
     @property
     def machine_count(self) -> int:
         """Ranks that train, and servers on machines of their own."""
-        return machines(self.world_size, self.server_count, self.placement)
+        return self.setup.machine_count(self.world_size, self.server_count)
 
     @property
     def serving_machine_count(self) -> int:
         """Those of them that only serve."""
-        return serving_machines(self.server_count, self.placement)
+        return self.setup.serving_machine_count(self.server_count)
 
     @property
     def is_one_machine(self) -> bool:

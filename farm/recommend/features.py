@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from farm.configuration.axes import AXES, PROFILE_AXES, STRATEGY, AxisKind
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.setup import USUAL_SETUP, Setup, published_name
 from farm.registry import catalogue
 from farm.text.nouns import counted
 
@@ -18,7 +20,7 @@ _WORKLOAD = tuple(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD)
 _ALONE = (*_WORKLOAD, "framework", "instance_type")
 # What one machine says nothing of to a gang.
 _NAMES_OF_GANGS = (STRATEGY.field, "network")
-NAMES = (*_ALONE, "placement", *_NAMES_OF_GANGS)
+NAMES = (*_ALONE, "setup", *_NAMES_OF_GANGS)
 named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
 # What one machine depends on: it has nobody to exchange with.
 named_alone = operator.attrgetter(*_ALONE)
@@ -71,7 +73,7 @@ class KnownConditions:
                 continue
             value = getattr(ours, name)
             if value not in self.names[name]:
-                return f"{name}: nothing was measured with {_shown(value)}"
+                return f"{published_name(name)}: nothing was measured with {_shown(value)}"
         if ours.is_one_machine:
             return None
         for name, names in self.names_of_gangs.items():
@@ -93,7 +95,7 @@ def _stages(of: Configuration) -> tuple[str | None, str | None, int]:
 
 
 def _shown(value: object) -> str:
-    value = getattr(value, "value", value)
+    value = value.text if isinstance(value, Setup) else getattr(value, "value", value)
     return "none" if value is None else repr(value)
 
 
@@ -118,3 +120,17 @@ def plain(configuration: Configuration) -> Configuration:
     if (c.network is None and c.is_untouched) or c.has_network:
         return c
     return c.without_network()
+
+
+def without_names(configuration: Configuration) -> Configuration:
+    """Return what is no name of it: equal where one value stands under several names."""
+    return dataclasses.replace(
+        plain(configuration),
+        model=None,
+        dataset=None,
+        framework=None,
+        instance_type=None,
+        setup=USUAL_SETUP,
+        strategy=None,
+        network=None,
+    )

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import FailureKind
 from farm.recommend.configuration import Configuration
+from farm.recommend.setup import Setup
 
 OUT_OF_MEMORY = FailureKind.OUT_OF_MEMORY.value
 
-_Setup = tuple[str | None, str | None, str | None, int, int]
+_Way = tuple[str | None, Setup, str | None]
+_Sized = tuple[_Way, int, int]
 Workload = tuple[str | None, str | None, TrainingPass]
 
 
@@ -23,7 +25,7 @@ Workload = tuple[str | None, str | None, TrainingPass]
 class MemoryLimits:
     """Of one workload. `least_full`: the batch sizes from which on a setup runs out of memory."""
 
-    least_full: Mapping[_Setup, int]
+    least_full: Mapping[_Sized, int]
     full: Sequence[Configuration]
     worked: Sequence[Configuration]
 
@@ -31,18 +33,18 @@ class MemoryLimits:
     def of(cls, full: Iterable[Configuration], worked: Iterable[Configuration]) -> MemoryLimits:
         """`full`: what ran out of memory. What did with more after all contradicts it."""
         worked = list(worked)
-        largest: dict[_Setup, int] = {}
+        largest: dict[_Sized, int] = {}
         for c in worked:
-            largest[_setup(c)] = max(c.global_batch_size, largest.get(_setup(c), 0))
-        full = [c for c in full if c.global_batch_size > largest.get(_setup(c), 0)]
-        least: dict[_Setup, int] = {}
+            largest[_sized(c)] = max(c.global_batch_size, largest.get(_sized(c), 0))
+        full = [c for c in full if c.global_batch_size > largest.get(_sized(c), 0)]
+        least: dict[_Sized, int] = {}
         for c in full:
-            least[_setup(c)] = min(c.global_batch_size, least.get(_setup(c), c.global_batch_size))
+            least[_sized(c)] = min(c.global_batch_size, least.get(_sized(c), c.global_batch_size))
         return cls(least, full, worked)
 
     def exceeded_by(self, asked: Configuration) -> int | None:
         """Return the batch size with which it ran out of memory; None: nothing speaks against."""
-        limit = self.least_full.get(_setup(asked))
+        limit = self.least_full.get(_sized(asked))
         return limit if limit is not None and asked.global_batch_size >= limit else None
 
     def doubt(self, asked: Configuration) -> str | None:
@@ -93,9 +95,9 @@ def workload(c: Configuration) -> Workload:
     return (c.model, c.dataset, c.training_pass)
 
 
-def _setup(c: Configuration) -> _Setup:
-    return (*_way(c), c.world_size, c.server_count)
+def _sized(c: Configuration) -> _Sized:
+    return (_way(c), c.world_size, c.server_count)
 
 
-def _way(c: Configuration) -> tuple[str | None, str | None, str | None]:
-    return (c.strategy, c.placement, c.instance_type)
+def _way(c: Configuration) -> _Way:
+    return (c.strategy, c.setup, c.instance_type)

@@ -27,19 +27,14 @@ from farm.configuration.axes import AXES, SETUP_AXES, Axis, AxisKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
-from farm.recommend.configuration import (
-    Configuration,
-    Observation,
-    farm_placement,
-    layout_name,
-    network_of,
-)
+from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.contracts import MACHINE_STATUSES
 from farm.recommend.outlying import AgentComparison, Timed, compare
+from farm.recommend.setup import Setup, farm_placement
 from farm.statistics import median
 from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 
-# Axes that a configuration has as they are; how a strategy is set up is one name.
+# Axes that a configuration has as they are; how a strategy is set up is one value.
 _AXES = tuple(
     axis
     for axis in AXES
@@ -201,7 +196,7 @@ def configuration_of(row: Row[Any]) -> Configuration:
         **{axis.field: _value(row, axis) for axis in _AXES},
         training_pass=TrainingPass(row.training_pass),
         framework=row.framework,
-        placement=layout_name(
+        setup=Setup.of(
             # Of our own, which have an attempt.
             row.placement if row.attempt_id is None else farm_placement(row.placement),
             {axis.field: getattr(row, axis.stored) for axis in SETUP_AXES},

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import SETUP_AXES
 from farm.configuration.spec import CONDITIONS, OperatorPlacement, TrainingPass
 from farm.recommend.cache.memory import Memory
-from farm.recommend.configuration import Configuration, fills_machines, layout_name, network_of
+from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.contracts import Prediction
 from farm.recommend.memory_limits import (
     OUT_OF_MEMORY,
@@ -23,6 +23,7 @@ from farm.recommend.memory_limits import (
 )
 from farm.recommend.observations import Loaded, load
 from farm.recommend.service import Models, check_origin
+from farm.recommend.setup import PLACEMENT, USUAL_SETUP, Setup, published_name
 
 FINGERPRINT = "fingerprint"  # of a query: which kind of hardware is meant
 
@@ -31,8 +32,11 @@ _Kind = tuple[str | None, str | None, str | None]  # fingerprint, model, data se
 # for among the measurements that fit those before it.
 _NAMES = (
     *("model", "dataset", "training_pass", "framework", "instance_type"),
-    *("strategy", "placement", "network"),
+    *("strategy", "setup", "network"),
 )
+# Values that need not be given, of names of which several were measured.
+_USUAL = (None, USUAL_SETUP, TrainingPass.FORWARD_BACKWARD)
+_SETUP_FIELDS = (PLACEMENT, *(axis.field for axis in SETUP_AXES))
 _NOT_APPLICABLE = "n/a"  # as some studies print a placement
 _MOST_SHOWN = 8
 
@@ -189,18 +193,18 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
     What it does not name is what the measurements have in common. Where they differ, a guess could
     be of another strategy or network altogether, so the query has to say it.
 
-    `given`: values by the fields of a configuration, and of SETUP_AXES; `known`: what was
-    measured.
+    `given`: values by the fields of a configuration; instead of its set-up, those of SETUP_AXES
+    and a `placement`, which may be the text of a whole set-up. `known`: what was measured.
 
     A pass that is not given is a whole training step, unless only the other was measured.
     """
     values = dict(given)
-    fields = [axis.field for axis in SETUP_AXES if axis.field in values]
-    settings = {field: values.pop(field) for field in fields}
+    fields = [field for field in _SETUP_FIELDS if field in values]
+    said = {field: values.pop(field) for field in fields}
     if values.get("training_pass") is not None:
         values["training_pass"] = TrainingPass(values["training_pass"])
-    if settings:
-        values["placement"] = layout_name(values.get("placement"), settings)
+    if said:
+        values["setup"] = Setup.of(said.get(PLACEMENT), said)
     # One machine has no network, and a gang is no guide to it.
     is_one_machine = values["world_size"] == 1 and not values.get("server_count")
     fitting = [c for c in known if c.is_one_machine is is_one_machine] or list(known)
@@ -211,7 +215,7 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
         chosen = {getattr(c, name) for c in fitting}
         if name in values:
             values[name] = _as_known(name, values[name], chosen)
-        elif len(chosen) > 1 and None not in chosen and TrainingPass.FORWARD_BACKWARD not in chosen:
+        elif len(chosen) > 1 and chosen.isdisjoint(_USUAL):
             return ResolvedConfiguration(
                 configuration=None, unknown_because=_ambiguous(name, chosen)
             )
@@ -225,8 +229,8 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
     if values["training_pass"] is None:
         values["training_pass"] = TrainingPass.FORWARD_BACKWARD
     configuration = Configuration(**values)
-    if not fills_machines(configuration.world_size, configuration.placement):
-        why = f"world_size {configuration.world_size} does not fit {configuration.placement}"
+    if not configuration.setup.fills_machines(configuration.world_size):
+        why = f"world_size {configuration.world_size} does not fit {configuration.setup}"
         return ResolvedConfiguration(configuration=None, unknown_because=why)
     if not configuration.has_network:
         configuration = configuration.without_network()
@@ -236,25 +240,23 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
 def _as_known(name: str, value: object, chosen: set[object]) -> object:
     if name == "network" and isinstance(value, str):
         value = network_of(value)
-    if value in chosen or not isinstance(value, str):
+    if value in chosen:
         return value
-    if value == _NOT_APPLICABLE:
-        return None
-    if name == "placement":
-        # The farm's own soft placement is the usual one, and has no name.
-        usual = value.removeprefix(OperatorPlacement.SOFT.value).removeprefix(", ") or None
-        return usual if usual in chosen else value
-    return value
+    if isinstance(value, Setup):
+        placement, others = value.get(PLACEMENT), value.without(PLACEMENT)
+        # Of the farm's own configurations soft is the usual placement, and is not said.
+        is_own = placement == OperatorPlacement.SOFT.value and others in chosen
+        return others if is_own or placement == _NOT_APPLICABLE else value
+    return None if value == _NOT_APPLICABLE else value
 
 
 def _usual(chosen: set[object]) -> object:
-    if TrainingPass.FORWARD_BACKWARD in chosen:
-        return TrainingPass.FORWARD_BACKWARD
-    return next(iter(chosen)) if len(chosen) == 1 else None
+    usual = next((value for value in _USUAL if value in chosen), None)
+    return next(iter(chosen)) if len(chosen) == 1 else usual
 
 
 def _ambiguous(name: str, chosen: set[object]) -> str:
     texts = sorted(str(getattr(value, "value", value)) for value in chosen)
     shown = ", ".join(texts[:_MOST_SHOWN]) + (", ..." if len(texts) > _MOST_SHOWN else "")
-    column = "pass" if name == "training_pass" else name
+    column = "pass" if name == "training_pass" else published_name(name)
     return f"{column}: not given, and measured with {shown}"

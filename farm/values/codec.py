@@ -51,10 +51,15 @@ def to_json(value: object) -> object:
         return value.value
     if dataclasses.is_dataclass(value):
         return {
-            name: getattr(value, name) if is_unread else to_json(getattr(value, name))
-            for name, is_unread in _fields(cast(Hashable, type(value)))
+            key: write(getattr(value, name))
+            for name, key, write in _written(cast(Hashable, type(value)))
         }
     return value
+
+
+def alias(name: str, *, write: Callable[[Any], object]) -> Mapping[str, object]:
+    """Return the metadata of a field that is only written, under another name than its own."""
+    return types.MappingProxyType({"alias": name, "write": write})
 
 
 def from_json(kind: type[T], data: object, *, where: str = "") -> T:
@@ -111,6 +116,21 @@ def canonical_json(value: object) -> str:
 def content_hash(value: object) -> str:
     """Return the SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+@functools.cache
+def _written(kind: type) -> tuple[tuple[str, str, Callable[[Any], object]], ...]:
+    """Return the fields of a dataclass: its name, that in JSON, and what turns it into JSON."""
+    found = []
+    for field in dataclasses.fields(kind):
+        said = field.metadata
+        write = said.get("write", _as_it_is if UNREAD.items() <= said.items() else to_json)
+        found.append((field.name, said.get("alias", field.name), write))
+    return tuple(found)
+
+
+def _as_it_is(value: object) -> object:
+    return value
 
 
 @functools.cache

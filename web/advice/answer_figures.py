@@ -98,7 +98,7 @@ def _way(option: Option) -> tuple[object, ...]:
         option.strategy,
         option.instance_type,
         option.network,
-        option.placement,
+        option.setup,
         option.framework,
         option.server_count,
         option.fingerprint,

@@ -150,7 +150,7 @@ def _not_working(
 ) -> list[tuple[str, str, int]]:
     """Return what failed by itself, how and how often, beginning near the batch asked about."""
     known = [e for e in evidence if e.status != OK and e.status not in MACHINE_STATUSES]
-    by = told_apart_by([e.configuration for e in known], ("instance_type", "placement", "network"))
+    by = told_apart_by([e.configuration for e in known], ("instance_type", "setup", "network"))
     failed = Counter(
         (name_of(e.configuration, by), e.configuration.global_batch_size, e.status) for e in known
     )

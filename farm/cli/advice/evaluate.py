@@ -247,7 +247,7 @@ def _doubts(observations: Sequence[Observation], predictor: str) -> list[DoubtIn
 
 
 def _words(c: Configuration) -> str:
-    named = [c.training_pass.value, c.framework, c.strategy, c.placement, c.network]
+    named = [c.training_pass.value, c.framework, c.strategy, c.setup.text, c.network]
     network = f", {duration(c.one_way_delay_s)}" if c.one_way_delay_s else ""
     names = " ".join(name.replace("_", " ") for name in named if name)
     return f"{names}: world size {c.world_size}, batch {c.global_batch_size}{network}"

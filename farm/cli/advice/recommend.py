@@ -275,7 +275,7 @@ def option_table(
 def _option_cells(option: Option, *, on_front: bool) -> list[str]:
     remarks = [*(["*"] if on_front else []), *_remarks(option)]
     return [
-        ", ".join(filter(None, (option.strategy, option.placement))) or display.MISSING,
+        ", ".join(filter(None, (option.strategy, option.setup.text))) or display.MISSING,
         str(option.world_size),
         display.text(option.instance_type),
         display.duration(option.step_time_s),

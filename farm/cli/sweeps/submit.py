@@ -22,7 +22,7 @@ from farm.configuration.sweep import BUDGET, NOTIFY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
 from farm.notifications.addresses import check_reachable
-from farm.recommend.configuration import layout_of
+from farm.recommend.setup import Setup
 from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.recommend.sweeps.expectation import Expectation
 from farm.recommend.sweeps.expectation import expected as expected_of
@@ -244,7 +244,7 @@ def _setup(job: JobSpec) -> str:
     """Say by the keys of a sweep file how a strategy is set up, as far as it is not as usual."""
     servers = f"server_count={job.server_count}" if job.server_count else None
     network = f"network={job.interface}" if job.interface is not None else None
-    return ", ".join(filter(None, (servers, layout_of(job), network)))
+    return ", ".join(filter(None, (servers, Setup.of_job(job).text, network)))
 
 
 def _more(planned: SubmissionPlan) -> str:

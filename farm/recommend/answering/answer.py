@@ -20,7 +20,7 @@ from farm.recommend.answering.measured import (
 )
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
-from farm.recommend.configuration import Configuration, learning_part
+from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import (
     MACHINE_STATUSES,
     Basis,
@@ -391,7 +391,7 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
         return
     asked = Configuration(
         strategy=best.strategy,
-        placement=best.placement,
+        setup=best.setup,
         instance_type=best.instance_type,
         world_size=best.world_size,
         server_count=best.server_count,
@@ -409,9 +409,9 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
 
 def _unequal(ranked: Sequence[Option]) -> Iterable[str]:
     """Say which strategies compute other updates, and which options of training differ."""
-    ways = dict.fromkeys(learning_part(o.placement) for o in ranked if o.is_synchronous)
+    ways = dict.fromkeys(o.setup.of_learning for o in ranked if o.is_synchronous)
     if len(ways) > 1:
-        named = " and ".join(way or "the usual ones" for way in ways)
+        named = " and ".join(way.text or "the usual ones" for way in ways)
         yield (
             f"options of training differ, {named}, so equal epochs need not give equal accuracy. "
             "Give a target accuracy (--target-accuracy) to compare all by the time to that accuracy"

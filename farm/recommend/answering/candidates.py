@@ -21,16 +21,17 @@ from farm.recommend.answering.measured import (
     name_of,
     told_apart_by,
 )
-from farm.recommend.configuration import Configuration, fills_machines, part_of_one_machine
+from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
 from farm.recommend.memory_limits import OUT_OF_MEMORY, MemoryLimits
+from farm.recommend.setup import Setup
 
 # Far more than anybody compares; each costs a prediction.
 MAX_CANDIDATES = 500
 
 _ALONE = "single"  # the strategy that needs no gang
 
-_Way = tuple[str | None, str | None, str | None, str | None, str | None]
+_Way = tuple[str | None, str | None, Setup, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def candidates(
     measured = {(c.strategy, c.world_size) for c in gangs}
     failed = [e for e in evidence if e.status == OUT_OF_MEMORY]
     limits = MemoryLimits.of([e.configuration for e in failed], usable)
-    by = told_apart_by(found, ("instance_type", "placement", "network"))
+    by = told_apart_by(found, ("instance_type", "setup", "network"))
     fitting, warnings = [], []
     for configuration in found:
         chosen = (configuration.strategy, configuration.world_size)
@@ -103,8 +104,8 @@ def _one_machine(
     for known in (e.configuration for e in single or evidence):
         strategy = known.strategy if single or _can_do(known.strategy, 1, facts) else _ALONE
         # Of a gang's servers and averages one machine has none.
-        placement = known.placement if single else part_of_one_machine(known.placement)
-        way = (strategy, known.framework, placement, None, known.instance_type)
+        setup = known.setup if single else known.setup.of_one_machine
+        way = (strategy, known.framework, setup, None, known.instance_type)
         if way not in ways:
             ways.add(way)
             yield _configuration(way, question, world_size=1, server_count=0)
@@ -136,13 +137,13 @@ def _gangs(usable: Sequence[Configuration], question: Question) -> Iterable[Conf
     ]
     server_counts: dict[_Way, dict[int, None]] = {}
     for item in gangs:
-        way = (item.strategy, item.framework, item.placement, item.network, item.instance_type)
+        way = (item.strategy, item.framework, item.setup, item.network, item.instance_type)
         server_counts.setdefault(way, {})[item.server_count] = None
     paired = {(c.strategy, c.world_size, c.server_count) for c in known}
     world_sizes = sorted(set(question.world_sizes) or {c.world_size for c in known})
     for world_size in world_sizes:
         for way, counts in server_counts.items():
-            if not fills_machines(world_size, way[2]):
+            if not way[2].fills_machines(world_size):
                 continue
             measured = [c for c in counts if (way[0], world_size, c) in paired]
             for server_count in measured or counts:
@@ -166,12 +167,12 @@ def _networks(known: Sequence[Configuration], question: Question) -> set[str | N
 def _configuration(
     way: _Way, question: Question, *, world_size: int, server_count: int
 ) -> Configuration:
-    strategy, framework, placement, network, instance_type = way
+    strategy, framework, setup, network, instance_type = way
     asked = Configuration(
         **question.task,
         framework=framework,
         strategy=strategy,
-        placement=placement,
+        setup=setup,
         network=network,
         instance_type=instance_type,
         world_size=world_size,

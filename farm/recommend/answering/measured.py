@@ -15,6 +15,7 @@ from types import MappingProxyType
 from farm.measuring.measurement import OK
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Option, Question
+from farm.recommend.setup import Setup, published_name
 from farm.text.display import short_fingerprint
 from farm.text.nouns import counted
 
@@ -22,14 +23,14 @@ from farm.text.nouns import counted
 _EQUAL_RATIO = 1e-9
 _CLEARLY_FASTER = 1.1  # repetitions on one kind of hardware seldom differ by more
 
-# What is chosen: strategy, framework, placement, network, instance type, world size, server count.
-Choice = tuple[str | None, str | None, str | None, str | None, str | None, int, int]
+# What is chosen: strategy, framework, set-up, network, instance type, world size, server count.
+Choice = tuple[str | None, str | None, Setup, str | None, str | None, int, int]
 Named = Configuration | Option
 UNNAMED = "unnamed "  # before a field, of a choice that leaves it unnamed
 ToldApart = Mapping[str, frozenset[str | None]]  # by field, see `told_apart_by`
 # What is known of a choice that failed before it began.
-_KNOWN_EARLY = ("instance_type", "placement")
-Attempted = tuple[str | None, str | None, int, int, str | None]  # see `attempted`
+_KNOWN_EARLY = ("instance_type", "setup")
+Attempted = tuple[str | None, Setup, int, int, str | None]  # see `attempted`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,14 +171,14 @@ def _short(fingerprint: str | None) -> str:
 
 def attempted(item: Named) -> Attempted:
     """Return what was tried, the instance type last. What failed early knows no framework."""
-    return (item.strategy, item.placement, item.world_size, item.server_count, item.instance_type)
+    return (item.strategy, item.setup, item.world_size, item.server_count, item.instance_type)
 
 
 def choice_of(configuration: Configuration) -> Choice:
     return (
         configuration.strategy,
         configuration.framework,
-        configuration.placement,
+        configuration.setup,
         # An emulator's ways show in the times; one machine has none to show.
         None if configuration.is_one_machine else configuration.network,
         configuration.instance_type,
@@ -204,7 +205,7 @@ def name_of(item: Named, by: ToldApart = MappingProxyType({})) -> str:
 
 def told_apart_by(
     items: Iterable[Named],
-    fields: Sequence[str] = ("instance_type", "framework", "placement", "network"),
+    fields: Sequence[str] = ("instance_type", "framework", "setup", "network"),
 ) -> ToldApart:
     """Return which fields tell choices apart beside strategy and sizes.
 
@@ -237,7 +238,7 @@ def distinctions(item: Named, by: ToldApart) -> list[str]:
             continue
         if not value:
             if item.strategy in named_with:
-                words.append(f"{UNNAMED}{field.replace('_', ' ')}")
+                words.append(f"{UNNAMED}{published_name(field).replace('_', ' ')}")
         elif field != "instance_type":
             words.append(f"network {value}" if field == "network" else str(value))
     return words

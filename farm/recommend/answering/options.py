@@ -33,7 +33,7 @@ from farm.recommend.answering.training import (
     predicted_option,
     trains_alike,
 )
-from farm.recommend.configuration import Configuration, learning_part
+from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import (
     WIDE_RATIO,
     Basis,
@@ -144,12 +144,12 @@ class _TrainedOption:
 
     def of(self, own: Sequence[Evidence], configuration: Configuration) -> Learned:
         """Return what a configuration learns; replicas out of step learn in ways of their own."""
-        way = learning_part(configuration.placement)
+        way = configuration.setup.of_learning
         others = [
             e
             for e in self.evidence
             if self._is_synchronous(e.configuration.strategy)
-            and learning_part(e.configuration.placement) == way
+            and e.configuration.setup.of_learning == way
         ]
         return learned(
             own,

@@ -296,7 +296,7 @@ def _option(
         server_count=configuration.server_count,
         instance_type=configuration.instance_type,
         framework=configuration.framework,
-        placement=configuration.placement,
+        setup=configuration.setup,
         network=configuration.network,
         fingerprint=fingerprint,
         time_per_epoch_s=time_per_epoch_s,

@@ -306,7 +306,7 @@ def _are_related(alone: tuple[object, ...], gang: tuple[object, ...]) -> bool:
     return all(
         a == b
         for name, a, b in zip(NAMES, alone, gang, strict=True)
-        if name not in ("placement", "strategy", "network")
+        if name not in ("setup", "strategy", "network")
     )
 
 

@@ -18,7 +18,14 @@ from farm.recommend.calibrated.intervals import (
     prediction_interval,
 )
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, amount, named, named_alone, plain, rounded
+from farm.recommend.features import (
+    amount,
+    named,
+    named_alone,
+    plain,
+    rounded,
+    without_names,
+)
 from farm.statistics import student_quantile, weighted_median
 
 # With fewer, the common noise itself is hardly known.
@@ -213,11 +220,7 @@ def shares(observations: Sequence[Observation]) -> list[float]:
 
 def value_of(observation: Observation) -> Hashable:
     """Return the time with what is no name: equal where one value stands under several names."""
-    numbers = dataclasses.replace(
-        plain(observation.configuration),
-        **dict.fromkeys(name for name in NAMES if name != "training_pass"),  # type: ignore[arg-type]
-    )
-    return numbers, f"{observation.step_time_s:.5g}"
+    return without_names(observation.configuration), f"{observation.step_time_s:.5g}"
 
 
 def _values_s(observations: Sequence[Observation]) -> list[tuple[Configuration, float]]:

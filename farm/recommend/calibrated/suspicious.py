@@ -5,7 +5,7 @@ two regimes, and the rare one looks like an error. Hence a weight and not a verd
 
 - It is far from what all others say of it, compared with how far others nearby are.
 - It breaks a law: with more delay, or with more examples in the same batch, no step is faster.
-- It equals, to the last digit, the measurement of another strategy, placement or network, which
+- It equals, to the last digit, the measurement of another strategy, set-up or network, which
   tells of a slip in copying. Where many values are equal they are rounded, and it tells nothing.
 """
 
@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from farm.recommend.calibrated.held_out import HeldOut
 from farm.recommend.calibrated.novelty import Neighbourhood, Space
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, plain
+from farm.recommend.features import NAMES, plain, without_names
+from farm.recommend.setup import published_name
 from farm.text.display import duration
 
 # Of a normal error one in 16,000 lies further out; real errors have longer tails.
@@ -243,11 +244,7 @@ def _copied(observations: Sequence[Observation]) -> list[Suspicion]:
     """Find equal times of configurations that differ in names alone."""
     equal: dict[tuple[Configuration, float], list[Observation]] = {}
     for observation in observations:
-        numbers = dataclasses.replace(
-            plain(observation.configuration),
-            **dict.fromkeys(name for name in NAMES if name != "training_pass"),  # type: ignore[arg-type]
-        )
-        key = (numbers, float(f"{observation.step_time_s:.6g}"))
+        key = (without_names(observation.configuration), float(f"{observation.step_time_s:.6g}"))
         equal.setdefault(key, []).append(observation)
     groups = [g for g in equal.values() if len({plain(o.configuration) for o in g}) > 1]
     groups = [g for g in groups if not all(o.configuration.is_one_machine for o in g)]
@@ -270,5 +267,9 @@ def _copied(observations: Sequence[Observation]) -> list[Suspicion]:
 
 
 def _difference(group: Sequence[Observation]) -> str:
-    differing = [name for name in NAMES if len({getattr(o.configuration, name) for o in group}) > 1]
+    differing = [
+        published_name(name)
+        for name in NAMES
+        if len({getattr(o.configuration, name) for o in group}) > 1
+    ]
     return f"another {' and '.join(differing)}".replace("_", " ")

@@ -156,7 +156,7 @@ def _kernels(configurations: Sequence[Configuration]) -> _Kernels:
 
 
 _COMPUTE_NAMES = ("model", "dataset", "training_pass", "framework", "instance_type")
-_NETWORK_NAMES = ("strategy", "placement", "network", "server_count")
+_NETWORK_NAMES = ("strategy", "setup", "network", "server_count")
 
 
 def _differences(configurations: Sequence[Configuration], names: Sequence[str]) -> Array:

@@ -12,14 +12,10 @@ from dataclasses import dataclass
 
 from farm.configuration.spec import NetworkConditions
 from farm.recommend.calibrated.novelty import keeps_replica_batch
-from farm.recommend.configuration import (
-    UNTOUCHED_NETWORK,
-    Configuration,
-    fills_machines,
-    part_of_one_machine,
-)
+from farm.recommend.configuration import UNTOUCHED_NETWORK, Configuration
 from farm.recommend.features import plain
 from farm.recommend.memory_limits import limits_by_workload, workload
+from farm.recommend.setup import USUAL_SETUP
 
 # Five proposals then take some seconds; the time grows with the square of the number.
 MAX_CONFIGURATIONS = 400
@@ -60,7 +56,7 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
         for network in (n for n in networks if n[0] == way.network):
             for world_size in world_sizes:
                 is_alone = world_size == 1 and not way.server_count
-                if is_alone or not fills_machines(world_size, way.placement):
+                if is_alone or not way.setup.fills_machines(world_size):
                     continue
                 for batch in _batches(known, axes, world_size=world_size):
                     if batch >= world_size:
@@ -120,7 +116,7 @@ def _question(c: Configuration) -> Configuration:
         c,
         framework=None,
         strategy=None,
-        placement=None,
+        setup=USUAL_SETUP,
         instance_type=None,
         world_size=1,
         server_count=0,
@@ -185,5 +181,5 @@ def _batches(known: Sequence[Configuration], axes: Axes, *, world_size: int) -> 
 def _by_itself(gang: Configuration) -> Configuration:
     """Return one machine of a gang, which has neither its servers nor its averages."""
     return dataclasses.replace(
-        gang.without_network(), server_count=0, placement=part_of_one_machine(gang.placement)
+        gang.without_network(), server_count=0, setup=gang.setup.of_one_machine
     )

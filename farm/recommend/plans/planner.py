@@ -279,7 +279,7 @@ class _Search:
 
 
 def _way(c: Configuration) -> str:
-    return " ".join(filter(None, (c.strategy, c.placement, c.instance_type))) or "unnamed"
+    return " ".join(filter(None, (c.strategy, c.setup.text, c.instance_type))) or "unnamed"
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -353,7 +353,7 @@ def start_positions(
 def curve(configuration: Configuration) -> tuple[object, ...]:
     """Return what configurations of one curve agree in; one machine exchanges by no strategy."""
     c = plain(configuration)
-    names = [n for n in NAMES if not (c.is_one_machine and n in ("strategy", "placement"))]
+    names = [n for n in NAMES if not (c.is_one_machine and n in ("strategy", "setup"))]
     return (c.is_one_machine, c.server_count, *(getattr(c, name) for name in names))
 
 

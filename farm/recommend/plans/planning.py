@@ -14,12 +14,7 @@ from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import NetworkProfile
 from farm.configuration.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
-from farm.recommend.configuration import (
-    Configuration,
-    Observation,
-    cell_fields,
-    part_of_one_machine,
-)
+from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Objective
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.grid import Axes, grid, thinned, works
@@ -237,7 +232,7 @@ def _with_one_machine(known: Sequence[Configuration], catalogue: Catalogue) -> l
         single = dataclasses.replace(
             c.without_network(),
             strategy=strategy,
-            placement=part_of_one_machine(c.placement),
+            setup=c.setup.of_one_machine,
             world_size=1,
             server_count=0,
         )
@@ -268,7 +263,7 @@ def _can_run(c: Configuration, catalogue: Catalogue) -> bool:
             **ABSENT,
             **values,
             "server_count": c.server_count,
-            **cell_fields(c.placement),
+            **c.setup.cell_fields,
         },
         network=None if profile.is_untouched else profile,
         emulator=None,

@@ -9,7 +9,7 @@ from farm.configuration.axes import SETUP_AXES, profile_numbers
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
-from farm.recommend.configuration import Configuration, layout_axes
+from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
 from farm.recommend.plans.planner import MeasurementPlan
 from farm.text.display import percent_in_digits
@@ -84,28 +84,28 @@ def case(
         "steps": form.step_count,
         "warmup_steps": form.warmup_step_count,
     }
-    layout = layout_axes(c.placement)
+    setup = c.setup.in_sweep_file
     optional: dict[str, object] = {
         "server_count": c.server_count,
         **_unsaid(c, facts),
-        **layout,
+        **setup,
         "network": _network(c, form),
         **profile_numbers(c),
         "pass": None if c.training_pass is TrainingPass.FORWARD_BACKWARD else c.training_pass.value,
         "emulator": emulator if emulator in EMULATORS else None,
         "labels": c.instance_type and {"instance_type": c.instance_type},
     }
-    # What a layout says is no default, not even 0.
-    return fields | {key: value for key, value in optional.items() if value or key in layout}
+    # What a set-up says is no default, not even 0.
+    return fields | {key: value for key, value in optional.items() if value or key in setup}
 
 
 def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:
-    """Return what a layout leaves out, but a sweep file has another default for."""
+    """Return what a set-up leaves out, but a sweep file has another default for."""
     found: dict[str, object] = {
         axis.name: axis.usual
         for axis in SETUP_AXES
         if facts is not None
-        and isinstance(axis.usual, str | int | float)  # else a layout leaves nothing out
+        and isinstance(axis.usual, str | int | float)  # else a set-up leaves nothing out
         and axis.usual != axis.default_value
         and axis.applies(facts, c.world_size)
     }

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.configuration.spec import CONDITIONS
-from farm.recommend.configuration import Configuration, Observation, part_of_one_machine
+from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, KnownConditions, named, plain
 from farm.recommend.predictors.columns import LEAST_WEIGHT, FeatureColumns, Names
 from farm.recommend.predictors.contracts import PointEstimate
@@ -65,7 +65,7 @@ _LEAST_SHARE = 0.3
 _ADOPTED_WEIGHT = 0.1
 # Networks are no groups, since one machine belongs to all of them, but have terms of their own.
 _TREE = (
-    *("model", "dataset", "framework", "instance_type", "strategy", "placement"),
+    *("model", "dataset", "framework", "instance_type", "strategy", "setup"),
     "training_pass",
 )
 assert {*_TREE, "network"} == set(NAMES)
@@ -293,16 +293,16 @@ def _adopted(observations: Sequence[Observation]) -> list[Observation]:
     """
     alone = [o for o in observations if o.configuration.is_one_machine]
     gangs = [o.configuration for o in observations if not o.configuration.is_one_machine]
-    lacking = {(_kind(c), c.strategy, c.placement) for c in gangs}
+    lacking = {(_kind(c), c.strategy, c.setup) for c in gangs}
     measured = {_place(o.configuration) for o in alone}
-    setups = {o.configuration.placement for o in alone} | {placement for *_, placement in lacking}
-    ways = {placement: part_of_one_machine(placement) for placement in setups}
+    setups = {o.configuration.setup for o in alone} | {setup for *_, setup in lacking}
+    ways = {setup: setup.of_one_machine for setup in setups}
     found = []
-    for kind, strategy, placement in sorted(lacking, key=repr):
+    for kind, strategy, setup in sorted(lacking, key=repr):
         of_kind = [o for o in alone if _kind(o.configuration) == kind]
-        alike = [o for o in of_kind if ways[o.configuration.placement] == ways[placement]]
+        alike = [o for o in of_kind if ways[o.configuration.setup] == ways[setup]]
         for o in alike or of_kind:
-            c = dataclasses.replace(o.configuration, strategy=strategy, placement=placement)
+            c = dataclasses.replace(o.configuration, strategy=strategy, setup=setup)
             if _place(c) not in measured:
                 weight = _ADOPTED_WEIGHT * o.weight
                 found.append(dataclasses.replace(o, configuration=c, weight=weight))
@@ -314,7 +314,7 @@ def _kind(c: Configuration) -> tuple[object, ...]:
 
 
 def _place(c: Configuration) -> tuple[object, ...]:
-    return _kind(c), c.strategy, c.placement, c.global_batch_size
+    return _kind(c), c.strategy, c.setup, c.global_batch_size
 
 
 def _groups(paths: Sequence[Sequence[_Path]], own_count: int) -> dict[_Path, list[int]]:

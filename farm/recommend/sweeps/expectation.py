@@ -14,10 +14,11 @@ from farm.configuration.axes import JOB_AXES
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
 from farm.recommend.cache.memory import Memory
-from farm.recommend.configuration import Configuration, layout_of, network_of
+from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.contracts import Prediction
 from farm.recommend.predictions import Answered, predict_queries
 from farm.recommend.prices import Prices
+from farm.recommend.setup import Setup
 from farm.registry import catalogue
 from farm.statistics import median
 from farm.store.gangs.attempt_measurements import ORIGIN, measured_network
@@ -211,7 +212,7 @@ def _query(spec: JobSpec) -> dict[str, Any]:
         **{name: value for name, value in spec.labels.items() if name == "instance_type"},
         **{field: getattr(spec, field) for field in _SAID_ALIKE},
         **network.by_field,
-        "placement": layout_of(spec),
+        "setup": Setup.of_job(spec),
         "network": _network_of(spec),
     }
 

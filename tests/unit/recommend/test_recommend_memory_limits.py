@@ -13,6 +13,7 @@ from farm.recommend.contracts import Evidence, Objective, Question
 from farm.recommend.memory_limits import MemoryLimits
 from farm.recommend.plans.grid import works
 from farm.recommend.predictions import KnownConfigurations
+from farm.recommend.setup import Setup
 from tests.unit.recommend.answering.test_recommend_measured import evidence
 from tests.unit.recommend.answering.test_recommend_options import predicted
 
@@ -69,9 +70,9 @@ def test_another_size_that_ran_out_with_no_more_for_each_replica_is_a_doubt() ->
 def test_several_ranks_on_a_machine_are_doubted_by_what_it_has_of_all_of_them() -> None:
     alone = MemoryLimits.of([setup(1, 512)], [])
     several = "ranks_per_agent=4"
-    assert alone.doubt(setup(4, 512, placement=several)) is not None
-    assert alone.doubt(setup(4, 511, placement=several)) is None
-    assert alone.doubt(setup(8, 1023, placement=several, server_count=2)) is None
+    assert alone.doubt(setup(4, 512, setup=Setup.read(several))) is not None
+    assert alone.doubt(setup(4, 511, setup=Setup.read(several))) is None
+    assert alone.doubt(setup(8, 1023, setup=Setup.read(several), server_count=2)) is None
 
 
 def gang(measurement_id: int, world_size: int, batch: int, status: str = "ok") -> Evidence:

@@ -7,6 +7,7 @@ from farm.errors import InvalidSpec
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.contracts import Objective, Option, Question
 from farm.recommend.objective import pareto_front, rank
+from farm.recommend.setup import USUAL_SETUP
 
 
 def option(
@@ -18,7 +19,7 @@ def option(
         "server_count": 0,
         "instance_type": None,
         "framework": None,
-        "placement": None,
+        "setup": USUAL_SETUP,
         "network": None,
         "fingerprint": None,
         "time_per_epoch_s": time_s,

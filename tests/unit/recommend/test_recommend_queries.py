@@ -3,6 +3,7 @@ from typing import Any
 from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration
 from farm.recommend.predictions import ResolvedConfiguration, resolve
+from farm.recommend.setup import USUAL_SETUP, Setup
 
 
 def measured(world_size: int, **changes: Any) -> Configuration:
@@ -33,17 +34,17 @@ def test_what_they_differ_in_has_to_be_named() -> None:
 
 
 def test_a_name_given_narrows_down_the_others() -> None:
-    known = [*KNOWN, measured(2, strategy="star", network="wireless", placement="hard")]
+    known = [*KNOWN, measured(2, strategy="star", network="wireless", setup=Setup.read("hard"))]
     found = ask(*known, strategy="star").configuration
     assert found is not None
-    assert (found.network, found.placement) == ("wireless", "hard")
+    assert (found.network, found.setup.text) == ("wireless", "hard")
 
 
 def test_where_some_have_no_such_name_neither_has_the_query() -> None:
-    known = [*KNOWN, measured(2, placement="hard")]
+    known = [*KNOWN, measured(2, setup=Setup.read("hard"))]
     found = ask(*known).configuration
     assert found is not None
-    assert found.placement is None
+    assert found.setup == USUAL_SETUP
     assert ask(*known, placement="n/a") == ask(*known)
 
 
@@ -84,9 +85,9 @@ def test_a_condition_that_is_not_given_is_that_of_all_gangs() -> None:
 
 
 def test_a_world_size_that_does_not_fill_its_machines_has_no_prediction() -> None:
-    pairs = [measured(size, placement="ranks_per_agent=2") for size in (2, 4)]
+    pairs = [measured(size, setup=Setup.read("ranks_per_agent=2")) for size in (2, 4)]
     assert ask(*pairs, world_size=6).configuration == measured(
-        6, placement="ranks_per_agent=2", global_batch_size=8
+        6, setup=Setup.read("ranks_per_agent=2"), global_batch_size=8
     )
     for given in ({"world_size": 3}, {"world_size": 5, "placement": "ranks_per_agent=2"}):
         found = ask(*pairs, **given)

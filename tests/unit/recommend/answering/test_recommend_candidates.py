@@ -4,6 +4,7 @@ from farm.configuration.catalogue import StrategyFacts
 from farm.recommend.answering.candidates import candidates
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
+from farm.recommend.setup import Setup
 from tests.unit.recommend.answering.test_recommend_measured import evidence
 
 
@@ -36,21 +37,23 @@ def test_one_machine_competes_even_if_none_was_measured() -> None:
 def test_one_machine_has_no_servers_and_no_averages_of_a_gang() -> None:
     """Else one machine of each way to set up a gang would compete, which nobody can measure."""
     gangs = [
-        evidence(2, world_size=2, server_count=1, placement=f"hard, server_placement={where}")
+        evidence(
+            2, world_size=2, server_count=1, setup=Setup.read(f"hard, server_placement={where}")
+        )
         for where in ("apart", "collocated")
     ]
     ones = [c for c in competing(*gangs) if c.is_one_machine]
-    assert [c.placement for c in ones] == ["hard"]
-    measured = evidence(1, placement="replicas_per_rank=2")
-    assert [c.placement for c in competing(measured, *gangs) if c.is_one_machine] == [
+    assert [c.setup.text for c in ones] == ["hard"]
+    measured = evidence(1, setup=Setup.read("replicas_per_rank=2"))
+    assert [c.setup.text for c in competing(measured, *gangs) if c.is_one_machine] == [
         "replicas_per_rank=2"
     ]
 
 
 def test_machines_with_several_ranks_compete_at_multiples_of_these_alone() -> None:
-    four = evidence(4, world_size=8, placement="ranks_per_agent=4")
+    four = evidence(4, world_size=8, setup=Setup.read("ranks_per_agent=4"))
     found = competing(ONE, TWO, FOUR, four, world_sizes=(2, 4, 6, 8))
-    several = [c for c in found if c.placement == "ranks_per_agent=4"]
+    several = [c for c in found if c.setup.text == "ranks_per_agent=4"]
     assert [(c.world_size, c.machine_count) for c in several] == [(4, 1), (8, 2)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from farm.recommend.answering.options import Options
 from farm.recommend.answering.training import trains_alike
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.objective import best_probability, choose, rank
+from farm.recommend.setup import Setup, published_name
 from tests.unit.recommend.answering.test_recommend_measured import evidence
 from tests.unit.recommend.test_recommend_objective import option
 from web.advice.answer_figures import way_names
@@ -84,7 +85,7 @@ def test_an_extrapolated_option_has_to_be_surely_better() -> None:
 
 
 @pytest.mark.parametrize(
-    ("time_s", "placement", "caution"),
+    ("time_s", "text", "caution"),
     [
         (0.3, None, None),
         (0.05, None, "4 machines would be 20.0 times as fast as one"),
@@ -93,9 +94,9 @@ def test_an_extrapolated_option_has_to_be_surely_better() -> None:
     ],
 )
 def test_a_gang_is_not_faster_than_all_of_its_ranks(
-    time_s: float, placement: str | None, caution: str | None
+    time_s: float, text: str | None, caution: str | None
 ) -> None:
-    answer = answered(known(1.0, world_size=1), known(time_s, world_size=4, placement=placement))
+    answer = answered(known(1.0, world_size=1), known(time_s, world_size=4, setup=Setup.read(text)))
     said = [text.partition(":")[0] for text in answer.cautions if "the same unit" in text]
     assert said == ([] if caution is None else [caution])
 
@@ -261,20 +262,21 @@ def test_options_that_differ_in_framework_or_network_alone_are_told_apart() -> N
     assert len(set(map(tuple, (row[:4] for row in rows)))) == 4
 
 
-@pytest.mark.parametrize("field", ["framework", "placement", "network", "instance_type"])
+@pytest.mark.parametrize("field", ["framework", "setup", "network", "instance_type"])
 @pytest.mark.parametrize("is_named_first", [True, False])
 def test_options_of_which_one_leaves_an_axis_unnamed_are_told_apart(
     field: str, is_named_first: bool
 ) -> None:
     values = ["packed", None] if is_named_first else [None, "packed"]
+    made: Callable[[str | None], object] = Setup.read if field == "setup" else lambda value: value
     answer = answered(
         *(
-            known(1.0 + n / 100, 1.3, strategy="ddp", world_size=8, **{field: value})
+            known(1.0 + n / 100, 1.3, strategy="ddp", world_size=8, **{field: made(value)})
             for n, value in enumerate(values)
         ),
         known(9.0, 1.3, strategy="single"),
     )
-    shown = {"packed": "packed", None: f"unnamed {field.replace('_', ' ')}"}
+    shown = {"packed": "packed", None: f"unnamed {published_name(field).replace('_', ' ')}"}
     best, other = (shown[value] for value in values)
     assert best in answer.headline.partition(":")[0]
     [overlap] = [w for w in answer.warnings if "overlaps" in w]
@@ -292,14 +294,14 @@ def test_options_of_which_one_leaves_an_axis_unnamed_are_told_apart(
 def test_what_another_strategy_names_is_not_said_to_be_unnamed() -> None:
     answer = answered(
         known(1.0, 1.3, strategy="mwms_ring", world_size=2),
-        known(2.0, 1.3, strategy="ps", world_size=2, server_count=1, placement="apart"),
+        known(2.0, 1.3, strategy="ps", world_size=2, server_count=1, setup=Setup.read("apart")),
     )
     assert answer.headline.startswith("world size 2 (mwms_ring): ")
 
 
-def test_servers_and_placement_tell_options_apart() -> None:
+def test_servers_and_set_ups_tell_options_apart() -> None:
     answer = answered(
-        known(1.0, strategy="ps", world_size=4, server_count=1, placement="hard"),
+        known(1.0, strategy="ps", world_size=4, server_count=1, setup=Setup.read("hard")),
         known(2.0, strategy="ps", world_size=4, server_count=2),
     )
     assert answer.headline.startswith("world size 4 and 1 server (ps, hard): ")
@@ -320,15 +322,13 @@ def test_training_that_computes_other_updates_does_not_win_by_time_alone() -> No
 
 
 @pytest.mark.parametrize(
-    ("placement", "is_warned"),
+    ("text", "is_warned"),
     [("precision=bfloat16", True), ("hard, ranks_per_agent=2, batch_split=by_speed", False)],
 )
-def test_options_that_differ_in_what_they_learn_are_named(
-    placement: str, *, is_warned: bool
-) -> None:
-    usual, other = (known(1.0, world_size=2), known(0.5, world_size=2, placement=placement))
+def test_options_that_differ_in_what_they_learn_are_named(text: str, *, is_warned: bool) -> None:
+    usual, other = (known(1.0, world_size=2), known(0.5, world_size=2, setup=Setup.read(text)))
     warnings = [w for w in answered(usual, other).warnings if "--target-accuracy" in w]
-    assert names(warnings, "the usual ones", placement) is is_warned
+    assert names(warnings, "the usual ones", text) is is_warned
 
 
 def test_with_a_target_accuracy_all_strategies_compete_by_the_time_to_it() -> None:

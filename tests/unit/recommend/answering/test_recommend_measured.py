@@ -7,6 +7,7 @@ import pytest
 from farm.recommend.answering.options import Options, options_for
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
+from farm.recommend.setup import Setup
 from tests.facts import lacking
 
 QUESTION = Question(model="mlp", dataset="digits", global_batch_size=64, one_way_delay_s=0.02)
@@ -71,10 +72,10 @@ def test_one_machine_answers_at_every_delay_but_a_gang_only_at_its_own() -> None
 
 def test_ranks_of_one_machine_answer_at_every_delay_too() -> None:
     here, elsewhere = (
-        evidence(i, world_size=4, placement=f"ranks_per_agent={each}", one_way_delay_s=0.0)
+        evidence(i, world_size=4, setup=Setup.read(f"ranks_per_agent={each}"), one_way_delay_s=0.0)
         for i, each in ((1, 4), (2, 2))
     )
-    assert [option.placement for option in found(here, elsewhere).options] == ["ranks_per_agent=4"]
+    assert [option.setup.text for option in found(here, elsewhere).options] == ["ranks_per_agent=4"]
 
 
 def test_a_server_needs_a_network_even_with_one_rank() -> None:
@@ -205,7 +206,7 @@ def test_instance_types_stand_beside_each_other() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"framework": "torch 2.13"}, {"network": "proxy"}, {"placement": "collocated"}],
+    [{"framework": "torch 2.13"}, {"network": "proxy"}, {"setup": Setup.read("collocated")}],
 )
 def test_what_was_measured_in_another_way_is_another_option(change: dict[str, Any]) -> None:
     result = found(evidence(1, world_size=2), evidence(2, world_size=2, **change))

@@ -18,6 +18,7 @@ from farm.recommend.contracts import (
     Recommendation,
     StepTimeModel,
 )
+from farm.recommend.setup import Setup
 from tests.facts import lacking
 from tests.fakes.step_times import HALF_WIDTH, FakeStepTimes
 from tests.unit.recommend.answering.test_recommend_measured import QUESTION, evidence
@@ -357,7 +358,7 @@ def test_a_partial_last_step_is_no_longer_epoch() -> None:
 def test_what_trains_in_another_way_says_nothing_of_an_accuracy(
     trained: str | None, *, is_told: bool
 ) -> None:
-    known = evidence(1, world_size=2, strategy="torch_ddp", placement=trained)
+    known = evidence(1, world_size=2, strategy="torch_ddp", setup=Setup.read(trained))
     untrained = evidence(2, world_size=4, strategy="torch_ddp", time_per_epoch_s=1.0)
     found = options_for(
         [known, untrained],

@@ -8,16 +8,17 @@ import pytest
 
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
 from farm.recommend.configuration import Configuration
+from farm.recommend.setup import Setup
 from tests.truths.synthetic_steps import Lawful, configuration, grid, measure
 
 
 @pytest.fixture(scope="module")
 def model() -> CalibratedModel:
-    """A ring measured on 1 to 4 machines, another placement of it on 1 and 2 alone."""
+    """A ring measured on 1 to 4 machines, another set-up of it on 1 and 2 alone."""
     observations = [
         *grid(),
         *grid(world_sizes=(8, 16)),
-        *grid(world_sizes=(1, 2), placement="packed"),
+        *grid(world_sizes=(1, 2), setup=Setup.read("packed")),
     ]
     return fit_step_time_model(measure(observations), predictor=Lawful())
 
@@ -35,7 +36,7 @@ def why(model: CalibratedModel, asked: Configuration) -> str | None:
         configuration(18, 64),
         configuration(4, 1200),
         configuration(4, 64, 0.07),
-        configuration(2, 96, placement="packed"),
+        configuration(2, 96, setup=Setup.read("packed")),
     ],
 )
 def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
@@ -53,7 +54,7 @@ def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
         (configuration(4, 8), "batch size 8: beyond the smallest"),
         (configuration(4, 64, 1.0), "delay 1.00 s: beyond the largest"),
         # Others were measured there, which says nothing of this one.
-        (configuration(16, 64, placement="packed"), "measured like this, 2"),
+        (configuration(16, 64, setup=Setup.read("packed")), "measured like this, 2"),
     ],
 )
 def test_what_lies_beyond_its_own_curve_is_a_guess(
@@ -75,7 +76,7 @@ def test_one_machine_is_a_guess_where_only_gangs_were_measured() -> None:
 
 
 def test_doublings_are_counted_from_the_nearest_measured_value(model: CalibratedModel) -> None:
-    [beyond] = model.calibration.space.beyond(configuration(16, 64, placement="packed"))
+    [beyond] = model.calibration.space.beyond(configuration(16, 64, setup=Setup.read("packed")))
     assert beyond.edge == 2
     assert beyond.doublings == pytest.approx(3)
     [beyond] = model.calibration.space.beyond(configuration(4, 64, 0.18))

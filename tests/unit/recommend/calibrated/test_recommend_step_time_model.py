@@ -11,6 +11,7 @@ from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.calibrated.step_time_model import CalibratedModel, fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Basis, Prediction
+from farm.recommend.setup import Setup
 from tests.truths.synthetic_steps import Lawful, configuration, grid, law, measure
 
 
@@ -183,7 +184,7 @@ def test_two_measurements_are_answered_with_wide_intervals() -> None:
 @pytest.mark.parametrize(
     "differing",
     [
-        {"placement": ("spread", "packed")},
+        {"setup": (Setup.read("spread"), Setup.read("packed"))},
         {"strategy": ("mwms_ring", "ps_sync")},
         {"network": ("ethernet", "infiniband")},
         {"framework": ("tensorflow", "torch")},
@@ -191,7 +192,7 @@ def test_two_measurements_are_answered_with_wide_intervals() -> None:
     ],
 )
 def test_what_others_were_measured_on_makes_no_curve_surer_beyond_its_own(
-    differing: dict[str, tuple[str, str]],
+    differing: dict[str, tuple[object, object]],
 ) -> None:
     """One goes on to 64 machines, the other was measured on 2 and 4, and its link fills up."""
     [(field, (going_on, ended))] = differing.items()

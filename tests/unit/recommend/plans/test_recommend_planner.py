@@ -16,6 +16,7 @@ from farm.recommend.plans.planner import (
     precisely_measured,
     start_positions,
 )
+from farm.recommend.setup import Setup
 from tests.truths.synthetic_crossovers import configuration, grid, observation, two_strategies
 
 SOME = [configuration(1), configuration(8), configuration(2, 64), configuration(4, 4096, 0.08)]
@@ -39,7 +40,7 @@ def test_several_ranks_on_one_machine_are_an_option_at_every_delay_once() -> Non
     gangs = [configuration(2, delay_s=delay_s) for delay_s in (0.02, 0.08)]
     several = [
         dataclasses.replace(
-            configuration(4), placement="ranks_per_agent=4", one_way_delay_s=delay_s
+            configuration(4), setup=Setup.read("ranks_per_agent=4"), one_way_delay_s=delay_s
         )
         for delay_s in (0.0, 0.02)
     ]

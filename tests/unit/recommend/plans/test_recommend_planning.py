@@ -23,6 +23,7 @@ from farm.recommend.plans.planning import (
     measuring_costs,
 )
 from farm.recommend.plans.sweep_file import SweepForm, sweep_text
+from farm.recommend.setup import Setup
 from farm.registry import catalogue
 from farm.values.fields import canonical
 
@@ -157,16 +158,16 @@ def test_a_grid_crosses_what_was_measured() -> None:
 
 def test_a_grid_has_several_ranks_a_machine_at_multiples_of_these_alone() -> None:
     known = [cell(n) for n in (1, 2, 4)]
-    several = cell(4, placement="ranks_per_agent=4")
-    found = [c for c in grid([*known, several], Axes()) if c.placement == several.placement]
+    several = cell(4, setup=Setup.read("ranks_per_agent=4"))
+    found = [c for c in grid([*known, several], Axes()) if c.setup == several.setup]
     assert {(c.world_size, c.machine_count) for c in found} == {(4, 1)}
 
 
 def test_a_grid_has_several_ranks_on_one_machine_once_whatever_the_networks() -> None:
-    several = cell(4, placement="ranks_per_agent=4")
+    several = cell(4, setup=Setup.read("ranks_per_agent=4"))
     delays_s = (0.0, 0.02)
     gangs = [cell(8, delay_s=delay_s, network="tc_netem") for delay_s in delays_s]
-    found = [c for c in grid([cell(1), *gangs, several], Axes()) if c.placement is not None]
+    found = [c for c in grid([cell(1), *gangs, several], Axes()) if c.setup]
     assert {(c.world_size, c.network, c.one_way_delay_s) for c in found} == {
         (4, None, 0.0),
         *((8, "tc_netem", delay_s) for delay_s in delays_s),
@@ -175,15 +176,17 @@ def test_a_grid_has_several_ranks_on_one_machine_once_whatever_the_networks() ->
 
 
 def test_a_grid_of_several_ranks_on_one_machine_alone_is_of_no_network() -> None:
-    found = grid([cell(1), cell(4, placement="ranks_per_agent=4")], Axes(world_sizes=(4, 8)))
+    found = grid(
+        [cell(1), cell(4, setup=Setup.read("ranks_per_agent=4"))], Axes(world_sizes=(4, 8))
+    )
     assert [(c.world_size, c.one_way_delay_s) for c in found] == [(1, 0.0), (4, 0.0), (8, 0.0)]
 
 
 def test_one_machine_of_gangs_alone_has_none_of_their_servers_and_averages() -> None:
-    layouts = ("hard", "hard, steps_between_averages=8", "server_placement=apart")
-    found = grid([cell(2, placement=layout) for layout in layouts], Axes())
-    assert [c.placement for c in found if c.is_one_machine] == ["hard", None]
-    mirrored = cell(1, strategy="mirrored", placement="replicas_per_rank=2")
+    setups = ("hard", "hard, steps_between_averages=8", "server_placement=apart")
+    found = grid([cell(2, setup=Setup.read(text)) for text in setups], Axes())
+    assert [c.setup.text for c in found if c.is_one_machine] == ["hard", None]
+    mirrored = cell(1, strategy="mirrored", setup=Setup.read("replicas_per_rank=2"))
     assert mirrored in grid([mirrored, cell(2)], Axes())
 
 
@@ -266,12 +269,12 @@ def test_one_machine_is_planned_as_gangs_of_pytorch_train() -> None:
     way: dict[str, Any] = {
         "framework": "torch",
         "strategy": "torch_diloco",
-        "placement": "steps_between_averages=8, outer_momentum=0.5, precision=bfloat16",
+        "setup": Setup.read("steps_between_averages=8, outer_momentum=0.5, precision=bfloat16"),
     }
     gangs = observed(*(cell(n, batch, **way) for n in (2, 4) for batch in (64, 128)))
     proposals = planned(gangs, axes=Axes(global_batch_sizes=(64, 128)), count=9).plan.proposals
     alone = [p.configuration for p in proposals if p.configuration.is_one_machine]
-    assert {(c.strategy, c.placement) for c in alone} == {("torch_ddp", "precision=bfloat16")}
+    assert {(c.strategy, c.setup.text) for c in alone} == {("torch_ddp", "precision=bfloat16")}
 
 
 def test_where_nothing_is_measured_the_grid_has_to_be_named() -> None:

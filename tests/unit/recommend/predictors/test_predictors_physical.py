@@ -8,6 +8,7 @@ from farm.configuration.spec import TrainingPass
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors.columns import FeatureColumns
 from farm.recommend.predictors.physical import Physical
+from farm.recommend.setup import Setup
 from tests.truths.synthetic_steps import configuration, grid, law, measure
 
 
@@ -133,16 +134,16 @@ def test_what_one_machine_does_in_another_precision_is_not_taken_over() -> None:
 
     def time_s(c: Configuration) -> float:
         work_s = 0.01 + 0.01 * c.per_replica_batch_size
-        return work_s / (3 if half in (c.placement or "") else 1) + 0.02 * (not c.is_one_machine)
+        return work_s / (3 if half in str(c.setup) else 1) + 0.02 * (not c.is_one_machine)
 
     alone = [
-        configuration(1, batch, strategy="torch_ddp", placement=way)
+        configuration(1, batch, strategy="torch_ddp", setup=Setup.read(way))
         for batch in (32, 64, 128)
         for way in (None, half)
     ]
 
     def gang(n: int, batch: int) -> Configuration:
-        return configuration(n, batch, strategy="torch_local_sgd", placement=averaging)
+        return configuration(n, batch, strategy="torch_local_sgd", setup=Setup.read(averaging))
 
     known = measure([*alone, gang(2, 64), gang(4, 64)], time_s=time_s, log_noise=lambda c: 0.0)
     asked = [gang(2, 32), gang(2, 128), gang(4, 128), gang(8, 64)]

@@ -17,15 +17,18 @@ from farm.importers.graur2019 import GRAUR2019
 from farm.recommend.calibrated.splits import Fold, all_splits, beyond_largest
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
+from farm.recommend.setup import Setup
 
-_FIELDS = [field.name for field in dataclasses.fields(Configuration)]
+_FIELDS = [field.name for field in dataclasses.fields(Configuration) if field.name != "setup"]
 
 
 def observations_of(publication: Publication) -> list[Observation]:
     return [
         Observation(
             measurement_id=row.row_number,
-            configuration=Configuration(**{name: getattr(row, name) for name in _FIELDS}),
+            configuration=Configuration(
+                **{name: getattr(row, name) for name in _FIELDS}, setup=Setup.read(row.placement)
+            ),
             step_time_s=row.step_time_s,
         )
         for row in read_publication(publication).measurements

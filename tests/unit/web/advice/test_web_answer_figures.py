@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from farm.recommend.contracts import Option, Recommendation
+from farm.recommend.setup import USUAL_SETUP
 from web.advice.answer_figures import MOST_WAYS, cost_of, figures_of, time_of, way_names
 
 OPTION = Option(
@@ -15,7 +16,7 @@ OPTION = Option(
     server_count=0,
     instance_type="m5.large",
     framework=None,
-    placement=None,
+    setup=USUAL_SETUP,
     network=None,
     fingerprint="a kind of hardware",
     time_per_epoch_s=10.0,

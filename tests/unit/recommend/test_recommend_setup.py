@@ -1,4 +1,4 @@
-"""How a strategy is set up, as the one name that predictors know of it."""
+"""How a strategy is set up, as the one value that predictors know of it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,13 @@ from farm.configuration.axes import spec_values
 from farm.configuration.expansion import expand
 from farm.configuration.spec import BatchSplit, OperatorPlacement, ServerPlacement
 from farm.configuration.sweep import parse_sweep
-from farm.recommend.configuration import (
-    Configuration,
-    cell_fields,
-    layout_axes,
-    layout_name,
-    layout_of,
-    machines,
-    part_of_one_machine,
-    serving_machines,
-)
+from farm.recommend.configuration import Configuration
 from farm.recommend.plans.planner import MeasurementPlan, PlannedMeasurement
 from farm.recommend.plans.sweep_file import SweepForm, case, sweep_text
 from farm.recommend.predictions import resolve
+from farm.recommend.setup import USUAL_SETUP, Setup
 from farm.registry import catalogue
+from farm.values.codec import to_json
 from tests.factories import job_spec
 
 FORM = SweepForm(
@@ -61,16 +54,17 @@ def test_what_is_not_as_usual_has_a_name_that_a_sweep_file_can_say(
     changes: dict[str, Any], name: str | None
 ) -> None:
     spec = job_spec(**changes)
-    assert layout_of(spec) == name
-    said = cell_fields(name)
+    found = Setup.of_job(spec)
+    assert (found.text, Setup.read(name)) == (name, found)
+    said = found.cell_fields
     assert {field: getattr(spec, field) for field in said} == said
     left_out = dataclasses.replace(spec, **{f: getattr(job_spec(), f) for f in said})
-    assert layout_of(left_out) in (None, "server_placement=collocated")
+    assert Setup.of_job(left_out).text in (None, "server_placement=collocated")
 
 
 def test_settings_that_nobody_told_are_as_usual_except_where_servers_are() -> None:
-    assert layout_name(None, {"replicas_per_rank": None, "batch_split": "even"}) is None
-    assert layout_name("soft", {}) == "soft"
+    assert Setup.of(None, {"replicas_per_rank": None, "batch_split": "even"}) == USUAL_SETUP
+    assert Setup.of("soft", {}).text == "soft"
 
 
 @pytest.mark.parametrize(
@@ -91,48 +85,50 @@ def test_settings_that_nobody_told_are_as_usual_except_where_servers_are() -> No
 def test_one_machine_is_asked_for_as_its_gang_trains_and_on_its_device(
     of_gang: str, alone: str | None
 ) -> None:
-    assert part_of_one_machine(of_gang) == alone
+    assert Setup.read(of_gang).of_one_machine.text == alone
 
 
 def test_a_device_is_asked_for_by_its_axis() -> None:
-    assert layout_axes("device=gpu") == {"device": "gpu"}
+    assert Setup.read("device=gpu").in_sweep_file == {"device": "gpu"}
 
 
 def test_a_placement_of_another_study_is_no_axis_here() -> None:
-    assert layout_axes("soft, on a whim, batch_split=") == {}
-    assert layout_axes(None) == {}
+    assert Setup.read("soft, on a whim, batch_split=").in_sweep_file == {}
+    assert Setup.read(None).in_sweep_file == {}
 
 
 def test_servers_beside_ranks_need_no_machines_of_their_own() -> None:
-    assert machines(2, 3, "server_placement=collocated") == 2
-    assert machines(2, 3, "hard, server_placement=apart") == 5
-    assert machines(2, 3, None) == 5
-    collocated = configuration(server_count=1, placement="server_placement=collocated")
+    assert Setup.read("server_placement=collocated").machine_count(2, 3) == 2
+    assert Setup.read("hard, server_placement=apart").machine_count(2, 3) == 5
+    assert Setup.read(None).machine_count(2, 3) == 5
+    collocated = configuration(server_count=1, setup=Setup.read("server_placement=collocated"))
     assert collocated.machine_count == 2
 
 
 def test_several_ranks_of_a_machine_are_one_machine() -> None:
-    assert machines(4, 0, "ranks_per_agent=2") == 2
-    assert machines(4, 1, "ranks_per_agent=4, server_placement=collocated") == 1
-    assert machines(2, 0, "ranks_per_agent=4") == 1  # of an import, say
-    alone = configuration(world_size=4, placement="ranks_per_agent=4")
+    assert Setup.read("ranks_per_agent=2").machine_count(4, 0) == 2
+    assert Setup.read("ranks_per_agent=4, server_placement=collocated").machine_count(4, 1) == 1
+    assert Setup.read("ranks_per_agent=4").machine_count(2, 0) == 1  # of an import, say
+    alone = configuration(world_size=4, setup=Setup.read("ranks_per_agent=4"))
     assert (alone.machine_count, alone.has_network, alone.is_one_machine) == (1, False, False)
-    assert configuration(world_size=4, placement="ranks_per_agent=2").has_network
+    assert configuration(world_size=4, setup=Setup.read("ranks_per_agent=2")).has_network
     beside = "ranks_per_agent=4, server_placement=collocated"
-    assert not configuration(world_size=4, server_count=1, placement=beside).has_network
-    assert configuration(world_size=4, server_count=1, placement="ranks_per_agent=4").has_network
+    assert not configuration(world_size=4, server_count=1, setup=Setup.read(beside)).has_network
+    assert configuration(
+        world_size=4, server_count=1, setup=Setup.read("ranks_per_agent=4")
+    ).has_network
 
 
 def test_machines_that_only_serve_are_told_whatever_the_others_have_of_ranks() -> None:
     several = "ranks_per_agent=4"
-    assert serving_machines(2, several) == 2
-    assert serving_machines(2, f"{several}, server_placement=collocated") == 0
+    assert Setup.read(several).serving_machine_count(2) == 2
+    assert Setup.read(f"{several}, server_placement=collocated").serving_machine_count(2) == 0
 
 
 def test_a_planned_case_keeps_how_it_is_set_up() -> None:
     found = case(
         configuration(
-            server_count=2, placement="hard, server_placement=apart", network="infiniband"
+            server_count=2, setup=Setup.read("hard, server_placement=apart"), network="infiniband"
         ),
         FORM,
     )
@@ -148,17 +144,17 @@ def test_a_planned_case_keeps_how_it_is_set_up() -> None:
         ({"strategy": "mirrored", "world_size": 1}, {"replicas_per_rank": 1}),
         ({"strategy": "local_sgd"}, {"steps_between_averages": 1}),
         (
-            {"strategy": "local_sgd", "placement": "steps_between_averages=5"},
+            {"strategy": "local_sgd", "setup": Setup.read("steps_between_averages=5")},
             {"steps_between_averages": 5},
         ),
         (
-            {"strategy": "torch_diloco", "placement": "outer_momentum=0"},
+            {"strategy": "torch_diloco", "setup": Setup.read("outer_momentum=0")},
             {"steps_between_averages": 1, "outer_momentum": 0},
         ),
         # Where nobody told, servers are on machines of their own.
         ({"server_count": 1}, {"server_placement": "apart"}),
         (
-            {"server_count": 1, "placement": "server_placement=collocated"},
+            {"server_count": 1, "setup": Setup.read("server_placement=collocated")},
             {"server_placement": "collocated"},
         ),
     ],
@@ -180,9 +176,8 @@ def test_a_plan_is_set_up_as_proposed_where_a_sweep_file_has_another_default(
     [spec] = expand(parse_sweep(tomllib.loads(text)), catalogue()).jobs
     values = spec_values(spec)
     assert {field: values[field] for field in expected} == expected
-    assert machines(spec.world_size, spec.server_count, layout_of(spec)) == (
-        proposal.configuration.machine_count
-    )
+    found = Setup.of_job(spec).machine_count(spec.world_size, spec.server_count)
+    assert found == proposal.configuration.machine_count
 
 
 def test_a_network_of_another_study_is_not_asked_of_the_agents() -> None:
@@ -195,7 +190,7 @@ def test_a_network_of_another_study_is_not_asked_of_the_agents() -> None:
 
 def test_a_query_names_its_settings_by_their_columns() -> None:
     known = [
-        configuration(strategy="mirrored", world_size=1, placement=f"replicas_per_rank={n}")
+        configuration(strategy="mirrored", world_size=1, setup=Setup.read(f"replicas_per_rank={n}"))
         for n in (2, 4)
     ]
     given = {"world_size": 1, "global_batch_size": 64, "replicas_per_rank": 4}
@@ -206,11 +201,44 @@ def test_a_query_names_its_settings_by_their_columns() -> None:
 
 
 def test_the_farms_soft_placement_is_the_usual_one() -> None:
-    known = [configuration(), configuration(placement="hard")]
+    known = [configuration(), configuration(setup=Setup.read("hard"))]
     given = {"world_size": 2, "global_batch_size": 64, "placement": "soft"}
     assert resolve(given, known).configuration == known[0]
 
 
-def test_a_layout_can_be_written_as_toml() -> None:
-    text = "\n".join(f'{k} = "{v}"' for k, v in layout_axes("hard, batch_split=by_speed").items())
+def test_a_set_up_can_be_written_as_toml() -> None:
+    text = "\n".join(
+        f'{k} = "{v}"' for k, v in Setup.read("hard, batch_split=by_speed").in_sweep_file.items()
+    )
     assert tomllib.loads(text) == {"placement": "hard", "batch_split": "by_speed"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "on a whim",
+        "batch_split=by_speed, hard",
+        "hard, on a whim",
+        "ranks_per_agent=many",
+        "batch_split=",
+        "n/a",
+    ],
+)
+def test_a_placement_of_a_study_is_published_as_it_came(text: str) -> None:
+    found = Setup.of(text, {"batch_split": "by_speed"})
+    assert Setup.of(text, {}).text == text
+    assert found.text == f"{text}, batch_split=by_speed"
+    assert found != Setup.of("another", {"batch_split": "by_speed"})
+    assert found.without("batch_split") == Setup.of(text, {})
+
+
+def test_values_that_one_text_says_are_one_set_up() -> None:
+    rates = (0.1, 0.1 + 1e-12)
+    assert len({Setup.of(None, {"outer_learning_rate": rate}) for rate in rates}) == 1
+
+
+def test_answers_publish_the_text_of_a_set_up_as_placement() -> None:
+    published = to_json(configuration(setup=Setup.read("hard, ranks_per_agent=2")))
+    assert isinstance(published, dict)
+    assert published["placement"] == "hard, ranks_per_agent=2"
+    assert to_json([configuration()]) == [{**published, "placement": None}]
