@@ -15,8 +15,7 @@ The one place where it is decided which measurement counts as an observation of 
 from __future__ import annotations
 
 import operator
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +30,6 @@ from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.contracts import MACHINE_STATUSES
 from farm.recommend.outlying import AgentComparison, Timed, compare
 from farm.recommend.setup import Setup, farm_placement
-from farm.statistics import median
 from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 
 # Axes that a configuration has as they are; how a strategy is set up is one value.
@@ -52,50 +50,17 @@ class FailedConfiguration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What else was measured with an observation; None: it was not."""
-
-    measurement_id: int
-    steps_per_epoch: int | None
-    time_per_epoch_s: float | None
-    epochs: int | None
-    accuracy: float | None
-    flags: tuple[str, ...]  # what disturbed it, or was left out of it as impossible
-    notes: tuple[str, ...]  # why its source is hard to believe here
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """What is known on one kind of hardware.
 
-    Repetitions of a configuration are observations of their own. `facts` has one entry for each of
-    them, for disturbed ones that are left out of `observations`, and for those without a step time,
-    or steps per epoch to get one from the time of an epoch. `comparison` of the agents: what those
-    measured that are far off is left out of all.
+    Repetitions of a configuration are observations of their own. `comparison` of the agents: what
+    those measured that are far off is left out of all.
     """
 
     fingerprint: str | None
     observations: tuple[Observation, ...]
     failures: tuple[FailedConfiguration, ...]
-    facts: Mapping[Configuration, tuple[Facts, ...]]
     comparison: AgentComparison
-
-    def steps_per_epoch(self, configuration: Configuration) -> int | None:
-        """Return how many steps an epoch of this very configuration had, by majority."""
-        known = [facts.steps_per_epoch for facts in self._of(configuration)]
-        counted = [count for count in known if count is not None]
-        return statistics.mode(counted) if counted else None
-
-    def time_per_epoch_s(self, configuration: Configuration) -> float | None:
-        """Return the median time of its epochs, as measured."""
-        return median([facts.time_per_epoch_s for facts in self._of(configuration)])
-
-    def accuracy(self, configuration: Configuration) -> float | None:
-        """Return the median accuracy at the end of its repetitions."""
-        return median([facts.accuracy for facts in self._of(configuration)])
-
-    def _of(self, configuration: Configuration) -> tuple[Facts, ...]:
-        return self.facts.get(configuration, ())
 
 
 def load(
@@ -139,7 +104,6 @@ def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
 def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
     observations: list[tuple[Observation, Disturbance]] = []
     failures = []
-    facts: dict[Configuration, list[Facts]] = {}
     comparison = compare(
         _timed(row) for row in rows if row.agents and row.status not in MACHINE_STATUSES
     )
@@ -157,7 +121,6 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
                 )
             )
             continue
-        facts.setdefault(configuration, []).append(_facts(row))
         step_time_s = _step_time_s(row)
         if step_time_s is not None:
             disturbance = disturbance_of(row.flags)
@@ -175,7 +138,6 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
         fingerprint=fingerprint,
         observations=tuple(observation for observation, _ in kept),
         failures=tuple(failures),
-        facts={configuration: tuple(known) for configuration, known in facts.items()},
         comparison=comparison,
     )
 
@@ -219,15 +181,3 @@ def _step_time_s(row: Row[Any]) -> float | None:
     if time_s is None and row.time_per_epoch_s and row.steps_per_epoch:
         return float(row.time_per_epoch_s / row.steps_per_epoch)
     return time_s if time_s and time_s > 0 else None
-
-
-def _facts(row: Row[Any]) -> Facts:
-    return Facts(
-        measurement_id=row.id,
-        steps_per_epoch=row.steps_per_epoch,
-        time_per_epoch_s=row.time_per_epoch_s,
-        epochs=row.epochs,
-        accuracy=row.accuracy,
-        flags=tuple(flag["message"] for flag in row.flags),
-        notes=tuple(row.notes or ()),
-    )

@@ -74,11 +74,11 @@ def measurements_stamp(session: Session, which: MeasurementFilter) -> Hashable:
 
 
 def observed_rows(session: Session, which: MeasurementFilter) -> Sequence[Row[Any]]:
-    """Return what models and answers are made of, by ascending id: some columns, `notes`, `agents`.
+    """Return what models and answers are made of, by ascending id: some columns, and `agents`.
 
     Thousands are read for one answer, and whole rows take ten times as long. Of the details only
-    the notes are wanted, and the agents of the ranks, that of rank 0 first, None of what was
-    imported; most of the rest is the hardware of every rank.
+    the agents of the ranks are wanted, that of rank 0 first, None of what was imported; most of
+    the rest is the hardware of every rank.
     """
     row = MeasurementRow
     columns: tuple[Any, ...] = (
@@ -86,7 +86,6 @@ def observed_rows(session: Session, which: MeasurementFilter) -> Sequence[Row[An
         *(axis_column(axis).label(axis.stored) for axis in AXES),
         *(quantity_column(quantity).label(quantity.name) for quantity in (*ADVISED, ENERGY)),
         row.flags,
-        row.details["notes"].label("notes"),
         row.details["agents"].label("agents"),
     )
     return session.execute(_where(select(*columns), which).order_by(row.id)).all()

@@ -66,18 +66,7 @@ def test_repetitions_stay_separate_and_share_their_configuration(session: Sessio
     loaded = only(session)
     assert [o.step_time_s for o in loaded.observations] == [0.5, 0.6, 0.7]
     [configuration] = {o.configuration for o in loaded.observations}
-    assert loaded.steps_per_epoch(configuration) == 45
-    assert loaded.time_per_epoch_s(configuration) == 25.0
-    assert loaded.accuracy(configuration) == pytest.approx(0.85)
-
-
-def test_of_what_was_not_measured_nothing_is_known(session: Session) -> None:
-    gang(session, "1")
-    loaded = only(session)
-    never = Configuration(world_size=3, global_batch_size=32)
-    assert loaded.steps_per_epoch(never) is None
-    assert loaded.time_per_epoch_s(never) is None
-    assert loaded.accuracy(loaded.observations[0].configuration) is None
+    assert configuration.world_size == 2
 
 
 def test_one_machine_has_no_network_whatever_was_written(session: Session) -> None:
@@ -116,16 +105,13 @@ def test_a_failed_machine_says_nothing_of_the_configuration(session: Session) ->
 def test_a_step_time_is_taken_from_the_epoch_where_its_steps_are_known(session: Session) -> None:
     gang(session, "1", step_time_s=None, time_per_epoch_s=35.0, steps_per_epoch=70)
     gang(session, "2", step_time_s=None, time_per_epoch_s=35.0)
-    loaded = only(session)
-    assert [o.step_time_s for o in loaded.observations] == [0.5]
-    assert loaded.time_per_epoch_s(loaded.observations[0].configuration) == 35.0
+    assert [o.step_time_s for o in only(session).observations] == [0.5]
 
 
-def test_a_disturbed_measurement_of_our_own_counts_and_says_so(session: Session) -> None:
+def test_a_disturbed_measurement_of_our_own_counts_less(session: Session) -> None:
     gang(session, "1", flags=[{"kind": "steal", "message": "3 % of the time was stolen"}])
-    loaded = only(session)
-    [facts] = loaded.facts[loaded.observations[0].configuration]
-    assert facts.flags == ("3 % of the time was stolen",)
+    [observation] = only(session).observations
+    assert 0 < observation.weight < 1
 
 
 def test_kinds_of_hardware_are_never_pooled(session: Session) -> None:
@@ -163,10 +149,8 @@ def test_of_anwar_all_but_the_failed_cell_is_observed(session: Session) -> None:
         global_batch_size=2560,
         one_way_delay_s=0.04,
     )
-    assert (loaded.steps_per_epoch(cell), loaded.time_per_epoch_s(cell)) == (70, 50)
-    assert loaded.accuracy(cell) is None  # printed as 2.1095
-    [facts] = loaded.facts[cell]
-    assert "2.1095" in facts.flags[0]
+    [observation] = [o for o in loaded.observations if o.configuration == cell]
+    assert observation.step_time_s == 0.708
 
 
 def test_of_graur_every_measurement_is_observed_once(session: Session) -> None:

@@ -171,14 +171,14 @@ def test_a_stamp_changes_with_measurements_of_its_own_kind_alone(engine: sa.Engi
     assert stamps() == after
 
 
-def test_what_answers_are_made_of_comes_with_the_notes_of_its_source(engine: sa.Engine) -> None:
+def test_what_answers_are_made_of_comes_with_its_agents(engine: sa.Engine) -> None:
     with writing(engine) as session:
-        add_measurement(session, "1", details={"notes": ["read off a chart"], "row": 3})
+        add_measurement(session, "1", details={"agents": ["a1", "a2"], "row": 3})
         add_measurement(session, "2", status="out_of_memory", step_time_s=None)
         add_measurement(session, "3", origin="a study")
         rows = observed_rows(session, MeasurementFilter(origin="farm"))
-    assert [(row.status, row.step_time_s, row.notes) for row in rows] == [
-        ("ok", 0.1, ["read off a chart"]),
+    assert [(row.status, row.step_time_s, row.agents) for row in rows] == [
+        ("ok", 0.1, ["a1", "a2"]),
         ("out_of_memory", None, None),
     ]
 
