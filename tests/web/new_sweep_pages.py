@@ -87,7 +87,7 @@ def followed(client: FlaskClient, answer: TestResponse) -> TestResponse:
         assert page.status_code == 200, text_of(page)
         return None if "data-busy" in page.get_data(as_text=True) else page
 
-    page = wait_until(made, "what is expected was worked out", within_s=60)
+    page = wait_until(made, "what is expected was worked out", within_s=240)
     assert page is not None
     return page
 
