@@ -14,7 +14,7 @@ ARGS ?=
 help:
 	@echo 'make demo   install into $(VENV) and run a whole farm here; ARGS=--exit stops it afterwards'
 	@echo 'make test   install what tests need and run the tests of every change; needs no root and no browser'
-	@echo 'make test-all  run every test, as root, for hours; what it runs is listed in docs/extending.md'
+	@echo 'make test-all  run every test, as root, for hours; when to is said in docs/extending.md'
 	@echo 'make lint   check format, style and types'
 	@echo 'make bench  measure what the farm itself costs, more than an hour; see docs/performance.md'
 	@echo 'make chaos  let 1,000 faults strike a farm, about an hour; see docs/reliability.md'

@@ -1,6 +1,6 @@
 """Find what docs/extending.md adds to a list, wherever it has to be; run in a changed copy.
 
-    python -m tests.extending.added_parts strategy|model|metric|page|predictor|emulator NAME
+    python -m tests.extending.added_parts KIND NAME
 
 Prints where it was found, one place a line; what is not found is an error.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,19 +21,24 @@ import sqlalchemy as sa
 
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import parse_sweep
+from farm.embedded.redis import free_port
 from farm.errors import InvalidSpec
 from farm.messages.reports import Sample, Samples
-from farm.messages.trainer_lines import Started, TrainerResult
+from farm.messages.trainer_lines import Ready, Started, TrainerResult
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors import PREDICTORS
 from farm.registry import catalogue, model_size
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
+from farm.studies.publishing import read_runs
 from tests import factories
+from tests.e2e.live_farm import FAKE_TRAINER
 from tests.extending.added import look
 from tests.integration.trainer_process import gang, results
+from tests.stored.tracked_sweep import NAME as SWEEP_NAME
+from tests.stored.tracked_sweep import add_tracked_sweep
 from tests.stored.two_agents import FACTS, TwoAgents
-from tests.web.web_client import SWEEP, TOKEN, client_of
+from tests.web.web_client import SWEEP, TOKEN, client_of, web_settings
 from worker_agent.metrics import METRICS
 from worker_agent.metrics.contracts import Watched
 from worker_agent.metrics.sampler import Sampler, create_metrics
@@ -46,7 +52,7 @@ _WATCHED = Watched(cpus=(0,), interface="lo", pids=(os.getpid(),))
 def _strategy(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "catalogue", name in catalogue().strategies
     yield from _is_named("strategy", name, engine)
-    started, result = _train(factories.job_spec(strategy=name, steps=3, warmup_step_count=1))
+    _, started, result = _train(factories.job_spec(strategy=name, steps=3, warmup_step_count=1))
     yield "trained job", result.timed_step_count == 3 and started.parameter_count == MLP_PARAMETERS
 
 
@@ -54,9 +60,17 @@ def _model(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "catalogue", name in catalogue().models
     yield from _is_named("model", name, engine)
     size = model_size(name, "digits")
-    started, result = _train(factories.job_spec(model=name, steps=3, warmup_step_count=1))
+    _, started, result = _train(factories.job_spec(model=name, steps=3, warmup_step_count=1))
     yield "size", size is not None and size.parameter_count == started.parameter_count
     yield "trained job", result.timed_step_count == 3
+
+
+def _data_set(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    facts = catalogue().datasets.get(name)
+    yield "catalogue", facts is not None
+    yield from _is_named("dataset", name, engine)
+    ready, _, result = _train(factories.job_spec(dataset=name, steps=3, warmup_step_count=1))
+    yield "trained job", (ready.dataset.name, result.timed_step_count) == (name, 3)
 
 
 def _is_named(axis: str, name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -81,13 +95,14 @@ _CASE: dict[str, object] = {
 }
 
 
-def _train(job: JobSpec) -> tuple[Started, TrainerResult]:
+def _train(job: JobSpec) -> tuple[Ready, Started, TrainerResult]:
     """Train a job of one rank as an agent does, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder, gang(job, Path(folder)) as trainers:
         [trainer] = trainers
         started = trainer.wait_for(Started)
         [result] = results(trainers)
-    return started, result
+        [ready] = trainer.seen(Ready)
+    return ready, started, result
 
 
 def _metric(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -130,6 +145,48 @@ def _page(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "signing in", "/login" in stranger.headers.get("Location", "")
 
 
+def _tracker(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    jobs = add_tracked_sweep(engine)
+    with tempfile.TemporaryDirectory() as folder:
+        destination = f"{name} {folder}"
+        yield "FARM_TRACKER", web_settings(FARM_TRACKER=destination).tracker == destination
+        command = ("export", SWEEP_NAME, "--to", name, "--out", folder)
+        url = engine.url.render_as_string(hide_password=False)
+        said = [_farm(*command, FARM_DATABASE_URL=url).stderr for _ in range(2)]
+        yield "farm export --to", f"{len(jobs)} jobs sent to {name}\n" in said[0]
+        again = f"0 jobs sent to {name}, {len(jobs)} jobs there already\n"
+        yield "sent once", again in said[1] and len(list(Path(folder).iterdir())) == len(jobs)
+
+
+def _study(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    with tempfile.TemporaryDirectory() as folder:
+        home, out = Path(folder, "home"), Path(folder, "docs")
+        done = _farm(
+            *("reproduce", name, "--out", str(out)),
+            FARM_HOME=str(home),
+            FARM_WEB_PORT=str(free_port()),
+            AGENT_TRAINER=FAKE_TRAINER,
+        )
+        yield "farm reproduce", done.stdout == f"{out / 'studies' / name}.md\n"
+        data = (out / "studies" / f"{name}.csv").read_text()
+        batches = [run.global_batch_size for run in read_runs(data, name=name)]
+        yield "runs of its sweep", sorted(set(batches)) == [32, 256]
+        page = (out / "studies" / f"{name}.md").read_text()
+        yield "page", "| 32 |" in page and "disturbed" in page
+
+
+def _farm(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the command `farm` of the copy."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "farm.cli.main", *arguments],
+        env={**kept, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
 def _predictor(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     two, four = (Configuration(world_size=n, global_batch_size=64) for n in (2, 4))
     seen = [
@@ -138,7 +195,7 @@ def _predictor(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     ]
     known, unknown = PREDICTORS[name].fit(seen).predict([two, four])
     yield "estimate", (known.step_time_s, known.unknown_because) == (0.2, None)
-    yield "reason", unknown.step_time_s is None and "4 and 64" in (unknown.unknown_because or "")
+    yield "reason", unknown.step_time_s is None and "4 machines" in (unknown.unknown_because or "")
 
 
 def _emulator(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -157,9 +214,12 @@ if __name__ == "__main__":
     _PLACES = {
         "strategy": _strategy,
         "model": _model,
+        "data set": _data_set,
         "metric": _metric,
         "page": _page,
         "predictor": _predictor,
         "emulator": _emulator,
+        "tracker": _tracker,
+        "study": _study,
     }
     sys.exit(look(_PLACES[sys.argv[1]], sys.argv[2]))

@@ -25,8 +25,10 @@ class CopiedTree:
             shutil.copytree(ROOT / package, folder / package, ignore=ignored)
 
     def add_file(self, path: str, text: str) -> None:
-        assert not (self.folder / path).exists()
-        (self.folder / path).write_text(text)
+        file = self.folder / path
+        assert not file.exists()
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
 
     def add_import(self, path: str, line: str) -> None:
         """Add an import to the others of a file."""

@@ -29,12 +29,13 @@ JOB = JobSpec(
 )
 
 
-def example(document: str, title: str) -> str:
-    """The Python under a heading."""
+def example(document: str, title: str, *, language: str = "python") -> str:
+    """The code under a heading."""
     text = (DOCS / document).read_text()
     section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    (block,) = re.findall(r"^( *)```python\n(.*?)^ *```", section, re.MULTILINE | re.DOTALL)
-    return textwrap.dedent(block[1])
+    fence = rf"^ *```{language}\n(.*?)^ *```"
+    (block,) = re.findall(fence, section, re.MULTILINE | re.DOTALL)
+    return textwrap.dedent(block)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Addition:
     @property
     def import_line(self) -> str:
         """What makes the entry's name known where the list is."""
-        module = self.file.removesuffix(".py").replace("/", ".")
+        module = self.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         package, _, stem = module.rpartition(".")
         name = re.split(r"[.(]", self.entry)[0]
         if name == stem:
@@ -64,8 +65,9 @@ def addition(title: str, row: str) -> Addition:
     first = re.match(r"# (\S+), in (\w+): (.+)\n", text)
     assert first, f"the example of {title} does not say where it goes"
     file, list_name, entry = first.groups()
-    folder, listed, list_file = table_row(row)
-    assert (f"{Path(file).parent}/NAME.py", list_name) == (folder, listed)
+    named, listed, list_file = table_row(row)
+    assert re.fullmatch(named.replace("NAME", r"\w+"), file)
+    assert list_name == listed
     return Addition(file=file, text=text, list_name=list_name, list_file=list_file, entry=entry)
 
 
@@ -99,9 +101,16 @@ OF_A_SWEEP = {"catalogue", "form", "POST /api/v1/sweeps", "job", "trained job"}
     [
         ("A strategy", "a strategy", "single_cpu", OF_A_SWEEP),
         ("A model", "a model that is shipped", "two_layers", {*OF_A_SWEEP, "size"}),
+        ("A data set", "a data set", "few_digits", OF_A_SWEEP),
         ("A metric", "a metric", "machine_runnable_count", {"sample", "series of the API"}),
         ("A predictor", "a predictor", "same_width", {"estimate", "reason"}),
         ("A page", "a page", "counts", {"page", "layout", "signing in"}),
+        (
+            "A tracker",
+            "an experiment tracker",
+            "json_files",
+            {"FARM_TRACKER", "farm export --to", "sent once"},
+        ),
     ],
 )
 def test_one_file_and_one_line_with_its_import_add(
@@ -128,6 +137,21 @@ def test_an_emulator_needs_a_line_in_two_lists(tree: CopiedTree) -> None:
         one.list_file: 2,
         SPEC: 1,
     }
+
+
+def test_a_study_is_a_package_and_one_line_with_its_import(tree: CopiedTree) -> None:
+    one = addition("A study", "a study that is repeated")
+    add(tree, one)
+    for language, first in (("toml", r"# (\S+)\n"), ("md", r"<!-- (\S+) -->\n")):
+        text = example("extending.md", "A study", language=language)
+        file = re.match(first, text)
+        assert file
+        tree.add_file(file[1], text)
+
+    assert tree.run("tests.extending.added_parts", "study", "batches") == {
+        *("farm reproduce", "runs of its sweep", "page"),
+    }
+    assert tree.added() == {one.file: len(one.text.splitlines()), one.list_file: 2}
 
 
 SPEC = "farm/configuration/spec.py"
