@@ -44,7 +44,7 @@ from farm.store.tables import BundlePieceRow, JobRow, NotificationTarget, SweepR
 from tests.client_queries import api_document
 from tests.factories import NOW, add_measurement, add_sweep, job_spec
 from tests.fakes.server import wait_until
-from tests.integration.client.conftest import Connect
+from tests.integration.benchfarm.client.conftest import Connect
 from tests.web.web_client import SWEEP, make_api_token, seed
 
 # No parser of JSON goes so deep.

@@ -18,7 +18,7 @@ from farm.store.reports.logs import insert_log_parts
 from farm.store.sweeps.sweeps import insert_sweep
 from farm.store.tables import AttemptRow, JobRow
 from tests import factories
-from tests.integration.client.conftest import Connect
+from tests.integration.benchfarm.client.conftest import Connect
 from tests.stored.stored_series import insert_samples
 from tests.web.web_client import SWEEP
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from benchfarm.client import ClientError, Farm
 from benchfarm.client.frames import Library, frame_of
-from tests.integration.client.conftest import Connect
+from tests.integration.benchfarm.client.conftest import Connect
 from tests.web.web_client import Seeded, seed
 
 ROWS: list[dict[str, Any]] = [
