@@ -61,7 +61,7 @@ def _class(name: str, meaning: str, parameters: list[dict[str, Any]]) -> str:
 
 def _fields(parameters: list[dict[str, Any]]) -> Iterator[str]:
     for parameter in parameters:
-        kind = _kind(parameter["name"], parameter["schema"])
+        kind = _kind(parameter["schema"])
         annotation = f"Required[{kind}]" if parameter["required"] else f"{kind} | None"
         yield f"{_python_name(parameter)}: {annotation}"
 
@@ -71,16 +71,12 @@ def _python_name(parameter: Mapping[str, Any]) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _kind(name: str, schema: Mapping[str, Any]) -> str:
+def _kind(schema: Mapping[str, Any]) -> str:
     kinds = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
-    kind = kinds[schema["type"]]
-    pattern = schema.get("pattern", "")
-    if "=" in pattern:
-        return "str | Mapping[str, float]"
-    if "(," in pattern:
-        each = "int" if "[1-9]" in pattern else "float" if "[0-9]" in pattern else "str"
-        return f"str | Sequence[{each}]"
-    return kind
+    if schema["type"] == "array":
+        return f"str | Sequence[{kinds[schema['items']['type']]}]"
+    is_priced = "=" in schema.get("pattern", "")
+    return "str | Mapping[str, float]" if is_priced else kinds[schema["type"]]
 
 
 def _uncapitalised(text: str) -> str:

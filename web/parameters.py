@@ -1,229 +1,258 @@
-"""Declares query parameters: how each is parsed, and its description for the API."""
+"""Query parameters: one Pydantic model for each route checks its query and describes it.
+
+A validator that refuses a text raises a ValueError that says what was expected; where it raises
+none, the bounds of the field say it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
+from flask import request
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
 from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import Axis
 from farm.configuration.spec import MAX_WORLD_SIZE
 from farm.errors import InvalidSpec
-from farm.values.fields import Amount, OneOf, Whole
-from web import parameters, received
+from farm.values.fields import Amount, OneOf, Whole, whole_of
+from web import received
+from web.value_types import PlainSchema, annotation
 
-T = TypeVar("T")
-_E = TypeVar("_E", bound=enum.Enum)
-
+_T = TypeVar("_T")
+_Q = TypeVar("_Q", bound="Parameters")
 Args = MultiDict[str, str]
-_OF_NAME, _OF_LIST = f"[^{received.UNPRINTABLE}]", f"[^,{received.UNPRINTABLE}]"
-_LISTED = f"{_OF_LIST}*[^, {received.UNPRINTABLE}]{_OF_LIST}*"
-_COUNTED = " *[1-9][0-9]* *"
-NAME_SCHEMA: Mapping[str, object] = {
-    "type": "string",
-    "pattern": f"^{_OF_NAME}+$",
-    "minLength": 1,
-    "maxLength": received.MAX_NAME_CHARACTERS,
-}
-ID_SCHEMA: Mapping[str, object] = {"type": "integer", "minimum": 1, "maximum": received.LARGEST_ID}
+
+MAX_PAGE_SIZE = 1000
+_MOST_PAGES = 1_000_000
+_MAX_NAME_CHARACTERS = 200
+# Of no name: controls and ends of lines. Written so that JSON Schema takes it too.
+_UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+_IN_NAME, _IN_ITEM = f"[^{_UNPRINTABLE}]", f"[^,{_UNPRINTABLE}]"
+_NAME = re.compile(f"{_IN_NAME}{{1,{_MAX_NAME_CHARACTERS}}}")
+# float() also takes spaces, underscores and the digits of every script.
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter(Generic[T]):
-    """`schema`: JSON Schema of the values that `read` takes. `meaning`: for who asks."""
-
-    name: str
-    meaning: str
-    schema: Mapping[str, object]
-    read: Callable[[Args], T]
-    is_required: bool = False
-
-    def described(self) -> dict[str, object]:
-        """Return the parameter object of OpenAPI."""
-        return {
-            "name": self.name,
-            "in": "query",
-            "description": self.meaning,
-            "required": self.is_required,
-            "schema": dict(self.schema),
-        }
+def _whole(text: str) -> int | None:
+    has_zero_in_front = text[:1] == "0" and text[1:2].isdigit()
+    return None if has_zero_in_front else whole_of(text)
 
 
-class Given:
-    """The parameters of one request, read and checked; ask for each by its declaration."""
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        self._values = values
-
-    def __getitem__(self, parameter: Parameter[T]) -> T:
-        return cast(T, self._values[parameter.name])
+def _number(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def read(parameters: Sequence[Parameter[Any]]) -> Given:
-    """Read the query of this request.
+def _items(text: str) -> list[str]:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"a text of 1 to {_MAX_NAME_CHARACTERS} printable characters")
+    items = [item.strip(" ") for item in text.split(",")]
+    if not all(items):
+        raise ValueError("names with commas between them")
+    return items
+
+
+def _natural(expected: str) -> BeforeValidator:
+    def read_it(text: str) -> int:
+        value = received.natural(text)
+        if value is None:
+            raise ValueError(expected)
+        return value
+
+    return BeforeValidator(read_it)
+
+
+# After the bounds in an annotation, so that these are of the number.
+WHOLE = BeforeValidator(_whole)
+NUMBER = BeforeValidator(_number)
+Name = Annotated[
+    str,
+    StringConstraints(pattern=f"^{_IN_NAME}+$", min_length=1, max_length=_MAX_NAME_CHARACTERS),
+]
+# With commas between.
+Listed = Annotated[tuple[_T, ...], Field(min_length=1), BeforeValidator(_items)]
+Names = Listed[
+    Annotated[
+        str,
+        StringConstraints(
+            pattern=f"^{_IN_ITEM}*[^, {_UNPRINTABLE}]{_IN_ITEM}*$",
+            max_length=_MAX_NAME_CHARACTERS,
+        ),
+    ]
+]
+_OF_ROW = Field(ge=1, le=received.LARGEST_ID)
+RowId = Annotated[int, _OF_ROW, _natural("an id, a whole number from 1")]
+Attempt = Annotated[int, _OF_ROW, _natural("an attempt's number, from 1")]
+Rank = Annotated[int, Field(ge=0, le=MAX_WORLD_SIZE), WHOLE]
+PageNumber = Annotated[int, Field(ge=1, le=_MOST_PAGES), WHOLE]
+_Cursor = Annotated[
+    int,
+    _natural("a cursor as `next` gave it"),
+    WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,17}$"}),
+]
+
+
+def of_axis(axis: Axis) -> Any:
+    """Return the type of a value of an axis, in the unit of its name."""
+    match axis.type:
+        case Whole():
+            return Annotated[annotation(axis.type), WHOLE]
+        case Amount():
+            return Annotated[annotation(axis.type), NUMBER]
+        case OneOf(kind=kind):
+            return kind
+    return Name
+
+
+class Parameters(BaseModel):
+    """The parameters of one route, each given at most once; this one has none."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class LimitParameters(Parameters):
+    """How much of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), WHOLE] = Field(
+        100, description="The most items of a page."
+    )
+
+
+class PageParameters(LimitParameters):
+    """Which page of a list."""
+
+    cursor: _Cursor | None = Field(
+        None, description="Where the page begins: `next` of the page before it."
+    )
+
+
+class AttemptParameters(Parameters):
+    """Which attempt of a job."""
+
+    attempt: Attempt | None = Field(
+        None, description="The number of an attempt, from 1; the last one by default."
+    )
+
+
+class RankParameters(AttemptParameters):
+    """Which rank of an attempt."""
+
+    rank: Rank | None = Field(None, description="A rank of it; 0 by default.")
+
+
+def read(kind: type[_Q], *, is_empty_absent: bool = False) -> _Q:
+    """Read the query of this request; `is_empty_absent`: leave out what a form has sent empty.
 
     Raises:
         InvalidSpec: a parameter is not one of these, is given twice, or does not fit.
     """
-    return read_from(received.query(*(parameter.name for parameter in parameters)), parameters)
+    args = query(*names(kind))
+    if is_empty_absent:
+        args = MultiDict({name: text for name, text in args.items() if text.strip()})
+    return read_from(kind, args)
 
 
-def read_from(args: Args, parameters: Sequence[Parameter[Any]]) -> Given:
-    """Read what was taken from a query already. Raises InvalidSpec: a parameter does not fit."""
-    return Given({parameter.name: parameter.read(args) for parameter in parameters})
+def query(*allowed: str) -> MultiDict[str, str]:
+    """Return the query, with no other than the allowed parameters, each at most once.
+
+    Raises:
+        InvalidSpec: a parameter is unknown, or there twice.
+    """
+    for name, values in request.args.lists():
+        if name not in allowed:
+            shown = ", ".join(allowed) or "none at all"
+            raise InvalidSpec(name, values[0], f"no parameter but {shown}")
+        if len(values) > 1:
+            raise InvalidSpec(name, values, "a parameter given once")
+    return request.args
 
 
-def row_id(name: str, meaning: str, *, expected: str | None = None) -> Parameter[int | None]:
-    """Declare the id of a row."""
-
-    def read_it(args: Args) -> int | None:
-        if expected is None:
-            return received.optional_id(args, name)
-        return received.optional_id(args, name, expected=expected)
-
-    return Parameter(name, meaning, ID_SCHEMA, read_it)
+def read_from(kind: type[_Q], args: Args) -> _Q:
+    """Read the fields of `kind` alone. Raises InvalidSpec: one does not fit."""
+    try:
+        return kind.model_validate(args.to_dict())
+    except ValidationError as error:
+        raise _refusal(kind, args, error.errors(include_url=False)[0]) from None
 
 
-def text(name: str, meaning: str) -> Parameter[str | None]:
-    """Declare a name."""
-    return Parameter(name, meaning, NAME_SCHEMA, lambda args: received.short_text(args, name))
+def names(kind: type[Parameters]) -> list[str]:
+    """Return the names of the parameters, as an address has them."""
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
-def texts(name: str, meaning: str) -> Parameter[tuple[str, ...]]:
-    """Declare names with commas between them."""
-    schema = {**NAME_SCHEMA, "pattern": f"^{_LISTED}(,{_LISTED})*$"}
-    return Parameter(name, meaning, schema, lambda args: received.texts(args, name))
+def described(kind: type[Parameters]) -> list[dict[str, object]]:
+    """Return the parameter objects of OpenAPI."""
+    schemas = _schemas(kind)
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "description": field.description,
+            "required": field.is_required(),
+            "schema": schemas[name],
+            # A list is one text, with commas between.
+            **({"explode": False} if schemas[name]["type"] == "array" else {}),
+        }
+        for name, field in zip(names(kind), kind.model_fields.values(), strict=True)
+    ]
 
 
-def whole(name: str, meaning: str, *, high: int, low: int = 1) -> Parameter[int | None]:
-    """Declare a whole number within the bounds, both included."""
-    schema = {"type": "integer", "minimum": low, "maximum": high}
-    return Parameter(
-        name, meaning, schema, lambda args: received.whole(args, name, low=low, high=high)
-    )
+class _Schema(PlainSchema):
+    """A parameter that is absent has no value, not null."""
+
+    def nullable_schema(self, schema: Any) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"])
 
 
-def required_whole(name: str, meaning: str, *, high: int) -> Parameter[int]:
-    """Declare a whole number from 1 that must be there."""
-
-    def read_it(args: Args) -> int:
-        value = received.whole(args, name, high=high)
-        if value is None:
-            raise InvalidSpec(name, None, "a value: this parameter is required")
-        return value
-
-    schema = {"type": "integer", "minimum": 1, "maximum": high}
-    return Parameter(name, meaning, schema, read_it, is_required=True)
-
-
-def wholes(name: str, meaning: str, *, high: int) -> Parameter[tuple[int, ...]]:
-    """Declare whole numbers from 1 with commas between them."""
-    schema = {**NAME_SCHEMA, "pattern": f"^{_COUNTED}(,{_COUNTED})*$"}
-    return Parameter(name, meaning, schema, lambda args: received.wholes(args, name, high=high))
+@functools.cache
+def _schemas(kind: type[Parameters]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the schema of each parameter by its name."""
+    whole = kind.model_json_schema(schema_generator=_Schema)
+    found: dict[str, dict[str, Any]] = whole.get("properties", {})
+    for schema in found.values():
+        schema.pop("description", None)
+        if "$ref" in schema:
+            referred = whole["$defs"][schema.pop("$ref").rpartition("/")[2]]
+            schema |= {"type": referred["type"], "enum": referred["enum"]}
+    return found
 
 
-def number(
-    name: str, meaning: str, *, low: float, high: float, is_above_low: bool = False
-) -> Parameter[float | None]:
-    """Declare a number within the bounds, both included; `is_above_low`: who uses it refuses it."""
-    least = "exclusiveMinimum" if is_above_low else "minimum"
-    schema = {"type": "number", least: low, "maximum": high}
-    return Parameter(
-        name,
-        meaning,
-        schema,
-        lambda args: received.number(args, name, low=low, high=high, default=None),
-    )
+def _refusal(kind: type[Parameters], args: Args, error: Mapping[str, Any]) -> InvalidSpec:
+    name, *index = error["loc"]
+    text = args.get(str(name))
+    if text is None:
+        return InvalidSpec(str(name), None, "a value: this parameter is required")
+    if error["type"] == "value_error":
+        return InvalidSpec(str(name), text, str(error["ctx"]["error"]))
+    wrong = _items(text)[int(index[0])] if index else text
+    return InvalidSpec(str(name), wrong, _expected(_schemas(kind)[str(name)]))
 
 
-def of_axis(axis: Axis) -> Parameter[float | None]:
-    """Declare an axis of the network, in the unit of its name; None: as where nobody changes it."""
-    kind = axis.type
-    assert isinstance(kind, Amount)
-    declared = _of_amount(axis.name, f"{axis.meaning[0].upper()}{axis.meaning[1:]}.", kind)
-    if axis.absent is None:
-        return declared
-    return dataclasses.replace(declared, schema={**declared.schema, "default": axis.absent})
-
-
-def exactly(axis: Axis) -> Parameter[Any]:
-    """Declare a value of an axis, in the unit of its name; None leaves it open."""
-    meaning = f"With this value: {axis.meaning}."
-    match axis.type:
-        case Whole(low=low, high=high):
-            return whole(axis.name, meaning, low=low, high=high)
-        case Amount() as kind:
-            return _of_amount(axis.name, meaning, kind)
-        case OneOf(kind=kind):
-            return one_of(axis.name, meaning, kind)
-    return text(axis.name, meaning)
-
-
-def _of_amount(name: str, meaning: str, kind: Amount) -> Parameter[float | None]:
-    read = functools.partial(received.number, name=name, low=kind.low, high=kind.high, default=None)
-    least = "exclusiveMinimum" if kind.is_above_low else "minimum"
-    most = "exclusiveMaximum" if kind.is_below_high else "maximum"
-    return Parameter(name, meaning, {"type": "number", least: kind.low, most: kind.high}, read)
-
-
-def numbers(name: str, meaning: str, *, low: float, high: float) -> Parameter[tuple[float, ...]]:
-    """Declare numbers with commas between them, each within the bounds, both included."""
-
-    def read_it(args: Args) -> tuple[float, ...]:
-        # Each as if it stood alone, so that one message says what a number is.
-        alone = (MultiDict({name: item}) for item in received.texts(args, name))
-        values = (received.number(one, name, low=low, high=high, default=None) for one in alone)
-        return tuple(value for value in values if value is not None)
-
-    pattern = r"^[0-9]+(\.[0-9]+)?(,[0-9]+(\.[0-9]+)?)*$"
-    schema = {**NAME_SCHEMA, "pattern": pattern}
-    return Parameter(name, meaning, schema, read_it)
-
-
-def amount(name: str, meaning: str, *, high: float, default: float = 0.0) -> Parameter[float]:
-    """Declare a number of at least 0 that has a default."""
-
-    def read_it(args: Args) -> float:
-        value = received.number(args, name, low=0.0, high=high, default=None)
-        return default if value is None else value
-
-    schema = {"type": "number", "minimum": 0, "maximum": high, "default": default}
-    return Parameter(name, meaning, schema, read_it)
-
-
-def one_of(name: str, meaning: str, kind: type[_E]) -> Parameter[_E | None]:
-    """Declare one of an Enum's values."""
-    schema = {"type": "string", "enum": [member.value for member in kind]}
-    return Parameter(name, meaning, schema, lambda args: received.choice(args, name, kind))
-
-
-LIMIT = Parameter(
-    "limit",
-    "The most items of a page.",
-    {
-        "type": "integer",
-        "minimum": 1,
-        "maximum": received.MAX_PAGE_SIZE,
-        "default": received.DEFAULT_PAGE_SIZE,
-    },
-    received.page_size,
-)
-CURSOR = Parameter(
-    "cursor",
-    "Where the page begins: `next` of the page before it.",
-    {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
-    received.cursor,
-)
-
-
-ATTEMPT = parameters.row_id(
-    "attempt",
-    "The number of an attempt, from 1; the last one by default.",
-    expected="an attempt's number, from 1",
-)
-RANK = parameters.whole("rank", "A rank of it; 0 by default.", low=0, high=MAX_WORLD_SIZE)
+def _expected(schema: Mapping[str, Any]) -> str:
+    """Say what a schema takes."""
+    match schema:
+        case {"enum": values}:
+            return f"one of {', '.join(values)}"
+        case {"type": "integer", "minimum": low, "maximum": high}:
+            return f"a whole number from {low} to {high}"
+        case {"type": "number"}:
+            above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+            low = f"from {schema['minimum']:g}" if above is None else f"above {above:g}"
+            high = f"{schema['maximum']:g}" if below is None else f"below {below:g}"
+            return f"a number {low} to {high}"
+        case {"items": {"type": "integer", "minimum": low, "maximum": high}}:
+            return f"whole numbers from {low} to {high} with commas between"
+        case {"items": items}:
+            return _expected(items)
+    return f"a text of 1 to {schema['maxLength']} printable characters"

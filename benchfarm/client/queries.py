@@ -115,101 +115,101 @@ class RecommendationQuery(TypedDict, total=False):
     """What is asked of a recommendation.
 
     - `origin`: whose measurements; `farm` by default
+    - `strategy`: only these, with commas between them
+    - `instance_types`: only these, with commas between them
+    - `prices`: of one VM in USD an hour, by instance type, such as m5.large=0.1,c5.large=0.08;
+      `unnamed` is of machines whose type is not known. Others as in the server's table
+    - `alpha`: weight of time, in 1/s
+    - `beta`: weight of cost, in 1/USD
     - `model`: needed where the origin has several
     - `dataset`: needed where the origin has several
     - `script`: of your own, instead of `model`: its newest version
     - `script_sha256`: another version of `script`
     - `parameter`: of `script`, such as `hidden=256,lr=1e-3`
     - `pass_`: `forward_backward` by default
+    - `epochs`: how long the training is; 1 by default
+    - `target_accuracy`: A ratio: the training ends where it is reached. Instead of `epochs`
+    - `world_sizes`: only these beside one machine, such as 2,3,4
+    - `network`: only what made the delay so, with commas between them
+    - `budget_usd`: the most it may cost
+    - `deadline_s`: the longest it may take
+    - `min_accuracy`: A ratio it must reach
+    - `machines`: how many are at hand
     - `global_batch_size`: examples in one step of the whole gang
     - `one_way_delay_ms`: delay added to every packet that an agent sends
     - `jitter_ms`: variation of the delay, at most the delay
     - `packet_loss_percent`: share of packets dropped
     - `bandwidth_mbit_per_s`: limit of what an agent sends; in sweeps at least 0.012
-    - `epochs`: how long the training is; 1 by default
-    - `target_accuracy`: A ratio: the training ends where it is reached. Instead of `epochs`
-    - `strategy`: only these, with commas between them
-    - `world_sizes`: only these beside one machine, such as 2,3,4
-    - `instance_types`: only these, with commas between them
-    - `network`: only what made the delay so, with commas between them
-    - `alpha`: weight of time, in 1/s
-    - `beta`: weight of cost, in 1/USD
-    - `budget_usd`: the most it may cost
-    - `deadline_s`: the longest it may take
-    - `min_accuracy`: A ratio it must reach
-    - `machines`: how many are at hand
-    - `prices`: of one VM in USD an hour, by instance type, such as m5.large=0.1,c5.large=0.08;
-      `unnamed` is of machines whose type is not known. Others as in the server's table
     """
 
     origin: str | None
+    strategy: str | Sequence[str] | None
+    instance_types: str | Sequence[str] | None
+    prices: str | Mapping[str, float] | None
+    alpha: float | None
+    beta: float | None
     model: str | None
     dataset: str | None
     script: str | None
     script_sha256: str | None
     parameter: str | Sequence[str] | None
     pass_: str | None
+    epochs: int | None
+    target_accuracy: float | None
+    world_sizes: str | Sequence[int] | None
+    network: str | Sequence[str] | None
+    budget_usd: float | None
+    deadline_s: float | None
+    min_accuracy: float | None
+    machines: int | None
     global_batch_size: Required[int]
     one_way_delay_ms: float | None
     jitter_ms: float | None
     packet_loss_percent: float | None
     bandwidth_mbit_per_s: float | None
-    epochs: int | None
-    target_accuracy: float | None
-    strategy: str | Sequence[str] | None
-    world_sizes: str | Sequence[int] | None
-    instance_types: str | Sequence[str] | None
-    network: str | Sequence[str] | None
-    alpha: float | None
-    beta: float | None
-    budget_usd: float | None
-    deadline_s: float | None
-    min_accuracy: float | None
-    machines: int | None
-    prices: str | Mapping[str, float] | None
 
 
 class PlanQuery(TypedDict, total=False):
     """What is asked of a plan.
 
     - `origin`: whose measurements; `farm` by default
-    - `model`: only this; needed where nothing is measured yet
-    - `dataset`: only this; needed where nothing is measured yet
-    - `fingerprint`: which hardware, by its first characters
     - `strategy`: only these, with commas between them
-    - `world_sizes`: such as 1,2,4; those that were measured
-    - `global_batch_sizes`: such as 64,256; those that were measured
-    - `one_way_delays_ms`: such as 0,20,100; those that were measured
     - `instance_types`: only these, with commas between them
-    - `next`: at most so many; 5, or 100 with `until_regret`
-    - `until_regret`: as many as it takes, such as 0.05 for 5 %
-    - `budget_usd`: the plan must not cost more
-    - `budget_machine_hours`: the same where there are no prices
     - `prices`: of one VM in USD an hour, by instance type, such as m5.large=0.1,c5.large=0.08;
       `unnamed` is of machines whose type is not known. Others as in the server's table
     - `alpha`: weight of time, in 1/s
     - `beta`: weight of cost, in 1/USD
+    - `model`: only this; needed where nothing is measured yet
+    - `dataset`: only this; needed where nothing is measured yet
+    - `fingerprint`: which hardware, by its first characters
+    - `world_sizes`: such as 1,2,4; those that were measured
+    - `global_batch_sizes`: such as 64,256; those that were measured
+    - `one_way_delays_ms`: such as 0,20,100; those that were measured
+    - `next`: at most so many; 5, or 100 with `until_regret`
+    - `until_regret`: as many as it takes, such as 0.05 for 5 %
+    - `budget_usd`: the plan must not cost more
+    - `budget_machine_hours`: the same where there are no prices
     - `steps`: of a measurement; 30
     - `warmup_steps`: before them; 5
     - `seed`: decides between equals; 0
     """
 
     origin: str | None
+    strategy: str | Sequence[str] | None
+    instance_types: str | Sequence[str] | None
+    prices: str | Mapping[str, float] | None
+    alpha: float | None
+    beta: float | None
     model: str | None
     dataset: str | None
     fingerprint: str | None
-    strategy: str | Sequence[str] | None
     world_sizes: str | Sequence[int] | None
     global_batch_sizes: str | Sequence[int] | None
     one_way_delays_ms: str | Sequence[float] | None
-    instance_types: str | Sequence[str] | None
     next: int | None
     until_regret: float | None
     budget_usd: float | None
     budget_machine_hours: float | None
-    prices: str | Mapping[str, float] | None
-    alpha: float | None
-    beta: float | None
     steps: int | None
     warmup_steps: int | None
     seed: int | None

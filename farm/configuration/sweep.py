@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from farm.configuration.axes import AXES
 from farm.configuration.scripts import CASE_KEYS as SCRIPT_KEYS
@@ -34,7 +34,7 @@ DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
 MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 NOTIFY = "notify"
-BUDGET = "budget_machine_hours"
+BUDGET: Final = "budget_machine_hours"
 AUTO = "auto"  # repetitions: until the cell is precise
 ALL_STEPS = "all"  # of a script: until it ends by itself
 MAX_AUTO_REPETITIONS = 1000

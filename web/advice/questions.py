@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from flask import request
+from pydantic import Field, PlainValidator, WithJsonSchema, create_model
 from werkzeug.datastructures import MultiDict
 
-from farm.configuration.axes import PROFILE_AXES, profile_fields
+from farm.configuration.axes import BY_NAME, PROFILE_AXES, profile_fields
 from farm.configuration.spec import (
     LARGEST,
-    MAX_GLOBAL_BATCH_SIZE,
     MAX_STEPS,
     MAX_WORLD_SIZE,
     TrainingPass,
@@ -28,7 +28,7 @@ from farm.recommend.prices import Prices
 from farm.store.measurements.known_axes import KnownAxes
 from web import parameters
 from web.backend import now
-from web.parameters import Args, Given, Parameter
+from web.parameters import NUMBER, WHOLE, Listed, Name, Names, Parameters
 
 _MOST_PRICES_CHARACTERS = 2000
 _FIELD = "price:"  # begins the names of a form's fields
@@ -57,37 +57,33 @@ class PriceField:
         return f"{_FIELD}{self.instance_type}"
 
 
-def _read_prices(args: Args) -> Mapping[str, float]:
-    text = args.get(_PRICES)
-    own: dict[str, float] = {}
-    if text is None:
-        return own
+def _read_prices(text: str) -> Mapping[str, float]:
     if len(text) > _MOST_PRICES_CHARACTERS or not text.isprintable():
-        raise InvalidSpec(
-            _PRICES, text[:80], f"at most {_MOST_PRICES_CHARACTERS} printable characters"
-        )
+        raise ValueError(f"at most {_MOST_PRICES_CHARACTERS} printable characters")
+    own: dict[str, float] = {}
     for pair in text.split(","):
         name, _, price = pair.partition("=")
         name = name.strip()
         usd_per_hour = float(price) if re.fullmatch(_PRICE, price) else -1.0
         if not name or name in own or not 0 <= usd_per_hour <= _MOST_USD_PER_HOUR:
+            # With the pair alone as its value.
             raise InvalidSpec(_PRICES, pair, _EXPECTED)
         own[name] = usd_per_hour
     return own
 
 
-PRICES = Parameter(
-    _PRICES,
-    "Of one VM in USD an hour, by instance type, such as m5.large=0.1,c5.large=0.08; "
-    f"`{_UNNAMED}` is of machines whose type is not known. Others as in the server's table.",
-    {
-        "type": "string",
-        "minLength": 3,
-        "maxLength": _MOST_PRICES_CHARACTERS,
-        "pattern": f"^{_PAIR}(,{_PAIR})*$",
-    },
-    _read_prices,
-)
+_PricesGiven = Annotated[
+    Mapping[str, float],
+    PlainValidator(_read_prices),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 3,
+            "maxLength": _MOST_PRICES_CHARACTERS,
+            "pattern": f"^{_PAIR}(,{_PAIR})*$",
+        }
+    ),
+]
 
 
 def by_type(given: Mapping[str, float]) -> dict[str, float]:
@@ -126,101 +122,123 @@ def price_fields(text: str, axes: KnownAxes, table: Prices) -> Sequence[PriceFie
 _MOST_CHARACTERS = 200
 _TICKED = frozenset({"strategy", "instance_types", "network"})  # of which a form may tick several
 
-ORIGIN = parameters.text("origin", "Whose measurements; `farm` by default.")
-_MODEL = parameters.text("model", "Needed where the origin has several.")
-_DATASET = parameters.text("dataset", "Needed where the origin has several.")
-_SCRIPT = parameters.text("script", "Of your own, instead of `model`: its newest version.")
-_SCRIPT_SHA256 = parameters.text("script_sha256", "Another version of `script`.")
-_PARAMETER = parameters.texts("parameter", "Of `script`, such as `hidden=256,lr=1e-3`.")
-_PASS = parameters.one_of("pass", "`forward_backward` by default.", TrainingPass)
-_BATCH_SIZE = parameters.required_whole(
-    "global_batch_size", "Examples in one step of the whole gang.", high=MAX_GLOBAL_BATCH_SIZE
-)
-_NETWORK_AXES = tuple(parameters.of_axis(axis) for axis in PROFILE_AXES)
-_EPOCHS = parameters.whole("epochs", "How long the training is; 1 by default.", high=MAX_STEPS)
-_TARGET = parameters.number(
-    "target_accuracy",
-    "A ratio: the training ends where it is reached. Instead of `epochs`.",
-    low=0.0,
-    high=1.0,
-    is_above_low=True,
-)
-STRATEGY = parameters.texts("strategy", "Only these, with commas between them.")
-_WORLD_SIZES = parameters.wholes(
-    "world_sizes", "Only these beside one machine, such as 2,3,4.", high=MAX_WORLD_SIZE
-)
-INSTANCE_TYPES = parameters.texts("instance_types", "Only these, with commas between them.")
-_NETWORK = parameters.texts("network", "Only what made the delay so, with commas between them.")
-ALPHA = parameters.amount("alpha", "Weight of time, in 1/s.", high=LARGEST, default=1.0)
-BETA = parameters.amount("beta", "Weight of cost, in 1/USD.", high=LARGEST)
-_BUDGET = parameters.number("budget_usd", "The most it may cost.", low=0.0, high=LARGEST)
-_DEADLINE = parameters.number("deadline_s", "The longest it may take.", low=0.0, high=LARGEST)
-_ACCURACY = parameters.number("min_accuracy", "A ratio it must reach.", low=0.0, high=1.0)
-_MACHINES = parameters.whole("machines", "How many are at hand.", high=MAX_WORLD_SIZE)
-QUESTION: tuple[Parameter[Any], ...] = (
-    *(ORIGIN, _MODEL, _DATASET, _SCRIPT, _SCRIPT_SHA256, _PARAMETER, _PASS, _BATCH_SIZE),
-    *_NETWORK_AXES,
-    *(_EPOCHS, _TARGET, STRATEGY, _WORLD_SIZES, INSTANCE_TYPES, _NETWORK),
-)
-OBJECTIVE: tuple[Parameter[Any], ...] = (
-    ALPHA,
-    BETA,
-    _BUDGET,
-    _DEADLINE,
-    _ACCURACY,
-    _MACHINES,
-    PRICES,
-)
-QUERY = (*QUESTION, *OBJECTIVE)
+WorldSize = Annotated[int, Field(ge=1, le=MAX_WORLD_SIZE), WHOLE]
+NotNegative = Annotated[float, Field(ge=0.0, le=LARGEST), NUMBER]
+_Ratio = Annotated[float, Field(ge=0.0, le=1.0), NUMBER]
 
 
-def read_question(given: Given) -> Question:
+class AdviceParameters(Parameters):
+    """Whose measurements, what is considered, and how time and cost are weighed."""
+
+    origin: Name = Field("farm", description="Whose measurements; `farm` by default.")
+    strategy: Names = Field((), description="Only these, with commas between them.")
+    instance_types: Names = Field((), description="Only these, with commas between them.")
+    prices: _PricesGiven = Field(
+        {},
+        description=(
+            "Of one VM in USD an hour, by instance type, such as m5.large=0.1,c5.large=0.08; "
+            f"`{_UNNAMED}` is of machines whose type is not known. Others as in the server's table."
+        ),
+    )
+    alpha: NotNegative = Field(1.0, description="Weight of time, in 1/s.")
+    beta: NotNegative = Field(0.0, description="Weight of cost, in 1/USD.")
+
+
+class _Question(AdviceParameters):
+    model: Name | None = Field(None, description="Needed where the origin has several.")
+    dataset: Name | None = Field(None, description="Needed where the origin has several.")
+    script: Name | None = Field(
+        None, description="Of your own, instead of `model`: its newest version."
+    )
+    script_sha256: Name | None = Field(None, description="Another version of `script`.")
+    parameter: Names = Field((), description="Of `script`, such as `hidden=256,lr=1e-3`.")
+    training_pass: TrainingPass = Field(
+        TrainingPass.FORWARD_BACKWARD, alias="pass", description="`forward_backward` by default."
+    )
+    epochs: Annotated[int, Field(ge=1, le=MAX_STEPS), WHOLE] | None = Field(
+        None, description="How long the training is; 1 by default."
+    )
+    target_accuracy: Annotated[float, Field(gt=0.0, le=1.0), NUMBER] | None = Field(
+        None,
+        description="A ratio: the training ends where it is reached. Instead of `epochs`.",
+    )
+    world_sizes: Listed[WorldSize] = Field(
+        (), description="Only these beside one machine, such as 2,3,4."
+    )
+    network: Names = Field((), description="Only what made the delay so, with commas between them.")
+    budget_usd: NotNegative | None = Field(None, description="The most it may cost.")
+    deadline_s: NotNegative | None = Field(None, description="The longest it may take.")
+    min_accuracy: _Ratio | None = Field(None, description="A ratio it must reach.")
+    machines: WorldSize | None = Field(None, description="How many are at hand.")
+
+
+_BATCH_SIZE = BY_NAME["global_batch_size"]
+_OF_AXES: dict[str, Any] = {
+    _BATCH_SIZE.name: (
+        parameters.of_axis(_BATCH_SIZE),
+        Field(description="Examples in one step of the whole gang."),
+    ),
+    **{
+        axis.name: (
+            parameters.of_axis(axis) | None,
+            Field(
+                None if axis.absent is None else float(axis.address(axis.absent)),
+                description=f"{axis.meaning[0].upper()}{axis.meaning[1:]}.",
+            ),
+        )
+        for axis in PROFILE_AXES
+    },
+}
+RecommendationParameters = create_model("RecommendationParameters", __base__=_Question, **_OF_AXES)
+
+
+def read_question(query: _Question) -> Question:
     """Return what is trained where, and what is considered.
 
     Raises:
         InvalidSpec: names the parameter that does not fit beside another.
     """
-    epochs = given[_EPOCHS]
-    if epochs is not None and given[_TARGET] is not None:
-        raise InvalidSpec("epochs", epochs, "nothing beside target_accuracy")
+    if query.epochs is not None and query.target_accuracy is not None:
+        raise InvalidSpec("epochs", query.epochs, "nothing beside target_accuracy")
+    asked = {name: getattr(query, name) for name in _OF_AXES}
     return Question(
-        origin=given[ORIGIN] or "farm",
-        model=given[_MODEL],
-        dataset=given[_DATASET],
-        script=given[_SCRIPT],
-        script_sha256=given[_SCRIPT_SHA256],
-        script_parameters=given[_PARAMETER],
-        training_pass=given[_PASS] or TrainingPass.FORWARD_BACKWARD,
-        global_batch_size=given[_BATCH_SIZE],
-        **profile_fields({parameter.name: given[parameter] for parameter in _NETWORK_AXES}),
-        epochs=epochs or 1,
-        target_accuracy_ratio=given[_TARGET],
-        strategies=given[STRATEGY],
-        world_sizes=given[_WORLD_SIZES],
-        instance_types=given[INSTANCE_TYPES],
-        networks=given[_NETWORK],
+        origin=query.origin,
+        model=query.model,
+        dataset=query.dataset,
+        script=query.script,
+        script_sha256=query.script_sha256,
+        script_parameters=query.parameter,
+        training_pass=query.training_pass,
+        global_batch_size=asked[_BATCH_SIZE.name],
+        **profile_fields(asked),
+        epochs=query.epochs or 1,
+        target_accuracy_ratio=query.target_accuracy,
+        strategies=query.strategy,
+        world_sizes=query.world_sizes,
+        instance_types=query.instance_types,
+        networks=query.network,
     )
 
 
-def read_objective(given: Given) -> Objective:
+def read_objective(query: _Question) -> Objective:
     """Return the weights of time and cost, and the limits.
 
     Raises:
         InvalidSpec: the weights weigh nothing.
     """
     return Objective(
-        alpha=given[ALPHA],
-        beta=given[BETA],
-        budget_usd=given[_BUDGET],
-        deadline_s=given[_DEADLINE],
-        min_accuracy_ratio=given[_ACCURACY],
-        max_machine_count=given[_MACHINES],
+        alpha=query.alpha,
+        beta=query.beta,
+        budget_usd=query.budget_usd,
+        deadline_s=query.deadline_s,
+        min_accuracy_ratio=query.min_accuracy,
+        max_machine_count=query.machines,
     )
 
 
-def read_prices(given: Given, table: Prices) -> Prices:
+def read_prices(query: AdviceParameters, table: Prices) -> Prices:
     """Return the prices that the answer rests on: those of the question, else the table's."""
-    return table.with_given(by_type(given[PRICES]), on=now().date())
+    return table.with_given(by_type(query.prices), on=now().date())
 
 
 def given_question() -> MultiDict[str, str]:
@@ -229,10 +247,10 @@ def given_question() -> MultiDict[str, str]:
     Raises:
         InvalidSpec: a parameter is unknown, or there twice and no list.
     """
-    allowed = [parameter.name for parameter in QUERY]
+    allowed = parameters.names(RecommendationParameters)
     given: MultiDict[str, str] = MultiDict()
     for name, values in request.args.lists():
-        if name == PRICES.name or name.startswith(_FIELD):
+        if name == _PRICES or name.startswith(_FIELD):
             continue
         if name not in allowed:
             raise InvalidSpec(name, values[0], f"no parameter but {', '.join(allowed)}")
@@ -247,7 +265,7 @@ def given_question() -> MultiDict[str, str]:
             given[name] = ",".join(kept)
     prices = folded(request.args)
     if prices:
-        given[PRICES.name] = prices
+        given[_PRICES] = prices
     return given
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 
 from farm.keys.api_tokens import Scope
 from farm.store.agents.agents import list_agents, set_drained
@@ -14,24 +15,30 @@ from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
 from web.api.schema.openapi import Body, described
 from web.backend import backend, now, read_session, wake_after, write_session
-from web.parameters import LIMIT
+from web.parameters import LimitParameters, Name
 
 bp = APIBlueprint("api_agents", __name__, url_prefix="/api/v1", tag="Agents")
 
-_CURSOR = parameters.text("cursor", "Where the page begins: `next` of the page before it.")
-_PARAMETERS = (LIMIT, _CURSOR)
 _NOTHING = Body(bodies.Nothing, is_required=False)
 
 
+class AgentsParameters(LimitParameters):
+    """Which page of the agents, whose ids are names."""
+
+    cursor: Name | None = Field(
+        None, description="Where the page begins: `next` of the page before it."
+    )
+
+
 @bp.get("/agents")
-@described(bp, answers.AgentList, parameters=_PARAMETERS)
+@described(bp, answers.AgentList, query=AgentsParameters)
 def get_agents() -> ResponseReturnValue:
     """List agents by id, those long gone too."""
-    given = parameters.read(_PARAMETERS)
-    limit = given[LIMIT]
+    query = parameters.read(AgentsParameters)
+    limit = query.limit
     instant, lease_s = now(), backend().settings.lease_s
     with read_session() as session:
-        found = list_agents(session, after_id=given[_CURSOR], limit=limit + 1)
+        found = list_agents(session, after_id=query.cursor, limit=limit + 1)
         served = served_ranks(session, [a.id for a in found])
     items = [shapes.agent(a, served.get(a.id), now=instant, lease_s=lease_s) for a in found]
     return jsonify(shapes.listed(items, page_size=limit))
@@ -54,7 +61,7 @@ def post_resume(agent_id: str) -> ResponseReturnValue:
 
 
 def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
-    received.posted_fields()
+    received.posted(bodies.Nothing)
     name = received.agent_name(agent_id)
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from apiflask import APIBlueprint
 from flask import Response
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 
 from farm.errors import InvalidSpec
 from farm.store.stamps import check_there
@@ -21,7 +22,7 @@ from web.api.schema.openapi import described
 from web.backend import backend, read_session
 from web.errors import RefusedRequest
 from web.live.changes import ChangeKind, Subject, TooManyWatchers, Watcher
-from web.parameters import Given
+from web.parameters import Parameters, RowId
 
 bp = APIBlueprint("api_events", __name__, url_prefix="/api/v1", tag="Events")
 
@@ -33,13 +34,17 @@ _STREAM_S = 120.0
 _RETRY_MS = 1000
 _RETRY_AFTER_S = 10
 
-_SWEEP = parameters.row_id("sweep", "Watch this sweep. Either this or `job`.")
-_JOB = parameters.row_id("job", "Watch this job. Either this or `sweep`.")
-_PARAMETERS = (_SWEEP, _JOB)
 _TABLES: Mapping[ChangeKind, type[SweepRow | JobRow]] = {
     ChangeKind.SWEEP: SweepRow,
     ChangeKind.JOB: JobRow,
 }
+
+
+class EventsParameters(Parameters):
+    """What is watched."""
+
+    sweep: RowId | None = Field(None, description="Watch this sweep. Either this or `job`.")
+    job: RowId | None = Field(None, description="Watch this job. Either this or `sweep`.")
 
 
 @bp.get("/events")
@@ -51,7 +56,7 @@ _TABLES: Mapping[ChangeKind, type[SweepRow | JobRow]] = {
         "5 s. The stream ends after 2 minutes: connect again."
     ),
     content_type=EVENT_STREAM,
-    parameters=_PARAMETERS,
+    query=EventsParameters,
     refusals={
         HTTPStatus.NOT_FOUND: "There is no such sweep or job.",
         HTTPStatus.SERVICE_UNAVAILABLE: "Too many are watching; see `Retry-After`.",
@@ -63,7 +68,7 @@ def get_events() -> ResponseReturnValue:
     Read the sweep or the job again then. At most 40 streams are open at once, and 10 of one token
     or of one address.
     """
-    subject = _subject(parameters.read(_PARAMETERS))
+    subject = _subject(parameters.read(EventsParameters))
     with read_session() as session:
         check_there(session, _TABLES[subject.kind], subject.row_id)
     watching = ExitStack()
@@ -81,8 +86,8 @@ def get_events() -> ResponseReturnValue:
     return response
 
 
-def _subject(given: Given) -> Subject:
-    sweep_id, job_id = given[_SWEEP], given[_JOB]
+def _subject(query: EventsParameters) -> Subject:
+    sweep_id, job_id = query.sweep, query.job
     if sweep_id is not None and job_id is None:
         return Subject(ChangeKind.SWEEP, sweep_id)
     if job_id is not None and sweep_id is None:

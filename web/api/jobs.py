@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Annotated
 
 from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 
 from farm.cells.history import DEFAULT_SWEEPS, MOST_SWEEPS, read_history
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
@@ -19,32 +21,40 @@ from web.api.schema import answers, bodies, shapes, sweep_answers
 from web.api.schema.openapi import Body, described
 from web.backend import now, read_session, wake_after, write_session
 from web.overview.progress import why_job_waits
-from web.parameters import CURSOR, LIMIT
+from web.parameters import WHOLE, PageParameters, RowId
 
 bp = APIBlueprint("api_jobs", __name__, url_prefix="/api/v1", tag="Jobs")
 
-_SWEEP = parameters.row_id("sweep", "Jobs of this sweep alone.")
-_STATE = parameters.one_of("state", "Jobs in this state alone.", JobState)
-_PARAMETERS = (_SWEEP, _STATE, LIMIT, CURSOR)
-_SWEEPS = parameters.whole(
-    "limit", f"The most sweeps of a page; {DEFAULT_SWEEPS} by default.", high=MOST_SWEEPS
-)
-_OF_HISTORY = (_SWEEPS, CURSOR)
 _NOTHING = Body(bodies.Nothing, is_required=False)
 
 
+class JobsParameters(PageParameters):
+    """Which jobs are listed."""
+
+    sweep: RowId | None = Field(None, description="Jobs of this sweep alone.")
+    state: JobState | None = Field(None, description="Jobs in this state alone.")
+
+
+class HistoryParameters(PageParameters):
+    """Which page of a cell's history."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_SWEEPS), WHOLE] = Field(
+        DEFAULT_SWEEPS, description=f"The most sweeps of a page; {DEFAULT_SWEEPS} by default."
+    )
+
+
 @bp.get("/jobs")
-@described(bp, answers.JobList, parameters=_PARAMETERS)
+@described(bp, answers.JobList, query=JobsParameters)
 def get_jobs() -> ResponseReturnValue:
     """List jobs by ascending id."""
-    given = parameters.read(_PARAMETERS)
-    limit = given[LIMIT]
+    query = parameters.read(JobsParameters)
+    limit = query.limit
     with read_session() as session:
         found = list_jobs(
             session,
-            sweep_id=given[_SWEEP],
-            state=given[_STATE],
-            after_id=given[CURSOR],
+            sweep_id=query.sweep,
+            state=query.state,
+            after_id=query.cursor,
             limit=limit + 1,
         )
     return jsonify(shapes.listed([shapes.job(j) for j in found], page_size=limit))
@@ -54,7 +64,7 @@ def get_jobs() -> ResponseReturnValue:
 @described(bp, answers.JobStory, is_cacheable=True)
 def get_job(job_id: str) -> ResponseReturnValue:
     """Return one job: attempts, ranks, changes, measurement; `waits_because` while it waits."""
-    received.query()
+    parameters.query()
     number, instant = received.row_id("job", job_id), now()
     with read_session() as session:
         detail = job_detail(session, number)
@@ -64,18 +74,16 @@ def get_job(job_id: str) -> ResponseReturnValue:
 
 
 @bp.get("/jobs/<job_id>/history")
-@described(bp, sweep_answers.HistoryOfCell, parameters=_OF_HISTORY)
+@described(bp, sweep_answers.HistoryOfCell, query=HistoryParameters)
 def get_history(job_id: str) -> ResponseReturnValue:
     """Return what each sweep measured of the job's cell, and which versions changed in between.
 
     Versions of a script are one cell. A page has all of its `limit` sweeps.
     """
-    given = parameters.read(_OF_HISTORY)
+    query = parameters.read(HistoryParameters)
     number = received.row_id("job", job_id)
     with read_session() as session:
-        found = read_history(
-            session, number, limit=given[_SWEEPS] or DEFAULT_SWEEPS, before_id=given[CURSOR]
-        )
+        found = read_history(session, number, limit=query.limit, before_id=query.cursor)
     return jsonify(shapes.cell_history(found))
 
 
@@ -84,7 +92,7 @@ def get_history(job_id: str) -> ResponseReturnValue:
 @described(bp, answers.JobChanged, body=_NOTHING)
 def post_cancel(job_id: str) -> ResponseReturnValue:
     """Cancel a job. `changed` is false where it was over, or was being cancelled already."""
-    received.posted_fields()
+    received.posted(bodies.Nothing)
     number = received.row_id("job", job_id)
     with write_session() as session:
         has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
@@ -102,7 +110,7 @@ def post_cancel(job_id: str) -> ResponseReturnValue:
 )
 def post_retry(job_id: str) -> ResponseReturnValue:
     """Run a failed or cancelled job again."""
-    received.posted_fields()
+    received.posted(bodies.Nothing)
     number = received.row_id("job", job_id)
     with write_session() as session:
         retry_job(session, number, now=now(), by=caller().token)

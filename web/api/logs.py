@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES
 from farm.messages.reports import LONGEST_LOG_CHARACTERS
@@ -15,36 +18,42 @@ from web import etags, parameters, received
 from web.api.schema import answers, shapes, sweep_answers
 from web.api.schema.openapi import described
 from web.backend import read_session
-from web.parameters import ATTEMPT, CURSOR, LIMIT, RANK
+from web.parameters import WHOLE, PageParameters, RankParameters, RowId
 
 bp = APIBlueprint("api_logs", __name__, url_prefix="/api/v1", tag="Jobs")
 
-_FROM = parameters.whole(
-    "from",
-    "The character to begin with, from 0: `next` of an earlier answer.",
-    low=0,
-    high=2 * LONGEST_LOG_CHARACTERS,
-)
-_PARAMETERS = (ATTEMPT, RANK, _FROM)
-_SWEEP = parameters.row_id("sweep", "Messages about this sweep alone.")
-_OF_MESSAGES = (_SWEEP, LIMIT, CURSOR)
+
+class LogParameters(RankParameters):
+    """Which part of which log."""
+
+    first: Annotated[int, Field(ge=0, le=2 * LONGEST_LOG_CHARACTERS), WHOLE] = Field(
+        0,
+        alias="from",
+        description="The character to begin with, from 0: `next` of an earlier answer.",
+    )
+
+
+class MessagesParameters(PageParameters):
+    """Which messages are listed."""
+
+    sweep: RowId | None = Field(None, description="Messages about this sweep alone.")
 
 
 @bp.get("/jobs/<job_id>/log")
-@described(bp, answers.Log, parameters=_PARAMETERS, is_cacheable=True)
+@described(bp, answers.Log, query=LogParameters, is_cacheable=True)
 def get_log(job_id: str) -> ResponseReturnValue:
     """Return the output of one rank's trainers, at most some hundred thousand characters.
 
     Go on from `next` until `is_complete`; where `text` is empty and it is not, ask again later.
     """
-    given = parameters.read(_PARAMETERS)
-    number, begin = received.row_id("job", job_id), given[_FROM] or 0
+    query = parameters.read(LogParameters)
+    number, begin = received.row_id("job", job_id), query.first
     with read_session() as session:
         detail = job_detail(session, number)
-        chosen = detail.find_attempt(given[ATTEMPT])
+        chosen = detail.find_attempt(query.attempt)
         if chosen is None:
             return jsonify(_nothing(number, begin, is_over=detail.job.state in FINAL_JOB_STATES))
-        rank = chosen.find_rank(given[RANK]).rank
+        rank = chosen.find_rank(query.rank).rank
         stretch = log_stretch(session, chosen.attempt.id, rank=rank, first_character=begin)
     is_over = chosen.attempt.state not in ACTIVE_ATTEMPT_STATES
     answer: answers.Log = {
@@ -60,14 +69,14 @@ def get_log(job_id: str) -> ResponseReturnValue:
 
 
 @bp.get("/notifications")
-@described(bp, sweep_answers.NotificationList, parameters=_OF_MESSAGES)
+@described(bp, sweep_answers.NotificationList, query=MessagesParameters)
 def get_notifications() -> ResponseReturnValue:
     """List the messages about sweeps and agents, newest first, each to one address."""
-    given = parameters.read(_OF_MESSAGES)
-    limit = given[LIMIT]
+    query = parameters.read(MessagesParameters)
+    limit = query.limit
     with read_session() as session:
         found = list_deliveries(
-            session, sweep_id=given[_SWEEP], before_id=given[CURSOR], limit=limit + 1
+            session, sweep_id=query.sweep, before_id=query.cursor, limit=limit + 1
         )
     return jsonify(shapes.listed([shapes.notification(one) for one in found], page_size=limit))
 

@@ -7,50 +7,58 @@ from typing import Any
 from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
+from pydantic import Field, create_model
 
 from farm.configuration.axes import AXES
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
-from farm.values.fields import Name
+from farm.values import fields
 from web import parameters
 from web.api.schema import answers, shapes
 from web.api.schema.openapi import described
 from web.backend import read_session
-from web.parameters import CURSOR, LIMIT, Parameter
+from web.parameters import Name, PageParameters, RowId
 
 bp = APIBlueprint("api_measurements", __name__, url_prefix="/api/v1", tag="Measurements")
 
-_SWEEP = parameters.row_id("sweep", "Of this sweep; leaves out imported ones.")
-_ORIGIN = parameters.text("origin", "Of this origin: `farm`, or an imported study.")
-_INSTANCE_TYPE = parameters.text("instance_type", "On VMs of this type.")
-_FINGERPRINT = parameters.text("fingerprint", "On hardware of this kind.")
-_STATUS = parameters.text("status", "`ok`, or how they failed, such as `out_of_memory`.")
-_AXES = {axis: parameters.exactly(axis) for axis in AXES}
-_PARAMETERS: tuple[Parameter[Any], ...] = (
-    *(_SWEEP, _ORIGIN, _INSTANCE_TYPE, _FINGERPRINT, _STATUS),
-    *_AXES.values(),
-    *(LIMIT, CURSOR),
-)
+
+class _Filter(PageParameters):
+    sweep: RowId | None = Field(None, description="Of this sweep; leaves out imported ones.")
+    origin: Name | None = Field(None, description="Of this origin: `farm`, or an imported study.")
+    instance_type: Name | None = Field(None, description="On VMs of this type.")
+    fingerprint: Name | None = Field(None, description="On hardware of this kind.")
+    status: Name | None = Field(
+        None, description="`ok`, or how they failed, such as `out_of_memory`."
+    )
+
+
+_OF_AXES: dict[str, Any] = {
+    axis.name: (
+        parameters.of_axis(axis) | None,
+        Field(None, description=f"With this value: {axis.meaning}."),
+    )
+    for axis in AXES
+}
+MeasurementsParameters = create_model("MeasurementsParameters", __base__=_Filter, **_OF_AXES)
 
 
 @bp.get("/measurements")
-@described(bp, answers.MeasurementList, parameters=_PARAMETERS)
+@described(bp, answers.MeasurementList, query=MeasurementsParameters)
 def get_measurements() -> ResponseReturnValue:
     """List measurements by ascending id."""
-    given = parameters.read(_PARAMETERS)
-    limit = given[LIMIT]
+    query = parameters.read(MeasurementsParameters)
     which = MeasurementFilter(
-        sweep_id=given[_SWEEP],
-        origin=given[_ORIGIN],
-        instance_type=given[_INSTANCE_TYPE],
-        fingerprint=given[_FINGERPRINT],
-        status=given[_STATUS],
+        sweep_id=query.sweep,
+        origin=query.origin,
+        instance_type=query.instance_type,
+        fingerprint=query.fingerprint,
+        status=query.status,
         axes={
             # A name is looked for as it was given: no measurement has one that is not printable.
-            axis.field: value if isinstance(axis.type, Name) else axis.read(value, axis.name)
-            for axis, parameter in _AXES.items()
-            if (value := given[parameter]) is not None
+            axis.field: value if isinstance(axis.type, fields.Name) else axis.read(value, axis.name)
+            for axis in AXES
+            if (value := getattr(query, axis.name)) is not None
         },
     )
     with read_session() as session:
-        found = list_measurements(session, which, after_id=given[CURSOR], limit=limit + 1)
-    return jsonify(shapes.listed([shapes.measurement(m) for m in found], page_size=limit))
+        found = list_measurements(session, which, after_id=query.cursor, limit=query.limit + 1)
+    return jsonify(shapes.listed([shapes.measurement(m) for m in found], page_size=query.limit))

@@ -15,7 +15,7 @@ from farm.recommend.service import FARM
 from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS, OriginSummary
 from farm.store.measurements.imports import origins as summaries
 from farm.values.codec import to_json
-from web import etags, received
+from web import etags, parameters
 from web.api.schema import answers, shapes
 from web.api.schema.openapi import described
 from web.backend import backend, read_session
@@ -27,7 +27,7 @@ bp = APIBlueprint("api_origins", __name__, url_prefix="/api/v1", tag="Measuremen
 @described(bp, answers.OriginList, is_cacheable=True)
 def get_origins() -> ResponseReturnValue:
     """List the origins of measurements, this farm and what was imported, all on one page."""
-    received.query()
+    parameters.query()
     with read_session() as session:
         found = summaries(session)
     return etags.answer(jsonify(items=[_shape(summary) for summary in found], next=None))
@@ -46,7 +46,7 @@ def get_suspicious(origin: str) -> ResponseReturnValue:
     They count less, and are not left out. Judging them takes the model that predicts; where it is
     still being fitted, `lacking` says so: ask again.
     """
-    received.query()
+    parameters.query()
     if len(origin) > MAX_ORIGIN_CHARACTERS or not origin.isprintable():
         raise NotFound(f"origin {origin[:80]!r}: there is none")
     with read_session() as session:

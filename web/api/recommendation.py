@@ -12,7 +12,12 @@ from farm.recommend.contracts import Recommendation
 from farm.recommend.service import recommend
 from web import parameters
 from web.access.scopes import costly
-from web.advice.questions import QUERY, read_objective, read_prices, read_question
+from web.advice.questions import (
+    RecommendationParameters,
+    read_objective,
+    read_prices,
+    read_question,
+)
 from web.api.schema.openapi import described
 from web.backend import backend, read_session
 
@@ -24,7 +29,7 @@ bp = APIBlueprint("api_recommendation", __name__, url_prefix="/api/v1", tag="Adv
 @described(
     bp,
     Recommendation,
-    parameters=QUERY,
+    query=RecommendationParameters,
     refusals={HTTPStatus.NOT_FOUND: "Nothing of that origin is in this store."},
 )
 def get_recommendation() -> ResponseReturnValue:
@@ -35,14 +40,14 @@ def get_recommendation() -> ResponseReturnValue:
 
     `recommended` is null, with a reason, where nothing known fits: an answer, not an error.
     """
-    given = parameters.read(QUERY)
-    question, objective = read_question(given), read_objective(given)
+    query = parameters.read(RecommendationParameters)
+    question, objective = read_question(query), read_objective(query)
     with read_session() as session:
         answer = recommend(
             session,
             question=question,
             objective=objective,
-            prices=read_prices(given, backend().prices),
+            prices=read_prices(query, backend().prices),
             memory=backend().memory,
         )
     return jsonify(answer.to_json())

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
 import sqlalchemy as sa
 from apiflask import APIBlueprint
 from flask import Response, current_app, json, jsonify, request
 from flask.typing import ResponseReturnValue
+from pydantic import Field, PlainValidator, WithJsonSchema
 from sqlalchemy.orm import Session
 
 from farm.charts.job.steps import step_points
-from farm.configuration.spec import MAX_WORLD_SIZE
-from farm.errors import InvalidSpec, NotFound
+from farm.errors import NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.reports import Sample
 from farm.store.engine import reading
@@ -40,7 +40,7 @@ from web.api.schema import answers
 from web.api.schema.openapi import described
 from web.backend import backend, read_session
 from web.job.charts import KEPT_OF_WIDTH
-from web.parameters import ATTEMPT, Args, Parameter
+from web.parameters import WHOLE, AttemptParameters, Rank
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,43 +48,46 @@ if TYPE_CHECKING:
 bp = APIBlueprint("api_series", __name__, url_prefix="/api/v1", tag="Jobs")
 
 _MAX_POINTS = 2000
-_RANK = parameters.whole(
-    "rank",
-    "For samples of this rank alone, and steps and epochs of it instead of rank 0.",
-    low=0,
-    high=MAX_WORLD_SIZE,
-)
-_PARAMETERS = (ATTEMPT, _RANK)
-
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 # Some 20 MB, and half a second of work.
 _MOST_ROWS = 100_000
 _POSITION = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
+_POSITION_SCHEMA = WithJsonSchema({"type": "string", "pattern": f"^{_POSITION.pattern}$"})
 
 
-def _read_position(args: Args) -> SamplePosition | None:
-    text = received.short_text(args, "after")
-    if text is None:
-        return None
+def _read_position(text: str) -> SamplePosition:
     found = _POSITION.fullmatch(text)
     if found is None:
-        raise InvalidSpec("after", text, "what the link to the next page has")
+        raise ValueError("what the link to the next page has")
     return SamplePosition(int(found[1]), int(found[2]))
 
 
-_ONE_RANK = parameters.whole("rank", "Of this rank alone.", low=0, high=MAX_WORLD_SIZE)
-_ROWS = parameters.whole("limit", "The most rows of a page.", high=_MOST_ROWS)
-_AFTER = Parameter(
-    "after",
-    "Where the page begins: as the link to the next page of the page before it has it.",
-    {"type": "string", "pattern": f"^{_POSITION.pattern}$"},
-    _read_position,
-)
-_OF_SAMPLES = (ATTEMPT, _ONE_RANK, _ROWS, _AFTER)
+class SeriesParameters(AttemptParameters):
+    """Of whom the series are."""
+
+    rank: Rank | None = Field(
+        None,
+        description="For samples of this rank alone, and steps and epochs of it instead of rank 0.",
+    )
+
+
+class SamplesParameters(AttemptParameters):
+    """Which page of the samples."""
+
+    rank: Rank | None = Field(None, description="Of this rank alone.")
+    limit: Annotated[int, Field(ge=1, le=_MOST_ROWS), WHOLE] = Field(
+        _MOST_ROWS, description="The most rows of a page."
+    )
+    after: Annotated[SamplePosition, PlainValidator(_read_position), _POSITION_SCHEMA] | None = (
+        Field(
+            None,
+            description="Where the page begins: as the link to the next page has it.",
+        )
+    )
 
 
 @bp.get("/jobs/<job_id>/series")
-@described(bp, answers.Series, parameters=_PARAMETERS, is_cacheable=True)
+@described(bp, answers.Series, query=SeriesParameters, is_cacheable=True)
 def get_series(job_id: str) -> ResponseReturnValue:
     """Return samples by rank, and one rank's steps and epochs, of one attempt: the last by default.
 
@@ -93,12 +96,12 @@ def get_series(job_id: str) -> ResponseReturnValue:
     ranks of one agent are one here, numbered by their agent's place in the gang: samples are of all
     of them, steps and epochs of the first.
     """
-    given = parameters.read(_PARAMETERS)
-    number, rank = received.row_id("job", job_id), given[_RANK]
+    query = parameters.read(SeriesParameters)
+    number, rank = received.row_id("job", job_id), query.rank
     engine = backend().engine
     with read_session() as session:
         detail = job_detail(session, number)
-        chosen = detail.find_attempt(given[ATTEMPT])
+        chosen = detail.find_attempt(query.attempt)
         if chosen is None:
             return jsonify(job_id=number, attempt=None, samples=[], steps=[], epochs=[])
         token, rank_count = chosen.attempt.id, len(chosen.ranks)
@@ -160,7 +163,7 @@ def _width_s(samples: Mapping[int, Sequence[Sample]]) -> float:
     None,
     meaning="An Arrow IPC stream. The header `Link` leads to the next page, if there is one.",
     content_type=ARROW_STREAM,
-    parameters=_OF_SAMPLES,
+    query=SamplesParameters,
     refusals={HTTPStatus.NOT_FOUND: "There is no such job, or no such attempt of it."},
 )
 def get_samples(job_id: str) -> ResponseReturnValue:
@@ -169,26 +172,26 @@ def get_samples(job_id: str) -> ResponseReturnValue:
     A page has at most 100,000 rows. `span_ticks` is above 1 where `farm db prune` has put the means
     of so many seconds into one row. `extra` is the text of a JSON object of further metrics.
     """
-    given = parameters.read(_OF_SAMPLES)
+    query = parameters.read(SamplesParameters)
     number = received.row_id("job", job_id)
     with read_session() as session:
-        chosen = job_detail(session, number).find_attempt(given[ATTEMPT])
+        chosen = job_detail(session, number).find_attempt(query.attempt)
         attempt = None if chosen is None else session.get(AttemptRow, chosen.attempt.id)
         if attempt is None:
             raise NotFound(f"job {number}: it has no such attempt yet")
         page = sample_page(
             session,
             attempt,
-            most=given[_ROWS] or _MOST_ROWS,
-            rank=given[_ONE_RANK],
-            after=given[_AFTER],
+            most=query.limit,
+            rank=query.rank,
+            after=query.after,
         )
     response = Response(_arrow_stream(page), content_type=ARROW_STREAM)
     if page.last is not None:
         # With the attempt's number: another may begin before the next page is asked for.
         behind = {"attempt": attempt.number, "after": f"{page.last.rank}.{page.last.tick}"}
-        query = urlencode({**request.args.to_dict(), **behind})
-        response.headers["Link"] = f'<{request.path}?{query}>; rel="next"'
+        following = urlencode({**request.args.to_dict(), **behind})
+        response.headers["Link"] = f'<{request.path}?{following}>; rel="next"'
     return response
 
 

@@ -7,12 +7,12 @@ from http import HTTPStatus
 from apiflask import APIBlueprint
 from flask import jsonify, url_for
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 
 from farm.cells.choice import read_choice
 from farm.cells.reading import first_cells
 from farm.charts.metric_lines import line_figures, no_lines
 from farm.configuration.spec import spec_json
-from farm.configuration.sweep import BUDGET, parse_budget
 from farm.gang.lifecycle import SweepState
 from farm.keys.api_tokens import Scope
 from farm.notifications.addresses import check_reachable
@@ -45,21 +45,25 @@ from web.backend import (
 )
 from web.exports import bundle_answer
 from web.overview.progress import sweep_remaining_s
-from web.parameters import CURSOR, LIMIT
+from web.parameters import Name, PageParameters, Parameters
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 
 _MAX_CELL_JOBS = 1000  # of a sweep, read to sum up its cells: what is answered quickly
 _JOBS_SHOWN = 1000  # of a preview
 _MOST_PREDICTED = 20_000  # jobs: a second's work
-_PAGE = (LIMIT, CURSOR)
 _NOTHING = Body(bodies.Nothing, is_required=False)
-_OF_FIGURE = (
-    parameters.text("metric", "What to draw: the step time by default."),
-    parameters.text("along", "Along which axis: the first that the sweep varies by default."),
-)
 _SWEEP_FILE = Body(bodies.SweepFile, other_types={"application/toml": "The sweep file itself."})
 _MALFORMED = {HTTPStatus.BAD_REQUEST: "The body is no JSON, or no TOML."}
+
+
+class FigureParameters(Parameters):
+    """What is drawn."""
+
+    metric: Name | None = Field(None, description="What to draw: the step time by default.")
+    along: Name | None = Field(
+        None, description="Along which axis: the first that the sweep varies by default."
+    )
 
 
 @bp.post("/sweeps")
@@ -128,14 +132,13 @@ def post_preview() -> ResponseReturnValue:
 
 
 @bp.get("/sweeps")
-@described(bp, sweep_answers.SweepList, parameters=_PAGE)
+@described(bp, sweep_answers.SweepList, query=PageParameters)
 def get_sweeps() -> ResponseReturnValue:
     """List sweeps with their jobs counted by state, newest first."""
-    given = parameters.read(_PAGE)
-    limit = given[LIMIT]
+    page = parameters.read(PageParameters)
     with read_session() as session:
-        found = list_sweeps(session, before_id=given[CURSOR], limit=limit + 1)
-    return jsonify(shapes.listed([shapes.sweep(s) for s in found], page_size=limit))
+        found = list_sweeps(session, before_id=page.cursor, limit=page.limit + 1)
+    return jsonify(shapes.listed([shapes.sweep(s) for s in found], page_size=page.limit))
 
 
 @bp.get("/sweeps/<sweep_id>")
@@ -148,7 +151,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     `recommended` compares all that the farm has measured of each workload, other sweeps included,
     and says how many of the measurements behind it are of this one; null: being worked out.
     """
-    received.query()
+    parameters.query()
     number, instant = received.row_id("sweep", sweep_id), now()
     with read_session() as session:
         summary = sweep_summary(session, number)
@@ -198,18 +201,17 @@ def get_bundle(sweep_id: str) -> ResponseReturnValue:
 
 
 @bp.get("/sweeps/<sweep_id>/figure")
-@described(bp, sweep_answers.SweepFigure, parameters=_OF_FIGURE)
+@described(bp, sweep_answers.SweepFigure, query=FigureParameters)
 def get_figure(sweep_id: str) -> ResponseReturnValue:
     """Return the lines of a metric along an axis of a sweep, as its page draws them.
 
     Of more lines than can be told apart those with most cells.
     """
-    given = parameters.read(_OF_FIGURE)
+    query = parameters.read(FigureParameters)
     number = received.row_id("sweep", sweep_id)
     with read_session() as session:
         table = sweep_reading(session, number).table
-    chosen = {one.name: text for one in _OF_FIGURE if (text := given[one]) is not None}
-    choice = read_choice(chosen, table)
+    choice = read_choice(query.model_dump(exclude_none=True), table)
     [figure] = line_figures(table, choice, [choice.metric])
     answer: sweep_answers.SweepFigure = {
         "figure": None if figure is None else shapes.figure(figure),
@@ -223,7 +225,7 @@ def get_figure(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepCancelled, body=_NOTHING)
 def post_cancel(sweep_id: str) -> ResponseReturnValue:
     """Cancel the unfinished jobs of the sweep. Running ones end when their agents hear of it."""
-    received.posted_fields()
+    received.posted(bodies.Nothing)
     number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         sweep_summary(session, number)
@@ -237,7 +239,7 @@ def post_cancel(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepRetried, body=_NOTHING)
 def post_retry(sweep_id: str) -> ResponseReturnValue:
     """Run the failed and cancelled jobs of the sweep again."""
-    received.posted_fields()
+    received.posted(bodies.Nothing)
     number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         sweep_summary(session, number)
@@ -251,7 +253,7 @@ def post_retry(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepPaused, body=_NOTHING)
 def post_pause(sweep_id: str) -> ResponseReturnValue:
     """Start no further jobs of the sweep. Running ones go on."""
-    received.posted_fields()
+    received.posted(bodies.Nothing)
     number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         has_changed = pause_sweep(session, number)
@@ -266,7 +268,7 @@ def post_resume(sweep_id: str) -> ResponseReturnValue:
 
     In the second case `budget_machine_hours` is needed, its new budget: more than what is spent.
     """
-    budget_s = parse_budget(received.posted_fields(BUDGET))
+    budget_s = received.posted(bodies.NewBudget).budget_machine_s
     number = received.row_id("sweep", sweep_id)
     with write_session() as session:
         has_changed = resume_sweep(session, number, budget_machine_s=budget_s, now=now())

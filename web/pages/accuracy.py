@@ -7,10 +7,11 @@ time of an epoch it makes the time to an accuracy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from flask import Blueprint
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 
 from farm.cells.accurate_cells import accurate_cells
 from farm.cells.configuration import configuration_of
@@ -27,15 +28,19 @@ from web.access.scopes import costly
 from web.backend import backend, read_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
+from web.parameters import NUMBER, Parameters
 from web.setup_words import setup_words
 
 bp = Blueprint("accuracy", __name__)
 
 MOST_JOBS = 5000
 _CELLS_SHOWN = 200
-_TARGET = parameters.number(
-    "target", "The accuracy to reach, in percent.", low=0.0, high=100.0, is_above_low=True
-)
+
+
+class AccuracyParameters(Parameters):
+    """`target`: the accuracy to reach, in percent; 0 is none."""
+
+    target: Annotated[float, Field(ge=0, le=100), NUMBER] | None = None
 
 
 _BATCH = 3  # where `_names` has it
@@ -50,7 +55,7 @@ _Learning: TypeAlias = tuple[Value, ...]
 def get_accuracy(sweep_id: str) -> ResponseReturnValue:
     """Show accuracy by epoch. Query: `target`, in percent, for time and cost to reach it."""
     number = received.row_id("sweep", sweep_id)
-    percentage = parameters.read_from(received.filled_query("target"), (_TARGET,))[_TARGET]
+    percentage = parameters.read(AccuracyParameters, is_empty_absent=True).target
     with read_session() as session:
         sweep_summary(session, number)
         name = find_sweep(session, str(number)).name

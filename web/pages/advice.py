@@ -36,7 +36,7 @@ from web.access.scopes import costly
 from web.advice.answer_figures import MOST_WAYS, figures_of, way_names
 from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
 from web.advice.questions import (
-    QUERY,
+    RecommendationParameters,
     given_question,
     is_as_given,
     price_fields,
@@ -119,7 +119,7 @@ def get_advice() -> ResponseReturnValue:
 
 
 def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
-    query, memory = read_from(given, QUERY), backend().memory
+    query, memory = read_from(RecommendationParameters, given), backend().memory
     asked = read_question(query)
     answer = recommend(
         session,
@@ -175,7 +175,7 @@ def get_plan() -> ResponseReturnValue:
     """
     given = given_question()
     given.setdefault("origin", FARM)
-    query = read_from(given, QUERY)
+    query = read_from(RecommendationParameters, given)
     asked, objective = read_question(query), read_objective(query)
     prices = read_prices(query, backend().prices).usd_per_hour
     with read_session() as session:

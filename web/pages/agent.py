@@ -21,7 +21,7 @@ from farm.store.agents.control_runs import agent_runs
 from farm.store.dashboard import served_ranks
 from farm.store.reports.late_reports import late_count
 from farm.store.tables import SpoolPosition
-from web import received
+from web import parameters, received
 from web.access.admission import own_address
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, wake_after, write_session
@@ -30,6 +30,7 @@ from web.drawing.plotly import page_with_charts
 from web.live.page_cache import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import drift_figure, latest_drift
+from web.parameters import Parameters, RowId
 
 bp = Blueprint("agent", __name__)
 
@@ -47,11 +48,17 @@ class ReportDelivery:
     late_count: int
 
 
+class AgentParameters(Parameters):
+    """Only ranks before this attempt."""
+
+    before: RowId | None = None
+
+
 @bp.get("/agents/<agent_id>")
 @shared
 def get_agent(agent_id: str) -> ResponseReturnValue:
     """Show one agent. Query: `before`, an attempt's id, for the ranks it served before that one."""
-    before = received.optional_id(received.query("before"), "before")
+    before = parameters.read(AgentParameters).before
     name, instant, lease_s = received.agent_name(agent_id), now(), backend().settings.lease_s
     with read_session() as session:
         agent = find_agent(session, name)

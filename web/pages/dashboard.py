@@ -24,7 +24,7 @@ from farm.store.queue.waiting_reasons import WaitingReason, group_reasons, missi
 from farm.store.reports.late_reports import late_count
 from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
-from web import received
+from web import parameters
 from web.backend import backend, now, read_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
@@ -32,6 +32,7 @@ from web.live.page_cache import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import throughput_figure
 from web.overview.progress import loads_of, queue_estimate, sweep_cards, why_jobs_wait
+from web.parameters import PageNumber, Parameters
 
 bp = Blueprint("dashboard", __name__)
 
@@ -70,13 +71,19 @@ class AgentTable:
         return max(1, -(-self.total_count // _AGENTS_SHOWN))
 
 
+class DashboardParameters(Parameters):
+    """The order of the agents, and the page of them."""
+
+    sort: AgentOrder = AgentOrder.NAME
+    agents: PageNumber = 1
+
+
 @bp.get("/")
 @shared
 def get_dashboard() -> ResponseReturnValue:
     """Show the farm. Query: `sort`, the order of the agents, and `agents`, the page of them."""
-    args = received.query("sort", "agents")
-    order = received.choice(args, "sort", AgentOrder) or AgentOrder.NAME
-    page = received.page_number(args, "agents")
+    query = parameters.read(DashboardParameters)
+    order, page = query.sort, query.agents
     settings, instant = backend().settings, now()
     with read_session() as session:
         counts = job_counts(session)

@@ -23,10 +23,11 @@ from farm.store.measurements.measurements import find_measurement, measurements_
 from farm.store.result_tables import MeasurementRow
 from farm.store.series.samples import has_samples
 from farm.text.nouns import counted
-from web import received
+from web import parameters, received
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
 from web.exports import forms
+from web.parameters import Parameters
 
 bp = Blueprint("data", __name__)
 
@@ -74,10 +75,22 @@ class TableForm:
     error: str | None = None
 
 
+class OriginNameParameters(Parameters):
+    """Which origin."""
+
+    name: str = ""
+
+
+class OriginParameters(OriginNameParameters):
+    """Which origin, and whether what is hard to believe is looked for."""
+
+    suspicious: str = ""
+
+
 @bp.get("/data")
 def get_data() -> ResponseReturnValue:
     """List the origins, the studies that can be imported, and the form for a table."""
-    received.query()
+    parameters.query()
     return data_page(TableForm())
 
 
@@ -88,9 +101,8 @@ def get_origin() -> ResponseReturnValue:
     Imported origins are searched without being asked. The farm's own is searched on request alone:
     the search fits a model, and may take time from measurements on the same machine.
     """
-    args = received.query("name", "suspicious")
-    name = args.get("name", "")
-    is_asked = args.get("suspicious") == "yes"
+    query = parameters.read(OriginParameters)
+    name, is_asked = query.name, query.suspicious == "yes"
     with read_session() as session:
         card = _card(session, name)
         axes = known_axes(session, name)
@@ -111,7 +123,7 @@ def get_origin() -> ResponseReturnValue:
 @bp.get("/data/measurements/<measurement_id>")
 def get_measurement(measurement_id: str) -> ResponseReturnValue:
     """Show one measurement, what its source printed, and what disturbed it."""
-    received.query()
+    parameters.query()
     with read_session() as session:
         row = find_measurement(session, received.row_id("measurement", measurement_id))
     return render_template("measurement.html", row=row, values=_values(row))
@@ -120,7 +132,7 @@ def get_measurement(measurement_id: str) -> ResponseReturnValue:
 @bp.get("/data/remove")
 def get_remove() -> ResponseReturnValue:
     """Ask whether an imported origin shall go. Query: `name`."""
-    name = received.query("name").get("name", "")
+    name = parameters.read(OriginNameParameters).name
     check_origin(name)
     with read_session() as session:
         card = _card(session, name)

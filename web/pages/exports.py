@@ -15,11 +15,12 @@ from farm.exporting import Form, write_export, write_origin_samples
 from farm.store.measurements.imports import check_origin
 from farm.store.series.samples import has_samples
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
-from web import received
+from web import parameters, received
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
 from web.drawing.paper import can_draw, picture_file
 from web.exports import chart_of, exported_file, file_answer, file_name
+from web.pages.data import OriginNameParameters
 
 bp = Blueprint("exports", __name__)
 
@@ -31,7 +32,7 @@ _FORMS = {form.value: form for form in Form}
 @costly
 def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
     """Return the measurements of a sweep, one row each: as csv, json or parquet."""
-    received.query()
+    parameters.query()
     number, kind = received.row_id("sweep", sweep_id), _form_of(form)
     with read_session() as session:
         sweep_summary(session, number)
@@ -48,7 +49,7 @@ def get_samples(form: str) -> ResponseReturnValue:
 
     Query: `name`.
     """
-    origin, kind = received.query("name").get("name", ""), _form_of(form)
+    origin, kind = parameters.read(OriginNameParameters).name, _form_of(form)
     check_origin(origin)
     with read_session() as session:
         if not has_samples(session, origin):
@@ -104,7 +105,7 @@ def _chart(sweep_id: str, name: str) -> tuple[Figure | Bars | HeatMap, str, obje
     Raises:
         NotFound: there is no such sweep, or no such chart of it.
     """
-    args = received.query(*query_names(request.args))
+    args = parameters.query(*query_names(request.args))
     number = received.row_id("sweep", sweep_id)
     with read_session() as session:
         sweep_summary(session, number)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from flask import Blueprint, Response, flash, redirect, url_for
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from farm.cells.history import read_history
@@ -46,19 +47,30 @@ from web.job.view import (
 )
 from web.live.page_cache import shared
 from web.overview.progress import why_job_waits
-from web.parameters import ATTEMPT, RANK
+from web.parameters import WHOLE, AttemptParameters, Name, Parameters, RankParameters, RowId
 
 bp = Blueprint("job", __name__)
 
 _LAST_SECOND = 2**31 - 1
-_RANKS = parameters.text("ranks", "Which ranks the charts show, such as `0-3,8`.")
-_FROM = parameters.whole("from_s", "The charts' first second after go.", low=0, high=_LAST_SECOND)
-_TO = parameters.whole("to_s", "The charts' last second after go.", low=0, high=_LAST_SECOND)
-_PARAMETERS = (ATTEMPT, _RANKS, _FROM, _TO)
 _LINES_SHOWN = 200
 _CHARACTERS_SHOWN = 16_000
 # Of the others there is only a link: 64 of them live would be a page of a megabyte.
 _RANKS_SHOWN = 8
+_Second = Annotated[int, Field(ge=0, le=_LAST_SECOND), WHOLE]
+
+
+class JobParameters(AttemptParameters):
+    """What the charts show: ranks such as `0-3,8`, and seconds after go."""
+
+    ranks: Name | None = None
+    from_s: _Second | None = None
+    to_s: _Second | None = None
+
+
+class CellHistoryParameters(Parameters):
+    """Only sweeps of smaller ids than `before`."""
+
+    before: RowId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +100,9 @@ class ShownLogs:
 def get_job(job_id: str) -> ResponseReturnValue:
     """Show one job. Query: `attempt`, the number of one; `ranks`, `from_s` and `to_s`."""
     number, instant = received.row_id("job", job_id), now()
-    filled = received.filled_query(*(parameter.name for parameter in _PARAMETERS))
-    given = parameters.read_from(filled, _PARAMETERS)
+    query = parameters.read(JobParameters, is_empty_absent=True)
     asked = Selection(
-        attempt=given[ATTEMPT], ranks=given[_RANKS], from_s=given[_FROM], to_s=given[_TO]
+        attempt=query.attempt, ranks=query.ranks, from_s=query.from_s, to_s=query.to_s
     )
     with read_session() as session:
         story = job_story(session, number)
@@ -134,8 +145,8 @@ def get_job(job_id: str) -> ResponseReturnValue:
 @costly
 def get_history(job_id: str) -> ResponseReturnValue:
     """Show what sweeps measured of the job's cell. Query: `before`, only sweeps of smaller ids."""
-    args = received.query("before")
-    number, before_id = received.row_id("job", job_id), received.optional_id(args, "before")
+    before_id = parameters.read(CellHistoryParameters).before
+    number = received.row_id("job", job_id)
     with read_session() as session:
         found = read_history(session, number, before_id=before_id)
     return page_with_charts(
@@ -150,13 +161,13 @@ def get_history(job_id: str) -> ResponseReturnValue:
 @bp.get("/jobs/<job_id>/log")
 def get_log(job_id: str) -> ResponseReturnValue:
     """Send a rank's whole log as a file. Query: `attempt`, by default the last; `rank`, 0."""
-    given = parameters.read((ATTEMPT, RANK))
+    query = parameters.read(RankParameters)
     number = received.row_id("job", job_id)
     with read_session() as session:
-        chosen = job_detail(session, number).find_attempt(given[ATTEMPT])
+        chosen = job_detail(session, number).find_attempt(query.attempt)
         if chosen is None:
             raise NotFound(f"job {number} had no attempt yet, so nothing was written")
-        rank, token = chosen.find_rank(given[RANK]).rank, chosen.attempt.id
+        rank, token = chosen.find_rank(query.rank).rank, chosen.attempt.id
         first = log_stretch(session, token, rank=rank)
     pieces = _pieces(backend().engine, first, token=token, rank=rank)
     response = Response(pieces, content_type="text/plain; charset=utf-8")

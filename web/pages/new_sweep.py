@@ -33,7 +33,7 @@ from farm.store.sweeps.bundles import add_bundle, find_bundle
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit, within_memory
 from farm.text.display import byte_count
-from web import received
+from web import parameters, received
 from web.access.admission import MAX_BODY_BYTES, takes_up_to
 from web.access.local_user import check_may_send_scripts
 from web.access.scopes import costly, needs
@@ -44,6 +44,7 @@ from web.new_sweep import script_fields
 from web.new_sweep.drafts import Draft, form_key
 from web.new_sweep.form import Fields
 from web.new_sweep.preview import summarise, unserved, widest_gang
+from web.parameters import Parameters
 
 bp = Blueprint("new_sweep", __name__)
 
@@ -103,16 +104,29 @@ class _Preparing(FarmError):
     """Predictions are being fitted: ask again."""
 
 
+class NewSweepParameters(Parameters):
+    """What the form begins with: a draft, or a sweep."""
+
+    draft: str | None = None
+    like: str | None = None
+
+
+class DraftParameters(Parameters):
+    """Which draft."""
+
+    draft: str = ""
+
+
 @bp.get("/sweeps/new")
 def get_new_sweep() -> ResponseReturnValue:
     """Show the form. Query: `draft`, one to change; `like`, the id of a sweep to begin with."""
-    args = received.query("draft", "like")
-    if "draft" in args:
-        draft = _draft(args["draft"])
+    query = parameters.read(NewSweepParameters)
+    if query.draft is not None:
+        draft = _draft(query.draft)
         fields = draft.fields or sweep_form.fields_of(received.parse_toml(draft.text))
         return _page(ShownForms(fields=fields, text=draft.text))
-    if "like" in args:
-        number = received.row_id("sweep", args["like"])
+    if query.like is not None:
+        number = received.row_id("sweep", query.like)
         with read_session() as session:
             sweep_summary(session, number)  # an id, and not another sweep's name
             spec = find_sweep(session, str(number)).spec
@@ -147,7 +161,7 @@ def post_preview() -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def get_preview() -> ResponseReturnValue:
     """Show what a sweep would become. Query: `draft`, as `POST /sweeps/preview` has led to it."""
-    ticket = received.query("draft").get("draft", "")
+    ticket = parameters.read(DraftParameters).draft
     draft = _draft(ticket)
     with read_session() as session:
         agents = live_agents_now(session)
@@ -167,7 +181,7 @@ def get_preview() -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def get_file() -> ResponseReturnValue:
     """Hand out a draft's sweep file. Query: `draft`."""
-    draft = _draft(received.query("draft").get("draft", ""))
+    draft = _draft(parameters.read(DraftParameters).draft)
     response = Response(draft.text, content_type="application/toml; charset=utf-8")
     response.headers["Content-Disposition"] = 'attachment; filename="sweep.toml"'
     return response

@@ -15,7 +15,7 @@ from farm.processes.subprocess_call import run_in_subprocess
 from farm.recommend.configuration import Observation
 from farm.recommend.observations import load_sweep
 from farm.store.sweeps.sweeps import SweepSummary, find_sweep, sweep_summary
-from web import received
+from web import parameters, received
 from web.access.scopes import costly
 from web.backend import backend, read_session
 from web.drawing.drawn import drawn
@@ -35,7 +35,7 @@ def get_prediction(sweep_id: str) -> ResponseReturnValue:
 
     It takes seconds to predict. Until then the page says so, and loads itself again.
     """
-    received.query()
+    parameters.query()
     number = received.row_id("sweep", sweep_id)
     with read_session() as session:
         summary = sweep_summary(session, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Annotated
 
 from flask import (
     Blueprint,
@@ -16,6 +17,7 @@ from flask import (
 )
 from flask.typing import ResponseReturnValue
 from markupsafe import Markup
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from farm.cells.choice import METRICS, Choice, in_order, query_names, read_choice
@@ -24,7 +26,7 @@ from farm.charts.heat_map import heat_map
 from farm.charts.sweep_figures import figures_of
 from farm.configuration.scripts import workload_text
 from farm.configuration.spec import JobSpec
-from farm.configuration.sweep import BUDGET, MACHINE_HOURS, parse_budget
+from farm.configuration.sweep import BUDGET, MACHINE_HOURS
 from farm.gang.lifecycle import JobState, SweepState
 from farm.keys.api_tokens import Scope
 from farm.store.agents.agents import live_agent_count
@@ -37,7 +39,7 @@ from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, pause_sweep, resume_sweep, sweep_summary
 from farm.text.nouns import counted
 from farm.values.codec import from_json
-from web import received
+from web import parameters, received
 from web.access.callers import caller
 from web.access.scopes import needs
 from web.backend import (
@@ -55,6 +57,7 @@ from web.exports import can_bundle, forms
 from web.live.page_cache import shared
 from web.overview.progress import sweep_remaining_s, why_jobs_wait
 from web.pages.sweep_lines import cell_lines, columns_of, job_lines
+from web.parameters import NUMBER, PageNumber, Parameters
 
 bp = Blueprint("sweep", __name__)
 
@@ -67,6 +70,21 @@ _MANY_CELLS = 500
 _PICTURES_LIFE_S = 10.0  # of pictures of so many cells, which each change would draw again
 
 
+class PagesParameters(Parameters):
+    """Which page of the jobs, and which of the cells."""
+
+    page: PageNumber = 1
+    cells: PageNumber = 1
+
+
+class BudgetParameters(Parameters):
+    """A new budget, where one was typed."""
+
+    budget_machine_hours: (
+        Annotated[float, Field(gt=MACHINE_HOURS.low, le=MACHINE_HOURS.high), NUMBER] | None
+    ) = None
+
+
 @bp.get("/sweeps/<sweep_id>")
 @shared
 def get_sweep(sweep_id: str) -> ResponseReturnValue:
@@ -76,10 +94,9 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     it downwards; `show=failed` for those that failed; `metric`, `x` and `y` of the map, `along` of
     the charts, and `at_...` what other axes are held at.
     """
-    args = received.query(*query_names(request.args))
+    args = parameters.query(*query_names(request.args))
     number, instant = received.row_id("sweep", sweep_id), now()
-    page = received.page_number(args, "page")
-    cells_page = received.page_number(args, "cells")
+    pages = parameters.read_from(PagesParameters, args)
     with read_session() as session:
         summary = sweep_summary(session, number)
         sweep = find_sweep(session, str(number))
@@ -92,7 +109,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         is_listed = summary.job_count <= _JOBS_OPEN or "page" in choice.given
         jobs: list[SweepJob] = []
         if is_listed:
-            offset = (page - 1) * _JOBS_SHOWN
+            offset = (pages.page - 1) * _JOBS_SHOWN
             jobs = sweep_jobs(session, number, offset=offset, limit=_JOBS_SHOWN)
         advice = backend().advice.of_sweep(session, number)
         lines = in_order(
@@ -100,7 +117,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
             choice,
         )
         cell_count = len(lines)
-        first = (cells_page - 1) * _CELLS_SHOWN
+        first = (pages.cells - 1) * _CELLS_SHOWN
         lines = lines[first : first + _CELLS_SHOWN]
         firsts = [line.failed_job_ids[0] for line in lines if line.failed_job_ids]
         failed = failed_jobs(session, firsts)
@@ -132,12 +149,12 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         cells=cell_lines(lines, failed, table, columns),
         cell_count=cell_count,
         failed_count=table.failed_count,
-        cells_page=cells_page,
+        cells_page=pages.cells,
         cells_page_count=-(-cell_count // _CELLS_SHOWN),
         rows=job_lines(jobs, advice or (), table.single, columns),
         has_flags=any(item.measurement and item.measurement.flags for item in jobs),
         is_listed=is_listed,
-        page=page,
+        page=pages.page,
         page_count=-(-summary.job_count // _JOBS_SHOWN),
         messages=[one.to_json() for one in messages],
         forms=forms(),
@@ -188,8 +205,8 @@ def post_pause(sweep_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def post_resume(sweep_id: str) -> ResponseReturnValue:
     """Start jobs of a held sweep again, within a new budget where one was typed."""
-    hours = received.number(request.form, BUDGET, low=0, high=MACHINE_HOURS.high, default=None)
-    budget_s = None if hours is None else parse_budget({BUDGET: hours})
+    hours = parameters.read_from(BudgetParameters, request.form).budget_machine_hours
+    budget_s = None if hours is None else MACHINE_HOURS.read(hours, BUDGET)
 
     def resume(session: Session, number: int) -> str:
         resume_sweep(session, number, budget_machine_s=budget_s, now=now())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Annotated
 
 from flask import Blueprint, render_template
 from flask.typing import ResponseReturnValue
+from pydantic import AfterValidator
 from sqlalchemy.orm import Session
 
 from farm.cells.comparison import CHANCE_RATIO, SweepComparison, by_difference, compare
@@ -16,11 +18,12 @@ from farm.gang.lifecycle import SweepState
 from farm.store.agents.agents import live_agent_count
 from farm.store.queue.waiting_reasons import may_wait_for_agents, missing_agents
 from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, list_sweeps, sweep_summary
-from web import received
+from web import parameters
 from web.access.scopes import costly
 from web.backend import backend, now, read_session, sweep_reading
 from web.live.page_cache import shared
 from web.overview.progress import loads_of, sweep_cards, why_jobs_wait
+from web.parameters import PageNumber, Parameters, RowId
 
 bp = Blueprint("sweeps", __name__)
 
@@ -28,6 +31,28 @@ _SHOWN = 25
 _PAIRS_SHOWN = 50
 _ALONE_SHOWN = 25
 _SWEEPS_OFFERED = 50
+
+
+def _known_sort(sort: str) -> str:
+    if sort != "difference":
+        raise ValueError("difference, or nothing")
+    return sort
+
+
+class SweepsParameters(Parameters):
+    """Which sweeps are listed."""
+
+    status: SweepStatus | None = None
+    before: RowId | None = None
+
+
+class CompareParameters(Parameters):
+    """Which sweeps are compared, and how their pairs are listed."""
+
+    a: RowId | None = None
+    b: RowId | None = None
+    page: PageNumber = 1
+    sort: Annotated[str, AfterValidator(_known_sort)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +65,8 @@ class _Compared:
 @shared
 def get_sweeps() -> ResponseReturnValue:
     """List sweeps. Query: `status`; `before`, a sweep's id, for those that are older."""
-    args = received.query("status", "before")
-    status = received.choice(args, "status", SweepStatus)
-    before, instant = received.optional_id(args, "before"), now()
+    query, instant = parameters.read(SweepsParameters), now()
+    status, before = query.status, query.before
     with read_session() as session:
         found = list_sweeps(session, before_id=before, limit=_SHOWN + 1, status=status)
         shown = found[:_SHOWN]
@@ -76,12 +100,8 @@ def get_compare() -> ResponseReturnValue:
 
     Without both it asks which. Parameters that are empty, as forms send them, count as absent.
     """
-    given = received.filled_query("a", "b", "page", "sort")
-    sort = given.get("sort")
-    if sort not in (None, "difference"):
-        raise InvalidSpec("sort", sort, "difference, or nothing")
-    page = received.page_number(given, "page")
-    a_id, b_id = received.optional_id(given, "a"), received.optional_id(given, "b")
+    query = parameters.read(CompareParameters, is_empty_absent=True)
+    sort, page, a_id, b_id = query.sort, query.page, query.a, query.b
     if a_id is not None and a_id == b_id:
         raise InvalidSpec("b", b_id, "another sweep than a")
     with read_session() as session:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
+from pydantic import Field
 from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import PROFILE_AXES, Axis
@@ -10,7 +13,7 @@ from farm.errors import InvalidSpec
 from farm.recommend.contracts import Question
 from farm.submission import plan
 from farm.values.fields import canonical
-from web import received
+from web.parameters import WHOLE, Listed, Parameters, read_from
 
 CASE = {
     "model": "mlp",
@@ -59,14 +62,18 @@ def test_a_question_is_the_same_with_equal_numbers() -> None:
     assert asked[0] == asked[1]
 
 
+class Sizes(Parameters):
+    one: Annotated[int, Field(ge=1, le=100), WHOLE] | None = None
+    several: Listed[Annotated[int, Field(ge=1, le=100), WHOLE]] = ()
+
+
 @pytest.mark.parametrize(("text", "value"), [("64", 64), ("64.0", 64), ("64.000", 64)])
 def test_a_query_takes_a_whole_number_with_a_point(text: str, value: int) -> None:
-    args = MultiDict({"n": text})
-    assert received.whole(args, "n", high=100) == value
-    assert received.wholes(MultiDict({"n": f"2,{text}"}), "n", high=100) == (2, value)
+    query = read_from(Sizes, MultiDict({"one": text, "several": f"2,{text}"}))
+    assert (query.one, query.several) == (value, (2, value))
 
 
 @pytest.mark.parametrize("text", ["64.5", "64.", ".0", "6_4.0", "064.0", "-64.0", "1e-2"])
 def test_other_texts_are_no_whole_numbers(text: str) -> None:
     with pytest.raises(InvalidSpec, match="whole number"):
-        received.whole(MultiDict({"n": text}), "n", high=100)
+        read_from(Sizes, MultiDict({"one": text}))

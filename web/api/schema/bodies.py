@@ -1,10 +1,13 @@
-"""Types of request bodies for the OpenAPI document; `farm.configuration.sweep` validates."""
+"""Request bodies: Pydantic models that check them, and of which the document is made.
+
+A sweep is checked by `farm.configuration.sweep`; its types here are made of the same declarations.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, NotRequired
 
-from pydantic import ConfigDict, Field, with_config
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, with_config
 from typing_extensions import TypedDict
 
 from farm.configuration.axes import AXES
@@ -18,68 +21,24 @@ from farm.configuration.sweep import (
     SWEEP_OPTIONS,
     SweepOption,
 )
-from farm.values.fields import (
-    MAX_LABELS,
-    MAX_NAME_CHARACTERS,
-    Amount,
-    Boolean,
-    Labels,
-    Name,
-    OneOf,
-    Type,
-    WebAddresses,
-    Whole,
-    WholeOrWord,
-    Word,
-)
-
-_NAME = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=r"^[!-~]+$")]
-
+from farm.values.fields import Type
+from web.value_types import NAME, annotation
 
 # Types are made here as values, which type checkers cannot follow.
 _annotated: Any = Annotated
 _list: Any = list
 _not_required: Any = NotRequired
-_literal: Any = Literal
 _typed_dict: Any = TypedDict
-
-
-def _annotation(of: Type) -> Any:
-    """Return the type of one value, as Pydantic describes it."""
-    match of:
-        case Name(pattern=pattern):
-            return _annotated[str, Field(pattern=f"^{pattern}$")] if pattern else _NAME
-        case Whole(low=low, high=high):
-            return _annotated[int, Field(ge=low, le=high)]
-        case WholeOrWord(whole=whole, word=word):
-            return _annotation(whole) | _literal[word]
-        case Amount():
-            bounds: dict[str, Any] = {
-                "gt" if of.is_above_low else "ge": of.low,
-                "lt" if of.is_below_high else "le": of.high,
-            }
-            return _annotated[float, Field(**bounds)]
-        case OneOf(kind=kind):
-            return kind
-        case Word(words=words):
-            return _literal[words]
-        case Boolean():
-            return bool
-        case WebAddresses(most=most, most_characters=length):
-            address = _annotated[str, Field(max_length=length)]
-            return address | _annotated[_list[address], Field(max_length=most)]
-        case Labels():
-            return _annotated[dict[_NAME, _NAME], Field(max_length=MAX_LABELS)]
 
 
 def _axis(of: Type) -> Any:
     """Return the type of a list of at least one value, or of a single one."""
-    value = _annotation(of)
+    value = annotation(of)
     return value | _annotated[_list[value], Field(min_length=1)]
 
 
 def _optional(options: tuple[SweepOption, ...]) -> dict[str, Any]:
-    return {option.name: _not_required[_annotation(option.type)] for option in options}
+    return {option.name: _not_required[annotation(option.type)] for option in options}
 
 
 def _object(name: str, meaning: str, fields: dict[str, Any]) -> Any:
@@ -107,21 +66,30 @@ SweepFile = _object(
     "SweepFile",
     "A sweep file as JSON.",
     {
-        "name": _NAME,
-        "repetitions": _not_required[_annotation(REPETITIONS)],
+        "name": NAME,
+        "repetitions": _not_required[annotation(REPETITIONS)],
         **_optional((*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
         "case": _annotated[_list[SweepCase], Field(min_length=1)],
     },
 )
 
 
-NewBudget = _object(
-    "NewBudget",
-    "A sweep's budget from now on, in machine hours; without it the budget stays.",
-    {BUDGET: _not_required[_annotation(MACHINE_HOURS)]},
-)
+def _read_hours(value: object) -> float:
+    return MACHINE_HOURS.read(value, BUDGET)
 
 
-@with_config(ConfigDict(extra="forbid"))
-class Nothing(TypedDict):
+class Nothing(BaseModel):
     """No fields: the address says all about the action."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NewBudget(BaseModel):
+    """A sweep's budget from now on, in machine hours; without it the budget stays."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    budget_machine_s: Annotated[
+        float | None,
+        PlainValidator(_read_hours, json_schema_input_type=annotation(MACHINE_HOURS)),
+    ] = Field(None, alias=BUDGET)

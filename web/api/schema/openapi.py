@@ -1,8 +1,8 @@
 """The OpenAPI document: what views say of their routes, and the page that shows it.
 
-A view says it by the decorator `described`. A route's answer is a type of
-`web.api.schema.answers`, of which the document takes the JSON Schema. Nothing of that runs for a
-request: what is described is read and written by the route itself, and tests hold the two together.
+A view says it by the decorator `described`. The document takes the JSON Schema of the models that
+check a route's parameters and body, and of the type of its answer, from `web.api.schema.answers`.
+Answers are written by the route itself, and tests hold the two together.
 
 The page is Swagger UI under the strict content policy: our own small script starts it, and nothing
 comes from elsewhere. All that it needs beside 'self' are the pictures in its style sheet, which
@@ -12,7 +12,7 @@ are data.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib.metadata import version
@@ -24,17 +24,17 @@ from apiflask import APIBlueprint, APIFlask
 from flask import Response, current_app, make_response, render_template, send_file
 from flask.typing import ResponseReturnValue
 from pydantic import TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
 
 from farm.errors import NotFound
 from farm.keys.api_tokens import Scope
 from farm.processes.cache import Cache
-from web import etags, received
+from web import etags, parameters, received
 from web.access.admission import CONTENT_POLICY
 from web.access.scopes import scope_of
 from web.api import idempotency
 from web.api.schema.answers import OpenApi, Problem
-from web.parameters import ID_SCHEMA, Parameter
+from web.parameters import Parameters
+from web.value_types import PlainSchema
 
 _ATTRIBUTE = "described"
 JSON = "application/json"
@@ -60,7 +60,7 @@ class Description:
     status: HTTPStatus
     meaning: str
     content_type: str
-    parameters: Sequence[Parameter[Any]]
+    query: type[Parameters]
     body: Body | None
     refusals: Mapping[HTTPStatus, str]
     is_cacheable: bool
@@ -73,7 +73,7 @@ def described(
     meaning: str = "As asked.",
     status: HTTPStatus = HTTPStatus.OK,
     content_type: str = JSON,
-    parameters: Sequence[Parameter[Any]] = (),
+    query: type[Parameters] = Parameters,
     body: Body | None = None,
     refusals: Mapping[HTTPStatus, str] | None = None,
     is_cacheable: bool = False,
@@ -89,7 +89,7 @@ def described(
             status=status,
             meaning=meaning,
             content_type=content_type,
-            parameters=parameters,
+            query=query,
             body=body,
             refusals=refusals or {},
             is_cacheable=is_cacheable,
@@ -111,10 +111,11 @@ bp = APIBlueprint("api_document", __name__, url_prefix="/api/v1", tag="This docu
 _KEY = "benchfarm_openapi"
 _CHANGING = ("post", "put", "patch", "delete")
 _REF = "#/components/schemas/{model}"
+_ID_SCHEMA = {"type": "integer", "minimum": 1, "maximum": received.LARGEST_ID}
 _AGENT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 128}
 _PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
-    "sweep_id": ("The id of a sweep.", ID_SCHEMA),
-    "job_id": ("The id of a job.", ID_SCHEMA),
+    "sweep_id": ("The id of a sweep.", _ID_SCHEMA),
+    "job_id": ("The id of a job.", _ID_SCHEMA),
     "agent_id": ("The id of an agent.", _AGENT_SCHEMA),
     "origin": ("The name of an origin.", {"type": "string", "minLength": 1, "maxLength": 64}),
 }
@@ -167,13 +168,6 @@ _A_YEAR_S = 365 * 86400
 _DOCS_POLICY = f"{CONTENT_POLICY}; img-src 'self' data:"
 
 
-class _Schema(GenerateJsonSchema):
-    """JSON Schema without a title that repeats the name of each field."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-
 def install(app: APIFlask) -> None:
     """Let the app describe itself."""
     app.extensions[_KEY] = Cache(most=1)
@@ -196,14 +190,14 @@ def install(app: APIFlask) -> None:
 @described(bp, OpenApi, is_cacheable=True)
 def get_openapi() -> ResponseReturnValue:
     """Return this description, as OpenAPI 3.1."""
-    received.query()
+    parameters.query()
     return etags.answer(Response(document_text(), content_type=JSON))
 
 
 @bp.get("/docs")
 def get_docs() -> ResponseReturnValue:
     """Show this description as a page to try requests on."""
-    received.query()
+    parameters.query()
     page = make_response(render_template("docs.html", swagger_version=_SWAGGER_VERSION))
     page.headers["Content-Security-Policy"] = _DOCS_POLICY
     return page
@@ -259,7 +253,7 @@ def _describe(
     for parameter in operation["parameters"]:
         meaning, schema = _PATH_PARAMETERS[parameter["name"]]
         parameter |= {"description": meaning, "schema": dict(schema), "required": True}
-    operation["parameters"] += [p.described() for p in description.parameters]
+    operation["parameters"] += parameters.described(description.query)
     refusals = {
         **_REFUSALS,
         **(_REFUSALS_OF_CHANGES if method in _CHANGING else {}),
@@ -325,7 +319,7 @@ def _schemas(kinds: Mapping[str, tuple[type, bool]]) -> dict[str, Any]:
         for name, (kind, is_body) in kinds.items()
     ]
     found, together = TypeAdapter.json_schemas(
-        list(inputs), ref_template=_REF, schema_generator=_Schema
+        list(inputs), ref_template=_REF, schema_generator=PlainSchema
     )
     schemas: dict[str, Any] = dict(together.get("$defs", {}))
     for (name, _), schema in found.items():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
+from collections.abc import Mapping
 
 import pytest
+from jsonschema import Draft202012Validator
 from werkzeug.datastructures import MultiDict
 
 from farm.errors import InvalidSpec
 from farm.recommend.prices import Price, Prices
 from farm.store.measurements.known_axes import KnownAxes
-from web.advice.questions import PRICES, by_type, folded, price_fields
+from web.advice.questions import AdviceParameters, by_type, folded, price_fields
+from web.parameters import described, read_from
 
 AXES = KnownAxes(
     workloads=(),
@@ -27,8 +29,13 @@ LISTED = Price(instance_type="m5.large", region="a", usd_per_hour=0.1, date=TODA
 TABLE = Prices(by_type={"m5.large": LISTED})
 
 
+def _read(text: str) -> Mapping[str, float]:
+    return read_from(AdviceParameters, MultiDict({"prices": text})).prices
+
+
 def _fits(text: str) -> bool:
-    return re.search(str(PRICES.schema["pattern"]), text) is not None and 3 <= len(text) <= 2000
+    [schema] = [one["schema"] for one in described(AdviceParameters) if one["name"] == "prices"]
+    return bool(Draft202012Validator(schema).is_valid(text))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +48,7 @@ def _fits(text: str) -> bool:
     ],
 )
 def test_pairs_are_read_as_they_are_described(text: str, prices: dict[str, float]) -> None:
-    assert PRICES.read(MultiDict({"prices": text})) == prices
+    assert _read(text) == prices
     assert _fits(text)
 
 
@@ -54,23 +61,23 @@ def test_pairs_are_read_as_they_are_described(text: str, prices: dict[str, float
 )
 def test_what_is_no_pair_is_refused_and_not_described(text: str) -> None:
     with pytest.raises(InvalidSpec, match="prices: expected"):
-        PRICES.read(MultiDict({"prices": text}))
+        _read(text)
     assert not _fits(text)
 
 
 @pytest.mark.parametrize("text", ["a=1,a=2", "a=1e7"])
 def test_a_type_has_one_price_and_no_fantastic_one(text: str) -> None:
     with pytest.raises(InvalidSpec, match="each type once"):
-        PRICES.read(MultiDict({"prices": text}))
+        _read(text)
 
 
 def test_without_any_the_table_holds() -> None:
-    assert PRICES.read(MultiDict()) == {}
+    assert read_from(AdviceParameters, MultiDict()).prices == {}
     assert TABLE.with_given({}, on=TODAY) == TABLE
 
 
 def test_a_given_price_counts_instead_of_the_listed_one() -> None:
-    given = by_type(PRICES.read(MultiDict({"prices": "m5.large=0.2,unnamed=0.3"})))
+    given = by_type(_read("m5.large=0.2,unnamed=0.3"))
     prices = TABLE.with_given(given, on=TODAY)
     assert prices.usd_per_hour == {"m5.large": 0.2, "": 0.3}
     assert prices.by_type["m5.large"].source == "given with the question"
