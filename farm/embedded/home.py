@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from farm.errors import FarmError
+from farm.errors import FarmError, InvalidSpec
 from farm.processes.private_files import make_private_folder, open_private
+from farm.values.codec import from_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,6 @@ def write_endpoints(home: Path, endpoints: Endpoints) -> None:
 def read_endpoints(home: Path) -> Endpoints | None:
     """Return what the latest farm of this folder wrote; None without a usable file."""
     try:
-        return Endpoints(**json.loads((home / "endpoints.json").read_text()))
-    except (OSError, ValueError, TypeError):
+        return from_text(Endpoints, (home / "endpoints.json").read_bytes())
+    except (OSError, InvalidSpec):
         return None
