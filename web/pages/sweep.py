@@ -56,7 +56,7 @@ from web.drawing.plotly import page_with_charts
 from web.exports import can_bundle, forms
 from web.live.page_cache import shared
 from web.overview.progress import sweep_remaining_s, why_jobs_wait
-from web.pages.sweep_lines import cell_lines, columns_of, job_lines
+from web.pages.sweep_tables import cells_shown, columns_of, jobs_shown
 from web.parameters import NUMBER, PageNumber, Parameters
 
 bp = Blueprint("sweep", __name__)
@@ -146,12 +146,12 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         pictures=_pictures(number, table, choice),
         columns=columns,
         workload=_workload(jobs[0]) if jobs and not columns.has_workloads else None,
-        cells=cell_lines(lines, failed, table, columns),
+        cells=cells_shown(lines, failed, table, columns),
         cell_count=cell_count,
         failed_count=table.failed_count,
         cells_page=pages.cells,
         cells_page_count=-(-cell_count // _CELLS_SHOWN),
-        rows=job_lines(jobs, advice or (), table.single, columns),
+        rows=jobs_shown(jobs, advice or (), table.single, columns),
         has_flags=any(item.measurement and item.measurement.flags for item in jobs),
         is_listed=is_listed,
         page=pages.page,

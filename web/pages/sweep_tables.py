@@ -1,18 +1,10 @@
-"""Caches the rows of a sweep page's tables as HTML, keyed by their content.
-
-Of a page of a hundred lines hardly any has changed since it was looked at last, and to write them
-takes as long as all the rest of the page.
-"""
+"""Rows of the two tables on a sweep's page: its cells and its jobs."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from flask import current_app
-from markupsafe import Markup
 
 from farm.cells.choice import CellMetric
 from farm.cells.choice import columns_of as metrics_of
@@ -25,12 +17,13 @@ from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
 from farm.measuring.scaling import Baselines, efficiency
 from farm.store.dashboard import SweepJob
 from farm.store.measurements.cell_rows import FailedJob
+from farm.store.result_tables import MeasurementRow
+from farm.store.tables import JobRow
 from farm.text.display import short_fingerprint
 from web.advice.advice_cache import Advice
 
 # Axes that have a column of their own; the others share one.
 _WITH_COLUMN = frozenset(axis for axis in AXES if axis.is_required or axis in PROFILE_AXES)
-_MOST_KEPT = 10_000  # of a kilobyte each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +44,9 @@ class ShownColumns:
         return any(metric.name == "cost" for metric in self.metrics)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellShown:
-    """What a cell's line shows. `why` its first failed job did; `also`: axes without a column.
+    """What a cell's row shows. `why` its first failed job did; `also`: axes without a column.
 
     `values`: of the columns' metrics, written.
     """
@@ -61,39 +54,24 @@ class CellShown:
     line: CellLine
     why: str | None
     also: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMeasurement:
-    """What a job has measured. `values`: of the columns' quantities, written.
-
-    `flags`: what disturbed it.
-    """
-
-    step_time_s: float | None
-    step_time_p25_s: float | None
-    step_time_p75_s: float | None
-    values: tuple[str, ...]
-    flags: tuple[str, ...]
+    values: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShown:
-    """What the line of a job shows. `is_advised`: a firm recommendation rests on it.
+    """What the row of a job shows. `is_advised`: a firm recommendation rests on it.
 
-    `why` it failed or waits; `measured` None: nothing that counts.
+    `why` it failed or waits; `measurement` None: nothing that counts. `values`: of the columns'
+    quantities, written.
     """
 
-    job_id: int
-    repetition: int
+    job: JobRow
     configuration: CellConfiguration
-    state: str
-    failure_kind: str | None
     why: str | None
     efficiency_ratio: float | None
     is_advised: bool
-    measured: ShownMeasurement | None
+    measurement: MeasurementRow | None
+    values: Sequence[str]
 
 
 def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
@@ -122,39 +100,44 @@ def _hardware(table: SweepTable) -> set[str | None]:
     return kinds if len(kinds) > 1 else set()
 
 
-def cell_lines(
+def cells_shown(
     lines: Sequence[CellLine],
     failed: Mapping[int, FailedJob],
     table: SweepTable,
     columns: ShownColumns,
-) -> list[Markup]:
-    """Return a line of HTML, or two, for each cell. `failed`: jobs by id, for their reasons."""
+) -> list[CellShown]:
+    """Return a row for each cell. `failed`: jobs by id, for their reasons."""
     rest = [axis for axis in table.axes if axis not in _WITH_COLUMN]
     hardware = _hardware(table)
-    written = []
+    found = []
     for line in itertools.chain.from_iterable((line, *line.other_kinds) for line in lines):
         why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
         kind = (line.failure_kind or "failed").replace("_", " ")
         also = [axis.named(axis.value_of(line.configuration)) for axis in rest]
         if hardware and line.state is CellState.MEASURED:
             also.append(f"hardware {short_fingerprint(line.fingerprint or 'unknown')}")
-        reason = f"{kind}: {why.reason or 'no reason'}" if why else None
-        values = tuple(metric.write(metric.read(line)) for metric in columns.metrics)
-        written.append(_cell_line(CellShown(line, reason, ", ".join(also), values), columns))
-    return written
+        found.append(
+            CellShown(
+                line=line,
+                why=f"{kind}: {why.reason or 'no reason'}" if why else None,
+                also=", ".join(also),
+                values=[metric.write(metric.read(line)) for metric in columns.metrics],
+            )
+        )
+    return found
 
 
-def job_lines(
+def jobs_shown(
     jobs: Sequence[SweepJob], advice: Sequence[Advice], single: Baselines, columns: ShownColumns
-) -> list[Markup]:
-    """Return a line of HTML, or two, for each job. `single`: what one machine makes of the work."""
+) -> list[JobShown]:
+    """Return a row for each job. `single`: what one machine makes of the work."""
     advised = {
         measurement_id
         for item in advice
         if item.answer.recommended is not None and item.answer.is_firm
         for measurement_id in item.answer.recommended.measurement_ids
     }
-    return [_job_line(_job_shown(item, advised, single, columns), columns) for item in jobs]
+    return [_job_shown(item, advised, single, columns) for item in jobs]
 
 
 def _job_shown(
@@ -163,46 +146,15 @@ def _job_shown(
     job, measurement = item.job, item.measurement
     configuration = configuration_of(job.spec)
     each = configuration["ranks_per_agent"]
+    known = known_beside_step_time(measurement)
     return JobShown(
-        job_id=job.id,
-        repetition=job.repetition,
+        job=job,
         configuration=configuration,
-        state=job.state.value,
-        failure_kind=job.failure_kind,
         why=job.reason if job.state in (JobState.FAILED, JobState.WAITING) else None,
         efficiency_ratio=efficiency(measurement, single, ranks_per_agent=each)
         if measurement
         else None,
         is_advised=measurement is not None and measurement.id in advised,
-        measured=_measured(item, columns),
+        measurement=measurement if measurement and measurement.status == OK else None,
+        values=[one.write(known.get(one)) for one in columns.quantities],
     )
-
-
-def _measured(item: SweepJob, columns: ShownColumns) -> ShownMeasurement | None:
-    of = item.measurement
-    if of is None or of.status != OK:
-        return None
-    known = known_beside_step_time(of)
-    return ShownMeasurement(
-        step_time_s=of.step_time_s,
-        step_time_p25_s=of.step_time_p25_s,
-        step_time_p75_s=of.step_time_p75_s,
-        values=tuple(one.write(known.get(one)) for one in columns.quantities),
-        flags=tuple(flag["message"] for flag in of.flags),
-    )
-
-
-@functools.lru_cache(_MOST_KEPT)
-def _cell_line(cell: CellShown, columns: ShownColumns) -> Markup:
-    return _written("cell_line", cell, columns)
-
-
-@functools.lru_cache(_MOST_KEPT)
-def _job_line(job: JobShown, columns: ShownColumns) -> Markup:
-    return _written("job_line", job, columns)
-
-
-def _written(macro: str, shown: CellShown | JobShown, columns: ShownColumns) -> Markup:
-    template = current_app.jinja_env.get_template("_sweep_lines.html")
-    written: Markup = getattr(template.module, macro)(shown, columns)
-    return written
