@@ -12,22 +12,22 @@ from farm.charts.timelines import TimelineFigure, write_second
 from farm.text.display import MISSING, count, duration
 
 MOST_ROWS = 100
-Row: TypeAlias = tuple[str, ...]
+TableRow: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FigureTable:
     """`rows` have a text for each of the titles; `left_out`: so many more rows there would be."""
 
-    titles: Row
-    rows: tuple[Row, ...]
+    titles: TableRow
+    rows: tuple[TableRow, ...]
     left_out: int = 0
 
 
 def table_of(figure: Figure | Bars | Histogram | TimelineFigure) -> FigureTable:
     """Return the values that a figure shows. Of a line over seconds, its least and its most."""
     if isinstance(figure, Figure):
-        titles: Row = ("", figure.x.title, figure.y.title, "Interval")
+        titles: TableRow = ("", figure.x.title, figure.y.title, "Interval")
         rows = list(_of_marks(figure))
     elif isinstance(figure, Bars):
         titles, rows = (figure.x, "", figure.y.title, "Interval"), list(_of_bars(figure))
@@ -42,7 +42,7 @@ def table_of(figure: Figure | Bars | Histogram | TimelineFigure) -> FigureTable:
     return FigureTable(titles, tuple(rows[:MOST_ROWS]), max(0, len(rows) - MOST_ROWS))
 
 
-def _of_marks(figure: Figure) -> Iterator[Row]:
+def _of_marks(figure: Figure) -> Iterator[TableRow]:
     for series in figure.series:
         for mark in series.marks:
             place, value = figure.x.write(mark.x), figure.y.write(mark.y)
@@ -51,7 +51,7 @@ def _of_marks(figure: Figure) -> Iterator[Row]:
         yield event.text, figure.x.write(event.x), MISSING, MISSING
 
 
-def _of_bars(figure: Bars) -> Iterator[Row]:
+def _of_bars(figure: Bars) -> Iterator[TableRow]:
     for place, group in enumerate(figure.groups):
         for number, mark in figure.of_group(place):
             name, value = figure.series[number].name, figure.y.write(mark.y)
@@ -64,7 +64,7 @@ def _interval(mark: Mark, axis: ChartAxis) -> str:
     return f"{axis.write(mark.low)} to {axis.write(mark.high)}"
 
 
-def _of_lines(figure: TimelineFigure) -> Iterator[Row]:
+def _of_lines(figure: TimelineFigure) -> Iterator[TableRow]:
     for line in figure.lines:
         axis = figure.over if line.is_over and figure.over is not None else figure.quantity
         known = [(second, value) for second, value in line.points if value is not None]

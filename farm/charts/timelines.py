@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from farm.charts.chart import STYLES, ChartAxis, ends, ticks
 from farm.text.display import decimal, duration
 
-Points = Sequence[tuple[float, float | None]]  # (seconds, value) by seconds; None breaks a line
+# (seconds, value) by seconds; None breaks a line.
+TimedValues: TypeAlias = Sequence[tuple[float, float | None]]
 
 _MOST_TICKS = 5
 _TICK_STEPS_S = (
@@ -45,7 +47,7 @@ class TimelineSeries:
     """
 
     name: str
-    points: Points
+    points: TimedValues
     style: int = 0
     is_over: bool = False
     is_dots: bool = False

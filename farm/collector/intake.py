@@ -43,7 +43,7 @@ _MOST_ROWS = 4_000
 # Whose time under way is remembered.
 _MOST_ATTEMPTS = 20_000
 
-Answer = Callable[[Sequence[tuple[str, Command]]], None]
+SendAnswers = Callable[[Sequence[tuple[str, Command]]], None]
 TakenReports = tuple[str, Confirm, Stored]
 TakenBeat = tuple[str, BeatConfirmed, BeatEffect]
 _Message = TypeVar("_Message")
@@ -60,7 +60,7 @@ class MessageFilter:
         *,
         keyring: Keyring | None,
         health: HealthReporter,
-        answer: Answer,
+        answer: SendAnswers,
         quotas: Mapping[str, Quotas] | None = None,
     ) -> None:
         self._keyring = keyring

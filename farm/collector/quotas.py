@@ -33,14 +33,14 @@ class Quota:
 # and 38 MB in PostgreSQL. An honest agent sends some 0.1 MB and 200 rows a minute, and one that
 # returns with the backlog of an hour 5 MB at once. A job of 500 steps a second sends 0.75 MB a
 # minute, samples of eight GPUs are 0.3 MB more, and a log has 4 MiB in all.
-REPORTS = {
+REPORT_QUOTAS = {
     "messages": Quota(600, 300),
     "bytes": Quota(8 * 2**20, 2**20),
     "rows": Quota(20_000, 6_000),
 }
 # One beat each 5 s, of some thousand bytes; with as many labels as it may have, of 40,000.
 # PostgreSQL writes again what each beat changes.
-HEARTBEATS = {
+HEARTBEAT_QUOTAS = {
     "messages": Quota(300, 300),
     "bytes": Quota(2**20, 2**19),
 }
@@ -199,5 +199,5 @@ def make_quotas(
     names = None if are_names_proven else CLAIMED_NAMES
     return {
         task: Quotas(quotas, names=names, collectors=collectors, clock=clock)
-        for task, quotas in ((REPORTS_TASK, REPORTS), (HEARTBEAT_TASK, HEARTBEATS))
+        for task, quotas in ((REPORTS_TASK, REPORT_QUOTAS), (HEARTBEAT_TASK, HEARTBEAT_QUOTAS))
     }

@@ -14,16 +14,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from sqlalchemy import Engine
 
 from farm.broker.claim import Claim
 from farm.broker.health_records import SCHEDULER, HealthReporter
-from farm.broker.sending import Sender, Signer
+from farm.broker.sending import Sender
 from farm.broker.wake_up import WakeReason, WakeUp
-from farm.errors import FarmError
 from farm.gang.barriers import Limits
 from farm.keys.keyring import Keyring
 from farm.keys.signing_key import signing_key
@@ -35,7 +34,7 @@ from farm.processes.service_manager import ServiceManager
 from farm.scheduler.background_thread import BackgroundThread
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.lengths import JobLengths
-from farm.scheduler.outgoing import Outgoing, Rules
+from farm.scheduler.outgoing import CommandSender, Rules
 from farm.scheduler.placing import PlacingCache, place_jobs
 from farm.settings.server import Settings
 from farm.store.engine import TRUSTED_S, make_engine, writing
@@ -54,8 +53,6 @@ _TURN_EVERY_S = 1.0
 _LEADING_REST_RATIO, _PLACING_REST_RATIO = 1.0, 2.0
 # An agent that starts again is back before.
 _LOST_AFTER_S = 60.0
-# Longer than it takes until a command is due again.
-_AWAY_S = 5.0
 # A change of the wall clock, beside the monotonic one, from one reading to the next. Time services
 # slew by much less, and the scheduler reads its clock every second.
 STEP_S = 1.0
@@ -108,7 +105,7 @@ def run(settings: Settings) -> None:
     # over others, which are asked first.
     key_engine = make_engine(settings.database_url)
     signer = None if farm_key is None else Keyring(key_engine, farm_key).signed
-    post = Post(Sender(settings.broker_url), signer)
+    sender = CommandSender(Sender(settings.broker_url), signer)
     lengths = JobLengths(engine, home=settings.home)
     kept = PlacingCache(
         queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
@@ -125,7 +122,7 @@ def run(settings: Settings) -> None:
     def lead() -> float:
         if not health.is_ours:
             return _TURN_EVERY_S
-        asked_twice = lead_once(engine, post, now=clock.now(), rules=rules)
+        asked_twice = lead_once(engine, sender, now=clock.now(), rules=rules)
         kept.pace.asked_twice(asked_twice, now_s=clock.now().timestamp())
         placing.wake()  # agents may be free now
         return _TURN_EVERY_S
@@ -133,7 +130,7 @@ def run(settings: Settings) -> None:
     def place() -> float:
         known = dataclasses.replace(kept, expected_s=lengths.expected_s)
         if health.is_ours and leading.trouble is None:  # or nobody would lead them
-            place_once(engine, post, now=clock.now(), rules=rules, known=known)
+            place_once(engine, sender, now=clock.now(), rules=rules, known=known)
         return _TURN_EVERY_S
 
     leading = BackgroundThread(
@@ -243,51 +240,19 @@ class StepCorrectingClock:
             return now
 
 
-class Post:
-    """Sends commands, for both loops."""
-
-    def __init__(self, sender: Sender, signer: Signer | None = None) -> None:
-        self._sender = sender
-        self._signer = signer
-        self._away_until_s = 0.0  # by the monotonic clock
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the broker did not take what was sent last, not long ago.
-
-        Then nobody else shall set out: a gang that hears nothing loses its attempt. What was not
-        taken is due again before that is forgotten.
-        """
-        return time.monotonic() < self._away_until_s
-
-    def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send what is due, in order; where that fails it is due again before long."""
-        if not outgoing:
-            return
-        try:
-            commands = [(due.agent_id, due.command) for due in outgoing]
-            self._sender.send(commands, signer=self._signer)
-        except FarmError as error:
-            ids, behind = outgoing[0].ids, len(outgoing) - 1
-            logger.warning("command not sent, and %d behind: %s", behind, error, extra=ids)
-            self._away_until_s = time.monotonic() + _AWAY_S
-        else:
-            self._away_until_s = 0.0
-
-
-def lead_once(engine: Engine, post: Post, *, now: dt.datetime, rules: Rules) -> int:
+def lead_once(engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules) -> int:
     """Advance or end attempts, and send what is due; return how many ranks were asked twice."""
     outgoing = lead_attempts(engine, now=now, rules=rules)
-    post.send(outgoing)
+    sender.send(outgoing)
     return sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
 
 
 def place_once(
-    engine: Engine, post: Post, *, now: dt.datetime, rules: Rules, known: PlacingCache
+    engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules, known: PlacingCache
 ) -> None:
     """Give gangs to jobs that wait, and have them start."""
-    if not post.is_away:
-        post.send(place_jobs(engine, now=now, rules=rules, known=known))
+    if not sender.is_away:
+        sender.send(place_jobs(engine, now=now, rules=rules, known=known))
 
 
 def housekeeping(engine: Engine) -> BackgroundThread:

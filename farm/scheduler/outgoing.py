@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from farm.broker.sending import Sender, Signer
+from farm.errors import FarmError
 from farm.gang.barriers import Limits, commands_for
 from farm.gang.lifecycle import AttemptState
 from farm.gang.retries import RetryPolicy
 from farm.gang.views import AttemptView
 from farm.messages.commands import Command, StartRank
 from farm.registry import described
+
+logger = logging.getLogger(__name__)
+
+# For so long after a failure the broker counts as away: longer than until a command is due again.
+_AWAY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +63,35 @@ def outgoing_of(
         Outgoing(attempt.ranks[rank].agent_id, command)
         for rank, command in commands_for(attempt, state, ranks, limits=limits).items()
     ]
+
+
+class CommandSender:
+    """Sends commands to agents, and remembers when the broker did not take them."""
+
+    def __init__(self, sender: Sender, signer: Signer | None = None) -> None:
+        self._sender = sender
+        self._signer = signer
+        self._away_until_s = 0.0  # by the monotonic clock
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the broker did not take what was sent last, not long ago.
+
+        Then nobody else shall set out: a gang that hears nothing loses its attempt. What was not
+        taken is due again before that is forgotten.
+        """
+        return time.monotonic() < self._away_until_s
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Send what is due, in order; where that fails it is due again before long."""
+        if not outgoing:
+            return
+        try:
+            commands = [(due.agent_id, due.command) for due in outgoing]
+            self._sender.send(commands, signer=self._signer)
+        except FarmError as error:
+            ids, behind = outgoing[0].ids, len(outgoing) - 1
+            logger.warning("command not sent, and %d behind: %s", behind, error, extra=ids)
+            self._away_until_s = time.monotonic() + _AWAY_S
+        else:
+            self._away_until_s = 0.0

@@ -24,7 +24,6 @@ from worker_agent.trainer_process.environment import plain_environment
 ANSWER_LIMIT_S = 10.0
 # Where distributions put it, which is not in every user's path.
 PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin")
-Address = IPv4Address | IPv6Address
 
 INCOMING = "incoming"
 _PREFIX = "benchfarm_"
@@ -38,7 +37,7 @@ class GateRules:
 
     table: str
     ports: Sequence[int]
-    peers: Sequence[Address]
+    peers: Sequence[IPv4Address | IPv6Address]
     trainer_uid: int | None = None  # whose packets go to the peers alone; None: nobody's
 
 
@@ -86,7 +85,7 @@ def _outgoing(rules: GateRules) -> str:
     return _chain(outgoing_chain(uid), "output", lines)
 
 
-def _matches(field: str, peers: Sequence[Address]) -> list[str]:
+def _matches(field: str, peers: Sequence[IPv4Address | IPv6Address]) -> list[str]:
     """Return what matches the peers' addresses, one for each family that they have."""
     families = (("ip", IPv4Address), ("ip6", IPv6Address))
     found = []

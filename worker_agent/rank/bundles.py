@@ -26,7 +26,7 @@ from worker_agent.trainer_process.user import TrainerUser
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES = 200 * 10**6  # of all archives; the ones that were used least lately go first
+_MOST_BYTES = 200 * 10**6  # of all archives; the ones that were used least lately go first
 _SUFFIX, _PARTIAL = ".zip", ".part"
 _REMOVAL_LIMIT_S = 60.0
 _REMOVED_TOGETHER = 500  # folders a command
@@ -99,7 +99,7 @@ class BundleFetch:
 class BundleCache:
     """Archives in one private folder, named by their sha256. `folder` need not be there yet."""
 
-    def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, *, most_bytes: int = _MOST_BYTES) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
 

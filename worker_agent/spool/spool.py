@@ -28,7 +28,7 @@ from worker_agent.supervisor.fencing import sync_folder
 
 logger = logging.getLogger(__name__)
 
-SEGMENT_BYTES = 1024 * 1024
+_SEGMENT_BYTES = 1024 * 1024
 _SEGMENT_NAME = re.compile(r"[0-9]{12}\.jsonl", re.ASCII)
 _GENERATION = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -56,7 +56,9 @@ class Spool:
     generation mean nothing here.
     """
 
-    def __init__(self, folder: Path, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, *, max_bytes: int, segment_bytes: int = _SEGMENT_BYTES
+    ) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes

@@ -64,7 +64,7 @@ from worker_agent.trainer_process.template import TemplateSupervisor
 
 logger = logging.getLogger(__name__)
 
-TICK_S = 1.0
+_LONGEST_WAIT_S = 1.0
 _UNANSWERED = (
     "the server has not answered this agent's heartbeats for %.0f s, although the broker takes "
     "them: its collector does not run, or it refuses this agent, %s; `farm doctor` on the server "
@@ -156,9 +156,9 @@ class Supervisor:
 
     def _patience_s(self, now: float) -> float:
         """Return how long nothing will be due. What cannot be sent now is not waited for."""
-        waits = [TICK_S]
+        waits = [_LONGEST_WAIT_S]
         if self._has_failed:  # or what fails at once would be tried again without an end
-            return TICK_S
+            return _LONGEST_WAIT_S
         if self._courier.can_publish("heartbeats"):
             waits.append(self._heartbeat.due_in_s(now=now))
         if self._courier.can_publish("reports") and self._journal.trouble is None:

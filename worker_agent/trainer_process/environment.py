@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 # The agent's state directory, by which leftovers are found.
-MARK = "BENCHFARM_AGENT_STATE"
+AGENT_MARK = "BENCHFARM_AGENT_STATE"
 # To find programs, modules, certificates and data sets, and to write text as the agent would.
 PASSED = frozenset(
     (
@@ -82,7 +82,7 @@ def trainer_environment(
             and not _WITH_PASSWORD.search(value)
         )
     }
-    return {**chosen, MARK: str(state_dir), "PYTHONUNBUFFERED": "1"}
+    return {**chosen, AGENT_MARK: str(state_dir), "PYTHONUNBUFFERED": "1"}
 
 
 def _is_harmless(name: str) -> bool:

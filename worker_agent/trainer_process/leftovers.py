@@ -17,7 +17,7 @@ from pathlib import Path
 from farm.processes.marked import MarkedProcesses, processes_marked
 from worker_agent.config import AgentConfig
 from worker_agent.trainer_process.child import kill_other_sessions
-from worker_agent.trainer_process.environment import MARK
+from worker_agent.trainer_process.environment import AGENT_MARK
 from worker_agent.trainer_process.template import TemplateProcess
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _WARN_EVERY_S = 10.0
 
 def find_marked(state_dir: Path) -> list[int]:
     """Return the pids of living processes that were started for an agent of this directory."""
-    return processes_marked(MARK, str(state_dir))
+    return processes_marked(AGENT_MARK, str(state_dir))
 
 
 def kill_leftovers(
@@ -54,7 +54,7 @@ def kill_leftovers(
         return () if template is None or not template.is_alive else (template.pid,)
 
     folder, owner = str(config.settings.state_dir), config.trainer_uid
-    with MarkedProcesses(MARK, folder, owner=owner, spare=spared) as marked:
+    with MarkedProcesses(AGENT_MARK, folder, owner=owner, spare=spared) as marked:
         try:
             marked.look(signal.SIGKILL)
             killed.update(marked.pids)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from farm.charts.job.steps import STEP_TIME, StepPoint, steps_over
-from farm.charts.timelines import Points, Shade, TimelineAxis, TimelineFigure, TimelineSeries
+from farm.charts.job.steps import STEP_TIME_AXIS, StepPoint, steps_over
+from farm.charts.timelines import Shade, TimedValues, TimelineAxis, TimelineFigure, TimelineSeries
 from farm.measuring.sampled import (
     DISTURBING,
     FOREIGN_LOAD,
@@ -97,7 +97,7 @@ def _timeline(
         summary=summary + ("; the steps of rank 0 are laid over it" if over else ""),
         quantity=quantity,
         lines=[*over, *lines],
-        over=STEP_TIME if over else None,
+        over=STEP_TIME_AXIS if over else None,
         shades=shades,
     )
 
@@ -113,7 +113,7 @@ def _lines(
     ]
 
 
-def _points(one: RankRanges, name: str, *, is_range: bool) -> Points:
+def _points(one: RankRanges, name: str, *, is_range: bool) -> TimedValues:
     """Return two points of a range, its least and its most, so that no peak is lost."""
     lows = one.lows[name] if is_range else one.highs[name]
     points: list[tuple[float, float | None]] = []
@@ -171,6 +171,6 @@ def _role_timeline(
         summary="; ".join(most) + ("; the steps of rank 0 are laid over them" if over else ""),
         quantity=quantity,
         lines=[*over, *lines],
-        over=STEP_TIME if over else None,
+        over=STEP_TIME_AXIS if over else None,
         shades=shades,
     )

@@ -26,7 +26,7 @@ _QUANTILES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.
 # Two points are joined unless there is more time between them than this: an evaluation, say.
 _HOLE_S = 1.0
 _HOLE_RATIO = 0.2  # of what the first of them stands for, since its end is reckoned by its median
-STEP_TIME = TimelineAxis(title="Step time", write=duration, d3_format=".3~s", suffix="s")
+STEP_TIME_AXIS = TimelineAxis(title="Step time", write=duration, d3_format=".3~s", suffix="s")
 
 _PHASES = {
     StepKind.WARMUP: ("warm-up", "warmup"),
@@ -218,7 +218,7 @@ def step_timeline(
         title="Step time of rank 0",
         summary=f"{counted(total, 'step', write=count)}, "
         f"the longest {duration(max(p.longest_s for p in points))}",
-        quantity=STEP_TIME,
+        quantity=STEP_TIME_AXIS,
         lines=lines,
         shades=shades,
     )

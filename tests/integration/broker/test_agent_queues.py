@@ -23,7 +23,7 @@ from farm.broker.sending import OWN_KEPT, Sender
 from farm.broker.task_message import read_task
 from farm.collector.agent_queues import AgentQueues
 from farm.collector.intake import MessageFilter, read_beat
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas, make_quotas
+from farm.collector.quotas import HEARTBEAT_QUOTAS, REPORT_QUOTAS, Quota, Quotas, make_quotas
 from farm.errors import Unreachable
 from farm.keys.keyring import Keyring
 from farm.messages.agent_keys import derive_key
@@ -37,7 +37,7 @@ from tests.services.redis_server import RedisServer
 
 AGENTS = ("a", "b")
 OF_A = own_queue(HEARTBEATS_QUEUE, "a")
-FLOOD = int(HEARTBEATS["messages"].burst) + 100
+FLOOD = int(HEARTBEAT_QUOTAS["messages"].burst) + 100
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_no_more_is_brought_at_once_than_the_quota_has_left(
 def test_an_enormous_message_uses_up_the_quota(broker: RedisServer, client: redis.Redis) -> None:
     queues = own_queues(broker)
     own = own_queue(REPORTS_QUEUE, "a")
-    client.lpush(own, "x" * int(2 * REPORTS["bytes"].burst))
+    client.lpush(own, "x" * int(2 * REPORT_QUOTAS["bytes"].burst))
     queues.turn()
     client.lpush(own, "{}")
     queues.turn()
@@ -162,7 +162,7 @@ def test_what_goes_by_an_own_queue_is_charged_once(
     eight = {"messages": Quota(8, 1), "bytes": Quota(2**20, 1)}
     quotas = {
         HEARTBEAT_TASK: Quotas(eight, clock=lambda: 0.0),
-        REPORTS_TASK: Quotas(REPORTS),
+        REPORTS_TASK: Quotas(REPORT_QUOTAS),
     }
     health = HealthReporter(COLLECTOR, broker.url)
     queues = AgentQueues(broker.url, agents=lambda: AGENTS, quotas=quotas, health=health)

@@ -23,7 +23,7 @@ from farm.broker.celery_app import (
 from farm.broker.task_message import task_text
 from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
 from farm.collector.main import register_tasks
-from farm.collector.quotas import HEARTBEATS, REPORTS
+from farm.collector.quotas import HEARTBEAT_QUOTAS, REPORT_QUOTAS
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import AttemptState
 from farm.keys.keyring import Keyring
@@ -318,7 +318,7 @@ def test_a_flood_of_heartbeats_by_one_account_leaves_the_others_heard(
     collector = Collector(engine, broker, keyring=Keyring(engine, FARM_KEY))
     beats = functools.partial(collector.takes, task=HEARTBEAT_TASK, queue=HEARTBEATS_QUEUE)
     kind = HEARTBEAT_TASK
-    count = int(HEARTBEATS["messages"].burst) + 20
+    count = int(HEARTBEAT_QUOTAS["messages"].burst) + 20
     flood = [
         signed(dataclasses.replace(beat("a", number), boot_id=f"boot {number}"), by="a", kind=kind)
         for number in range(1, count)
@@ -341,7 +341,7 @@ def test_what_an_account_sends_beyond_its_quota_is_neither_stored_nor_confirmed(
 ) -> None:
     signed = signer(engine)
     collector = Collector(engine, broker, keyring=Keyring(engine, FARM_KEY))
-    body: dict[str, object] = {"text": "x" * int(2 * REPORTS["bytes"].burst)}
+    body: dict[str, object] = {"text": "x" * int(2 * REPORT_QUOTAS["bytes"].burst)}
     report = Report(number=1, token=999, rank=0, kind="log", body=body)
     large = ReportBatch(agent_id="a", generation="large", reports=(report,))
     signed_batch = functools.partial(signed, kind=REPORTS_TASK)
@@ -364,7 +364,7 @@ def test_without_keys_a_program_that_runs_wild_holds_back_itself_alone(
 ) -> None:
     collector = Collector(engine, broker, keyring=None)
     beats = functools.partial(collector.takes, task=HEARTBEAT_TASK, queue=HEARTBEATS_QUEUE)
-    count = int(HEARTBEATS["messages"].burst) + 20
+    count = int(HEARTBEAT_QUOTAS["messages"].burst) + 20
     flood = [
         seal(dataclasses.replace(beat("a", number), boot_id=f"boot {number}"))
         for number in range(1, count)

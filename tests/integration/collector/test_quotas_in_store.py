@@ -21,7 +21,7 @@ from farm.collector.intake import (
     take_batches,
     take_beats,
 )
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, make_quotas
+from farm.collector.quotas import HEARTBEAT_QUOTAS, REPORT_QUOTAS, Quota, make_quotas
 from farm.gang.lifecycle import AttemptState
 from farm.keys.keyring import Keyring
 from farm.messages.agent_keys import derive_key
@@ -121,8 +121,8 @@ class Attacker:
         self._random = random.Random(7)
         self._number = self._tick = self._part = 0
         self._beat = 1  # the last that was heard
-        self._bytes, self._rows = Left(REPORTS["bytes"]), Left(REPORTS["rows"])
-        self._beat_bytes = Left(HEARTBEATS["bytes"])
+        self._bytes, self._rows = Left(REPORT_QUOTAS["bytes"]), Left(REPORT_QUOTAS["rows"])
+        self._beat_bytes = Left(HEARTBEAT_QUOTAS["bytes"])
 
     @property
     def now_s(self) -> float:
@@ -262,7 +262,7 @@ def test_ten_minutes_of_the_worst_that_the_quotas_take_are_less_than_fifty_megab
     attacker.longest_report()
     assert not attacker.is_heard(), "nothing is left"
     grown = stored_bytes(engine) - before
-    text = REPORTS["bytes"].burst + 10 * REPORTS["bytes"].per_minute
+    text = REPORT_QUOTAS["bytes"].burst + 10 * REPORT_QUOTAS["bytes"].per_minute
     assert text < grown < MOST_STORED_BYTES
 
 
@@ -281,4 +281,4 @@ def test_a_farm_without_keys_takes_as_much_of_an_account(engine: sa.Engine) -> N
 
     signed, unsigned = (taken(Collector(engine, is_signed=s)) for s in (True, False))
     assert signed == unsigned
-    assert signed * 400_000 < REPORTS["bytes"].burst + 500_000
+    assert signed * 400_000 < REPORT_QUOTAS["bytes"].burst + 500_000

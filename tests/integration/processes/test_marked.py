@@ -16,7 +16,7 @@ import pytest
 from farm.processes.marked import processes_marked
 from tests.fakes.server import wait_until
 from worker_agent.config import load_config
-from worker_agent.trainer_process.environment import MARK
+from worker_agent.trainer_process.environment import AGENT_MARK
 from worker_agent.trainer_process.leftovers import find_marked, kill_leftovers
 
 _LOOKS = 300
@@ -83,7 +83,7 @@ def test_a_process_whose_first_thread_has_ended_is_found_and_killed(tmp_path: Pa
         "threading.Thread(target=time.sleep, args=(600,)).start()\n"
         "ctypes.CDLL(None).pthread_exit(None)\n"
     )
-    with _started(sys.executable, "-c", end_first, environ={MARK: str(tmp_path)}) as process:
+    with _started(sys.executable, "-c", end_first, environ={AGENT_MARK: str(tmp_path)}) as process:
         stat = Path(f"/proc/{process.pid}/stat")
         wait_until(lambda: b") Z " in stat.read_bytes(), "the end of its first thread")
         assert find_marked(tmp_path) == [process.pid]
@@ -94,7 +94,7 @@ def test_a_process_whose_first_thread_has_ended_is_found_and_killed(tmp_path: Pa
 @pytest.mark.parametrize("is_told_before", [False, True])
 def test_what_is_killed_has_let_go_of_its_memory(tmp_path: Path, is_told_before: bool) -> None:
     hold = f"held = bytearray({_HELD_BYTES}); print('held', flush=True); input()"
-    argv, environ = (sys.executable, "-c", hold), {MARK: str(tmp_path)}
+    argv, environ = (sys.executable, "-c", hold), {AGENT_MARK: str(tmp_path)}
     with subprocess.Popen(
         argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -115,7 +115,7 @@ def test_more_than_are_held_at_once_are_killed(tmp_path: Path) -> None:
     )
     with subprocess.Popen(
         ["/bin/sh", "-c", many],
-        env={MARK: str(tmp_path)},
+        env={AGENT_MARK: str(tmp_path)},
         stdout=subprocess.PIPE,
         start_new_session=True,
     ) as shell:
@@ -134,7 +134,7 @@ def test_who_starts_a_successor_and_ends_is_found_and_killed(tmp_path: Path) -> 
     script.write_text('#!/bin/sh\n"$0" &\n')
     script.chmod(0o700)
     try:
-        with _started(str(script), environ={MARK: str(tmp_path)}) as first:
+        with _started(str(script), environ={AGENT_MARK: str(tmp_path)}) as first:
             first.wait()
             assert _kill(tmp_path) >= 1
             assert find_marked(tmp_path) == []
@@ -143,7 +143,7 @@ def test_who_starts_a_successor_and_ends_is_found_and_killed(tmp_path: Path) -> 
 
 
 def test_who_becomes_another_program_is_killed(tmp_path: Path, changing: str) -> None:
-    with _started(changing, environ={MARK: str(tmp_path)}) as process:
+    with _started(changing, environ={AGENT_MARK: str(tmp_path)}) as process:
         wait_until(lambda: find_marked(tmp_path), "its start")
         assert _kill(tmp_path) == 1
         process.wait(timeout=60)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.collector.intake import row_count
-from farm.collector.quotas import HEARTBEATS, REPORTS, Quota, Quotas
+from farm.collector.quotas import HEARTBEAT_QUOTAS, REPORT_QUOTAS, Quota, Quotas
 from farm.errors import InvalidSpec
 from farm.messages.reports import Report, ReportBatch, Sample
 from farm.values.codec import to_json
@@ -84,14 +84,14 @@ def test_no_series_of_messages_brings_in_more_than_the_quota(
     sent: list[tuple[float, float]],
 ) -> None:
     clock = Clock()
-    quotas = Quotas({"bytes": REPORTS["bytes"]}, clock=clock)
+    quotas = Quotas({"bytes": REPORT_QUOTAS["bytes"]}, clock=clock)
     taken, largest = 0.0, max(size for _, size in sent)
     for pause_s, size in sent:
         clock.now_s += pause_s
         if quotas.exhausted("a") is None:
             quotas.charge("a", bytes=size)
             taken += size
-    quota = REPORTS["bytes"]
+    quota = REPORT_QUOTAS["bytes"]
     assert taken <= quota.burst + clock.now_s / 60 * quota.per_minute + largest
 
 
@@ -155,20 +155,20 @@ def test_the_largest_honest_job_is_within_every_quota(steps_per_s: int, gpu_coun
     byte_count = len(json.dumps(to_json(minute)))
     log_bytes = len(json.dumps(LINE)) / len(LINE) * LONGEST_CHARACTERS
     rows = row_count(minute, byte_count)
-    ten = {name: quota.burst + 10 * quota.per_minute for name, quota in REPORTS.items()}
+    ten = {name: quota.burst + 10 * quota.per_minute for name, quota in REPORT_QUOTAS.items()}
     assert 10 * byte_count + log_bytes < ten["bytes"]
-    assert byte_count < REPORTS["bytes"].per_minute, "and for ever, without a log"
+    assert byte_count < REPORT_QUOTAS["bytes"].per_minute, "and for ever, without a log"
     assert 10 * rows < ten["rows"]
     assert ten["messages"] > 10 * 60 / GATHER_S * 2, "each of them sent again"
 
 
 def test_an_honest_agent_is_far_below_every_quota() -> None:
     """A beat each second, and batches of three seconds, as they are signed: 4.1 kB."""
-    assert HEARTBEATS["messages"].per_minute >= 4 * 60
-    assert REPORTS["bytes"].per_minute > 10 * 20 * 4100
+    assert HEARTBEAT_QUOTAS["messages"].per_minute >= 4 * 60
+    assert REPORT_QUOTAS["bytes"].per_minute > 10 * 20 * 4100
     hour_s, reports_a_second = 3600, 3
-    assert REPORTS["rows"].burst > hour_s * reports_a_second
-    assert REPORTS["bytes"].burst > hour_s / GATHER_S * 4100, "the backlog of an hour"
+    assert REPORT_QUOTAS["rows"].burst > hour_s * reports_a_second
+    assert REPORT_QUOTAS["bytes"].burst > hour_s / GATHER_S * 4100, "the backlog of an hour"
 
 
 def test_heartbeats_with_as_many_labels_as_there_may_be_are_within_the_quota() -> None:
@@ -176,7 +176,7 @@ def test_heartbeats_with_as_many_labels_as_there_may_be_are_within_the_quota() -
     beat = heartbeat(agent_id="a", facts=agent_facts(labels=labels))
     beats_a_minute = 60 / 5
     size = len(json.dumps(to_json(beat)))
-    assert beats_a_minute * size < HEARTBEATS["bytes"].per_minute
+    assert beats_a_minute * size < HEARTBEAT_QUOTAS["bytes"].per_minute
 
 
 def test_rows_are_counted_by_what_a_batch_holds() -> None:

@@ -32,7 +32,7 @@ from worker_agent.network.emulators.tc_link import (
     remove_plans,
     root_queues,
 )
-from worker_agent.network.emulators.tc_plan import Address, make_plan, owner_mark
+from worker_agent.network.emulators.tc_plan import IpAddress, make_plan, owner_mark
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _PROBED_PEERS = (ipaddress.ip_address("192.0.2.1"), ipaddress.ip_address("2001:d
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Applied:
     index: int  # of the interface
-    ways: Mapping[RankAddress, tuple[Address, ...]]
+    ways: Mapping[RankAddress, tuple[IpAddress, ...]]
     settings: Mapping[str, str]  # as the kernel had them afterwards
 
 
@@ -161,7 +161,7 @@ class TcNetem:
         )
 
     def _check_way(
-        self, ip: IPRoute, index: int, peer: RankAddress, addresses: tuple[Address, ...]
+        self, ip: IPRoute, index: int, peer: RankAddress, addresses: tuple[IpAddress, ...]
     ) -> None:
         # A name may have an address of a family that this machine does not speak.
         used = {way for address in addresses if (way := find_way(ip, address)) is not None}
@@ -174,7 +174,7 @@ class TcNetem:
             )
 
 
-def resolve(peer: RankAddress) -> tuple[Address, ...]:
+def resolve(peer: RankAddress) -> tuple[IpAddress, ...]:
     """Return all addresses of a rank's host. Raises EmulationFailed where it has none."""
     try:
         found = socket.getaddrinfo(peer.host, None, type=socket.SOCK_STREAM)

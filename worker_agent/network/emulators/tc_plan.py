@@ -52,7 +52,7 @@ _ETH_P_IP, _ETH_P_IPV6 = 0x0800, 0x86DD
 _TCP = 6
 _SPARED_PRIO, _PEER_PRIO = 1, 10  # the lower is asked first; each protocol needs its own
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def owner_mark(state_dir: str) -> int:
 
 
 def make_plan(
-    profile: NetworkProfile, *, peers: Iterable[Address], spared_ports: Iterable[int]
+    profile: NetworkProfile, *, peers: Iterable[IpAddress], spared_ports: Iterable[int]
 ) -> TcPlan:
     """Return what shapes the way to `peers` and spares TCP from and to `spared_ports`."""
     spared = [_match_port(version, port) for port in spared_ports for version in (4, 6)]
@@ -135,7 +135,7 @@ def _queue(profile: NetworkProfile) -> NetemQueue | None:
     )
 
 
-def _match_peer(peer: Address) -> TcFilter:
+def _match_peer(peer: IpAddress) -> TcFilter:
     """Match the destination, which stands at byte 16 of an IPv4 header and at 24 of an IPv6 one."""
     packed, offset = peer.packed, 16 if peer.version == 4 else 24
     keys = tuple(

@@ -20,7 +20,7 @@ from farm.messages.commands import RankAddress
 from farm.values.codec import to_json
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.proxy import LISTEN_HOST, ProxiedPeer, ProxyOrder
-from worker_agent.trainer_process.environment import MARK, plain_environment
+from worker_agent.trainer_process.environment import AGENT_MARK, plain_environment
 
 _START_LIMIT_S = 15.0
 _END_LIMIT_S = 5.0
@@ -131,7 +131,7 @@ class TcpProxy:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 # Marked like a trainer, it is found and killed even if the agent loses sight of it.
-                env={**plain_environment(), MARK: self._site.state_dir},
+                env={**plain_environment(), AGENT_MARK: self._site.state_dir},
                 cwd=self._site.state_dir,
                 start_new_session=True,
             )

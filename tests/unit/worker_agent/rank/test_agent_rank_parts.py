@@ -21,7 +21,7 @@ from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.ports import PortRange, port_of
 from worker_agent.rank.rank import Deadlines, report_of
 from worker_agent.rank.resources import cpus_of, title_of
-from worker_agent.trainer_process.environment import MARK, parse_names, trainer_environment
+from worker_agent.trainer_process.environment import AGENT_MARK, parse_names, trainer_environment
 
 # Ports of its own for each process of a parallel test run.
 FIRST = 22000 + os.getpid() % 100 * 10
@@ -99,7 +99,7 @@ def test_a_trainer_learns_no_secret_and_no_setting_of_the_agent(tmp_path: Path) 
         "FARM_DATA_DIR": "/data",
         "TF_NUM_INTEROP_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
-        MARK: str(tmp_path),
+        AGENT_MARK: str(tmp_path),
     }
 
 

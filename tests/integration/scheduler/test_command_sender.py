@@ -9,7 +9,8 @@ from farm.broker.celery_app import agent_queue, open_client
 from farm.broker.sending import Sender
 from farm.embedded.redis import free_port
 from farm.gang.lifecycle import JobState
-from farm.scheduler.main import Post, lead_once, place_once
+from farm.scheduler.main import lead_once, place_once
+from farm.scheduler.outgoing import CommandSender
 from farm.scheduler.placing import PlacingCache
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
@@ -18,10 +19,10 @@ from tests.services.redis_server import RedisServer
 from tests.stored.two_agents import RULES
 
 
-def turn_once(engine: sa.Engine, post: Post, *, after_s: float) -> None:
+def turn_once(engine: sa.Engine, sender: CommandSender, *, after_s: float) -> None:
     now = NOW + seconds(after_s)
-    lead_once(engine, post, now=now, rules=RULES)
-    place_once(engine, post, now=now, rules=RULES, known=PlacingCache())
+    lead_once(engine, sender, now=now, rules=RULES)
+    place_once(engine, sender, now=now, rules=RULES, known=PlacingCache())
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
@@ -38,12 +39,12 @@ def test_nobody_sets_out_while_gangs_on_their_way_are_told_nothing(
         with reading(engine) as session:
             return session.get_one(JobRow, job_id).state
 
-    nowhere = Post(Sender(f"redis://127.0.0.1:{free_port()}/0"))
+    nowhere = CommandSender(Sender(f"redis://127.0.0.1:{free_port()}/0"))
     turn_once(engine, nowhere, after_s=1.0)
     assert nowhere.is_away
     assert state() is JobState.WAITING
 
-    here = Post(Sender(broker.url))
+    here = CommandSender(Sender(broker.url))
     turn_once(engine, here, after_s=10.0)
     assert not here.is_away
     assert state() is JobState.LEASED
