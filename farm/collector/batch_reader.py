@@ -104,7 +104,7 @@ class BatchReader:
     def __init__(self, broker_url: str, *, queue: str, task: str, arrivals: ArrivalRate) -> None:
         self._client: Any = open_client(broker_url, timeout_s=SOCKET_TIMEOUT_S)
         self._queue = queue
-        self._task = task
+        self.task = task
         self._batch_size = BatchSize()
         self._arrivals = arrivals
 
@@ -135,7 +135,7 @@ class BatchReader:
         envelopes = []
         for text in self._texts(count):
             read = read_task(text, queue=self._queue)
-            if read is None or read[0] != self._task:
+            if read is None or read[0] != self.task:
                 logger.warning(
                     "a message from somebody else was dropped", extra={"queue": self._queue}
                 )

@@ -158,40 +158,51 @@ def register_tasks(
         answer(_wanted_pieces(engine, sender, beats))
         return not all(effect.is_stale for _, _, effect in taken)
 
-    def register(
-        task: str,
-        queue: str,
-        read: Callable[[object], _Message],
-        handle: Callable[[Sequence[_Message]], bool],
-        row_count: Callable[[_Message, int], int] | None = None,
-    ) -> None:
-        reader = BatchReader(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
+    def reader(task: str, queue: str) -> BatchReader:
+        return BatchReader(settings.broker_url, queue=queue, task=task, arrivals=arrivals)
 
-        def take(carried: object) -> None:
-            try:
-                envelope = read_carried(carried)
-            except ValueError as error:
-                logger.warning("a message from somebody else was dropped: %s", error)
-                return
-            with reader.around(envelope) as envelopes:
-                accept = functools.partial(
-                    message_filter.accept, task, read=read, row_count=row_count
-                )
-                messages = accept(envelopes)
-                # A flood that is held back must not keep the others behind it waiting.
-                for _ in range(_MORE_PORTIONS):
-                    if 2 * len(messages) >= len(envelopes):
-                        break
-                    envelopes = reader.more()
-                    messages += accept(envelopes)
-                    if not envelopes:
-                        break
-                _store(messages, handle, reporter)
+    accept = message_filter.accept
+    _register(
+        app,
+        reader(REPORTS_TASK, REPORTS_QUEUE),
+        functools.partial(accept, REPORTS_TASK, read=read_batch, row_count=row_count),
+        functools.partial(_store, handle=reports, health=reporter),
+    )
+    _register(
+        app,
+        reader(HEARTBEAT_TASK, HEARTBEATS_QUEUE),
+        functools.partial(accept, HEARTBEAT_TASK, read=read_beat),
+        functools.partial(_store, handle=heartbeats, health=reporter),
+    )
 
-        app.task(name=task, shared=False)(take)
 
-    register(REPORTS_TASK, REPORTS_QUEUE, read_batch, reports, row_count)
-    register(HEARTBEAT_TASK, HEARTBEATS_QUEUE, read_beat, heartbeats)
+def _register(
+    app: Any,
+    reader: BatchReader,
+    accept: Callable[[Sequence[object]], list[_Message]],
+    store: Callable[[Sequence[_Message]], None],
+) -> None:
+    """Give the Celery app the task of a queue, which stores what it can accept."""
+
+    def take(carried: object) -> None:
+        try:
+            envelope = read_carried(carried)
+        except ValueError as error:
+            logger.warning("a message from somebody else was dropped: %s", error)
+            return
+        with reader.around(envelope) as envelopes:
+            messages = accept(envelopes)
+            # A flood that is held back must not keep the others behind it waiting.
+            for _ in range(_MORE_PORTIONS):
+                if 2 * len(messages) >= len(envelopes):
+                    break
+                envelopes = reader.more()
+                messages += accept(envelopes)
+                if not envelopes:
+                    break
+            store(messages)
+
+    app.task(name=reader.task, shared=False)(take)
 
 
 class WorkerTurns:

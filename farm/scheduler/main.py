@@ -100,12 +100,36 @@ def run(settings: Settings) -> None:
     claim = Claim(engine, settings.broker_url)
     health = HealthReporter(SCHEDULER, settings.broker_url, is_ours=claim.make(), claim=claim.renew)
     wake = WakeUp(settings.broker_url, keeps_connections=True)
-    rules = rules_of(settings)
     # A connection that has gone stale would look here like a broker that is away, so keys are read
     # over others, which are asked first.
     key_engine = make_engine(settings.database_url)
     signer = None if farm_key is None else Keyring(key_engine, farm_key).signed
     sender = CommandSender(Sender(settings.broker_url), signer)
+    leading, placing, lengths = _loops(engine, settings, sender=sender, health=health)
+    threads = [leading, placing, lengths, *_slow_threads(engine, settings)]
+    health.start()
+    for thread in threads:
+        thread.start()
+    collect_rarely()
+    logger.info("scheduler started")
+    manager.notify_watchdog()
+    _attend(wake, leading, placing, stopping=stopping, manager=manager, health=health)
+    for thread in threads:
+        thread.request_stop()
+    for thread in threads:
+        thread.stop()
+    health.stop()
+    claim.release()
+    engine.dispose()
+    key_engine.dispose()
+    logger.info("scheduler stopped")
+
+
+def _loops(
+    engine: Engine, settings: Settings, *, sender: CommandSender, health: HealthReporter
+) -> tuple[BackgroundThread, BackgroundThread, BackgroundThread]:
+    """Return the threads that lead gangs, place jobs, and predict for placing how long jobs run."""
+    rules = rules_of(settings)
     lengths = JobLengths(engine, home=settings.home)
     kept = PlacingCache(
         queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
@@ -139,23 +163,7 @@ def run(settings: Settings) -> None:
     placing = BackgroundThread(
         "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
     )
-    threads = [leading, placing, lengths.thread(), *_slow_threads(engine, settings)]
-    health.start()
-    for thread in threads:
-        thread.start()
-    collect_rarely()
-    logger.info("scheduler started")
-    manager.notify_watchdog()
-    _attend(wake, leading, placing, stopping=stopping, manager=manager, health=health)
-    for thread in threads:
-        thread.request_stop()
-    for thread in threads:
-        thread.stop()
-    health.stop()
-    claim.release()
-    engine.dispose()
-    key_engine.dispose()
-    logger.info("scheduler stopped")
+    return leading, placing, lengths.thread()
 
 
 def _attend(
