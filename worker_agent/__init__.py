@@ -1,1 +1,1 @@
-"""The agent of a machine: it serves one rank at a time. No database, no TensorFlow."""
+"""The agent: runs one rank of a training at a time. No database, no TensorFlow."""

@@ -1,4 +1,4 @@
-"""The agent's settings with what this machine makes of them, read once at the entry point."""
+"""The agent's settings, with defaults taken from its machine; read once at the entry point."""
 
 from __future__ import annotations
 

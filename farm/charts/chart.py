@@ -1,4 +1,4 @@
-"""Data of charts of measured and predicted values, as lines and as grouped bars, without looks."""
+"""Charts of measured and predicted values as data: lines and grouped bars, without colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A figure as a table, for readers without scripts and for those who cannot see it. Pure."""
+"""Writes a figure as a table, for readers without scripts and for those who cannot see it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A metric of a sweep's cells over two of its axes: fields with numbers, shaded by size.
+"""Heat maps of a sweep as data: one metric over two of its axes, a shaded number in each field.
 
 Values only; `web.drawing.drawn` draws them. Pure.
 Legible without colour: every field has its number, or says why it has none.

@@ -1,4 +1,4 @@
-"""The step time of a cell over days, with the versions that changed. Pure.
+"""The chart of one configuration's step time over days, with the versions that changed. Pure.
 
 A panel for each kind of machine, since what different machines measured is never compared.
 """

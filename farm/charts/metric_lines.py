@@ -1,4 +1,4 @@
-"""A metric of a sweep's cells along one of its axes: lines with intervals, in one panel or several.
+"""Line charts of one metric of a sweep along one of its axes, in one panel or several.
 
 Pure: from a table of cells and a choice to figures.
 """

@@ -1,4 +1,4 @@
-"""The figures of a sweep as files, by kind: the same as on its page. Reads the store."""
+"""Prepares the figures of a sweep for files, the same as on its page. Reads the store."""
 
 from __future__ import annotations
 

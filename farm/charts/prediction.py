@@ -1,4 +1,4 @@
-"""Predicted against measured step time: each cell of a sweep predicted from the others.
+"""Charts of predicted against measured step time: each configuration predicted from the others.
 
 Pure, but slow: it fits some ten models, which takes seconds. Needs the extra `ml`.
 """

@@ -1,4 +1,4 @@
-"""Data of charts over the seconds of a run, without their looks."""
+"""Charts over the seconds of a run as data, without colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collector's process: a Celery worker on the reports and the heartbeats.
+"""The collector process: a Celery worker that takes reports and heartbeats of agents.
 
 Heartbeats have a queue of their own, which the transport serves in turn with the reports, so a
 backlog of samples cannot kill leases. Several collectors may run at once.

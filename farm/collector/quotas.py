@@ -1,4 +1,4 @@
-"""Limits how much each account may send in a minute.
+"""Limits how much each agent's account may send to the server in a minute.
 
 Only what an account has signed, or has added to its own queue, is charged to it: a name that a
 message claims proves nothing, and a stolen agent could use up another's share. What is beyond the

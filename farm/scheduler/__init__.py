@@ -1,1 +1,1 @@
-"""The scheduler: leads gangs through their attempts and gives waiting jobs to idle agents."""
+"""The scheduler: starts waiting jobs on idle agents, and leads them to their end."""

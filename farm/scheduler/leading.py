@@ -1,4 +1,4 @@
-"""Leads the gangs that have a lease: reads, decides in pure code, writes, then sends.
+"""Advances the jobs at work: reads their state, decides in pure code, writes, sends commands.
 
 What cannot be sent is not lost: the store says what is due, and a later round sends it again.
 

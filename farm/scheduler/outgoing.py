@@ -1,4 +1,4 @@
-"""The scheduler's timing rules, and the commands that it sends."""
+"""The commands that the scheduler sends to agents, and the times by which it goes."""
 
 from __future__ import annotations
 

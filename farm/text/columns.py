@@ -1,4 +1,4 @@
-"""The columns of a table that is printed."""
+"""A column of a table that a command prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write values for people: the one place where seconds become milliseconds and ratios percent.
+"""Writes values for people: the one place where seconds become milliseconds and ratios percent.
 
 A value that is missing, or that is no finite number, is written as a dash, never as 0. Pages and
 charts show the text as it is. Commands print it with plain characters, see `plain`.

@@ -1,4 +1,4 @@
-"""Texts in cells that a spreadsheet would run as formulas. Pure."""
+"""Escapes text that a spreadsheet would run as a formula. Pure."""
 
 from __future__ import annotations
 

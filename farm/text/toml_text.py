@@ -1,4 +1,4 @@
-"""Values as TOML, written as people write a sweep file. Pure.
+"""Writes values as TOML, as people write a sweep file. Pure.
 
 Not by tomli-w, which gives every item of a list a line of its own.
 """

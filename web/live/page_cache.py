@@ -1,4 +1,4 @@
-"""Caches a live page for one second, for all viewers.
+"""Caches a page that follows a running sweep or job: for one second, for all viewers.
 
 Only requests of pages that follow a change are shared, see `web.received`.
 

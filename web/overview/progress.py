@@ -1,4 +1,4 @@
-"""Progress of sweeps and reasons why jobs wait: `farm.placement`, fed from the store."""
+"""Estimates how long sweeps still take, and says why jobs wait, for pages and the API."""
 
 from __future__ import annotations
 

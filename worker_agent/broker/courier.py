@@ -1,4 +1,4 @@
-"""The process that speaks with the broker, so that a frozen broker cannot block the agent.
+"""The agent's child process that talks to the broker, so that a hang cannot block the agent.
 
 `python -m worker_agent.broker.courier` is started by the agent, with one end of a socket pair.
 Lines of JSON pass over it: commands from the agent's queue to the agent, orders to publish the

@@ -1,4 +1,4 @@
-"""The agent's cores: load, frequency, heat, and the time for which something held them back."""
+"""Samples the agent's CPU cores: load, frequency, heat, and for how long they were held back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs by NVML: load, memory, power, clocks, heat, traffic, errors, others' processes.
+"""Samples NVIDIA GPUs through NVML: load, memory, power, clocks, heat, traffic, errors, processes.
 
 What a GPU, its driver or the binding does not tell has no value.
 """

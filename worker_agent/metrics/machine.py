@@ -1,4 +1,4 @@
-"""The whole machine: memory, swap, disks, tasks that wait, and the power of its processors."""
+"""Samples the whole machine: memory, swap, disks, waiting tasks, and power of processors."""
 
 from __future__ import annotations
 

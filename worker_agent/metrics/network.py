@@ -1,4 +1,4 @@
-"""Bytes received and sent: on the gang's interface, or over the trainers' own TCP connections.
+"""Samples bytes received and sent: on a network interface, or over the trainers' TCP connections.
 
 An interface counts everyone's bytes. That is what the network carries, unless it is the loopback
 interface: ranks of one machine reach each other over it, and it carries each byte of all of them.

@@ -1,4 +1,4 @@
-"""CPU time and resident memory of the trainers and everything they started."""
+"""Samples CPU time and resident memory of the trainers and everything they started."""
 
 from __future__ import annotations
 

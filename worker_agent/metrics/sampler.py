@@ -1,4 +1,4 @@
-"""Read every metric once a second on the absolute grid of `farm.sampling.ticks`, in a thread.
+"""Samples every metric once a second, in a thread, at the instants that `farm.sampling.ticks` sets.
 
 A tick that the thread slept through, or that no metric could be read for, is a hole in the
 series. Nothing is made up for it.

@@ -1,1 +1,1 @@
-"""The network of a rank: emulated, protected, verified and restored."""
+"""The network between ranks: emulated, protected, verified and restored."""

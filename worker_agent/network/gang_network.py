@@ -1,4 +1,4 @@
-"""The network between one rank and its peers: timed, shaped, verified and restored.
+"""Measures, emulates, verifies and restores the network between one rank and its peers.
 
 Everything here takes its time and is called from the rank's threads.
 """

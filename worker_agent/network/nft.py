@@ -1,4 +1,4 @@
-"""The rules that admit only a gang's members to a rank's ports, and `nft`, which sets them.
+"""Writes and sets firewall rules that admit only the members of a training to a trainer's ports.
 
 `nft` needs CAP_NET_ADMIN.
 

@@ -1,4 +1,4 @@
-"""Opens one rank's ports to the addresses of its peers alone.
+"""Closes a trainer's ports to every address but those of its peers.
 
 TensorFlow's server listens on every interface and asks nobody who he is. So before a trainer may
 listen, its ports are closed to everybody but its peers; until then this agent holds them itself.

@@ -1,1 +1,1 @@
-"""One rank: its way through the rendezvous, and its resources on this machine."""
+"""One rank of a training: its states, and its resources on this machine."""

@@ -1,4 +1,4 @@
-"""One rank on its way through the rendezvous, its training and its end.
+"""The states of one rank of a training, from its preparation to its end.
 
 It is driven by commands, events and `tick`, all in the supervisor's thread, and says what
 happened through `report`. Commands may come twice or late: what does not fit is ignored, since

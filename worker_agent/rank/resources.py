@@ -1,4 +1,4 @@
-"""The resources of one rank, from its ports to its processes, and their release."""
+"""Acquires and releases what one rank needs on its machine, from ports to processes."""
 
 from __future__ import annotations
 

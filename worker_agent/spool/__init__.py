@@ -1,1 +1,1 @@
-"""Reports on disk until they are confirmed, and when to send which."""
+"""The spool: reports on disk until they are confirmed, and when to send them."""

@@ -1,4 +1,4 @@
-"""Writes reports into the spool in order; keeps them in memory while the disk is full."""
+"""Writes reports to the agent's disk in order; keeps them in memory while the disk is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports on the agent's disk until the collector has confirmed them.
+"""Keeps reports on the agent's disk until the server has confirmed them.
 
 A folder of segment files, each named by the number of its first report and holding one report a
 line, and a file with the spool's generation. Numbers run from 1 without a gap for as long as the

@@ -1,4 +1,4 @@
-"""Stores the highest fencing token seen on disk, so that older ones are refused."""
+"""Stores the highest fencing token (the number of an attempt) on disk; lower ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find and end every process that an agent of this state directory ever started for a rank.
+"""Finds and ends every process that an agent of this state directory ever started for a rank.
 
 Those of the agent's present life are its descendants, in sessions of their own. Those of a former
 life are found by a mark: trainers carry the directory's name in their environment, and hand it on

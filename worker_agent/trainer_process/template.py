@@ -1,4 +1,4 @@
-"""The template process: kept ready, has trainers forked from it, and its end noticed.
+"""Keeps a template process ready, from which trainers are forked, and replaces it when it ends.
 
 A trainer that is forked from it begins in milliseconds, where importing its framework takes
 seconds. `farm.trainers.processes.template` is the other end.

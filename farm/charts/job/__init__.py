@@ -1,1 +1,1 @@
-"""The figures of one job's attempt."""
+"""The figures of one attempt to run a job."""

@@ -1,4 +1,4 @@
-"""The charts of an attempt's ranks, and of its roles, second by second, with the steps over them.
+"""Charts of one attempt to run a job: what its machines did in each second, with the step times.
 
 Pure: from what the store gives to figures.
 """

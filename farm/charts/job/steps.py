@@ -1,4 +1,4 @@
-"""Charts of an attempt's step times: over the run, their distribution, and a summary.
+"""Charts of the step times of one attempt to run a job: over the run, and their distribution.
 
 The ranks of a synchronous gang step together, so one rank's steps tell the gang's. Pure: from what
 the store gives to figures.

@@ -1,4 +1,4 @@
-"""The queue: jobs that wait for a gang, in the order in which they came due."""
+"""Reads the queue: jobs that wait for agents, by priority and then by how long they have waited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler's copy of the queue: read whole once, then only the changes.
+"""Keeps the scheduler's copy of the job queue: read whole once, then only the changes.
 
 Reading a long queue is most of the work of a round, and few of its jobs change from one round to
 the next. So each round asks the database for the key of each waiting job: id, due time and number

@@ -1,4 +1,4 @@
-"""The reason why each job of the queue waits. Reads only."""
+"""Says why each job waits, for commands, pages and the API. Reads only."""
 
 from __future__ import annotations
 

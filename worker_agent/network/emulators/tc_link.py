@@ -1,4 +1,4 @@
-"""The queues of one interface, read and set through netlink by pyroute2.
+"""Reads and sets the kernel's queues of one network interface, through netlink by pyroute2.
 
 pyroute2's import costs a tenth of a second, which only those pay who shape.
 

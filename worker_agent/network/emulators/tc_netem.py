@@ -1,4 +1,4 @@
-"""The kernel's own emulation: HTB and netem on the gang's interface.
+"""Emulates a network with the kernel's own HTB and netem, on the interface towards the peers.
 
 It needs CAP_NET_ADMIN, and a kernel with netem. Only what leaves is shaped, so with the same
 profile at both ends the round-trip time grows by twice the one-way delay.

@@ -1,4 +1,4 @@
-"""The settings of the kernel for a network profile. Pure: numbers and matches, no sockets.
+"""Translates delay, loss and bandwidth into settings of the kernel. Pure: numbers, no sockets.
 
 The interface gets an HTB root with one class for the gang's packets. In the class is a netem
 queue, which holds delay, jitter, loss and bandwidth. A filter for each address of a peer leads

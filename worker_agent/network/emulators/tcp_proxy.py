@@ -1,4 +1,4 @@
-"""The emulator that starts a proxy process: delay without privileges.
+"""Emulates delay without privileges: a proxy process holds back what passes through it.
 
 It ends TCP on both sides. So it cannot lose packets, and TCP does not notice the delay: its
 window never limits it, its start is not slow. What is measured through it is marked by its name.

@@ -1,4 +1,4 @@
-"""The link of a lab's host: its wire gives the host's packets delay, loss and a bandwidth.
+"""Emulates a network on a host of `farm lab`: its virtual wire delays, loses and limits packets.
 
 A wire that `farm lab` has made bears the name of the host's interface. Its socket is found from
 anywhere on the machine, so an agent also looks whether the interface is on its own host: a later

@@ -1,4 +1,4 @@
-"""Bandwidth tests between the ranks of a gang.
+"""Measures the bandwidth between machines that train together.
 
 Each rank sends over connections of its own, opened as those of its trainers are. By opening them
 it says that it has timed its round trips; no rank sends before all ranks have done so.

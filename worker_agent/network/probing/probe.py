@@ -1,4 +1,4 @@
-"""Round-trip times between ranks: an echo that each rank offers, and a client that times it.
+"""Measures round-trip times between ranks: each offers an echo, and a client times it.
 
 Peers open their bulk streams to the same port, see `transfer`.
 """

@@ -1,4 +1,4 @@
-"""Limited streams of bytes between peers, to measure bandwidth.
+"""Sends streams of bytes between peers, to measure bandwidth without filling their queues.
 
 It is timed where it arrives: what has left the sender may still wait in its own queues. And the
 sender sends no more than a little beyond what it has been told has arrived: what overflows a queue
