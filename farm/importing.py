@@ -114,7 +114,7 @@ def failed_counts(read: Reading) -> dict[str, int]:
 
 def untimed(read: Reading) -> list[ImportedMeasurement]:
     """Return what has a time, but none of a step: nothing is predicted from it."""
-    return [m for m in read.measurements if m.status == OK and m.step_time_s is None]
+    return [m for m in read.measurements if m.status == OK and m["step_time_s"] is None]
 
 
 def _refuse_emptying(read: Reading, *, is_replacing: bool) -> None:

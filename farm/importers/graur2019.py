@@ -91,16 +91,18 @@ def _measurement(copies: Sequence[PrintedRow], *, repetition: int) -> ImportedMe
     return ImportedMeasurement(
         source_key=content_hash(cells),
         row_number=copies[0].line_number,
-        model="resnet50",
-        dataset="synthetic_imagenet",
-        training_pass=TrainingPass(cells["pass"]).value,
         framework=cells["framework"],
-        strategy=cells["strategy"],
-        placement=None if cells["placement"] == "n/a" else cells["placement"],
-        network=None if world_size == 1 else cells["network"],
-        world_size=world_size,
-        global_batch_size=global_batch_size,
-        step_time_s=global_batch_size / float(cells["images_per_second"]),
+        values={
+            "model": "resnet50",
+            "dataset": "synthetic_imagenet",
+            "training_pass": TrainingPass(cells["pass"]).value,
+            "strategy": cells["strategy"],
+            "placement": None if cells["placement"] == "n/a" else cells["placement"],
+            "network": None if world_size == 1 else cells["network"],
+            "world_size": world_size,
+            "global_batch_size": global_batch_size,
+            "step_time_s": global_batch_size / float(cells["images_per_second"]),
+        },
         repetition=repetition,
         notes=tuple(
             why

@@ -16,7 +16,7 @@ from farm.errors import InvalidSpec
 from farm.importers.columns import CONFIGURATION, PASSED_ALONG, QUANTITIES, RESULT, read_cells
 from farm.importers.contracts import Reading
 from farm.importers.sheet import Sheet, SheetRow, read_sheet
-from farm.measuring.imported import ImportedMeasurement, misfits
+from farm.measuring.imported import UNSAID, ImportedMeasurement, misfits
 from farm.measuring.measurement import OK
 from farm.text.display import exact_milliseconds
 from farm.values.codec import content_hash
@@ -26,12 +26,13 @@ UNREAD = tuple(PASSED_ALONG)
 REQUIRED = ("world_size", "global_batch_size")
 _TIMES = ("step_time_s", "time_per_epoch_s")
 _THROUGHPUT = "throughput_examples_per_s"
-_REMARKS = ("flags", "quantities", "printed")
 _MOST_RATIO = 2.1  # a little more than 2, for what was rounded
 # What the repetitions of a configuration have in common.
+_CELL = (*(field for field, _ in CONFIGURATION.values()), "fingerprint")
 _FURTHER = frozenset(axis.stored for axis in AXES_WITHOUT_COLUMN)
-_CELL = (*(field for field, _ in CONFIGURATION.values() if field not in _FURTHER), "fingerprint")
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(ImportedMeasurement)}
+_REMARKS = frozenset({"flags", "printed", *QUANTITIES})
+_UNSAID: Mapping[str, object] = {**UNSAID, "status": OK}
+_OWN = {field.name for field in dataclasses.fields(ImportedMeasurement)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +81,13 @@ def _reading(sheet: Sheet, parsed: Sequence[Mapping[str, Any]]) -> Reading:
     copies: Counter[str] = Counter()
     measurements = []
     for row, values in zip(sheet.rows, parsed, strict=True):
-        further = values.get("axes", {})
-        cell = (
-            *(values.get(field, _DEFAULTS[field]) for field in _CELL),
-            frozenset(further.items()),
-        )
+        cell = tuple(values.get(field, _UNSAID.get(field)) for field in _CELL)
         content_key = _content_key(values)
+        own = {field: value for field, value in values.items() if field in _OWN}
         measurements.append(
             ImportedMeasurement(
-                **{"repetition": numbers[cell], **values},
+                **{"repetition": numbers[cell], **own},
+                values={field: value for field, value in values.items() if field not in _OWN},
                 source_key=content_hash([content_key, copies[content_key]]),
                 row_number=row.number,
             )
@@ -109,22 +108,19 @@ def _content_key(values: Mapping[str, Any]) -> str:
     given as the default is as if it were not there. Flags, what was measured beside the times, and
     what an export says of its job are remarks on a row, and no part of it.
     """
-    return content_hash(
-        {
-            k: v
-            for k, v in values.items()
-            if (v != _DEFAULTS[k] or k == "repetition") and k not in _REMARKS
-        }
-    )
+    further = {field: value for field, value in values.items() if field in _FURTHER}
+    said = {
+        field: value
+        for field, value in values.items()
+        if (value != _UNSAID.get(field) or field == "repetition")
+        and field not in (*_REMARKS, *further)
+    }
+    return content_hash({**said, "axes": further} if further else said)
 
 
 def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:
     """Return the row's values by field, and its refused cells."""
     values, refused = read_cells(row.cells, COLUMNS, where=row.where)
-    if further := {field: values.pop(field) for field in _FURTHER if field in values}:
-        values["axes"] = further
-    if measured := {name: values.pop(name) for name in QUANTITIES if name in values}:
-        values["quantities"] = measured
     values["printed"], wrong = read_cells(row.cells, PASSED_ALONG, where=row.where)
     refused += wrong
     known = {error.field for error in row.refused}

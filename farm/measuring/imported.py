@@ -10,8 +10,9 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from farm.configuration.spec import NetworkConditions, TrainingPass
+from farm.configuration.axes import AXES, AxisKind, Value
 from farm.measuring.measurement import OK
 from farm.measuring.noise import NoiseKind
 from farm.measuring.quantities import ADVISED
@@ -55,54 +56,49 @@ class ImpossibleValue:
     expected: str
 
 
+# What a measurement has of an axis that its source does not name, by the name in the store. None of
+# all others: how a strategy was set up, or what was trained, is not known.
+UNSAID: Mapping[str, Value] = {
+    axis.stored: axis.value_in({})
+    for axis in AXES
+    if axis.kind is AxisKind.PROFILE or axis.name in ("pass", "server_count")
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedMeasurement(NetworkConditions):
+class ImportedMeasurement:
     """One row of a source. Names are free text; None: the source does not say.
 
+    `values`: of axes and quantities, by their names in the store, as far as the source has them.
     `source_key` is the identity of what the source has, so that the same is never stored twice.
     `row_number` counts the source's lines, its first one 1. `flags`: values left out as impossible,
     and what disturbed the measurement; `notes`: what is possible and yet doubtful; `printed`: what
-    the source has, where it is more than these columns.
+    the source has, where it is more than these values.
     """
 
     source_key: str
     row_number: int
-    model: str | None = None
-    dataset: str | None = None
-    training_pass: str = TrainingPass.FORWARD_BACKWARD.value
+    values: Mapping[str, Any]
     framework: str | None = None
-    strategy: str | None = None
-    placement: str | None = None
-    network: str | None = None
     instance_type: str | None = None
     fingerprint: str | None = None
-    world_size: int
-    server_count: int = 0
-    server_placement: str | None = None
-    replicas_per_rank: int | None = None
-    steps_between_averages: int | None = None
-    batch_split: str | None = None
-    axes: Mapping[str, object] = field(default_factory=dict)  # without a field of own
-    global_batch_size: int
-    step_time_s: float | None = None
-    step_time_spread_s: float | None = None
-    steps_per_epoch: int | None = None
-    time_per_epoch_s: float | None = None
-    epochs: int | None = None
-    accuracy: float | None = None
-    quantities: Mapping[str, int | float] = field(default_factory=dict)  # all others, by name
     status: str = OK
     repetition: int = 0
     flags: tuple[ImportFlag, ...] = ()
     notes: tuple[str, ...] = ()
     printed: Mapping[str, object] = field(default_factory=dict)
 
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of an axis or a quantity, by its name in the store."""
+        return self.values.get(name, UNSAID.get(name))
+
     @property
     def throughput_examples_per_s(self) -> float | None:
         """Examples per second over the whole gang: global batch size / step time."""
-        if self.step_time_s is None or self.status != OK:
+        if self["step_time_s"] is None or self.status != OK:
             return None
-        return self.global_batch_size / self.step_time_s
+        throughput: float = self["global_batch_size"] / self["step_time_s"]
+        return throughput
 
 
 # What a value without a unit is, and seconds by their name.

@@ -59,8 +59,8 @@ class Quantity:
       which tells how uncertain it is
     - `is_of_servers`: tables have it only for cells with parameter servers
     - `least` and `most`: that an import takes; `if_empty`: what it takes an empty cell for
-    - `is_advised`: times and accuracies of advice are computed from it; imported measurements have
-      it as a field, checked together with the others
+    - `is_advised`: times and accuracies of advice are computed from it; imports check all of them
+      together
     """
 
     name: str

@@ -13,14 +13,14 @@ from typing import Any
 from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES
+from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.imported import ImportedMeasurement, ImportFlag
 from farm.measuring.measurement import OK
-from farm.measuring.quantities import ADVISED, QUANTITIES
+from farm.measuring.quantities import QUANTITIES
 from farm.store.engine import insert_into
 from farm.store.gangs.attempt_measurements import ORIGIN as FARM
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import FURTHER_QUANTITIES, MeasurementRow
 from farm.store.series.samples import remove_samples
 
 MAX_ORIGIN_CHARACTERS = 64
@@ -30,16 +30,15 @@ _ROWS_AT_ONCE = 5000
 # Columns of the store that an imported measurement has under the same name.
 _SHARED = (
     *("source_key", "status", "framework", "instance_type", "repetition", "fingerprint"),
-    *(axis.stored for axis in AXES if axis.has_column),
-    *(one.name for one in ADVISED),
     "throughput_examples_per_s",  # which follows from the step time
 )
-# Columns of all other quantities.
-_OTHERS = tuple(
-    one.name
-    for one in QUANTITIES
-    if one.name in MeasurementRow.__table__.columns and one.name not in _SHARED
+_COLUMNS = (
+    *(axis.stored for axis in AXES if axis.has_column),
+    *(one.name for one in QUANTITIES if one not in FURTHER_QUANTITIES and one.name not in _SHARED),
 )
+# What is kept among the details; of the throughput, the one that the source has.
+_FURTHER_AXES = tuple(axis.field for axis in AXES_WITHOUT_COLUMN)
+_FURTHER_QUANTITIES = tuple(one.name for one in QUANTITIES if one.name not in _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,10 +206,11 @@ def _remove(session: Session, origin: str, keys: Sequence[str]) -> None:
 def _row(
     measurement: ImportedMeasurement, *, origin: str, source: str, now: dt.datetime
 ) -> Mapping[str, Any]:
-    measured = measurement.quantities
-    beside = {name: value for name, value in measured.items() if name not in _OTHERS}
+    values = measurement.values
+    axes = {name: values[name] for name in _FURTHER_AXES if name in values}
+    quantities = {name: values[name] for name in _FURTHER_QUANTITIES if name in values}
     return {
-        **{column: measured.get(column) for column in _OTHERS},
+        **{column: measurement[column] for column in _COLUMNS},
         **{column: getattr(measurement, column) for column in _SHARED},
         "origin": origin,
         "created_at": now,
@@ -220,8 +220,8 @@ def _row(
             "row": measurement.row_number,
             "notes": list(measurement.notes),
             "printed": dict(measurement.printed),
-            **({"axes": dict(measurement.axes)} if measurement.axes else {}),
-            **({"quantities": beside} if beside else {}),
+            **({"axes": axes} if axes else {}),
+            **({"quantities": quantities} if quantities else {}),
         },
     }
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from farm.importers.anwar2021 import STEPS_PER_EPOCH
 from farm.measuring.imported import ImportedMeasurement
@@ -136,12 +137,12 @@ def published_times(measurements: Iterable[ImportedMeasurement]) -> CellTimes:
     return CellTimes(
         tuple(
             _cell(
-                one,
-                Placed(at={}, value=one.step_time_s),
-                [(2 * one.one_way_delay_s, one.step_time_s)],
+                {name: one[name] for name in AXES},
+                Placed(at={}, value=one["step_time_s"]),
+                [(2 * one["one_way_delay_s"], one["step_time_s"])],
             )
             for one in measurements
-            if one.status == OK and one.step_time_s is not None
+            if one.status == OK and one["step_time_s"] is not None
         )
     )
 
@@ -150,18 +151,18 @@ def own_times(runs: Sequence[StudyRun]) -> CellTimes:
     """Take the medians over the runs of each configuration, with their intervals."""
     timed = ((group, group.placed("step_time_s", ())) for group in run_groups(runs, AXES))
     return CellTimes(
-        tuple(_cell(group.first, time, group.trips) for group, time in timed if time is not None)
+        tuple(
+            _cell({name: getattr(group.first, name) for name in AXES}, time, group.trips)
+            for group, time in timed
+            if time is not None
+        )
     )
 
 
-def _cell(
-    of: StudyRun | ImportedMeasurement, time: Placed, trips: Iterable[tuple[float, float]]
-) -> MachineCell:
-    at = {"world_size": of.world_size, "delay_s": of.one_way_delay_s, "batch": of.global_batch_size}
-    return MachineCell(
-        world_size=of.world_size,
-        batch=of.global_batch_size,
-        delay_s=of.one_way_delay_s,
-        step_time=dataclasses.replace(time, at=at),
-        trips=tuple(trips),
-    )
+def _cell(of: Mapping[str, Any], time: Placed, trips: Iterable[tuple[float, float]]) -> MachineCell:
+    at = {
+        "world_size": of["world_size"],
+        "delay_s": of["one_way_delay_s"],
+        "batch": of["global_batch_size"],
+    }
+    return MachineCell(**at, step_time=dataclasses.replace(time, at=at), trips=tuple(trips))

@@ -78,9 +78,9 @@ _WITHOUT_SERVERS = {
 
 def published_kind(one: ImportedMeasurement) -> str:
     """Return the kind of a published measurement; what is unknown is a kind of its own."""
-    name = one.strategy or ""
+    name = one["strategy"] or ""
     kind = _PUBLISHED.get((one.framework or "", name), name)
-    return Kind.SOFT_SERVERS if kind == Kind.SERVERS and one.placement == "soft" else kind
+    return Kind.SOFT_SERVERS if kind == Kind.SERVERS and one["placement"] == "soft" else kind
 
 
 def own_kind(run: StudyRun) -> str:
@@ -149,19 +149,21 @@ def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
     """Return the study's values: repetitions by their median, one node on both networks."""
     values: dict[tuple[tuple[str, float | str], ...], list[float]] = {}
     for one in measurements:
-        if one.step_time_s is None:
+        if one["step_time_s"] is None:
             continue
         for network in (
-            (one.network,) if one.network else (NetworkKind.ETHERNET, NetworkKind.INFINIBAND)
+            (one["network"],) if one["network"] else (NetworkKind.ETHERNET, NetworkKind.INFINIBAND)
         ):
             at: Place = {
                 "kind": published_kind(one),
                 "network": network,
-                "training_pass": one.training_pass,
-                "batch": one.global_batch_size // one.world_size,
-                "nodes": one.world_size,
+                "training_pass": one["training_pass"],
+                "batch": one["global_batch_size"] // one["world_size"],
+                "nodes": one["world_size"],
             }
-            values.setdefault(tuple(at.items()), []).append(one.global_batch_size / one.step_time_s)
+            values.setdefault(tuple(at.items()), []).append(
+                one["global_batch_size"] / one["step_time_s"]
+            )
     points = [Placed(at=dict(at), value=statistics.median(v)) for at, v in values.items()]
     # Most strategies were not measured on one node: there each is what this one is, too.
     return _from_one_node(points, alone=Kind.SERVERS)

@@ -69,22 +69,30 @@ def test_every_measurement_is_one_and_has_a_row(publication: Publication) -> Non
 @each_publication
 def test_nothing_impossible_is_handed_on(publication: Publication) -> None:
     for m in measurements(publication):
-        assert not misfits({one.name: getattr(m, one.name) for one in ADVISED})
-        assert 1 <= m.world_size <= m.global_batch_size
+        assert not misfits({one.name: m[one.name] for one in ADVISED})
+        assert 1 <= m["world_size"] <= m["global_batch_size"]
 
 
 @each_publication
 def test_what_worked_has_a_step_time_and_what_failed_has_none(publication: Publication) -> None:
     for m in measurements(publication):
-        assert (m.status == "ok") == (m.step_time_s is not None)
+        assert (m.status == "ok") == (m["step_time_s"] is not None)
 
 
 @each_publication
 def test_repetitions_of_a_configuration_are_numbered(publication: Publication) -> None:
     numbered = Counter(
         (
-            *(m.model, m.dataset, m.training_pass, m.framework, m.strategy, m.placement, m.network),
-            *(m.world_size, m.global_batch_size, m.one_way_delay_s, m.repetition),
+            *(
+                m["model"],
+                m["dataset"],
+                m["training_pass"],
+                m.framework,
+                m["strategy"],
+                m["placement"],
+                m["network"],
+            ),
+            *(m["world_size"], m["global_batch_size"], m["one_way_delay_s"], m.repetition),
         )
         for m in measurements(publication)
     )
@@ -106,16 +114,16 @@ def anwar(world_size: int, batch: int, delay_ms: int = 0) -> ImportedMeasurement
     [found] = [
         m
         for m in measurements(ANWAR2021)
-        if (m.world_size, m.global_batch_size) == (world_size, batch)
-        and math.isclose(m.one_way_delay_s, delay_ms / 1000)
+        if (m["world_size"], m["global_batch_size"]) == (world_size, batch)
+        and math.isclose(m["one_way_delay_s"], delay_ms / 1000)
     ]
     return found
 
 
 def test_an_accuracy_above_1_is_flagged_and_left_out_but_not_the_time_beside_it() -> None:
     row = anwar(2, 2560, 40)
-    assert row.accuracy is None
-    assert row.step_time_s == 0.708
+    assert row["accuracy"] is None
+    assert row["step_time_s"] == 0.708
     assert [flag.kind for flag in row.flags] == [FlagKind.IMPOSSIBLE]
     assert "2.1095" in row.flags[0].message
     assert row.printed["accuracy"] == "2.1095"
@@ -123,25 +131,29 @@ def test_an_accuracy_above_1_is_flagged_and_left_out_but_not_the_time_beside_it(
 
 def test_running_out_of_memory_is_a_result() -> None:
     row = anwar(1, 64000)
-    assert (row.status, row.step_time_s, row.time_per_epoch_s) == ("out_of_memory", None, None)
+    assert (row.status, row["step_time_s"], row["time_per_epoch_s"]) == (
+        "out_of_memory",
+        None,
+        None,
+    )
     assert [m.status for m in measurements(ANWAR2021)].count("ok") == 113
 
 
 def test_of_a_step_that_does_not_fit_its_epoch_the_epoch_is_used() -> None:
     row = anwar(1, 192)
-    assert (row.step_time_s, row.time_per_epoch_s, row.steps_per_epoch) == (0.08, 4, 50)
+    assert (row["step_time_s"], row["time_per_epoch_s"], row["steps_per_epoch"]) == (0.08, 4, 50)
     assert [flag.kind for flag in row.flags] == [FlagKind.CONTRADICTORY]
     assert "0.73" in row.flags[0].message
 
 
 def test_an_epoch_is_70_steps_but_50_of_one_machine_at_small_batches() -> None:
     short = {
-        (m.world_size, m.global_batch_size)
+        (m["world_size"], m["global_batch_size"])
         for m in measurements(ANWAR2021)
-        if m.steps_per_epoch == 50
+        if m["steps_per_epoch"] == 50
     }
     assert short == {(1, 6400), (1, 2560), (1, 1280), (1, 192)}
-    assert {m.steps_per_epoch for m in measurements(ANWAR2021)} == {50, 70}
+    assert {m["steps_per_epoch"] for m in measurements(ANWAR2021)} == {50, 70}
 
 
 @pytest.mark.parametrize(
@@ -156,35 +168,37 @@ def test_an_epoch_is_70_steps_but_50_of_one_machine_at_small_batches() -> None:
 def test_the_finer_of_two_printed_times_gives_the_step_time(
     row: ImportedMeasurement, step_time_s: float
 ) -> None:
-    assert row.step_time_s == pytest.approx(step_time_s)
+    assert row["step_time_s"] == pytest.approx(step_time_s)
 
 
 def test_both_printed_times_of_a_row_agree_within_a_tenth_unless_flagged() -> None:
     for m in measurements(ANWAR2021):
-        if m.time_per_epoch_s and m.step_time_s and m.steps_per_epoch:
-            assert m.step_time_s * m.steps_per_epoch == pytest.approx(m.time_per_epoch_s, rel=0.1)
+        if m["time_per_epoch_s"] and m["step_time_s"] and m["steps_per_epoch"]:
+            assert m["step_time_s"] * m["steps_per_epoch"] == pytest.approx(
+                m["time_per_epoch_s"], rel=0.1
+            )
 
 
 def test_doubtful_values_are_noted_and_kept() -> None:
     noted = [m for m in measurements(ANWAR2021) if m.notes]
-    assert [(m.world_size, m.global_batch_size) for m in noted] == [
+    assert [(m["world_size"], m["global_batch_size"]) for m in noted] == [
         (4, 2560),
         (4, 192),
         (3, 32000),
     ]
-    assert noted[0].accuracy == 0.1354
-    assert noted[1].time_per_epoch_s == 54
+    assert noted[0]["accuracy"] == 0.1354
+    assert noted[1]["time_per_epoch_s"] == 54
 
 
 def test_one_machine_is_faster_than_every_gang_in_17_cells_with_a_delay() -> None:
     """As the analysis of the published epochs says: up to 12.75 times."""
-    alone = {m.global_batch_size: m.time_per_epoch_s for m in measurements(ANWAR2021)[-6:]}
+    alone = {m["global_batch_size"]: m["time_per_epoch_s"] for m in measurements(ANWAR2021)[-6:]}
     gangs: dict[tuple[int, float], float] = {}
     for m in measurements(ANWAR2021):
-        if m.world_size > 1 and m.one_way_delay_s > 0:
-            assert m.time_per_epoch_s is not None
-            cell = (m.global_batch_size, m.one_way_delay_s)
-            gangs[cell] = min(gangs.get(cell, math.inf), m.time_per_epoch_s)
+        if m["world_size"] > 1 and m["one_way_delay_s"] > 0:
+            assert m["time_per_epoch_s"] is not None
+            cell = (m["global_batch_size"], m["one_way_delay_s"])
+            gangs[cell] = min(gangs.get(cell, math.inf), m["time_per_epoch_s"])
     ratios = [gang / (alone[batch] or math.inf) for (batch, _), gang in gangs.items()]
     assert sum(ratio > 1 for ratio in ratios) == 17
     assert max(ratios) == 12.75
@@ -195,11 +209,11 @@ def test_one_machine_is_faster_than_every_gang_in_17_cells_with_a_delay() -> Non
 
 def test_a_step_takes_the_whole_clusters_batch_over_its_throughput() -> None:
     [row] = [m for m in measurements(GRAUR2019) if m.row_number == 14]
-    assert (row.world_size, row.global_batch_size) == (2, 64)
-    assert row.step_time_s == pytest.approx(64 / 26.615)
+    assert (row["world_size"], row["global_batch_size"]) == (2, 64)
+    assert row["step_time_s"] == pytest.approx(64 / 26.615)
     assert row.throughput_examples_per_s == pytest.approx(26.615)
-    assert (row.network, row.placement) == ("ethernet_1g", "hard")
-    assert row.training_pass == TrainingPass.FORWARD.value
+    assert (row["network"], row["placement"]) == ("ethernet_1g", "hard")
+    assert row["training_pass"] == TrainingPass.FORWARD.value
 
 
 def test_what_is_printed_twice_is_measured_once_with_both_tables() -> None:
@@ -211,19 +225,19 @@ def test_what_is_printed_twice_is_measured_once_with_both_tables() -> None:
 
 
 def test_one_node_has_no_network_and_its_other_values_are_repetitions() -> None:
-    alone = [m for m in measurements(GRAUR2019) if m.world_size == 1]
-    assert {m.network for m in alone} == {None}
+    alone = [m for m in measurements(GRAUR2019) if m["world_size"] == 1]
+    assert {m["network"] for m in alone} == {None}
     repeated = [
         m.printed["images_per_second"]
         for m in alone
-        if (m.strategy, m.placement, m.global_batch_size) == ("ps_collocated", "hard", 32)
-        and m.training_pass == TrainingPass.FORWARD.value
+        if (m["strategy"], m["placement"], m["global_batch_size"]) == ("ps_collocated", "hard", 32)
+        and m["training_pass"] == TrainingPass.FORWARD.value
     ]
     assert repeated == ["14.6", "13.31", "13.23"]
 
 
 def test_a_placement_that_does_not_apply_is_none() -> None:
-    assert {m.placement for m in measurements(GRAUR2019) if m.framework == "caffe2"} == {None}
+    assert {m["placement"] for m in measurements(GRAUR2019) if m.framework == "caffe2"} == {None}
 
 
 def test_cells_that_contradict_their_neighbours_are_noted() -> None:

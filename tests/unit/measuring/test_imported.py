@@ -1,16 +1,25 @@
 """Imported measurements against the declarations of what is measured."""
 
-import dataclasses
-
 import pytest
 
+from farm.configuration.axes import AXES
 from farm.measuring.imported import ImportedMeasurement, misfits
-from farm.measuring.quantities import ADVISED, BY_NAME, Quantity
+from farm.measuring.quantities import ADVISED, QUANTITIES, Quantity
 
 
-def test_advised_quantities_are_the_fields_of_imported_measurements() -> None:
-    fields = [field.name for field in dataclasses.fields(ImportedMeasurement)]
-    assert [name for name in fields if name in BY_NAME] == [one.name for one in ADVISED]
+def test_a_source_that_says_nothing_means_training_without_servers_on_an_untouched_network() -> (
+    None
+):
+    read = ImportedMeasurement(source_key="a key", row_number=2, values={})
+    known = {axis.name: read[axis.stored] for axis in AXES}
+    assert {name: value for name, value in known.items() if value is not None} == {
+        "pass": "forward_backward",
+        "server_count": 0,
+        "one_way_delay_ms": 0.0,
+        "jitter_ms": 0.0,
+        "packet_loss_percent": 0.0,
+    }
+    assert {read[quantity.name] for quantity in QUANTITIES} == {None}
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def printed_epochs() -> dict[tuple[int, int], dict[int, float]]:
     [study] = [p for p in IMPORTERS if p.name == "anwar2021"]
     times: dict[tuple[int, int], dict[int, float]] = {}
     for row in read_publication(study).measurements:
-        cell = (row.global_batch_size, round(row.one_way_delay_s * 1000))
-        if row.time_per_epoch_s is not None:
-            times.setdefault(cell, {})[row.world_size] = row.time_per_epoch_s
+        cell = (row["global_batch_size"], round(row["one_way_delay_s"] * 1000))
+        if row["time_per_epoch_s"] is not None:
+            times.setdefault(cell, {})[row["world_size"]] = row["time_per_epoch_s"]
     return times
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -25,10 +26,13 @@ from farm.store.measurements.measurements import MeasurementFilter, list_measure
 from farm.store.result_tables import MeasurementRow
 from tests.factories import NOW, add_job, add_measurement, seconds
 
+OWN = {field.name for field in dataclasses.fields(ImportedMeasurement)}
+
 
 def imported(key: str, **changes: Any) -> ImportedMeasurement:
-    fields: dict[str, Any] = {"world_size": 2, "global_batch_size": 64, "step_time_s": 0.5}
-    return ImportedMeasurement(source_key=key, row_number=2, **{**fields, **changes})
+    own = {name: changes.pop(name) for name in OWN & set(changes)}
+    values = {"world_size": 2, "global_batch_size": 64, "step_time_s": 0.5, **changes}
+    return ImportedMeasurement(source_key=key, row_number=2, values=values, **own)
 
 
 def put(

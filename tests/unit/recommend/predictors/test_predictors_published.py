@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.contracts import Publication, read_publication
 from farm.importers.graur2019 import GRAUR2019
+from farm.measuring.imported import ImportedMeasurement
 from farm.recommend.calibrated.splits import Fold, all_splits, beyond_largest
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
@@ -27,13 +29,18 @@ def observations_of(publication: Publication) -> list[Observation]:
         Observation(
             measurement_id=row.row_number,
             configuration=Configuration(
-                **{name: getattr(row, name) for name in _FIELDS}, setup=Setup.read(row.placement)
+                **{name: _value(row, name) for name in _FIELDS},
+                setup=Setup.read(_value(row, "placement")),
             ),
-            step_time_s=row.step_time_s,
+            step_time_s=row["step_time_s"],
         )
         for row in read_publication(publication).measurements
-        if row.step_time_s is not None
+        if row["step_time_s"] is not None
     ]
+
+
+def _value(row: ImportedMeasurement, name: str) -> Any:
+    return getattr(row, name) if hasattr(row, name) else row[name]
 
 
 def median_error(
