@@ -180,6 +180,8 @@ def order(value: Value) -> tuple[int, float, str]:
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
 
 
+# These have columns in every table of cells, in this order.
+COLUMN_AXES = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
 _IN_ORDER = (
     *REQUIRED_AXES_IN_ORDER,
     *(axis for axis in CELL_AXES if not axis.is_required and axis is not LENGTH),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from farm.cells.axes import CELL_AXES, PARAMETER, order
+from farm.cells.axes import CELL_AXES, COLUMN_AXES, PARAMETER, order
 from farm.cells.table import CellLine, SweepTable
 from farm.configuration.axes import Axis, Value
 from farm.errors import InvalidSpec
@@ -98,11 +98,14 @@ COLUMNS: tuple[CellMetric, ...] = tuple(
 )
 METRICS: tuple[CellMetric, ...] = (STEP_TIME, *COLUMNS, _INTERVAL)
 
+
+def _of_axis(axis: Axis) -> Callable[[CellLine], Value]:
+    return lambda line: axis.value_of(line.configuration)
+
+
 # Columns of the table of cells by which it is put in order.
 SORTS: Mapping[str, Callable[[CellLine], Value]] = {
-    "global_batch_size": lambda c: c.configuration["global_batch_size"],
-    "strategy": lambda c: c.configuration["strategy"],
-    "world_size": lambda c: c.configuration["world_size"],
+    **{axis.name: _of_axis(axis) for axis in COLUMN_AXES},
     "repetition_count": lambda c: c.repetition_count,
     "epoch": lambda c: c.time_per_epoch_s,
     "state": lambda c: c.state.value,

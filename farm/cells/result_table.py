@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farm.cells.axes import places_of
+from farm.cells.axes import COLUMN_AXES, places_of
 from farm.cells.choice import columns_of
 from farm.cells.table import CellLine
-from farm.configuration.axes import BY_NAME, Axis, Value
+from farm.configuration.axes import Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.noise import disturbed_by
 from farm.measuring.precision import TimeRatio
 from farm.text.columns import Column
 from farm.text.display import MISSING, between, duration, in_text, plus_minus, short_fingerprint
 from farm.text.nouns import counted
-
-# These have columns in every table, in this order; whatever else cells differ in comes before.
-_IN_COLUMNS = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
 
 
 def axis_column(axis: Axis) -> Column:
@@ -80,7 +77,7 @@ def naming_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
                 axis_column(axis),
                 [_text(axis, axis.value_of(line.configuration)) for line in lines],
             )
-            for axis in _IN_COLUMNS
+            for axis in COLUMN_AXES
         ),
     ]
 
@@ -94,7 +91,7 @@ def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
             [_text(axis, place[i]) for place in places],
         )
         for i, axis in enumerate(axes)
-        if axis not in _IN_COLUMNS
+        if axis not in COLUMN_AXES
     ]
     hardware = [short_fingerprint(line.fingerprint or MISSING) for line in lines]
     frameworks = [line.framework or MISSING for line in lines]

@@ -868,7 +868,14 @@ BY_FIELD: Mapping[str, Axis] = {axis.field: axis for axis in AXES}
 STRATEGY = BY_NAME["strategy"]
 # Those that every case names: a job has a column of each.
 REQUIRED_AXES = tuple(axis for axis in AXES if axis.is_required)
-# The same as people compare cells: what is trained, with which batch, on how many machines, how.
+# What a question and its answer are about: what is trained, with which batch, on which network.
+TASK_AXES = (
+    *(axis for axis in AXES if axis.kind is AxisKind.WORKLOAD),
+    BY_NAME["global_batch_size"],
+    *PROFILE_AXES,
+)
+# The required ones as people compare cells: what is trained, with which batch, on how many machines
+# and how.
 REQUIRED_AXES_IN_ORDER = tuple(
     BY_NAME[name] for name in ("model", "dataset", "global_batch_size", "world_size", "strategy")
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 from farm.configuration.axes import AXES, AxisKind
@@ -13,39 +12,34 @@ from farm.statistics import weighted_median
 
 
 class ScaledMeasurement(Protocol):
-    """The columns of a measurement that matter here; the store's rows have them."""
+    """What is read here by its name; all axes are there, too. The store's rows have them."""
 
     @property
     def status(self) -> str: ...
     @property
-    def model(self) -> str | None: ...
+    def strategy(self) -> str | None: ...
     @property
-    def dataset(self) -> str | None: ...
-    @property
-    def training_pass(self) -> str: ...
+    def world_size(self) -> int: ...
     @property
     def framework(self) -> str | None: ...
     @property
-    def strategy(self) -> str | None: ...
-    @property
     def fingerprint(self) -> str | None: ...
-    @property
-    def global_batch_size(self) -> int: ...
-    @property
-    def world_size(self) -> int: ...
     @property
     def throughput_examples_per_s(self) -> float | None: ...
     @property
     def flags(self) -> Sequence[Mapping[str, Any]]: ...
 
 
-# What one machine must share with a gang to be its baseline. It has no network.
-_SHARED = attrgetter(
-    *(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD),
-    *("framework", "fingerprint", "global_batch_size"),
+# What one machine must share with a gang to be its baseline. It has no network. A step in another
+# precision, of another optimizer or with other input does not do the same work.
+_SHARED = tuple(
+    axis
+    for axis in AXES
+    if axis.kind is AxisKind.WORKLOAD
+    or axis.name == "global_batch_size"
+    or axis.is_of_training
+    or axis.is_of_input
 )
-# Nor does a step in another precision, of another optimizer or with other input do the same work.
-_OF_STEP = tuple(axis for axis in AXES if axis.is_of_training or axis.is_of_input)
 Workload: TypeAlias = tuple[object, ...]
 _SET_UP = tuple(axis for axis in AXES if axis.kind is AxisKind.SETUP)
 Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
@@ -89,4 +83,4 @@ def efficiency(
 
 def workload(row: ScaledMeasurement) -> Workload:
     """Return what the measurement was of, without the gang and its network."""
-    return (*_SHARED(row), *(axis.value_measured(row) for axis in _OF_STEP))
+    return (row.framework, row.fingerprint, *(axis.value_measured(row) for axis in _SHARED))

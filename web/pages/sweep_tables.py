@@ -10,7 +10,7 @@ from farm.cells.choice import CellMetric
 from farm.cells.choice import columns_of as metrics_of
 from farm.cells.configuration import CellConfiguration, configuration_of
 from farm.cells.table import CellLine, CellState, SweepTable
-from farm.configuration.axes import AXES, PROFILE_AXES
+from farm.configuration.axes import AXES, PROFILE_AXES, AxisKind
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
@@ -79,7 +79,7 @@ def columns_of(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
     values = table.values
     known = [known_beside_step_time(item.measurement) for item in jobs]
     return ShownColumns(
-        has_workloads=any(name in values for name in ("model", "dataset", "pass")),
+        has_workloads=any(axis.name in values for axis in AXES if axis.kind is AxisKind.WORKLOAD),
         has_networks=any(
             not axis.is_left_out(axis.value_of(line.configuration))
             for line in table.lines

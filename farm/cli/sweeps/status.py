@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from farm.cells.accurate_cells import AccurateCell, accurate_cells
 from farm.cells.json_forms import CellSummary, results_json
 from farm.cells.reading import first_cells, read_sweep
-from farm.cells.result_table import axis_column, distinctions
+from farm.cells.result_table import naming_columns
 from farm.cells.table import CellLine
 from farm.cli.advice.questions import prices_option, prices_or_none, region_option
 from farm.cli.operating.agents import troubles
@@ -23,7 +23,6 @@ from farm.cli.session import settings, stopped_farm, store
 from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.cli.sweeps.results import print_answers, print_cells
 from farm.cli.sweeps.watch import SweepWatch, summary_line
-from farm.configuration.axes import BY_NAME
 from farm.configuration.expansion import MAX_JOBS
 from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import JobState
@@ -290,16 +289,7 @@ def _print_accurate_cells(
         return
     reached = [one.reached for one in found if one.reached is not None]
     columns = [
-        *distinctions([by_job[one.job_ids[0]] for one in found]),
-        (
-            axis_column(BY_NAME["global_batch_size"]),
-            [display.count(one.configuration["global_batch_size"]) for one in found],
-        ),
-        (axis_column(BY_NAME["strategy"]), [str(one.configuration["strategy"]) for one in found]),
-        (
-            axis_column(BY_NAME["world_size"]),
-            [display.count(one.configuration["world_size"]) for one in found],
-        ),
+        *naming_columns([by_job[one.job_ids[0]] for one in found]),
         (
             Column("reached", is_right=True),
             [f"{one.reached_count} of {one.repetition_count}" for one in reached],

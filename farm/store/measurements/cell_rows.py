@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Integer, Row, Select, case, cast, extract, func, or_, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, CONDITION_AXES, AxisKind
+from farm.configuration.axes import AXES, TASK_AXES
 from farm.gang.lifecycle import UNFINISHED_JOB_STATES, JobState
 from farm.measuring.measurement import OK
 from farm.measuring.quantities import QUANTITIES
@@ -193,17 +193,11 @@ def jobs_with_results(
             MeasurementRow.id.label("measurement_id"),
             MeasurementRow.status,
             MeasurementRow.fingerprint,
-            MeasurementRow.model,
-            MeasurementRow.dataset,
-            MeasurementRow.training_pass,
             MeasurementRow.framework,
             MeasurementRow.flags,
-            MeasurementRow.strategy,
-            MeasurementRow.world_size,
-            *(axis_column(axis).label(axis.field) for axis in AXES if axis.kind is AxisKind.SETUP),
-            MeasurementRow.global_batch_size,
             MeasurementRow.instance_type,
             MeasurementRow.gradient_bytes,
+            *(axis_column(axis).label(axis.field) for axis in AXES if not axis.is_of_network),
             *(quantity_column(one).label(one.name) for one in QUANTITIES),
             *further,
         )
@@ -271,11 +265,7 @@ def measured_conditions(session: Session, sweep_id: int) -> Sequence[Any]:
     return session.execute(
         select(
             MeasurementRow.origin,
-            MeasurementRow.model,
-            MeasurementRow.dataset,
-            MeasurementRow.training_pass,
-            MeasurementRow.global_batch_size,
-            *(axis_column(axis).label(axis.field) for axis in CONDITION_AXES),
+            *(axis_column(axis).label(axis.field) for axis in TASK_AXES),
             is_gang,
         )
         .join(JobRow, JobRow.id == MeasurementRow.job_id)

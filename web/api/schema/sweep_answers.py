@@ -7,9 +7,10 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from farm.charts.chart import Mark
-from farm.configuration.axes import PROFILE_AXES, Value
+from farm.configuration.axes import TASK_AXES, Axis, Value
 from farm.measuring.noise import Disturbance
 from farm.recommend.contracts import Option
+from farm.values.fields import Amount, Name, Whole
 
 
 class Sweep(TypedDict):
@@ -144,15 +145,17 @@ class HistoryOfCell(TypedDict):
     next: str | None
 
 
+def _type_of(axis: Axis) -> Any:
+    """Return the type of a value in base units; None where it is not limited or not named."""
+    of: Any = {Whole: int, Amount: float}.get(type(axis.type), str)
+    return of | None if axis.is_limit or isinstance(axis.type, Name) else of
+
+
 _typed_dict: Any = TypedDict
 SweepAnswer = _typed_dict(
     "SweepAnswer",
     {
-        "model": str | None,
-        "dataset": str | None,
-        "training_pass": str,
-        "global_batch_size": int,
-        **{axis.field: float | None if axis.is_limit else float for axis in PROFILE_AXES},
+        **{axis.field: _type_of(axis) for axis in TASK_AXES},
         "recommended": Option | None,
         "reason": str | None,
         "cautions": list[str],
