@@ -20,9 +20,10 @@ from farm.configuration.spec import TrainingPass
 from farm.configuration.sweep import Precision
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
+from farm.measuring.aggregate import aggregate
 from farm.measuring.machine_time import CellCost, Saving, cost_usd, saving
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
-from farm.measuring.noise import UNDISTURBED, Disturbance
+from farm.measuring.noise import Disturbance
 from farm.measuring.precision import (
     CellStatistics,
     Repetition,
@@ -32,7 +33,7 @@ from farm.measuring.precision import (
     cell_statistics,
     judged,
 )
-from farm.measuring.quantities import QUANTITIES, medians
+from farm.measuring.quantities import QUANTITIES
 from farm.measuring.scaling import Baselines, workload
 from farm.recommend.prices import Prices
 from farm.registry import described, gang_shape
@@ -249,30 +250,25 @@ def make_line(
     for job in sorted(succeeded, key=lambda job: job.id not in of_median):
         kinds.setdefault(job.fingerprint, []).append(job)
     own, *others = list(kinds.values()) or [[]]
-    # A job by epochs whose every step was partial has a time per epoch and no step time.
-    measured = [job for job in own if job.id in of_median] or own
-    first = measured[0] if measured else None
+    by_job = {repetition.job_id: repetition for repetition in repetitions}
+    found = aggregate(own, lambda job: by_job[job.id])
+    first = found.counted[0] if found.counted else None
     price = None if first is None else prices.by_type.get(first.instance_type or "")
     failed = [job for job in jobs if job.state is JobState.FAILED]
-    disturbances = {r.job_id: r.disturbance for r in repetitions}
-    found = medians(measured, [disturbances[job.id].weight for job in measured])
-    if not of_median:
-        found["step_time_s"] = None  # none that can be believed
-    disturbed = {job.id: one for job in own if (one := disturbances[job.id]) != UNDISTURBED}
     return CellLine(
         cell_hash=jobs[0].cell_hash,
         configuration=configuration,
-        state=_state(jobs, is_measured=bool(measured)),
+        state=_state(jobs, is_measured=first is not None),
         job_states=tuple(job.state for job in jobs),
         repetitions=repetitions,
         precision=precision,
-        medians=tuple(found.values()),
+        medians=tuple(found.medians.values()),
         efficiency_ratio=_efficiency(
-            configuration, first, found["throughput_examples_per_s"], single
+            configuration, first, found.medians["throughput_examples_per_s"], single
         ),
         cost_usd=cost_usd(
             configuration.machine_count,
-            found["time_per_epoch_s"],
+            found.medians["time_per_epoch_s"],
             price.usd_per_hour if price else None,
         ),
         fingerprint=first and first.fingerprint,
@@ -280,10 +276,10 @@ def make_line(
         expected_bytes_per_step=_expected_bytes_per_step(configuration, first),
         failure_kind=failed[0].failure_kind if failed else None,
         failed_job_ids=tuple(job.id for job in failed),
-        disturbed=tuple(disturbed.values()),
+        disturbed=found.disturbed,
         succeeded_count=len(own),
-        repetition_count=len(measured),
-        set_aside_count=len(disturbed.keys() - {job.id for job in measured}),
+        repetition_count=len(found.counted),
+        set_aside_count=len(found.set_aside),
         first_measured_job_id=first and first.id,
         of_cell=of_cell,
         other_kinds=tuple(

@@ -29,6 +29,7 @@ from operator import attrgetter
 
 from farm.configuration.sweep import LEAST_REPETITIONS, Precision
 from farm.measuring.noise import UNDISTURBED, Disturbance, undisturbed_first
+from farm.measuring.quantities import LEAST_TIME_S, MOST_TIME_S
 from farm.statistics import outlier_positions, student_quantile, weighted_median
 
 CONFIDENCE = 0.95
@@ -48,8 +49,6 @@ _NEGLIGIBLE = 1e-6
 # value, or were rounded, and an interval of no width would claim more than any clock shows.
 LEAST_DEVIATION = 1e-3
 _place = attrgetter("place")
-# An agent may report any number; what no clock has measured would overflow what is made of it.
-_SHORTEST_S, _LONGEST_S = 1e-9, 1e6
 
 
 class RepetitionState(enum.Enum):
@@ -418,7 +417,8 @@ def _judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float, Disturb
 
 
 def _is_credible(time_s: float) -> bool:
-    return _SHORTEST_S <= time_s <= _LONGEST_S
+    # An agent may report any number; what no clock has measured would overflow what is made of it.
+    return LEAST_TIME_S <= time_s <= MOST_TIME_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ bytes, ratios), which its name ends with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -26,7 +26,6 @@ from farm.measuring.efficiency import (
     utilisation_ratio,
 )
 from farm.measuring.measurement import OK, AttemptFigures, Unknown
-from farm.statistics import weighted_median
 from farm.text.display import (
     byte_count,
     byte_rate,
@@ -42,7 +41,7 @@ Value: TypeAlias = int | float | None
 
 _MOST_COUNT = 2**31 - 1  # that a column of the store holds
 # Far beyond any step or epoch, and far from where floats lose digits.
-_LEAST_TIME_S, _MOST_TIME_S = 1e-9, 1e9
+LEAST_TIME_S, MOST_TIME_S = 1e-9, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,8 +117,8 @@ QUANTITIES: tuple[Quantity, ...] = (
         metric="step_time",
         time_power=1,
         is_advised=True,
-        least=_LEAST_TIME_S,
-        most=_MOST_TIME_S,
+        least=LEAST_TIME_S,
+        most=MOST_TIME_S,
         if_empty="`time_per_epoch_s` over `steps_per_epoch`",
     ),
     Quantity(
@@ -143,7 +142,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         write=duration,
         of=_of_steps("spread_s"),
         is_advised=True,
-        most=_MOST_TIME_S,
+        most=MOST_TIME_S,
     ),
     Quantity(
         name="timed_step_count",
@@ -221,8 +220,8 @@ QUANTITIES: tuple[Quantity, ...] = (
         metric="time_per_epoch",
         time_power=1,
         is_advised=True,
-        least=_LEAST_TIME_S,
-        most=_MOST_TIME_S,
+        least=LEAST_TIME_S,
+        most=MOST_TIME_S,
     ),
     Quantity(
         name="epochs",
@@ -421,11 +420,11 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
 )
 BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
-_read = attrgetter(*(quantity.name for quantity in QUANTITIES))
 # Those of tables, pages and charts.
 SHOWN = tuple(quantity for quantity in QUANTITIES if quantity.title)
 ADVISED = tuple(quantity for quantity in QUANTITIES if quantity.is_advised)
-ENERGY = BY_NAME["energy_per_step_j"]  # advice has it beside times, where it was measured
+# What advice has of each measurement: the energy too, where it was measured.
+EVIDENT = (*ADVISED, BY_NAME["energy_per_step_j"])
 
 
 def known_beside_step_time(row: Any) -> dict[Quantity, float]:
@@ -442,21 +441,6 @@ def known_beside_step_time(row: Any) -> dict[Quantity, float]:
         and (row.server_count or not quantity.is_of_servers)
         and (value := quantity.value_measured(row)) is not None
     }
-
-
-def medians(rows: Sequence[Any], weights: Sequence[float]) -> dict[str, float | None]:
-    """Return the median of every quantity over measurements of one cell, by name.
-
-    Each row has the quantities as attributes. `weights`: how much each of them counts, as disturbed
-    ones count less.
-    """
-    columns = zip(*map(_read, rows), strict=True) if rows else [()] * len(QUANTITIES)
-    found: dict[str, float | None] = {}
-    for quantity, values in zip(QUANTITIES, columns, strict=True):
-        both = zip(values, weights, strict=True)
-        known = [(value, weight) for value, weight in both if value is not None]
-        found[quantity.name] = weighted_median(known) if known else None
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

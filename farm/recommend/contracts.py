@@ -221,13 +221,14 @@ class Option:
 
     `time_s`, `cost_usd` and `energy_j` are those of the whole training asked for, `epoch_count` its
     length, and `time_high_s`, `cost_high_usd` and `energy_high_j` the upper ends of their 90 %
-    intervals. Energy is `power_w`, the median power of all its machines in the repetitions, times
-    the time; both are None where nobody measured it. If the length of an epoch is not known, all
-    of these are None except the power, and only `step_time_s` is given. `measurement_ids` are
-    the repetitions, or the measurements that the prediction rests on most. `disturbed_ids`: those
-    of them that something disturbed, see `farm.measuring.noise`. `set_aside_ids`: disturbed
-    measurements of the same configuration that do not count, since undisturbed ones do.
-    `disturbed_by`: the kinds of what disturbed either. `speculative_because`: why the time is a
+    intervals. Energy is `power_w` times the time: the median energy of a step of all its machines
+    over the median step time; both are None where nobody measured it. If the length of an epoch is
+    not known, all of these are None except the power, and only `step_time_s` is given.
+    `measurement_ids` are the repetitions, or the measurements that the prediction rests on most.
+    `disturbed_ids`: those of them that something disturbed, see `farm.measuring.noise`.
+    `set_aside_ids`: disturbed measurements of the same configuration that do not count, since
+    undisturbed ones do. `disturbed_by`: the kinds of what disturbed either.
+    `speculative_because`: why the time is a
     guess, see `Prediction`; None: it is none. `unjudged_because`: what is
     not known of it, so that it could not be ranked or held against a limit. `is_synchronous` False:
     it computes other updates than synchronous training, so that equal epochs need not give equal

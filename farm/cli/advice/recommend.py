@@ -28,6 +28,7 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.errors import InvalidSpec
+from farm.measuring.quantities import BY_NAME
 from farm.recommend.answering.headline import named
 from farm.recommend.answering.measured import told_apart_by
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
@@ -41,16 +42,20 @@ from farm.values.fields import Amount
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MOST_SHOWN = 20
+# As tables of cells call and write them.
+_STEP_TIME, _EPOCH, _ACCURACY = (
+    BY_NAME[name] for name in ("step_time_s", "time_per_epoch_s", "accuracy")
+)
 _COLUMNS = (
     Column("strategy"),
     Column("world size", is_right=True),
     Column("instance type"),
-    Column("step time", is_right=True),
-    Column("epoch", is_right=True),
-    Column("90 % interval", is_right=True),
+    Column(display.in_text(_STEP_TIME.title), is_right=True),
+    Column(display.in_text(_EPOCH.title), is_right=True),
+    Column("90 % prediction interval", is_right=True),
     Column("training", is_right=True),
     Column("cost", is_right=True),
-    Column("accuracy", is_right=True),
+    Column(display.in_text(_ACCURACY.title), is_right=True),
     Column("repetitions", is_right=True),
     Column("basis"),
     Column("remark"),
@@ -278,12 +283,12 @@ def _option_cells(option: Option, *, on_front: bool) -> list[str]:
         ", ".join(filter(None, (option.strategy, option.setup.text))) or display.MISSING,
         str(option.world_size),
         display.text(option.instance_type),
-        display.duration(option.step_time_s),
-        display.duration(option.time_per_epoch_s),
+        _STEP_TIME.write(option.step_time_s),
+        _EPOCH.write(option.time_per_epoch_s),
         _interval(option),
         display.duration(option.time_s),
         display.dollars(option.cost_usd),
-        display.percent(option.accuracy, digits=1),
+        _ACCURACY.write(option.accuracy),
         display.text(option.repetition_count or None),
         option.basis,
         " ".join(remarks),

@@ -114,7 +114,7 @@ def _epochs_of_steps(
     """Say what is done where steps were measured or predicted, and epochs take another time."""
     with_epochs = {e.measurement_id for e in evidence if e.time_per_epoch_s is not None}
     is_made = any(
-        o.basis != Basis.MEASURED.value or not with_epochs.issuperset(o.measurement_ids)
+        o.basis != Basis.MEASURED.value or with_epochs.isdisjoint(o.measurement_ids)
         for o in options
     )
     if terms.ratio == EpochRatio() or terms.length.full_steps is None or not is_made:

@@ -10,18 +10,20 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from farm.configuration.catalogue import StrategyFacts
+from farm.measuring.aggregate import aggregate
 from farm.measuring.measurement import OK, steps_in_epoch
-from farm.measuring.noise import UNDISTURBED, undisturbed_first
+from farm.measuring.noise import undisturbed_first
+from farm.measuring.precision import Repetition, RepetitionState
+from farm.measuring.quantities import EVIDENT
 from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Basis, Evidence, Option, Prediction, Question
 from farm.recommend.objective import UNKNOWN_ACCURACY
-from farm.statistics import median, weighted_median
 
 # Of strategies that a table names and the farm does not have.
 _OTHER_UPDATES = re.compile(
@@ -183,53 +185,40 @@ def measured_option(
 ) -> Option | None:
     """Return what the repetitions of one configuration say; None without a single time.
 
-    A time per epoch counts as it was measured, even where it is not the steps' times their number.
-    Disturbed repetitions count only where there are no others, each by its weight.
+    A time per epoch counts as it was measured, even where it is not the steps' times their number;
+    where none was, it is made from the step time.
     """
-    timed = [e for e in repetitions if (e.step_time_s, e.time_per_epoch_s) != (None, None)]
-    kept = undisturbed_first(timed, lambda e: e.disturbance)
-    kept_ids = {e.measurement_id for e in kept}
-    set_aside_ids = tuple(
-        e.measurement_id
-        for e in repetitions
-        if e.disturbance != UNDISTURBED and e.measurement_id not in kept_ids and kept
-    )
-    repetitions = kept or repetitions
-    first = repetitions[0]
-    weighted = [(_time_per_epoch_s(e, terms), e.disturbance.weight) for e in repetitions]
-    times = [(time_s, weight) for time_s, weight in weighted if time_s is not None]
-    steps = [
-        (e.step_time_s, e.disturbance.weight) for e in repetitions if e.step_time_s is not None
-    ]
-    if not times and not steps:
+    found = aggregate(repetitions, _repetition_of, quantities=EVIDENT)
+    known, first = found.medians, found.counted[0]
+    counts = [e.steps_per_epoch for e in found.counted if e.steps_per_epoch is not None]
+    step_count = counts[0] if counts else terms.length.step_count
+    step_time_s, energy_j = known["step_time_s"], known["energy_per_step_j"]
+    has_epochs = known["time_per_epoch_s"] is not None and not terms.length.is_contradictory
+    timed = "time_per_epoch_s" if has_epochs else "step_time_s"
+    middle_s = known[timed]
+    if middle_s is None:
         return None
-    times_s = [time_s for time_s, _ in times]
-    step_time_s = weighted_median(steps) if steps else None
-    if steps and prediction is not None and _is_of(prediction, repetitions):
-        # What its interval was put around.
-        step_time_s = prediction.step_time_s
-    powers_w = [
-        (e.energy_per_step_j / e.step_time_s, e.disturbance.weight)
-        for e in repetitions
-        if e.energy_per_step_j is not None and e.step_time_s
-    ]
+    time_per_epoch_s: float | None = middle_s
+    if not has_epochs:
+        time_per_epoch_s = _epoch_of_steps_s(middle_s, _full_steps(step_count, terms), terms)
+    times_s = [time_s for e in found.counted if (time_s := getattr(e, timed)) is not None]
+    spread_s = None
+    if time_per_epoch_s is not None and len(times_s) > 1:
+        spread_s = (max(times_s) - min(times_s)) * (time_per_epoch_s / middle_s)
     return _option(
         first.configuration,
-        power_w=weighted_median(powers_w) if powers_w else None,
+        power_w=energy_j / step_time_s if energy_j is not None and step_time_s else None,
         fingerprint=first.fingerprint,
-        time_per_epoch_s=weighted_median(times) if times else None,
+        time_per_epoch_s=time_per_epoch_s,
         step_time_s=step_time_s,
-        ends=_predicted_ends(prediction) or _measured_ends(times or steps),
+        ends=_predicted_ends(prediction) or _measured_ends(times_s, middle_s),
         basis=Basis.MEASURED,
-        measurement_ids=tuple(e.measurement_id for e in repetitions),
-        set_aside_ids=set_aside_ids,
-        repetition_count=len(times or steps),
-        step_time_spread_s=median(e.step_time_spread_s for e in repetitions),
-        spread_s=max(times_s) - min(times_s) if len(times_s) > 1 else None,
-        steps_per_epoch=next(
-            (e.steps_per_epoch for e in repetitions if e.steps_per_epoch is not None),
-            terms.length.step_count,
-        ),
+        measurement_ids=tuple(e.measurement_id for e in found.counted),
+        set_aside_ids=tuple(e.measurement_id for e in found.set_aside),
+        repetition_count=len(found.counted),
+        step_time_spread_s=known["step_time_spread_s"],
+        spread_s=spread_s,
+        steps_per_epoch=step_count,
         training=training,
         terms=terms,
     )
@@ -335,23 +324,21 @@ def _option(
     )
 
 
-def _is_of(prediction: Prediction, repetitions: Iterable[Evidence]) -> bool:
-    """Whether it was made from just these; a fit may lack the latest."""
-    known_ids = {e.measurement_id for e in repetitions}
-    return prediction.basis is Basis.MEASURED and set(prediction.measurement_ids) == known_ids
+def _repetition_of(evidence: Evidence) -> Repetition:
+    return Repetition(
+        job_id=evidence.measurement_id,
+        state=RepetitionState.MEASURED,
+        step_time_s=evidence.step_time_s,
+        fingerprint=evidence.fingerprint,
+        disturbance=evidence.disturbance,
+    )
 
 
-def _time_per_epoch_s(evidence: Evidence, terms: TrainingTerms) -> float | None:
-    """As measured, or its step time for as long as an epoch of its own is, if that is known."""
+def _full_steps(step_count: int | None, terms: TrainingTerms) -> float | None:
+    """Return how many times of a full step an epoch of so many steps takes."""
     if terms.length.is_contradictory:
         return None
-    if evidence.time_per_epoch_s is not None:
-        return evidence.time_per_epoch_s
-    own = evidence.steps_per_epoch
-    is_usual = own is None or own == terms.length.step_count
-    return _epoch_of_steps_s(
-        evidence.step_time_s, terms.length.full_steps if is_usual else own, terms
-    )
+    return terms.length.full_steps if step_count == terms.length.step_count else step_count
 
 
 def _epoch_of_steps_s(
@@ -371,9 +358,8 @@ def _predicted_ends(prediction: Prediction | None) -> _Ends | None:
     return low, high, low80, high80
 
 
-def _measured_ends(weighted: Sequence[tuple[float, float]]) -> _Ends | None:
-    """Return the ends over the weighted median of the (time, weight)."""
-    times_s, middle_s = [time_s for time_s, _ in weighted], weighted_median(weighted)
+def _measured_ends(times_s: Sequence[float], middle_s: float) -> _Ends | None:
+    """Return the ends over the median of the times."""
     interval = prediction_interval(times_s, coverage_ratio=0.9)
     interval80 = prediction_interval(times_s, coverage_ratio=0.8)
     if interval is None or interval80 is None:

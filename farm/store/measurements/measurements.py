@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.axes import AXES, BY_FIELD, Value
 from farm.errors import NotFound
-from farm.measuring.quantities import ADVISED, ENERGY
+from farm.measuring.quantities import EVIDENT
 from farm.store.engine import IDS_A_QUERY
 from farm.store.result_tables import MeasurementRow, axis_column, axis_value, quantity_column
 from farm.store.tables import JobRow
@@ -84,7 +84,7 @@ def observed_rows(session: Session, which: MeasurementFilter) -> Sequence[Row[An
     columns: tuple[Any, ...] = (
         *(row.id, row.status, row.attempt_id, row.framework, row.instance_type, row.fingerprint),
         *(axis_column(axis).label(axis.stored) for axis in AXES),
-        *(quantity_column(quantity).label(quantity.name) for quantity in (*ADVISED, ENERGY)),
+        *(quantity_column(quantity).label(quantity.name) for quantity in EVIDENT),
         row.flags,
         row.details["agents"].label("agents"),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from sqlalchemy.orm import Session
 
 from farm.configuration.spec import TrainingPass

@@ -134,7 +134,7 @@ def test_the_table_names_its_price_and_what_is_not_sure() -> None:
     result = run("recommend", "--origin", "anwar2021", "--global-batch-size", "6400")
     lines = result.stdout.splitlines()
     assert lines[0].startswith("Recommended: world size")
-    assert "90 % interval" in lines[1]
+    assert "90 % prediction interval" in lines[1]
     assert any(
         line.startswith("price of t2.large: 0.0928 USD an hour in us-east-1") for line in lines
     )
