@@ -182,7 +182,8 @@ def _least(options: Sequence[Option]) -> Option | None:
     def loss(option: Option) -> float:
         known = _log_score(option) if is_mean_known else None
         if known is not None:
-            return math.exp(known[0] + known[1] ** 2 / 2)
+            # Without the digits of rounding, which must not choose among equal options.
+            return float(f"{math.exp(known[0] + known[1] ** 2 / 2):.12g}")
         return math.inf if option.score is None else option.score
 
     return min(options, key=loss, default=None)

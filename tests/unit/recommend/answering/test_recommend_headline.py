@@ -107,6 +107,21 @@ def test_of_two_that_are_as_fast_the_surer_one_is_recommended() -> None:
     assert answer.recommended.world_size == 2
 
 
+@pytest.mark.parametrize(
+    "ends_s", [(2.999999999999999, 3.000000000000001), (3.000000000000001, 2.999999999999999)]
+)
+def test_of_equal_options_the_one_with_fewer_machines_is_recommended(
+    ends_s: tuple[float, float],
+) -> None:
+    one, three = (
+        known(4.0, 1.25, world_size=size, step_low_s=low_s)
+        for size, low_s in zip((1, 3), ends_s, strict=True)
+    )
+    answer = answered(one, three)
+    assert answer.recommended is not None
+    assert answer.recommended.world_size == 1
+
+
 def test_an_option_whose_interval_is_not_known_is_not_preferred_for_that() -> None:
     bare = option("ring", 1.01, step_time_s=1.01, world_size=4)
     answer = answered(known(1.0, 1.5, world_size=2), bare)
