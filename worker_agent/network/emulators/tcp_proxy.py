@@ -7,7 +7,6 @@ window never limits it, its start is not slow. What is measured through it is ma
 from __future__ import annotations
 
 import dataclasses
-import json
 import select
 import subprocess
 import sys
@@ -15,9 +14,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from farm.configuration.spec import LEAST_BANDWIDTH_BYTES_PER_S, TCP_PROXY, NetworkProfile
-from farm.errors import EmulationFailed
+from farm.errors import EmulationFailed, InvalidSpec
 from farm.messages.commands import RankAddress
-from farm.values.codec import to_json
+from farm.values.codec import canonical_json, from_text
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.proxy import LISTEN_HOST, ProxiedPeer, ProxyOrder
 from worker_agent.trainer_process.environment import AGENT_MARK, plain_environment
@@ -101,12 +100,12 @@ class TcpProxy:
             self._process = process = self._spawn()
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps(to_json(order)).encode() + b"\n")
+            process.stdin.write(canonical_json(order).encode() + b"\n")
             process.stdin.flush()
             readable, _, _ = select.select([process.stdout], [], [], _START_LIMIT_S)
             answer = process.stdout.readline() if readable else b""
-            return tuple(tuple(ports) for ports in json.loads(answer))
-        except (OSError, ValueError) as error:
+            return from_text(tuple[tuple[int, ...], ...], answer)
+        except (OSError, InvalidSpec) as error:
             if self._process is None:
                 raise EmulationFailed(f"tcp_proxy did not start: {error}") from error
             reason = self._last_words() or f"no answer within {_START_LIMIT_S:g} s"
