@@ -17,6 +17,7 @@ from farm.errors import InvalidSpec, NotFound
 from web.errors import RefusedRequest
 
 LARGEST_ID = 2**63 - 1
+MAX_AGENT_CHARACTERS = 128
 ZIP = "application/zip"
 # The parser's time grows with the square of a dotted key's parts: 20 000 took 7 s.
 _MAX_DOTS_IN_LINE = 1000
@@ -120,7 +121,7 @@ def row_id(kind: str, text: str) -> int:
 
 def agent_name(text: str) -> str:
     """Read the agent id in an address. Raises NotFound where no agent can have it."""
-    if len(text) > 128 or not text.isprintable():
+    if len(text) > MAX_AGENT_CHARACTERS or not text.isprintable():
         raise NotFound(f"agent {text[:80]!r}: there is none")
     return text
 

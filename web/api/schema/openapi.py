@@ -28,6 +28,7 @@ from pydantic import TypeAdapter
 from farm.errors import NotFound
 from farm.keys.api_tokens import Scope
 from farm.processes.cache import Cache
+from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS
 from web import etags, parameters, received
 from web.access.admission import CONTENT_POLICY
 from web.access.scopes import scope_of
@@ -112,12 +113,15 @@ _KEY = "benchfarm_openapi"
 _CHANGING = ("post", "put", "patch", "delete")
 _REF = "#/components/schemas/{model}"
 _ID_SCHEMA = {"type": "integer", "minimum": 1, "maximum": received.LARGEST_ID}
-_AGENT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 128}
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
 _PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "sweep_id": ("The id of a sweep.", _ID_SCHEMA),
     "job_id": ("The id of a job.", _ID_SCHEMA),
-    "agent_id": ("The id of an agent.", _AGENT_SCHEMA),
-    "origin": ("The name of an origin.", {"type": "string", "minLength": 1, "maxLength": 64}),
+    "agent_id": (
+        "The id of an agent.",
+        {**_TEXT_SCHEMA, "maxLength": received.MAX_AGENT_CHARACTERS},
+    ),
+    "origin": ("The name of an origin.", {**_TEXT_SCHEMA, "maxLength": MAX_ORIGIN_CHARACTERS}),
 }
 # What every route may answer, and what one that changes something may answer beside that.
 _REFUSALS: Mapping[HTTPStatus, str] = {
