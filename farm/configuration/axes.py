@@ -98,7 +98,8 @@ class Axis:
     - `usual`: the value that is not mentioned; `none`: the word for no value in addresses
     - `write`: a value for people; `phrase`: a value within a sentence; `continues`: its phrase goes
       on with that of the axis before
-    - `if_empty`: what an import takes an empty cell for, where that is not `absent`
+    - `if_empty`: what an import takes an empty cell for, where that is not `absent`;
+      `is_free_in_imports`: others have words of their own for it, and an import takes any text
     - `is_limit`: of a network: the less, the slower; None is no limit. More of every other axis of
       a network makes a step slower
     - `is_of_gang`: of a set-up: how its ranks stand on agents, whatever they train
@@ -131,6 +132,7 @@ class Axis:
     is_of_speed: bool = False
     continues: bool = False
     if_empty: str = ""
+    is_free_in_imports: bool = False
     is_limit: bool = False
     is_of_gang: bool = False
     is_of_servers: bool = False
@@ -534,6 +536,7 @@ AXES: tuple[Axis, ...] = (
             "hard": "all on the CPU",
         },
         if_empty="not known",
+        is_free_in_imports=True,
         is_of_every_strategy=True,
         is_of_speed=True,
     ),

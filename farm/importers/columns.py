@@ -165,17 +165,13 @@ def _advised(quantity: Quantity) -> _Read:
     return number
 
 
-# Others have words of their own for where operators run.
-_FREE = frozenset({"placement"})
-
-
 def _reader(axis: Axis) -> _Read:
     kind = axis.type
     if isinstance(kind, Whole):
         return whole(kind.low, kind.high)
     if isinstance(kind, Amount):
         return lambda text, where: kind.read(number(text, where), where)
-    if isinstance(kind, OneOf) and axis.name not in _FREE:
+    if isinstance(kind, OneOf) and not axis.is_free_in_imports:
         return lambda text, where: kind.read(text.lower(), where).value
     return name()
 

@@ -83,19 +83,16 @@ def _told(
     )
 
 
-# What a measurement may have beside what a sweep file may ask for.
-_IN_TABLES = {
-    "placement": "; in imports any text",
-    "network": "; empty: the usual one",
-}
-
-
 def _of_axis(axis: Axis) -> TableColumn:
     kinds = {Amount: CellKind.NUMBER, Whole: CellKind.WHOLE}
+    # What a measurement may have beside what a sweep file may ask for.
+    beside = "; in imports any text" if axis.is_free_in_imports else ""
+    if axis.kind is AxisKind.LINK:
+        beside = "; empty: the usual one"
     return TableColumn(
         name=axis.name,
         kind=kinds.get(type(axis.type), CellKind.TEXT),
-        meaning=axis.explained + _IN_TABLES.get(axis.name, ""),
+        meaning=axis.explained + beside,
         unit=axis.unit,
         field=axis.stored,
         factor=axis.type.per_base if isinstance(axis.type, Amount) else 1.0,
