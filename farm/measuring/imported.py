@@ -56,12 +56,14 @@ class ImpossibleValue:
     expected: str
 
 
-# What a measurement has of an axis that its source does not name, by the name in the store. None of
-# all others: how a strategy was set up, or what was trained, is not known.
+# What a measurement has of an axis that its source does not name, by the name in the store. Of all
+# others it is not known: what was trained, and how a strategy was set up but for its servers.
 UNSAID: Mapping[str, Value] = {
     axis.stored: axis.value_in({})
     for axis in AXES
-    if axis.kind is AxisKind.PROFILE or axis.name in ("pass", "server_count")
+    if axis.kind is AxisKind.PROFILE
+    or (axis.kind is AxisKind.WORKLOAD and not axis.is_required)
+    or axis.name == "server_count"
 }
 
 

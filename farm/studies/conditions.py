@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from farm.configuration.axes import BY_FIELD
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
@@ -17,9 +19,8 @@ from farm.text.nouns import counted
 
 # What the runs of one configuration have in common.
 _CONFIGURATION = (
-    *("model", "dataset", "strategy", "framework", "training_pass", "epochs", "world_size"),
-    *("server_count", "server_placement", "replicas_per_rank", "steps_between_averages"),
-    *("global_batch_size", "one_way_delay_s"),
+    *(field.name for field in dataclasses.fields(StudyRun) if field.name in BY_FIELD),
+    *("framework", "epochs"),
 )
 # Numbers in a claim that say what it is about; all others are what was measured.
 _ABOUT = (
