@@ -94,7 +94,7 @@ def _refused(name: str) -> object:
     try:
         read_table(_table(name, "-4"))
     except InvalidSpec as error:
-        return error.value if name in error.field else error
+        return str(error.value) if name in error.field else error
     return None
 
 

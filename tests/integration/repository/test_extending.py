@@ -286,11 +286,12 @@ def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
     assert set(tree.added()) == {list_file, SPEC}
 
 
-def test_one_declaration_of_a_quantity_puts_it_everywhere(tree: CopiedTree) -> None:
+@pytest.mark.parametrize("more", ["", "write=count, is_whole=True, most=100, time_power=-1,\n"])
+def test_one_declaration_of_a_quantity_puts_it_everywhere(more: str, tree: CopiedTree) -> None:
     metric = addition("A metric", "a metric")
     add(tree, metric)
     before = tree.added()
-    declaration = example("extending.md", "A quantity")
+    declaration = example("extending.md", "A quantity").replace("    of=", f"{more}    of=")
     _, list_name, list_file = table_row("a measured quantity")
     tree.add_entry(list_file, list_name, declaration.rstrip())
 
