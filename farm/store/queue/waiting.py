@@ -28,7 +28,7 @@ from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 _ROWS_AT_ONCE = 5000
 # A round looks at no more jobs than that.
 MOST_LOOKED_AT = 10_000
-# Of so many jobs at the head of the queue it is looked up who has measured their cells.
+# For so many jobs at the head of the queue a round looks up who has measured their cells.
 _SPREAD_COUNT = 500
 # The ranks that said nothing are then the ones at fault.
 _WAS_STALLED = AttemptRow.failure_kind == FailureKind.STALLED.value
@@ -42,7 +42,7 @@ _OF_NO_HELD_SWEEP = JobRow.sweep_id.not_in(select(SweepRow.id).where(IS_HELD))
 
 @dataclass(slots=True)
 class QueuedJob:
-    """A job that waits, with what it takes to know whether it still is the same."""
+    """A waiting job, with those of its columns that its place in the queue depends on."""
 
     job: WaitingJob
     due_at: dt.datetime
@@ -53,7 +53,7 @@ class QueuedJob:
     _spread: tuple[WaitingJob, CellServers, WaitingJob] | None = None
 
     def spread_over(self, measured: CellServers) -> WaitingJob:
-        """Return the job with who has measured its cell; of the same the same one."""
+        """Return the job with who has measured its cell: the same object as long as both are."""
         if (
             self._spread is None
             or self._spread[0] is not self.job
@@ -69,7 +69,7 @@ class QueuedJob:
 
     @property
     def group(self) -> Group:
-        """What it shares a round's look with, see `shares`."""
+        """The group that it shares its part of a round with, see `shares`."""
         # Those that failed before may wait for other agents than those that are idle.
         return (self.kind, self.attempt_count > 0), self.job.priority, self.job.sweep_id
 

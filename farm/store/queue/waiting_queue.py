@@ -41,7 +41,7 @@ from farm.store.sweeps.budgets import IS_HELD
 from farm.store.tables import JobRow, SweepRow
 
 _MOST_KEPT = 50_000
-_BELIEVED_RATIO = 20.0  # of the time that it took to find out
+_KEPT_RATIO = 20.0  # of the time that it took to read
 _SAME_LENGTH_RATIO = 0.05  # an expectation is not known any better
 
 # A job's id, and all of it that can change while it waits: its due time, as the database writes it
@@ -51,10 +51,10 @@ _kind, _group = attrgetter("kind"), attrgetter("group")
 
 
 class WaitingQueue:
-    """One process's, and not for several threads. What jobs say they have waited is as of `epoch`.
+    """The waiting jobs that one thread keeps between its rounds.
 
-    So nothing has to be computed again only because time passes, see `waited_more_s`. Where more
-    than `most_kept` jobs wait, none are kept.
+    How long a job has waited is computed once, as of `epoch`, and not again because time passes:
+    see `waited_more_s`. Where more than `most_kept` jobs wait, none are kept.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WaitingQueue:
         self.version: Hashable = None  # of what `jobs` has returned last: equal where that is
 
     def waited_more_s(self, now: dt.datetime) -> float:
-        """Return for how much longer all jobs have waited than they say."""
+        """Return by how much each job has waited longer than its `waited_s` says."""
         return (now - self._epoch).total_seconds()
 
     def jobs(
@@ -113,7 +113,7 @@ class WaitingQueue:
         return is_pausing(one.due_at, now=now, attempt_count=one.attempt_count, policy=self._policy)
 
     def _refresh(self, session: Session) -> bool:
-        """Make what is kept equal to the store; False: too many jobs wait."""
+        """Read what has changed in the store; return False if too many jobs wait."""
         keys = _read_keys(session, most=self._most_kept + 1)
         if len(keys) > self._most_kept:
             self._kept, self._looked_at, self._kinds = {}, [], Kinds()
@@ -144,9 +144,9 @@ class WaitingQueue:
 
 
 class _MeasuredCells:
-    """Who has measured which cells, by which repetitions are spread, and nothing else.
+    """A cache of who has measured which cells, by which repetitions are spread over agents.
 
-    What took long to find out, since much was measured, is believed for longer.
+    An answer that took long to read, since much was measured, is kept for longer.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class _MeasuredCells:
             self._known |= {cell: found.get(cell) for cell in missing}
         if is_old:
             now_s = time.monotonic()
-            self._until_s = now_s + _BELIEVED_RATIO * (now_s - begun_s)
+            self._until_s = now_s + _KEPT_RATIO * (now_s - begun_s)
         known = {cell: self._known[cell] for cell in cells}
         return {cell: servers for cell, servers in known.items() if servers is not None}
 
