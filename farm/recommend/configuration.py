@@ -18,7 +18,7 @@ from farm.configuration.spec import (
     NetworkConditions,
     TrainingPass,
 )
-from farm.recommend.setup import PUBLISHED, USUAL_SETUP, Setup
+from farm.recommend.setup import PUBLISHED_USUAL, USUAL_SETUP, Setup
 
 UNTOUCHED_NETWORK = NetworkConditions()
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
@@ -49,12 +49,13 @@ _TASK = [one.name for one in dataclasses.fields(TrainingTask)]
 class Configuration(TrainingTask):
     """One way to do a training task.
 
-    `world_size` counts the ranks that train; servers come on top.
+    `world_size` counts the ranks that train; servers come on top. Answers have the text of `setup`,
+    all of how the strategy is set up, as `placement`.
     """
 
     framework: str | None = None
     strategy: str | None = None
-    setup: Setup = dataclasses.field(default=USUAL_SETUP, metadata=PUBLISHED)
+    setup: Setup = dataclasses.field(default=USUAL_SETUP, metadata=PUBLISHED_USUAL)
     network: str | None = None
     instance_type: str | None = None
     world_size: int

@@ -153,6 +153,8 @@ class Setup:
 USUAL_SETUP = Setup()
 # Metadata of a field that is one: answers have its text, under another name.
 PUBLISHED = alias(PLACEMENT, write=attrgetter("text"))
+# The same where a field has the usual set-up unless it is said, for the API's document.
+PUBLISHED_USUAL = {**PUBLISHED, "json_schema_extra": {"default": None}}
 
 
 def farm_placement(placement: str | None) -> str | None:

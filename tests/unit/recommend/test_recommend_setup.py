@@ -7,6 +7,7 @@ import tomllib
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from farm.configuration.axes import spec_values
 from farm.configuration.expansion import expand
@@ -242,3 +243,9 @@ def test_answers_publish_the_text_of_a_set_up_as_placement() -> None:
     assert isinstance(published, dict)
     assert published["placement"] == "hard, ranks_per_agent=2"
     assert to_json([configuration()]) == [{**published, "placement": None}]
+
+
+def test_the_document_of_the_api_describes_it_as_a_text() -> None:
+    described = TypeAdapter(Configuration).json_schema(mode="serialization")["properties"]
+    assert "setup" not in described
+    assert described["placement"] == {**described["instance_type"], "title": "Placement"}
