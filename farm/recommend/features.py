@@ -14,15 +14,15 @@ from farm.recommend.setup import USUAL_SETUP, Setup, published_name
 from farm.registry import catalogue
 from farm.text.nouns import counted
 
-# What is free text or a name, from the one that changes a step most to the one that changes it
-# least: a child in this order is fitted near its parent.
 _WORKLOAD = tuple(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD)
+# What one machine depends on: it has nobody to exchange with.
 _ALONE = (*_WORKLOAD, "framework", "instance_type")
 # What one machine says nothing of to a gang.
 _NAMES_OF_GANGS = (STRATEGY.field, "network")
+# What is free text or a name, from the one that changes a step most to the one that changes it
+# least: a child in this order is fitted near its parent.
 NAMES = (*_ALONE, "setup", *_NAMES_OF_GANGS)
 named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
-# What one machine depends on: it has nobody to exchange with.
 named_alone = operator.attrgetter(*_ALONE)
 # The conditions of a network of which less makes a step slower; of others more does.
 LIMITS = frozenset(axis.field for axis in PROFILE_AXES if axis.is_limit)
