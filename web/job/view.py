@@ -14,9 +14,11 @@ from farm.configuration.axes import AXES, STRATEGY, Axis, AxisKind, Value, spec_
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
+from farm.measuring.aggregate import aggregate
+from farm.measuring.precision import Repetition, RepetitionState
+from farm.measuring.quantities import BY_NAME
 from farm.messages.trainer_lines import Epoch
 from farm.processes.cache import Cache
-from farm.statistics import mean, quantile
 from farm.store.measurements.neighbours import Neighbour, neighbours_of, repetitions_of
 from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs
@@ -42,6 +44,7 @@ _COMPARED_AXES = (
     STRATEGY,
     *(axis for axis in AXES if axis.kind in (AxisKind.SETUP, AxisKind.LINK, AxisKind.PROFILE)),
 )
+_COMPARED_QUANTITIES = (BY_NAME["step_time_s"], BY_NAME["throughput_examples_per_s"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +85,17 @@ class ShownAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The measurements of one configuration that differs in `axis` alone; times are medians.
+    """The measurements of one configuration that differs in `axis` alone, as cells sum them up.
 
     The ratios are its value over the job's; None where either was not measured. `job_id` is the
-    latest of them.
+    latest that counts.
     """
 
     axis: str
     value: str
     job_id: int
     repetition_count: int
-    step_time_s: float
+    step_time_s: float | None
     step_ratio: float | None
     throughput_examples_per_s: float | None
     throughput_ratio: float | None
@@ -254,21 +257,30 @@ def compare(
 def _compared(
     cell: _ComparedCell, step_time_s: float | None, throughput_examples_per_s: float | None
 ) -> Compared:
-    times_s = sorted(row.step_time_s for row in cell.rows)
-    median_s = quantile(times_s, 0.5)
-    throughput = mean(row.throughput_examples_per_s for row in cell.rows)
+    found = aggregate(cell.rows, _repetition_of, quantities=_COMPARED_QUANTITIES)
+    median_s, throughput = (found.medians[quantity.name] for quantity in _COMPARED_QUANTITIES)
     return Compared(
         axis=cell.axis.title.lower(),
         value=cell.value,
-        job_id=cell.rows[0].job_id,
-        repetition_count=len(cell.rows),
+        job_id=found.counted[0].job_id,
+        repetition_count=len(found.counted),
         step_time_s=median_s,
-        step_ratio=median_s / step_time_s if step_time_s else None,
+        step_ratio=median_s / step_time_s if median_s and step_time_s else None,
         throughput_examples_per_s=throughput,
         throughput_ratio=throughput / throughput_examples_per_s
         if throughput is not None and throughput_examples_per_s
         else None,
-        is_disturbed=any(row.is_disturbed for row in cell.rows),
+        is_disturbed=len(found.disturbed) > len(found.set_aside),
+    )
+
+
+def _repetition_of(row: Neighbour) -> Repetition:
+    return Repetition(
+        job_id=row.job_id,
+        state=RepetitionState.MEASURED,
+        step_time_s=row.step_time_s,
+        fingerprint=row.fingerprint,
+        disturbance=row.disturbance,
     )
 
 

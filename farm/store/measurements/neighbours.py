@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import AXES, STRATEGY, Axis, AxisKind, Value, spec_values
 from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec
 from farm.measuring.measurement import OK
+from farm.measuring.noise import Disturbance, disturbance_of_row
 from farm.store.base import is_known
 from farm.store.gangs.attempt_measurements import ORIGIN
 from farm.store.result_tables import MeasurementRow, axis_column, axis_value
@@ -63,7 +64,7 @@ class Neighbour:
     fingerprint: str | None
     step_time_s: float
     throughput_examples_per_s: float | None
-    is_disturbed: bool
+    disturbance: Disturbance
 
 
 def repetitions_of(session: Session, job: JobRow, *, limit: int) -> Sequence[Any]:
@@ -151,5 +152,5 @@ def _neighbour(row: Any) -> Neighbour:
         fingerprint=row.fingerprint,
         step_time_s=row.step_time_s,
         throughput_examples_per_s=row.throughput_examples_per_s,
-        is_disturbed=bool(row.flags),
+        disturbance=disturbance_of_row(row),
     )

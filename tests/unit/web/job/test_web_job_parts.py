@@ -14,6 +14,7 @@ from farm.configuration.axes import AXES
 from farm.configuration.spec import NetworkProfile
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import AttemptState, JobState, RankPhase
+from farm.measuring.noise import UNDISTURBED, Disturbance, NoiseKind
 from farm.store.measurements.neighbours import Neighbour
 from farm.store.sweeps.jobs import Story
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
@@ -284,6 +285,9 @@ def test_a_story_that_is_cut_does_not_begin_with_its_submission() -> None:
 # --- comparison ---
 
 
+DISTURBED = Disturbance(weight=0.5, kinds=(NoiseKind.STEAL,))
+
+
 def _neighbour(job_id: int, **changes: Any) -> Neighbour:
     fields: dict[str, Any] = {
         "job_id": job_id,
@@ -299,7 +303,7 @@ def _neighbour(job_id: int, **changes: Any) -> Neighbour:
         "fingerprint": "a kind",
         "step_time_s": 0.1,
         "throughput_examples_per_s": 640.0,
-        "is_disturbed": False,
+        "disturbance": UNDISTURBED,
     }
     fields |= changes
     values = {axis.field: fields.pop(axis.field, axis.value_in({})) for axis in AXES}
@@ -310,10 +314,12 @@ def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
     spec = job_spec(world_size=2, global_batch_size=64, network=DELAYED)
     rows = [
         _neighbour(9, world_size=3, step_time_s=0.2),
-        _neighbour(8, world_size=3, step_time_s=0.4, is_disturbed=True),
+        _neighbour(8, world_size=3, step_time_s=9.0, disturbance=DISTURBED),
+        _neighbour(2, world_size=3, step_time_s=0.4),
         _neighbour(7, world_size=3, step_time_s=0.3),
         _neighbour(6, world_size=3, step_time_s=9.0, fingerprint="another kind"),
         _neighbour(5, world_size=1, strategy="single", network="none", one_way_delay_s=0.0),
+        _neighbour(3, world_size=4, disturbance=DISTURBED),
         _neighbour(4, one_way_delay_s=0.0, network="none"),
     ]
     found = compare(spec, rows, step_time_s=0.1, throughput_examples_per_s=320.0)
@@ -322,12 +328,13 @@ def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
         ("world size", "1 machine, single", 5, 1),
         ("world size", "3 machines", 9, 3),
         ("world size", "3 machines", 6, 1),
+        ("world size", "4 machines", 3, 1),
         ("delay", "0 s one way", 4, 1),
     ]
     assert found[1].step_time_s == 0.3
     assert found[1].step_ratio == pytest.approx(3.0)
     assert found[1].throughput_ratio == pytest.approx(2.0)
-    assert found[1].is_disturbed
+    assert [one.is_disturbed for one in found] == [False, False, False, True, False]
     unknown = compare(spec, rows, step_time_s=None, throughput_examples_per_s=None)
     assert {(one.step_ratio, one.throughput_ratio) for one in unknown} == {(None, None)}
 
