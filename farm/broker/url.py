@@ -1,7 +1,7 @@
 """Checks and displays broker URLs, and finds out whether one points to another machine.
 
-A broker beyond this machine is reached by TLS, with its certificate and its host's name checked.
-Of `rediss://` alone, redis-py would check a certificate and Kombu none, so nothing is left to them.
+A broker on another machine is reached by TLS, and its certificate and host name are checked. For a
+`rediss://` URL redis-py does that by default and Kombu does not, so this module sets it for both.
 """
 
 from __future__ import annotations

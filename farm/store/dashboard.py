@@ -106,7 +106,7 @@ def measurement_stamp(session: Session) -> Hashable:
 
     SQLite gives the id of a removed last row away again, so its id alone would not do.
     """
-    # By the key alone: to find the latest of all instants, every row would be read.
+    # The row with the highest id, which the index finds; the latest instant would need every row.
     last = select(MeasurementRow.created_at).order_by(MeasurementRow.id.desc()).limit(1)
     row = select(func.count(), func.max(MeasurementRow.id), last.scalar_subquery())
     return tuple(session.execute(row.select_from(MeasurementRow)).one())

@@ -1,9 +1,10 @@
 """Caches a page that follows a running sweep or job: for one second, for all viewers.
 
-Only requests of pages that follow a change are shared, see `web.received`.
+Only requests that an open page makes by itself after a change are answered from it, see
+`web.received`.
 
-What pages differ in by viewer is part of the key, except for the CSRF token of each session: in
-the cached page a placeholder stands for it, which no page contains.
+Viewers who must see different pages have different keys. The CSRF token differs in each session,
+but is not part of the key: the cached page has a placeholder, which is replaced for each viewer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts the form of a new sweep to a sweep file, and back where that is possible. Pure.
 
-A field has the name of its key in the sweep file and its unit too. What was typed goes on as it
-is: what does not fit is refused where every sweep file is checked, and in the same words.
+Each field of the form has the name and the unit of a key of the sweep file. Its text is passed on
+unchanged: the check of sweep files refuses what does not fit, so both say the same.
 """
 
 from __future__ import annotations

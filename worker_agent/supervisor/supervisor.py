@@ -240,7 +240,7 @@ class Supervisor:
 
     def _watch_over(self, rank: RunningRank, *, now: float) -> None:
         limit_s = self._config.settings.lease_s / 2
-        # A rank that has just begun was ordered by a living server.
+        # The order to begin a rank shows as well that the server was alive.
         unconfirmed_s = min(self._heartbeat.unconfirmed_s(now=now), now - rank.begun_s)
         if unconfirmed_s > limit_s and not rank.is_ending:
             rank.fail(FailureKind.AGENT_LOST, f"no confirmation from the server for {limit_s:g} s")

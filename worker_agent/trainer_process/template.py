@@ -199,10 +199,10 @@ class TemplateSupervisor:
         return frozenset({self._template.pid}) if self._template is not None else frozenset()
 
     def template(self) -> TemplateProcess | None:
-        """Return what ranks that it `serves` may be forked from, ready or still importing.
+        """Return the process from which ranks that it `serves` are forked, once it has started.
 
-        A template is as its agent's environment was when it started; from another one nothing is
-        forked, and it is killed when the next rank ends.
+        It may still be importing. It has the environment that the agent had when it started: once
+        that has changed nothing is forked from it, and it is killed when the next rank ends.
         """
         template = self._template
         if template is None or template.environment != self._environment():

@@ -1,7 +1,7 @@
 """A TensorFlow rank that trains its own weights and averages them now and then.
 
-TensorFlow's strategies sum gradients; here its collectives, which a gang that has joined can run
-among any of its members, average weights.
+TensorFlow's own strategies sum gradients in each step. Here its collective operations average the
+weights instead, among all ranks or among some of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sweeps by the name that later ones are checked against."""
+"""Adds a table of baselines: names of sweeps with which later sweeps are compared."""
 
 from __future__ import annotations
 
