@@ -124,9 +124,11 @@ class Parameters(BaseModel):
 class LimitParameters(Parameters):
     """How much of a list."""
 
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), WHOLE] = Field(
-        100, description="The most items of a page."
-    )
+    limit: Annotated[
+        int,
+        Field(ge=1, le=MAX_PAGE_SIZE),
+        _natural(f"a whole number from 1 to {MAX_PAGE_SIZE}"),
+    ] = Field(100, description="The most items of a page.")
 
 
 class PageParameters(LimitParameters):

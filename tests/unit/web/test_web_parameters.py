@@ -149,6 +149,14 @@ def test_no_other_number_is_a_whole_one(text: str) -> None:
     assert caught.value.value == text
 
 
+@pytest.mark.parametrize("text", ["64.0", "6.4e1", "064", "+64", " 64", "6_4", "٣"])
+@pytest.mark.parametrize("name", ["id", "limit", "cursor"])
+def test_ids_and_pages_of_a_list_are_plain_digits(name: str, text: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        _read(**{name: text})
+    assert (caught.value.field, caught.value.value) == (name, text)
+
+
 @pytest.mark.parametrize(("name", "text"), REFUSED)
 def test_what_is_refused_does_not_fit_the_schema(name: str, text: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
@@ -170,6 +178,7 @@ def test_what_is_refused_does_not_fit_the_schema(name: str, text: str) -> None:
         ),
         ({"delays": "1,11"}, "delays: expected a number from 0 to 10, got '11'"),
         ({"colour": "red "}, "colour: expected one of red, blue, got 'red '"),
+        ({"limit": "64.0"}, "limit: expected a whole number from 1 to 1000, got '64.0'"),
         ({"cursor": "x"}, "cursor: expected a cursor as `next` gave it, got 'x'"),
     ],
 )
