@@ -1,5 +1,6 @@
 """Query parameters: one Pydantic model for each route checks its query and describes it.
 
+Forms are read by such models too, which ignore other fields, such as the CSRF token.
 A validator that refuses a text raises a ValueError that says what was expected; where it raises
 none, the bounds of the field say it.
 """
@@ -13,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from flask import request
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -91,6 +93,8 @@ Names = Listed[
         ),
     ]
 ]
+StrippedText = Annotated[str, AfterValidator(str.strip)]
+Ticked = Annotated[bool, BeforeValidator(lambda text: text == "yes")]
 _OF_ROW = Field(ge=1, le=received.LARGEST_ID)
 RowId = Annotated[int, _OF_ROW, _natural("an id, a whole number from 1")]
 Attempt = Annotated[int, _OF_ROW, _natural("an attempt's number, from 1")]
@@ -145,6 +149,12 @@ class AttemptParameters(Parameters):
     attempt: Attempt | None = Field(
         None, description="The number of an attempt, from 1; the last one by default."
     )
+
+
+class NextParameters(Parameters):
+    """Which page to go to then."""
+
+    next: str = ""
 
 
 class RankParameters(AttemptParameters):

@@ -30,7 +30,7 @@ from web.drawing.plotly import page_with_charts
 from web.live.page_cache import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import drift_figure, latest_drift
-from web.parameters import Parameters, RowId
+from web.parameters import NextParameters, Parameters, RowId
 
 bp = Blueprint("agent", __name__)
 
@@ -110,5 +110,6 @@ def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)
     flash(f"{name} takes {'nothing new' if is_drained else 'jobs again'}.")
-    back = own_address(request.form.get("next", "")) or url_for("dashboard.get_dashboard")
-    return wake_after(redirect(back, HTTPStatus.SEE_OTHER))
+    back = own_address(parameters.read_from(NextParameters, request.form).next)
+    to = back or url_for("dashboard.get_dashboard")
+    return wake_after(redirect(to, HTTPStatus.SEE_OTHER))

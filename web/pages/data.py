@@ -8,6 +8,7 @@ from http import HTTPStatus
 
 from flask import Blueprint, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from farm.errors import NotFound
@@ -27,7 +28,7 @@ from web import parameters, received
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
 from web.exports import forms
-from web.parameters import Parameters
+from web.parameters import Parameters, StrippedText, Ticked
 
 bp = Blueprint("data", __name__)
 
@@ -65,14 +66,12 @@ class Suspects:
     left_out_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableForm:
-    """The form of a table of one's own, or of a bundle, as it was sent, and what was wrong."""
+class TableForm(Parameters):
+    """The form of a table of one's own, or of a bundle."""
 
-    origin: str = ""
-    ignored: str = ""
-    is_replacing: bool = False
-    error: str | None = None
+    origin: StrippedText = ""
+    ignored: StrippedText = ""
+    is_replacing: Ticked = Field(default=False, alias="replace")
 
 
 class OriginNameParameters(Parameters):
@@ -84,7 +83,7 @@ class OriginNameParameters(Parameters):
 class OriginParameters(OriginNameParameters):
     """Which origin, and whether what is hard to believe is looked for."""
 
-    suspicious: str = ""
+    suspicious: Ticked = False
 
 
 @bp.get("/data")
@@ -102,7 +101,7 @@ def get_origin() -> ResponseReturnValue:
     the search fits a model, and may take time from measurements on the same machine.
     """
     query = parameters.read(OriginParameters)
-    name, is_asked = query.name, query.suspicious == "yes"
+    name, is_asked = query.name, query.suspicious
     with read_session() as session:
         card = _card(session, name)
         axes = known_axes(session, name)
@@ -143,15 +142,21 @@ def get_remove() -> ResponseReturnValue:
 @needs(Scope.ADMIN)
 def post_remove() -> ResponseReturnValue:
     """Remove all measurements of an imported origin."""
-    name = request.form.get("name", "")
+    name = parameters.read_from(OriginNameParameters, request.form).name
     with write_session() as session:
         count = remove_origin(session, name)
     flash(f"{name.strip()}: {counted(count, 'measurement')} removed.")
     return redirect(url_for(".get_data"), HTTPStatus.SEE_OTHER)
 
 
-def data_page(form: TableForm, *, bundle: TableForm | None = None) -> str:
-    """Render the list of origins, with the forms as they were sent."""
+def data_page(
+    form: TableForm,
+    *,
+    error: str | None = None,
+    bundle: TableForm | None = None,
+    bundle_error: str | None = None,
+) -> str:
+    """Render the list of origins, with the forms as they were sent, and what was wrong."""
     with read_session() as session:
         summaries = origins(session)
     present = {summary.origin for summary in summaries}
@@ -160,7 +165,9 @@ def data_page(form: TableForm, *, bundle: TableForm | None = None) -> str:
         cards=[_with_publication(summary) for summary in summaries],
         missing=[p for p in IMPORTERS if p.name not in present],
         form=form,
+        error=error,
         bundle=bundle or TableForm(),
+        bundle_error=bundle_error,
         now=now(),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -36,6 +35,7 @@ from web.access.scopes import needs
 from web.backend import Upload, backend, now, read_session, write_session
 from web.exports import one_bundle
 from web.pages.data import TableForm, data_page
+from web.parameters import read_from
 
 bp = Blueprint("importing", __name__)
 
@@ -47,6 +47,12 @@ _MOST_SAMPLES = 500_000
 _REFUSED_SHOWN = 200
 _ROWS_SHOWN = 20
 _NAME_CHARACTERS = 100
+
+
+class PreviewedForm(TableForm):
+    """The form of a table that was looked at."""
+
+    ticket: str = ""
 
 
 @bp.post("/data/studies/<name>")
@@ -70,7 +76,7 @@ def post_preview() -> ResponseReturnValue:
 
     Nothing is stored. The file is kept for some minutes, for the button that imports it.
     """
-    form = _form()
+    form = read_from(TableForm, request.form)
     try:
         upload = _uploaded()
         source = of_table(upload.name, origin=form.origin)
@@ -86,7 +92,7 @@ def post_preview() -> ResponseReturnValue:
         with read_session() as session:
             would = foresee(session, checked.reading, source, is_replacing=form.is_replacing)
     except InvalidSpec as error:
-        return _again(form, str(error)), HTTPStatus.UNPROCESSABLE_ENTITY
+        return data_page(form, error=str(error)), HTTPStatus.UNPROCESSABLE_ENTITY
     return render_template(
         "preview.html",
         form=form,
@@ -104,19 +110,19 @@ def post_preview() -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def post_import() -> ResponseReturnValue:
     """Import the table that was looked at: all of it, or nothing."""
-    form, ticket = _form(), request.form.get("ticket", "")
-    upload = backend().uploads.find(ticket, now=now())
+    form = read_from(PreviewedForm, request.form)
+    upload = backend().uploads.find(form.ticket, now=now())
     if upload is None:
         gone = "file: it was not kept any longer, choose it again"
-        return _again(form, gone), HTTPStatus.GONE
+        return data_page(form, error=gone), HTTPStatus.GONE
     try:
         source = of_table(upload.name, origin=form.origin)
         read = read_table(upload.content, ignored=_ignored(form))
         with write_session() as session:
             done = import_reading(session, read, source, now=now(), is_replacing=form.is_replacing)
     except InvalidSpec as error:
-        return _again(form, str(error)), HTTPStatus.UNPROCESSABLE_ENTITY
-    backend().uploads.forget(ticket)
+        return data_page(form, error=str(error)), HTTPStatus.UNPROCESSABLE_ENTITY
+    backend().uploads.forget(form.ticket)
     return _imported(source, done)
 
 
@@ -125,7 +131,7 @@ def post_import() -> ResponseReturnValue:
 @takes_up_to(MAX_BUNDLE_BYTES)
 def post_bundle() -> ResponseReturnValue:
     """Import the sweep of another farm, as a ZIP file, if all of it is good."""
-    form = _form()
+    form = read_from(TableForm, request.form)
     try:
         file = _chosen("a ZIP file")
         with one_bundle(), tempfile.TemporaryDirectory(prefix="farm-bundle-") as folder:
@@ -141,17 +147,9 @@ def post_bundle() -> ResponseReturnValue:
             )
             found = run_in_subprocess(import_archive, asked)
     except InvalidSpec as error:
-        form = dataclasses.replace(form, error=str(error))
-        return data_page(TableForm(), bundle=form), HTTPStatus.UNPROCESSABLE_ENTITY
+        page = data_page(TableForm(), bundle=form, bundle_error=str(error))
+        return page, HTTPStatus.UNPROCESSABLE_ENTITY
     return _imported(found.source, found.done, sample_count=found.sample_count)
-
-
-def _form() -> TableForm:
-    return TableForm(
-        origin=request.form.get("origin", "").strip(),
-        ignored=request.form.get("ignored", "").strip(),
-        is_replacing=request.form.get("replace") == "yes",
-    )
 
 
 def _ignored(form: TableForm) -> Sequence[str]:
@@ -175,17 +173,6 @@ def _chosen(expected: str) -> FileStorage:
     if file is None or not file.filename:
         raise InvalidSpec("file", None, expected)
     return file
-
-
-def _again(form: TableForm, error: str) -> str:
-    return data_page(
-        TableForm(
-            origin=form.origin,
-            ignored=form.ignored,
-            is_replacing=form.is_replacing,
-            error=error,
-        )
-    )
 
 
 def _imported(source: ImportSource, done: Imported, *, sample_count: int = 0) -> Response:

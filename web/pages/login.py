@@ -12,17 +12,24 @@ from web.access.admission import own_address
 from web.access.callers import caller, sign_in, sign_out
 from web.access.limits import note_failure
 from web.access.scopes import for_everybody
+from web.parameters import NextParameters, StrippedText, read_from
 
 logger = logging.getLogger(__name__)
 
 bp = Blueprint("login", __name__)
 
 
+class LoginForm(NextParameters):
+    """A token, and where to go with it."""
+
+    token: StrippedText = ""
+
+
 @bp.get("/login")
 @for_everybody
 def get_login() -> ResponseReturnValue:
     """Ask for a token, unless there is nothing to sign in for. Query: `next`, where to go then."""
-    back = own_address(request.args.get("next", ""))
+    back = own_address(read_from(NextParameters, request.args).next)
     if caller().scope is not None:
         return redirect(back or url_for("dashboard.get_dashboard"))
     return _page(back)
@@ -32,8 +39,9 @@ def get_login() -> ResponseReturnValue:
 @for_everybody
 def post_login() -> ResponseReturnValue:
     """Open a signed session for a valid token."""
-    back = own_address(request.form.get("next", ""))
-    if sign_in(request.form.get("token", "").strip()):
+    form = read_from(LoginForm, request.form)
+    back = own_address(form.next)
+    if sign_in(form.token):
         return redirect(back or url_for("dashboard.get_dashboard"), HTTPStatus.SEE_OTHER)
     note_failure()
     logger.warning("wrong token at the sign-in", extra={"address": request.remote_addr})

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Annotated
 
 import sqlalchemy as sa
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
+from pydantic import AfterValidator
 
 from farm.configuration.bundle import MAX_BYTES
 from farm.configuration.model_files import files_of
@@ -117,6 +119,14 @@ class DraftParameters(Parameters):
     draft: str = ""
 
 
+class FileForm(Parameters):
+    """The text of a sweep file, and the key of its form."""
+
+    # Browsers send a line's end as two characters, whatever the text was before.
+    sweep: Annotated[str, AfterValidator(lambda text: text.replace("\r\n", "\n"))] | None = None
+    key: str = ""
+
+
 @bp.get("/sweeps/new")
 def get_new_sweep() -> ResponseReturnValue:
     """Show the form. Query: `draft`, one to change; `like`, the id of a sweep to begin with."""
@@ -140,9 +150,9 @@ def get_new_sweep() -> ResponseReturnValue:
 @costly
 def post_preview() -> ResponseReturnValue:
     """Check the form, or the file if that was sent, and lead to what would become of it."""
-    is_file = "sweep" in request.form or "file" in request.files
-    fields = None if is_file else sweep_form.read_fields(request.form)
-    text = _sent_text() if fields is None else ""
+    sent = parameters.read_from(FileForm, request.form).sweep
+    is_file = sent is not None or "file" in request.files
+    fields, text = None if is_file else sweep_form.read_fields(request.form), sent or ""
     try:
         if fields is not None:
             fields = _with_files(fields)
@@ -191,12 +201,11 @@ def get_file() -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def post_sweep() -> ResponseReturnValue:
     """Enqueue a sweep file: the uploaded one if there is one, else the text. Each form once."""
-    text = _sent_text()
+    form = parameters.read_from(FileForm, request.form)
+    text = form.sweep or ""
     try:
         text = _uploaded() or text
-        submitted, was_sent = backend().sent.once(
-            request.form.get("key", ""), text, enqueue=lambda: _enqueue(text)
-        )
+        submitted, was_sent = backend().sent.once(form.key, text, enqueue=lambda: _enqueue(text))
     except (InvalidSpec, RefusedRequest) as error:
         return _page(_refused_file(text, error)), status_of(error)
     if was_sent:
@@ -237,11 +246,6 @@ def _accepted(text: str) -> SubmissionPlan:
 
 def _text_of(fields: Fields) -> str:
     return sweep_form.file_text(sweep_form.sweep_of(fields))
-
-
-def _sent_text() -> str:
-    # Browsers send a line's end as two characters, whatever the text was before.
-    return request.form.get("sweep", "").replace("\r\n", "\n")
 
 
 def _uploaded() -> str | None:
