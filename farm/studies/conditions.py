@@ -11,7 +11,7 @@ from farm.configuration.axes import BY_FIELD
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
-from farm.studies.orderings import Values
+from farm.studies.orderings import PlacedValues
 from farm.studies.run_groups import RunGroup
 from farm.studies.text import MISSING, delay_ms, kb, listing, ms, span, whole
 from farm.text import display
@@ -97,8 +97,8 @@ def undisturbed(runs: Sequence[StudyRun]) -> list[StudyRun]:
 
 
 def of_undisturbed(
-    runs: Sequence[StudyRun], values: Callable[[Sequence[StudyRun]], Values]
-) -> Values:
+    runs: Sequence[StudyRun], values: Callable[[Sequence[StudyRun]], PlacedValues]
+) -> PlacedValues:
     """Return what claims are held against; nothing where too few undisturbed runs are left."""
     try:
         return values(undisturbed(runs))

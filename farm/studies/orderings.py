@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from farm.charts.chart import Mark
 from farm.studies.text import MISSING, listing, table
 
-Place = Mapping[str, float | str]
+Coordinates = Mapping[str, float | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Placed:
     `low` to `high` is its 95 % interval, None where nothing tells it, as in a printed table.
     """
 
-    at: Place
+    at: Coordinates
     value: float
     low: float | None = None
     high: float | None = None
@@ -43,7 +43,7 @@ class Placed:
 
 
 # By what they are of.
-Values = Mapping[str, Sequence[Placed]]
+PlacedValues = Mapping[str, Sequence[Placed]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Ordering:
     along: str
     is_rising: bool
     because: str
-    where: Callable[[Place], bool] = lambda _: True
+    where: Callable[[Coordinates], bool] = lambda _: True
     order: tuple[str, ...] = ()
 
 
@@ -107,7 +107,7 @@ def judge(ordering: Ordering, values: Sequence[Placed]) -> OrderVerdict:
 
 
 def agreement(
-    orderings: Sequence[Ordering], *, published: Values, own: Values
+    orderings: Sequence[Ordering], *, published: PlacedValues, own: PlacedValues
 ) -> tuple[int, int, int]:
     """Count the published orderings that hold here too, do not, and cannot be told."""
     same = other = untold = 0
@@ -120,7 +120,9 @@ def agreement(
     return same, other, untold
 
 
-def orderings_table(orderings: Sequence[Ordering], *, published: Values, own: Values) -> str:
+def orderings_table(
+    orderings: Sequence[Ordering], *, published: PlacedValues, own: PlacedValues
+) -> str:
     """Write what both say of each ordering, and where they differ, why."""
     rows: list[list[str]] = []
     reasons: list[tuple[int, str]] = []
@@ -134,7 +136,7 @@ def orderings_table(orderings: Sequence[Ordering], *, published: Values, own: Va
     return f"{text}\n\nWhy not:\n\n{_explained(reasons)}" if reasons else text
 
 
-def claims_table(orderings: Sequence[Ordering], *, own: Values, of: str = "theory") -> str:
+def claims_table(orderings: Sequence[Ordering], *, own: PlacedValues, of: str = "theory") -> str:
     """Write what our own measurements say of what is claimed, and where they do not agree, why.
 
     For studies without published measurements. `of`: whose the claims are.
@@ -150,7 +152,7 @@ def claims_table(orderings: Sequence[Ordering], *, own: Values, of: str = "theor
     return f"{text}\n\nWhy not, or not everywhere:\n\n{_explained(reasons)}" if reasons else text
 
 
-def _judged(ordering: Ordering, values: Values) -> OrderVerdict:
+def _judged(ordering: Ordering, values: PlacedValues) -> OrderVerdict:
     return judge(ordering, values.get(ordering.of, ()))
 
 

@@ -16,7 +16,7 @@ from farm.measuring.precision import TimeInterval, time_interval
 from farm.measuring.study_run import StudyRun
 from farm.registry import strategy
 from farm.statistics import mean
-from farm.studies.orderings import Place, Placed
+from farm.studies.orderings import Coordinates, Placed
 
 # By `farm.measuring.precision.variance_inflation` with `ASSUMED_CORRELATION`; no configuration of
 # the published studies, whose repetitions have others between them, needs more.
@@ -24,7 +24,7 @@ VARIANCE_INFLATION = 1.8
 _Place = TypeVar("_Place", int, float)
 
 
-def placed_of(values: Sequence[float], at: Place) -> Placed | None:
+def placed_of(values: Sequence[float], at: Coordinates) -> Placed | None:
     """Return the median of values above 0 with its 95 % interval, and where it stands."""
     if not values:
         return None

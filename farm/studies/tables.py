@@ -68,11 +68,14 @@ def _delay(group: RunGroup) -> str:
     return delay_ms(group.one_way_delay_s) if group.has_network else MISSING
 
 
-MODEL: GroupColumn = "model", lambda group: f"`{group.first.model}`"
-STRATEGY: GroupColumn = "strategy", lambda group: f"`{group.first.strategy or MISSING}`"
-HOSTS: GroupColumn = "hosts", lambda group: str(group.world_size)
-DELAY: GroupColumn = "delay (ms)", _delay
-STALENESS: GroupColumn = "staleness", _staleness
-STEP_TIME: GroupColumn = "step time (ms)", _step_time
-RUNS: GroupColumn = "runs", lambda group: str(len(group.runs))
-FLAGGED: GroupColumn = "flagged", lambda group: str(sum(bool(run.flags) for run in group.runs))
+MODEL_COLUMN: GroupColumn = "model", lambda group: f"`{group.first.model}`"
+STRATEGY_COLUMN: GroupColumn = "strategy", lambda group: f"`{group.first.strategy or MISSING}`"
+HOSTS_COLUMN: GroupColumn = "hosts", lambda group: str(group.world_size)
+DELAY_COLUMN: GroupColumn = "delay (ms)", _delay
+STALENESS_COLUMN: GroupColumn = "staleness", _staleness
+STEP_TIME_COLUMN: GroupColumn = "step time (ms)", _step_time
+RUNS_COLUMN: GroupColumn = "runs", lambda group: str(len(group.runs))
+FLAGGED_COLUMN: GroupColumn = (
+    "flagged",
+    lambda group: str(sum(bool(run.flags) for run in group.runs)),
+)

@@ -21,9 +21,9 @@ from farm.text.nouns import counted
 
 _DELAYS = ("one_way_delay_s",)
 _NAMES: tuple[tables.GroupColumn, ...] = (
-    tables.MODEL,
+    tables.MODEL_COLUMN,
     ("batch", lambda group: str(group.global_batch_size)),
-    tables.HOSTS,
+    tables.HOSTS_COLUMN,
 )
 _PROFILED = {"0": "rank_0_compute_s", "others": "other_ranks_compute_s"}
 
@@ -374,12 +374,12 @@ def _growths(curves: Sequence[Curve], column: str) -> list[str]:
 def _configurations_table(points: Sequence[RunGroup]) -> str:
     """Every configuration with its median, its interval and its runs."""
     columns: list[tables.GroupColumn] = [
-        tables.DELAY,
+        tables.DELAY_COLUMN,
         tables.median("RTT (ms)", "rtt_s", ms),
-        tables.STEP_TIME,
+        tables.STEP_TIME_COLUMN,
         ("epoch (s)", lambda point: significant(_step_s(point) * _steps_per_epoch(point))),
-        tables.RUNS,
-        tables.FLAGGED,
+        tables.RUNS_COLUMN,
+        tables.FLAGGED_COLUMN,
     ]
     return tables.table_of(points, [*_NAMES, *columns])
 

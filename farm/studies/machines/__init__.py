@@ -21,7 +21,13 @@ from farm.registry import model_size
 from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
-from farm.studies.machines.cells import AXES, CellTimes, Fastest, own_times, published_times
+from farm.studies.machines.cells import (
+    MACHINE_CELL_AXES,
+    CellTimes,
+    Fastest,
+    own_times,
+    published_times,
+)
 from farm.studies.machines.claims import ORDERINGS, values_of
 from farm.studies.orderings import agreement, orderings_table
 from farm.studies.run_groups import RunGroup, one_kind, run_groups, series_of
@@ -56,7 +62,7 @@ def machines_page(runs: Sequence[StudyRun]) -> Page:
     )
     published = published_times(read_publication(ANWAR2021).measurements)
     own = own_times(kept)
-    groups = run_groups(kept, AXES)
+    groups = run_groups(kept, MACHINE_CELL_AXES)
     pairs = paired_batches(published, own)
     texts = conditions.texts(runs, kept, groups) | {
         "citation": ANWAR2021.citation,
@@ -215,14 +221,14 @@ def _configurations_table(groups: Sequence[RunGroup]) -> str:
 
     columns: list[tables.GroupColumn] = [
         ("batch", lambda group: whole(group.global_batch_size)),
-        tables.HOSTS,
-        tables.DELAY,
+        tables.HOSTS_COLUMN,
+        tables.DELAY_COLUMN,
         tables.median("RTT (ms)", "rtt_s", ms),
-        tables.STEP_TIME,
+        tables.STEP_TIME_COLUMN,
         ("70 steps (s)", epoch),
         ("per example (µs)", example),
-        tables.RUNS,
-        tables.FLAGGED,
+        tables.RUNS_COLUMN,
+        tables.FLAGGED_COLUMN,
     ]
     return tables.table_of(groups, columns)
 

@@ -16,7 +16,7 @@ from farm.statistics import LineFit, fit_line
 from farm.studies.orderings import Placed
 from farm.studies.run_groups import run_groups
 
-AXES = ("global_batch_size", "world_size", "one_way_delay_s")
+MACHINE_CELL_AXES = ("global_batch_size", "world_size", "one_way_delay_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def published_times(measurements: Iterable[ImportedMeasurement]) -> CellTimes:
     return CellTimes(
         tuple(
             _cell(
-                {name: one[name] for name in AXES},
+                {name: one[name] for name in MACHINE_CELL_AXES},
                 Placed(at={}, value=one["step_time_s"]),
                 [(2 * one["one_way_delay_s"], one["step_time_s"])],
             )
@@ -149,10 +149,14 @@ def published_times(measurements: Iterable[ImportedMeasurement]) -> CellTimes:
 
 def own_times(runs: Sequence[StudyRun]) -> CellTimes:
     """Take the medians over the runs of each configuration, with their intervals."""
-    timed = ((group, group.placed("step_time_s", ())) for group in run_groups(runs, AXES))
+    timed = (
+        (group, group.placed("step_time_s", ())) for group in run_groups(runs, MACHINE_CELL_AXES)
+    )
     return CellTimes(
         tuple(
-            _cell({name: getattr(group.first, name) for name in AXES}, time, group.trips)
+            _cell(
+                {name: getattr(group.first, name) for name in MACHINE_CELL_AXES}, time, group.trips
+            )
             for group, time in timed
             if time is not None
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from farm.studies.machines.cells import CellTimes, MachineCell
-from farm.studies.orderings import Ordering, Place, Placed, Values
+from farm.studies.orderings import Coordinates, Ordering, Placed, PlacedValues
 
 # The names of values that orderings are about.
 _BY_MACHINES = "step time by machines"  # one machine's holds at every delay
@@ -25,7 +25,7 @@ _FASTEST_BY_BATCH = "fastest number of machines, small and large batch"
 _SMALL, _BETWEEN, _LARGE, _BEYOND = "small", "between", "large", "beyond"
 
 
-def values_of(source: CellTimes) -> Values:
+def values_of(source: CellTimes) -> PlacedValues:
     """Return what the orderings compare, by name."""
     by_place = [
         _at_size(source, cell).moved(delay_s=delay_s)
@@ -108,7 +108,7 @@ def _fastest(source: CellTimes) -> dict[str, list[Placed]]:
 
 def _where(
     size: str, *, has_delay: bool, machines: tuple[int, ...] = ()
-) -> Callable[[Place], bool]:
+) -> Callable[[Coordinates], bool]:
     """Admit a batch that is small or large in its source, with or without a delay."""
     return lambda place: (
         place["size"] == size

@@ -18,7 +18,7 @@ from farm.measuring.study_run import StudyRun
 from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LoopbackAgents, Page, Study, write_page
-from farm.studies.orderings import Ordering, Place, Placed, claims_table
+from farm.studies.orderings import Coordinates, Ordering, Placed, claims_table
 from farm.studies.run_groups import (
     RunGroup,
     by_verdict,
@@ -34,7 +34,7 @@ from farm.studies.text import MISSING, listing, ms, percent, significant, span, 
 from farm.text import display
 from farm.text.nouns import counted
 
-CLAIMS = (
+ORDERINGS = (
     Ordering(
         says="a larger batch makes an epoch shorter",
         of="time_per_epoch_s",
@@ -184,7 +184,7 @@ def processes_page(runs: Sequence[StudyRun]) -> Page:
         "times": _times_table(found),
         "learning": _learning_table(found),
         "claims": claims_table(
-            CLAIMS,
+            ORDERINGS,
             own=conditions.of_undisturbed(found.runs, lambda some: claimed_values(set_ups(some))),
         ),
     }
@@ -318,8 +318,8 @@ def _times_table(found: SetUps) -> str:
         tables.interval("time_per_epoch_s", significant),
         ("times as fast", speed_up),
         tables.median("core", "cpu_ratio", percent),
-        tables.RUNS,
-        tables.FLAGGED,
+        tables.RUNS_COLUMN,
+        tables.FLAGGED_COLUMN,
     ]
     return tables.table_of(found.points, [*_NAMES, *columns])
 
@@ -368,7 +368,7 @@ def claimed_values(found: SetUps) -> dict[str, list[Placed]]:
 def _placed(column: str, points: Iterable[RunGroup], by: str = "set_up") -> list[Placed]:
     found = []
     for point in points:
-        axes: Place = {
+        axes: Coordinates = {
             "set_up": set_up(point),
             "processes": point.world_size,
             "replicas": _replicas(point),

@@ -16,7 +16,7 @@ from farm.measuring.study_run import StudyRun
 from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
-from farm.studies.orderings import Ordering, Place, Placed, claims_table
+from farm.studies.orderings import Coordinates, Ordering, Placed, claims_table
 from farm.studies.run_groups import (
     RunGroup,
     by_verdict,
@@ -34,12 +34,12 @@ from farm.text import display
 from farm.text.nouns import counted
 
 SYNC, ASYNC, ALONE = "ps_sync", "ps_async", "single"
-NAMES = {SYNC: "synchronous", ASYNC: "asynchronous", ALONE: "one machine"}
+_STRATEGY_NAMES = {SYNC: "synchronous", ASYNC: "asynchronous", ALONE: "one machine"}
 # So that a strategy looks the same in every panel, and one machine as in other studies.
 _STYLES = {SYNC: 1, ASYNC: 2, ALONE: 0}
 _CLAIM_AXES = ("strategy", "one_way_delay_s")
 
-CLAIMS = (
+ORDERINGS = (
     Ordering(
         says="a synchronous step takes longer, since it waits for the slowest rank",
         of="step_time_s",
@@ -149,7 +149,7 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
     Raises:
         FarmError: no gang has a time, or the gangs did not do the same work.
     """
-    known = [run for run in runs if run.strategy in NAMES]
+    known = [run for run in runs if run.strategy in _STRATEGY_NAMES]
     refuse_other_work(
         [run for run in known if run.strategy != ALONE],
         *("model", "data set", "batch", "number of ranks", "number of servers"),
@@ -201,7 +201,7 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
         "idleness": tables.table_of(lines.points, _IDLENESS),
         "accuracies": tables.table_of(groups, _ACCURACIES),
         "claims": claims_table(
-            CLAIMS,
+            ORDERINGS,
             own=conditions.of_undisturbed(
                 lines.runs, lambda some: claimed_values(server_lines(some))
             ),
@@ -298,7 +298,7 @@ def _accuracies(lines: ServerLines) -> list[str]:
         beside_one_machine.append(
             f"One machine with as large updates ({alone.global_batch_size} examples) reaches"
             f" {percent(accuracy)}; of the same seed {display.points(max(apart, default=0.0))} away"
-            f" from it is the farthest {NAMES[strategy]} run."
+            f" from it is the farthest {_STRATEGY_NAMES[strategy]} run."
         )
     if not parts:
         return []
@@ -340,7 +340,7 @@ def _share(ratio: float | None) -> str:
 def _name(point: RunGroup) -> str:
     if point.has_network:
         return f"`{point.first.strategy}`"
-    return f"{NAMES[ALONE]}, batch {point.global_batch_size}"
+    return f"{_STRATEGY_NAMES[ALONE]}, batch {point.global_batch_size}"
 
 
 def _trips(point: RunGroup) -> str:
@@ -360,7 +360,7 @@ def _updates(point: RunGroup) -> str:
     return MISSING if count is None else f"{count:.0f}"
 
 
-_NAMES: tuple[tables.GroupColumn, ...] = (("strategy", _name), tables.DELAY)
+_NAMES: tuple[tables.GroupColumn, ...] = (("strategy", _name), tables.DELAY_COLUMN)
 _TIMES: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
     tables.median("round trip (ms)", "rtt_s", ms),
@@ -369,8 +369,8 @@ _TIMES: tuple[tables.GroupColumn, ...] = (
     ("step (round trips)", _trips),
     tables.median("epoch (s)", "time_per_epoch_s", significant),
     tables.median("examples/s", "throughput_examples_per_s", significant),
-    tables.RUNS,
-    tables.FLAGGED,
+    tables.RUNS_COLUMN,
+    tables.FLAGGED_COLUMN,
 )
 _IDLENESS: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
@@ -388,7 +388,7 @@ _ACCURACIES: tuple[tables.GroupColumn, ...] = (
     tables.least_to_most("accuracy", percent),
     tables.median("training loss", "training_loss", significant),
     tables.median("test loss", "test_loss", significant),
-    tables.STALENESS,
+    tables.STALENESS_COLUMN,
 )
 
 
@@ -454,7 +454,7 @@ def _by_strategy(
 ) -> list[ChartSeries]:
     return [
         values_series(
-            NAMES[strategy],
+            _STRATEGY_NAMES[strategy],
             {delay_s: values(point) for delay_s, point in line.items()},
             style=_STYLES[strategy],
         )
@@ -497,7 +497,10 @@ def _placed_accuracy(group: RunGroup, where: RunGroup, base: RunGroup | None) ->
     measured.
     """
     relative = ratios(group, base, "accuracy") if base else []
-    at: Place = {"strategy": group.first.strategy or "", "one_way_delay_s": where.one_way_delay_s}
+    at: Coordinates = {
+        "strategy": group.first.strategy or "",
+        "one_way_delay_s": where.one_way_delay_s,
+    }
     return placed_of(relative or [v for v in group.values_of("accuracy") if v > 0], at)
 
 

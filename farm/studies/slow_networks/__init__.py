@@ -72,10 +72,10 @@ def _results_table(groups: Sequence[RunGroup]) -> str:
     return tables.table_of(
         groups,
         [
-            tables.MODEL,
-            tables.STRATEGY,
+            tables.MODEL_COLUMN,
+            tables.STRATEGY_COLUMN,
             ("k", averages),
-            tables.DELAY,
+            tables.DELAY_COLUMN,
             tables.median("RTT (ms)", "rtt_s", ms),
             tables.median("step (ms)", "step_time_s", ms),
             tables.median("epoch (s)", "time_per_epoch_s", significant),

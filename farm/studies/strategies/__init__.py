@@ -99,7 +99,7 @@ def _over_expected(row: RunGroup) -> str:
     return percent(row.over_expected("sent_bytes_per_step"), is_signed=True)
 
 
-_NAMES: tuple[tables.GroupColumn, ...] = (tables.STRATEGY, ("setting", setting))
+_NAMES: tuple[tables.GroupColumn, ...] = (tables.STRATEGY_COLUMN, ("setting", setting))
 _TIMES: tuple[tables.GroupColumn, ...] = (
     *_NAMES,
     tables.median("step (ms)", "step_time_s", ms),
@@ -107,7 +107,7 @@ _TIMES: tuple[tables.GroupColumn, ...] = (
     tables.median("epoch (s)", "time_per_epoch_s", significant),
     tables.mean("idle", "idle_ratio", percent),
     tables.mean("accuracy", "accuracy", percent),
-    tables.STALENESS,
+    tables.STALENESS_COLUMN,
 )
 _TRAFFIC: tuple[tables.GroupColumn, ...] = (
     *_NAMES,

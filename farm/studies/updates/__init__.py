@@ -14,7 +14,7 @@ from farm.measuring.study_run import StudyRun
 from farm.studies import conditions, tables
 from farm.studies.conditions import refuse_other_work
 from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
-from farm.studies.orderings import Values, agreement, orderings_table
+from farm.studies.orderings import PlacedValues, agreement, orderings_table
 from farm.studies.run_groups import one_kind, run_groups
 from farm.studies.text import MISSING, kb, listing, mb, ms, percent, significant, span
 from farm.studies.updates import charts
@@ -24,9 +24,9 @@ from farm.studies.updates.points import (
     EFFICIENCY,
     THROUGHPUT,
     TRAINED,
-    Kind,
     NetworkKind,
     Row,
+    UpdateKind,
     as_soft,
     nodes_at,
     own_values,
@@ -40,8 +40,14 @@ _AXES = (
 )
 # Up to here no link of a server limits the study's InfiniBand.
 _FEW_NODES = 8
-_SHARED_OUT = (Kind.RING, Kind.GLOO, Kind.SERVERS, Kind.COPIES, Kind.ASYNCHRONOUS)
-_OVER_ONE_NODE = (Kind.CENTRAL, Kind.ONE_SERVER)
+_SHARED_OUT = (
+    UpdateKind.RING,
+    UpdateKind.GLOO,
+    UpdateKind.SERVERS,
+    UpdateKind.COPIES,
+    UpdateKind.ASYNCHRONOUS,
+)
+_OVER_ONE_NODE = (UpdateKind.CENTRAL, UpdateKind.ONE_SERVER)
 _RowColumn = tuple[str, Callable[[Row], str]]
 
 
@@ -99,7 +105,7 @@ def _rows(runs: Sequence[StudyRun]) -> list[Row]:
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
     """Return rows by pass, batch, strategy and nodes."""
-    places: dict[str, int] = {kind: place for place, kind in enumerate(Kind)}
+    places: dict[str, int] = {kind: place for place, kind in enumerate(UpdateKind)}
     return sorted(
         rows,
         key=lambda r: (
@@ -131,7 +137,7 @@ def _sharing(most_nodes: int, core_count: int) -> str:
     )
 
 
-def _findings(rows: Sequence[Row], published: Values) -> list[str]:
+def _findings(rows: Sequence[Row], published: PlacedValues) -> list[str]:
     if not rows:
         return []
     own, batch = own_values(rows), _main_batch(rows)
@@ -168,10 +174,10 @@ def _examples_per_s(row: Row) -> float:
     return row.median_of("throughput_examples_per_s") or 0.0
 
 
-def _efficiency_findings(own: Values, published: Values, *, batch: int) -> list[str]:
+def _efficiency_findings(own: PlacedValues, published: PlacedValues, *, batch: int) -> list[str]:
     """Say what two nodes are worth; `batch`: of a node, the one that is held against theirs."""
     found = []
-    for kind in (Kind.RING, Kind.SERVERS):
+    for kind in (UpdateKind.RING, UpdateKind.SERVERS):
         of_two: dict[str, float | str] = {"kind": kind, "nodes": 2, "training_pass": TRAINED}
         ours = {int(p.at["batch"]): p.value for p in reversed(select(own[EFFICIENCY], **of_two))}
         theirs = select(
@@ -192,9 +198,9 @@ def _byte_findings(rows: Sequence[Row]) -> list[str]:
     """Say how what a node sends grows with the nodes."""
     found = []
     for kind, who in (
-        (Kind.RING, "a rank of the ring"),
-        (Kind.CENTRAL, "the place of the central sum"),
-        (Kind.ONE_SERVER, "the node of a single server"),
+        (UpdateKind.RING, "a rank of the ring"),
+        (UpdateKind.CENTRAL, "the place of the central sum"),
+        (UpdateKind.ONE_SERVER, "the node of a single server"),
     ):
         line = sorted((r for r in rows if r.kind == kind), key=lambda row: row.nodes)
         sent = [(row, busiest_bytes_per_step(row), _node_bytes(row)) for row in line]
@@ -209,7 +215,12 @@ def _byte_findings(rows: Sequence[Row]) -> list[str]:
         )
     for row in rows:
         most, mine = busiest_bytes_per_step(row), row.median_of("wire_bytes_per_step")
-        if row.kind == Kind.APART and most and mine and row.median_of("server_tx_bytes_per_s"):
+        if (
+            row.kind == UpdateKind.APART
+            and most
+            and mine
+            and row.median_of("server_tx_bytes_per_s")
+        ):
             found.append(
                 f"A server on a node of its own sends {kb(most)} kB for a step of"
                 f" {row.world_size} nodes that train, {most / mine:.1f} times as much as"
@@ -235,11 +246,11 @@ def _memory_finding(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _apart_finding(published: Values) -> str:
+def _apart_finding(published: PlacedValues) -> str:
     """Say what the study's own table lets guess of the nodes that only serve."""
     points = select(
         published[EFFICIENCY],
-        kind=Kind.APART,
+        kind=UpdateKind.APART,
         network=NetworkKind.INFINIBAND,
         training_pass=TRAINED,
     )
@@ -265,7 +276,7 @@ def _node_bytes(row: Row) -> tuple[float, float] | None:
         return ring, ring
     if row.kind in _OVER_ONE_NODE:
         return ring, (n - 1) * gradient_bytes
-    if row.kind in (Kind.APART, Kind.ASYNCHRONOUS_APART):
+    if row.kind in (UpdateKind.APART, UpdateKind.ASYNCHRONOUS_APART):
         return gradient_bytes, n * gradient_bytes
     return None
 
@@ -312,7 +323,7 @@ def _traffic_table(rows: Sequence[Row]) -> str:
     )
 
 
-def _configurations_table(rows: Sequence[Row], own: Values) -> str:
+def _configurations_table(rows: Sequence[Row], own: PlacedValues) -> str:
     """Write every configuration with its medians."""
 
     def efficiency(row: Row) -> str:
@@ -326,7 +337,7 @@ def _configurations_table(rows: Sequence[Row], own: Values) -> str:
         ("nodes", lambda row: str(row.nodes)),
         ("batch of a node", lambda row: str(row.batch)),
         ("pass", lambda row: row.training_pass.replace("_", " and ")),
-        tables.RUNS,
+        tables.RUNS_COLUMN,
         tables.median("examples/s", "throughput_examples_per_s", significant),
         tables.least_to_most("throughput_examples_per_s", significant),
         ("of as many alone", efficiency),

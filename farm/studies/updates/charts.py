@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from farm.charts.chart import Bars, BarSeries, ChartAxis, Figure, Mark
-from farm.studies.orderings import Placed, Values
+from farm.studies.orderings import Placed, PlacedValues
 from farm.studies.run_groups import series_of
 from farm.studies.updates.points import (
     DRAWN,
     EFFICIENCY,
     THROUGHPUT,
     TRAINED,
-    Kind,
     NetworkKind,
     Row,
+    UpdateKind,
     nodes_at,
     select,
 )
@@ -37,7 +37,7 @@ _STUDY = {
 }
 
 
-def kind_figures(published: Values, own: Values, *, of: str) -> list[Figure]:
+def kind_figures(published: PlacedValues, own: PlacedValues, *, of: str) -> list[Figure]:
     """Return a value against nodes, a line for each strategy: theirs, and ours by batch."""
     theirs = select(published[of], batch=PUBLISHED_BATCH, training_pass=TRAINED)
     ours = select(own[of], training_pass=TRAINED)
@@ -55,18 +55,18 @@ def kind_figures(published: Values, own: Values, *, of: str) -> list[Figure]:
     ]
 
 
-def batch_figures(published: Values, own: Values) -> list[Figure]:
+def batch_figures(published: PlacedValues, own: PlacedValues) -> list[Figure]:
     """Return efficiency against nodes, a line for each batch of a node."""
     panels = {
         **{
-            f"{title}: {Kind.SERVERS}": select(
-                published[EFFICIENCY], network=network, kind=Kind.SERVERS
+            f"{title}: {UpdateKind.SERVERS}": select(
+                published[EFFICIENCY], network=network, kind=UpdateKind.SERVERS
             )
             for network, title in _STUDY.items()
         },
         **{
             f"here: {kind}": select(own[EFFICIENCY], kind=kind)
-            for kind in (Kind.SERVERS, Kind.RING)
+            for kind in (UpdateKind.SERVERS, UpdateKind.RING)
         },
     }
     trained = {title: select(points, training_pass=TRAINED) for title, points in panels.items()}
@@ -152,7 +152,9 @@ def memory_bars(rows: Sequence[Row]) -> Bars:
         x="strategy",
         y=ChartAxis(title="resident memory", write=byte_count),
         groups=[
-            row.kind if row.kind == Kind.ALONE else f"{row.kind}, {counted(row.nodes, 'node')}"
+            row.kind
+            if row.kind == UpdateKind.ALONE
+            else f"{row.kind}, {counted(row.nodes, 'node')}"
             for row in largest
         ],
         series=[
@@ -178,4 +180,4 @@ def busiest_bytes_per_step(row: Row) -> float | None:
 
 def _kinds(rows: Iterable[Row]) -> list[str]:
     found = {row.kind for row in rows}
-    return [*(kind for kind in Kind if kind in found), *sorted(found - set(Kind))]
+    return [*(kind for kind in UpdateKind if kind in found), *sorted(found - set(UpdateKind))]

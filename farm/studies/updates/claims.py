@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from farm.studies.orderings import Ordering, Place
-from farm.studies.updates.points import EFFICIENCY, FORWARD, THROUGHPUT, TRAINED, Kind, NetworkKind
+from farm.studies.orderings import Coordinates, Ordering
+from farm.studies.updates.points import (
+    EFFICIENCY,
+    FORWARD,
+    THROUGHPUT,
+    TRAINED,
+    NetworkKind,
+    UpdateKind,
+)
 
 _EXCHANGE_RULES = (
     "a node of the study computes for nine seconds before it exchanges 100 MB; here the exchange "
@@ -30,7 +37,7 @@ def _where(
     networks: tuple[str, ...] = (NetworkKind.ETHERNET, NetworkKind.INFINIBAND, NetworkKind.LAB),
     least_nodes: int = 2,
     most_nodes: int = 1_000,
-) -> Callable[[Place], bool]:
+) -> Callable[[Coordinates], bool]:
     """Admit what was measured there; None: any batch, or either pass."""
 
     return lambda at: (
@@ -78,20 +85,20 @@ ORDERINGS = (
             where=_where(kind, least_nodes=1, most_nodes=2),
             because=_EXCHANGE_RULES,
         )
-        for kind in (Kind.RING, Kind.SERVERS)
+        for kind in (UpdateKind.RING, UpdateKind.SERVERS)
     ),
     Ordering(
         says="Two nodes train less than one: ring of Gloo",
         of=THROUGHPUT,
         along="nodes",
         is_rising=False,
-        where=_where(Kind.GLOO, least_nodes=1, most_nodes=2),
+        where=_where(UpdateKind.GLOO, least_nodes=1, most_nodes=2),
         because="Caffe2's one node was more than four times as fast as TensorFlow's, which leaves "
         "more to lose",
     ),
-    *(_grows(kind) for kind in (Kind.RING, Kind.SERVERS, Kind.COPIES)),
+    *(_grows(kind) for kind in (UpdateKind.RING, UpdateKind.SERVERS, UpdateKind.COPIES)),
     _grows(
-        Kind.CENTRAL,
+        UpdateKind.CENTRAL,
         because="the place that sums up receives and sends once more for each node, which a slow "
         "link cannot hide. In the study, too, its throughput hardly grows from eight nodes on",
     ),
@@ -104,34 +111,37 @@ ORDERINGS = (
             where=_where(kind, least_nodes=1),
             because="only noise can make nodes quicker that wait for each other",
         )
-        for kind in (Kind.SERVERS, Kind.CENTRAL)
+        for kind in (UpdateKind.SERVERS, UpdateKind.CENTRAL)
     ),
     _slower(
-        Kind.SERVERS,
-        Kind.RING,
+        UpdateKind.SERVERS,
+        UpdateKind.RING,
         says="The ring is faster than servers on all nodes",
         because="both send 2 (n - 1) / n G from each node. " + _TWO_CLOSE,
     ),
     _slower(
-        Kind.CENTRAL, Kind.RING, says="The ring is faster than the central sum", because=_TWO_CLOSE
+        UpdateKind.CENTRAL,
+        UpdateKind.RING,
+        says="The ring is faster than the central sum",
+        because=_TWO_CLOSE,
     ),
     _slower(
-        Kind.CENTRAL,
-        Kind.SERVERS,
+        UpdateKind.CENTRAL,
+        UpdateKind.SERVERS,
         says="Servers on all nodes are faster than the central sum",
         because="a server on each node shares the summing out, but is a process more on the same "
         "cores",
     ),
     _slower(
-        Kind.COPIES,
-        Kind.SERVERS,
+        UpdateKind.COPIES,
+        UpdateKind.SERVERS,
         says="Own copies of the weights make servers on all nodes slower",
         because="both send gradients and receive weights once in a step, the one at its end and "
         "the other at its beginning, so that the same bytes go the same way",
     ),
     _slower(
-        Kind.APART,
-        Kind.SOFT_SERVERS,
+        UpdateKind.APART,
+        UpdateKind.SOFT_SERVERS,
         says="At up to 8 nodes a server apart is slower than servers on all of them",
         because="one link of a server takes what all others send",
         most_nodes=8,
@@ -139,29 +149,31 @@ ORDERINGS = (
     _BY_BATCH(
         says="A larger batch of each node raises throughput: servers on all nodes",
         of=THROUGHPUT,
-        where=_where(Kind.SERVERS, batch=None),
+        where=_where(UpdateKind.SERVERS, batch=None),
     ),
     _BY_BATCH(
         says="A larger batch of each node raises what each does of one alone: servers on all "
         "nodes, without InfiniBand",
         of=EFFICIENCY,
-        where=_where(Kind.SERVERS, batch=None, networks=(NetworkKind.ETHERNET, NetworkKind.LAB)),
+        where=_where(
+            UpdateKind.SERVERS, batch=None, networks=(NetworkKind.ETHERNET, NetworkKind.LAB)
+        ),
     ),
     _BY_PASS(
         says="The forward pass alone is faster: ring",
         of=THROUGHPUT,
-        where=_where(Kind.RING, training_pass=None, least_nodes=1),
+        where=_where(UpdateKind.RING, training_pass=None, least_nodes=1),
         because="without a backward pass there is less to compute, and nothing to exchange",
     ),
     _BY_PASS(
         says="The forward pass alone leaves nodes faster, beside one alone: ring",
         of=EFFICIENCY,
-        where=_where(Kind.RING, training_pass=None),
+        where=_where(UpdateKind.RING, training_pass=None),
         because=_SHARED_CORES,
     ),
     _slower(
-        Kind.RING,
-        Kind.GLOO,
+        UpdateKind.RING,
+        UpdateKind.GLOO,
         says="On one node Gloo's framework is faster than TensorFlow",
         because="Caffe2 computed ResNet-50 with another library than TensorFlow 1.13 did; of this "
         "small model a step is mostly what a framework itself takes",
@@ -169,8 +181,8 @@ ORDERINGS = (
         most_nodes=1,
     ),
     _slower(
-        Kind.GLOO,
-        Kind.RING,
+        UpdateKind.GLOO,
+        UpdateKind.RING,
         says="From two nodes on Gloo's ring is slower than TensorFlow's",
         because="PyTorch sends while its backward pass goes on, and its ring sends the same bytes "
         "over the same links",
@@ -181,7 +193,7 @@ ORDERINGS = (
         along="network",
         is_rising=True,
         order=(NetworkKind.ETHERNET, NetworkKind.INFINIBAND, NetworkKind.LAB),
-        where=_where(Kind.SERVERS, batch=None, training_pass=None),
+        where=_where(UpdateKind.SERVERS, batch=None, training_pass=None),
         because="not measured here: a lab has one kind of link. What slower links cost by their "
         "delay, the latency study says",
     ),

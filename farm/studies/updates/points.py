@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from farm.configuration.spec import ServerPlacement, TrainingPass
 from farm.measuring.imported import ImportedMeasurement
 from farm.measuring.study_run import StudyRun
-from farm.studies.orderings import Place, Placed, Values
+from farm.studies.orderings import Coordinates, Placed, PlacedValues
 from farm.studies.run_groups import RunGroup, placed_of
 
 THROUGHPUT, EFFICIENCY = "throughput", "efficiency"
@@ -30,7 +30,7 @@ class NetworkKind(enum.StrEnum):
     LAB = "lab"
 
 
-class Kind(enum.StrEnum):
+class UpdateKind(enum.StrEnum):
     """Kinds of update, in the order of tables. What is none of them stands by its own name."""
 
     ALONE = "one node"
@@ -50,29 +50,29 @@ class Kind(enum.StrEnum):
 
 # The lines of figures against nodes.
 DRAWN = (
-    Kind.RING,
-    Kind.GLOO,
-    Kind.SERVERS,
-    Kind.APART,
-    Kind.COPIES,
-    Kind.CENTRAL,
-    Kind.ASYNCHRONOUS,
+    UpdateKind.RING,
+    UpdateKind.GLOO,
+    UpdateKind.SERVERS,
+    UpdateKind.APART,
+    UpdateKind.COPIES,
+    UpdateKind.CENTRAL,
+    UpdateKind.ASYNCHRONOUS,
 )
 
 _PUBLISHED = {
-    ("caffe2", "ring_allreduce"): Kind.GLOO,
-    ("tensorflow", "collective_allreduce"): Kind.RING,
-    ("tensorflow", "ps_collocated"): Kind.SERVERS,
-    ("tensorflow", "ps_noncollocated"): Kind.APART,
-    ("tensorflow", "distributed_replicated"): Kind.COPIES,
-    ("tensorflow", "distributed_allreduce_pscpu"): Kind.CENTRAL,
-    ("tensorflow", "distributed_allreduce_ringx1"): Kind.DISTRIBUTED_RING,
+    ("caffe2", "ring_allreduce"): UpdateKind.GLOO,
+    ("tensorflow", "collective_allreduce"): UpdateKind.RING,
+    ("tensorflow", "ps_collocated"): UpdateKind.SERVERS,
+    ("tensorflow", "ps_noncollocated"): UpdateKind.APART,
+    ("tensorflow", "distributed_replicated"): UpdateKind.COPIES,
+    ("tensorflow", "distributed_allreduce_pscpu"): UpdateKind.CENTRAL,
+    ("tensorflow", "distributed_allreduce_ringx1"): UpdateKind.DISTRIBUTED_RING,
 }
 _WITHOUT_SERVERS = {
-    "single": Kind.ALONE,
-    "mwms_ring": Kind.RING,
-    "torch_ddp": Kind.GLOO,
-    "central_reduce": Kind.CENTRAL,
+    "single": UpdateKind.ALONE,
+    "mwms_ring": UpdateKind.RING,
+    "torch_ddp": UpdateKind.GLOO,
+    "central_reduce": UpdateKind.CENTRAL,
 }
 
 
@@ -80,7 +80,11 @@ def published_kind(one: ImportedMeasurement) -> str:
     """Return the kind of a published measurement; what is unknown is a kind of its own."""
     name = one["strategy"] or ""
     kind = _PUBLISHED.get((one.framework or "", name), name)
-    return Kind.SOFT_SERVERS if kind == Kind.SERVERS and one["placement"] == "soft" else kind
+    return (
+        UpdateKind.SOFT_SERVERS
+        if kind == UpdateKind.SERVERS and one["placement"] == "soft"
+        else kind
+    )
 
 
 def own_kind(run: StudyRun) -> str:
@@ -90,14 +94,14 @@ def own_kind(run: StudyRun) -> str:
         return _WITHOUT_SERVERS[name]
     is_apart = run.server_placement == ServerPlacement.APART.value
     if name in ("ps_sync", "ps_async") and is_apart:
-        return Kind.APART if name == "ps_sync" else Kind.ASYNCHRONOUS_APART
+        return UpdateKind.APART if name == "ps_sync" else UpdateKind.ASYNCHRONOUS_APART
     if servers == run.world_size and not is_apart:
         return {
-            "ps_sync": Kind.SERVERS,
-            "ps_async": Kind.ASYNCHRONOUS,
-            "replicated": Kind.COPIES,
+            "ps_sync": UpdateKind.SERVERS,
+            "ps_async": UpdateKind.ASYNCHRONOUS,
+            "replicated": UpdateKind.COPIES,
         }.get(name, name)
-    return Kind.ONE_SERVER if name == "ps_sync" and servers == 1 else name
+    return UpdateKind.ONE_SERVER if name == "ps_sync" and servers == 1 else name
 
 
 class Row(RunGroup):
@@ -128,11 +132,11 @@ def nodes_of(run: StudyRun) -> int:
     return run.world_size + ((run.server_count or 0) if is_apart else 0)
 
 
-def own_values(rows: Iterable[Row]) -> Values:
+def own_values(rows: Iterable[Row]) -> PlacedValues:
     """Return our values, lines with their one node at the beginning."""
     found = []
     for row in rows:
-        at: Place = {
+        at: Coordinates = {
             "kind": row.kind,
             "network": NetworkKind.LAB,
             "training_pass": row.training_pass,
@@ -142,10 +146,10 @@ def own_values(rows: Iterable[Row]) -> Values:
         placed = placed_of(row.values_of("throughput_examples_per_s"), at)
         if placed is not None:
             found.append(placed)
-    return _from_one_node(found, alone=Kind.ALONE)
+    return _from_one_node(found, alone=UpdateKind.ALONE)
 
 
-def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
+def published_values(measurements: Iterable[ImportedMeasurement]) -> PlacedValues:
     """Return the study's values: repetitions by their median, one node on both networks."""
     values: dict[tuple[tuple[str, float | str], ...], list[float]] = {}
     for one in measurements:
@@ -154,7 +158,7 @@ def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
         for network in (
             (one["network"],) if one["network"] else (NetworkKind.ETHERNET, NetworkKind.INFINIBAND)
         ):
-            at: Place = {
+            at: Coordinates = {
                 "kind": published_kind(one),
                 "network": network,
                 "training_pass": one["training_pass"],
@@ -166,7 +170,7 @@ def published_values(measurements: Iterable[ImportedMeasurement]) -> Values:
             )
     points = [Placed(at=dict(at), value=statistics.median(v)) for at, v in values.items()]
     # Most strategies were not measured on one node: there each is what this one is, too.
-    return _from_one_node(points, alone=Kind.SERVERS)
+    return _from_one_node(points, alone=UpdateKind.SERVERS)
 
 
 def select(points: Iterable[Placed], **at: float | str) -> list[Placed]:
@@ -180,18 +184,22 @@ def nodes_at(point: Placed) -> int:
     return int(point.at["nodes"])
 
 
-def as_soft(values: Values) -> Values:
+def as_soft(values: PlacedValues) -> PlacedValues:
     """Return values as under soft placement, too, which is the only one that ours have."""
     return {
         of: [
             *points,
-            *(p.moved(kind=Kind.SOFT_SERVERS) for p in points if p.at["kind"] == Kind.SERVERS),
+            *(
+                p.moved(kind=UpdateKind.SOFT_SERVERS)
+                for p in points
+                if p.at["kind"] == UpdateKind.SERVERS
+            ),
         ]
         for of, points in values.items()
     }
 
 
-def _from_one_node(points: Sequence[Placed], *, alone: str) -> Values:
+def _from_one_node(points: Sequence[Placed], *, alone: str) -> PlacedValues:
     """Give each line its one node, its own or else that of `alone` in the same framework.
 
     Efficiency is in terms of it; where nobody measured it, there is none.
@@ -206,11 +214,11 @@ def _from_one_node(points: Sequence[Placed], *, alone: str) -> Values:
         kind = point.at["kind"]
         key = line(point, kind)
         one = ones.get(key)
-        if one is None and kind != Kind.GLOO:
+        if one is None and kind != UpdateKind.GLOO:
             one = ones.get(line(point, alone))
         found = [point]
         # A server apart needs a second node.
-        if one and key not in seen and kind != Kind.APART:
+        if one and key not in seen and kind != UpdateKind.APART:
             seen.add(key)
             found.append(one.moved(kind=kind))
         throughput += found

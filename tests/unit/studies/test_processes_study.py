@@ -16,7 +16,7 @@ from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LoopbackAgents
 from farm.studies.orderings import judge
 from farm.studies.processes import (
-    CLAIMS,
+    ORDERINGS,
     PROCESSES,
     claimed_values,
     learning_bars,
@@ -154,14 +154,14 @@ def test_tiny_differences_keep_their_digits(ratio: float, text: str) -> None:
 
 def test_every_claim_is_held_against_the_runs() -> None:
     values = claimed_values(set_ups(whole_study()))
-    told = [judge(claim, values[claim.of]) for claim in CLAIMS]
+    told = [judge(claim, values[claim.of]) for claim in ORDERINGS]
 
     # Of one process only the two smaller batches are faster than the gang.
     assert [verdict.holds for verdict in told] == [True, False, True, True, True, True]
     assert [verdict.agree for verdict in told] == [6, 1, 2, 3, 6, 6]
     text = processes_page(whole_study()).text
     assert re.search(r"^\| 2\. .* \| 1 of 3 \|", text, re.MULTILINE)
-    assert f"- 2: {CLAIMS[1].because}" in text
+    assert f"- 2: {ORDERINGS[1].because}" in text
 
 
 def test_the_figures_have_a_line_or_bar_for_each_set_up() -> None:

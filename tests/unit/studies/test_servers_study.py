@@ -17,7 +17,7 @@ from farm.studies.contracts import LabHosts
 from farm.studies.orderings import judge
 from farm.studies.servers import (
     ASYNC,
-    CLAIMS,
+    ORDERINGS,
     SERVERS,
     SYNC,
     accuracy_figure,
@@ -164,7 +164,7 @@ def test_accuracy_is_held_against_one_machine_with_as_large_updates() -> None:
 
 def test_every_claim_is_held_against_the_runs() -> None:
     values = claimed_values(server_lines(whole_study()))
-    told = [judge(claim, values[claim.of]) for claim in CLAIMS]
+    told = [judge(claim, values[claim.of]) for claim in ORDERINGS]
 
     # The sixth is not so here: asynchronous ranks make more updates of the same examples.
     assert [verdict.holds for verdict in told] == [True, True, True, True, True, False, True]
@@ -173,7 +173,7 @@ def test_every_claim_is_held_against_the_runs() -> None:
     assert told[5].against == told[6].agree == 4
     text = servers_page(whole_study()).text
     assert re.search(r"^\| 6\. .* \| 0 of 4 \| \*\*no\*\* \|$", text, re.MULTILINE)
-    assert CLAIMS[5].because in text
+    assert ORDERINGS[5].because in text
 
 
 def test_the_figures_have_a_line_for_each_strategy_and_one_machine_beside_them() -> None:

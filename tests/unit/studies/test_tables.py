@@ -21,7 +21,8 @@ def cells(of: RunGroup, *columns: tables.GroupColumn) -> list[str]:
 
 def test_a_group_has_a_line_with_a_cell_for_each_column() -> None:
     text = tables.table_of(
-        [group(0.010), group(0.020)], [tables.HOSTS, tables.median("step (ms)", "step_time_s", ms)]
+        [group(0.010), group(0.020)],
+        [tables.HOSTS_COLUMN, tables.median("step (ms)", "step_time_s", ms)],
     )
 
     assert text.splitlines() == [
@@ -37,7 +38,7 @@ def test_what_was_measured_is_summed_up_over_the_runs() -> None:
         tables.median("", "step_time_s", ms),
         tables.mean("", "step_time_s", ms),
         tables.least_to_most("step_time_s", ms),
-        tables.RUNS,
+        tables.RUNS_COLUMN,
     )
 
     assert cells(group(0.010, 0.011, 0.018), *columns) == ["11.0", "13.0", "10.0 to 18.0", "3"]
@@ -48,8 +49,8 @@ def test_what_nobody_measured_is_a_dash() -> None:
         tables.median("", "step_time_s", ms),
         tables.least_to_most("step_time_s", ms),
         tables.interval("step_time_s", ms),
-        tables.STALENESS,
-        tables.DELAY,
+        tables.STALENESS_COLUMN,
+        tables.DELAY_COLUMN,
     )
 
     assert cells(group(None), *columns) == ["-"] * 5
@@ -64,4 +65,4 @@ def test_two_runs_have_no_interval() -> None:
 def test_a_gang_stands_at_its_delay() -> None:
     [found] = run_groups([gang_run(2, 0.0125)], ("world_size",))
 
-    assert cells(found, tables.DELAY, tables.HOSTS) == ["12.5", "2"]
+    assert cells(found, tables.DELAY_COLUMN, tables.HOSTS_COLUMN) == ["12.5", "2"]
