@@ -78,13 +78,13 @@ def _natural(expected: str) -> BeforeValidator:
 # After the bounds in an annotation, so that these are of the number.
 WHOLE = BeforeValidator(_whole)
 NUMBER = BeforeValidator(_number)
-Name = Annotated[
+QueryText = Annotated[
     str,
     StringConstraints(pattern=f"^{_IN_NAME}+$", min_length=1, max_length=_MAX_NAME_CHARACTERS),
 ]
 # With commas between.
 Listed = Annotated[tuple[_T, ...], Field(min_length=1), BeforeValidator(_items)]
-Names = Listed[
+QueryTexts = Listed[
     Annotated[
         str,
         StringConstraints(
@@ -97,8 +97,8 @@ StrippedText = Annotated[str, AfterValidator(str.strip)]
 Ticked = Annotated[bool, BeforeValidator(lambda text: text == "yes")]
 _OF_ROW = Field(ge=1, le=received.LARGEST_ID)
 RowId = Annotated[int, _OF_ROW, _natural("an id, a whole number from 1")]
-Attempt = Annotated[int, _OF_ROW, _natural("an attempt's number, from 1")]
-Rank = Annotated[int, Field(ge=0, le=MAX_WORLD_SIZE), WHOLE]
+_AttemptNumber = Annotated[int, _OF_ROW, _natural("an attempt's number, from 1")]
+RankNumber = Annotated[int, Field(ge=0, le=MAX_WORLD_SIZE), WHOLE]
 PageNumber = Annotated[int, Field(ge=1, le=_MOST_PAGES), WHOLE]
 _Cursor = Annotated[
     int,
@@ -116,7 +116,7 @@ def of_axis(axis: Axis) -> Any:
             return Annotated[annotation(axis.type), NUMBER]
         case OneOf(kind=kind):
             return kind
-    return Name
+    return QueryText
 
 
 class Parameters(BaseModel):
@@ -146,7 +146,7 @@ class PageParameters(LimitParameters):
 class AttemptParameters(Parameters):
     """Which attempt of a job."""
 
-    attempt: Attempt | None = Field(
+    attempt: _AttemptNumber | None = Field(
         None, description="The number of an attempt, from 1; the last one by default."
     )
 
@@ -160,7 +160,7 @@ class NextParameters(Parameters):
 class RankParameters(AttemptParameters):
     """Which rank of an attempt."""
 
-    rank: Rank | None = Field(None, description="A rank of it; 0 by default.")
+    rank: RankNumber | None = Field(None, description="A rank of it; 0 by default.")
 
 
 def read(kind: type[_Q], *, is_empty_absent: bool = False) -> _Q:

@@ -22,7 +22,7 @@ from farm.values.fields import (
     Word,
 )
 
-NAME = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=r"^[!-~]+$")]
+ApiName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=r"^[!-~]+$")]
 
 # Types are made here as values, which type checkers cannot follow.
 _annotated: Any = Annotated
@@ -34,7 +34,7 @@ def annotation(of: Type) -> Any:
     """Return the type of one value, as Pydantic describes it."""
     match of:
         case Name(pattern=pattern):
-            return _annotated[str, Field(pattern=f"^{pattern}$")] if pattern else NAME
+            return _annotated[str, Field(pattern=f"^{pattern}$")] if pattern else ApiName
         case Whole(low=low, high=high):
             return _annotated[int, Field(ge=low, le=high)]
         case WholeOrWord(whole=whole, word=word):
@@ -55,7 +55,7 @@ def annotation(of: Type) -> Any:
             address = _annotated[str, Field(max_length=length)]
             return address | _annotated[_list[address], Field(max_length=most)]
         case Labels():
-            return _annotated[dict[NAME, NAME], Field(max_length=MAX_LABELS)]
+            return _annotated[dict[ApiName, ApiName], Field(max_length=MAX_LABELS)]
 
 
 class PlainSchema(GenerateJsonSchema):

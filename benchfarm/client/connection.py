@@ -40,7 +40,7 @@ _LONGEST_TEXT, _LONGEST_ERROR = 200, 500
 _EXAMPLE = "such as http://127.0.0.1:8080"
 
 # A value of a query: several are sent with commas between them, None is left out.
-Value = Any
+JsonValue = Any
 
 
 class AnsweredObject(dict[str, Any]):
@@ -93,7 +93,7 @@ class FarmConnection:
         """Give up the connection."""
         self._http.close()
 
-    def get(self, path: str, *, until: float = math.inf, **query: Value) -> AnsweredObject:
+    def get(self, path: str, *, until: float = math.inf, **query: JsonValue) -> AnsweredObject:
         """Return the JSON of an answer."""
         return self._json(self.send("GET", path, query=query, until=until))
 
@@ -109,7 +109,7 @@ class FarmConnection:
         headers = {"Idempotency-Key": str(uuid.uuid4()), "Content-Type": kind}
         return self._json(self.send("POST", path, headers=headers, content=content))
 
-    def items(self, path: str, **query: Value) -> Iterator[dict[str, Any]]:
+    def items(self, path: str, **query: JsonValue) -> Iterator[dict[str, Any]]:
         """Yield the items of a list, page by page."""
         cursor: str | None = None
         while True:
@@ -127,9 +127,9 @@ class FarmConnection:
             if cursor is None:
                 return
 
-    def linked(self, path: str, **query: Value) -> Iterator[bytes]:
+    def linked(self, path: str, **query: JsonValue) -> Iterator[bytes]:
         """Yield the content of an answer and of those that `Link: rel="next"` leads to."""
-        asked: Mapping[str, Value] | None = query
+        asked: Mapping[str, JsonValue] | None = query
         while asked is not None:
             answer = self.send("GET", path, query=asked)
             # It refers to the answer in turn: large contents would wait for the garbage collector.
@@ -155,7 +155,7 @@ class FarmConnection:
         finally:
             answer.close()
 
-    def stream(self, path: str, *, until: float = math.inf, **query: Value) -> Iterator[str]:
+    def stream(self, path: str, *, until: float = math.inf, **query: JsonValue) -> Iterator[str]:
         """Yield the lines of an answer that goes on, until the server ends it or it is cut.
 
         It ends early near `until`, since the next line may come later than that. Yields nothing if
@@ -184,7 +184,7 @@ class FarmConnection:
         method: str,
         path: str,
         *,
-        query: Mapping[str, Value] | None = None,
+        query: Mapping[str, JsonValue] | None = None,
         until: float = math.inf,
         answer_s: float | None = None,
         is_streamed: bool = False,
@@ -281,11 +281,11 @@ def _host_of(url: str) -> str | None:
     return (read.host or None) if is_web else None
 
 
-def _params(query: Mapping[str, Value]) -> dict[str, str]:
+def _params(query: Mapping[str, JsonValue]) -> dict[str, str]:
     return {name: _text(value) for name, value in query.items() if value is not None}
 
 
-def _text(value: Value) -> str:
+def _text(value: JsonValue) -> str:
     if isinstance(value, Mapping):
         text = ",".join(f"{name}={each}" for name, each in value.items())
     elif isinstance(value, (list, tuple, set, frozenset, range)):

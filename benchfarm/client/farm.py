@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack
 from urllib.parse import quote
 
 from benchfarm.client.answers import FarmAdvice, FarmAnswer
-from benchfarm.client.connection import JSON, TOML, ZIP, FarmConnection, Value
+from benchfarm.client.connection import JSON, TOML, ZIP, FarmConnection, JsonValue
 from benchfarm.client.errors import ClientError, RequestRefused, not_utf8
 from benchfarm.client.frames import Library, frame_of
 from benchfarm.client.handles import JobHandle, SweepHandle
@@ -188,7 +188,7 @@ def read_sweep(sweep: SweepSource) -> dict[str, Any] | bytes:
         return content
 
 
-def named(query: Mapping[str, Value]) -> dict[str, Value]:
+def named(query: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return a query as the API names it: `pass_` is `pass`, a word that Python keeps to itself."""
     return {name.rstrip("_"): value for name, value in query.items()}
 

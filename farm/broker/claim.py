@@ -33,7 +33,7 @@ from farm.store.identity import (
 )
 from farm.store.tables import FarmIdentity
 from farm.values.codec import canonical_json, from_text
-from farm.values.ranges import Name
+from farm.values.ranges import ShortText
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +45,9 @@ _TIMEOUT_S = 5.0
 class Owner:
     """What a broker keeps of the farm that it serves."""
 
-    farm_id: Name
+    farm_id: ShortText
     incarnation: int
-    broker_id: Name
+    broker_id: ShortText
 
 
 class Claim:

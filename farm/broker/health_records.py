@@ -25,7 +25,7 @@ from farm.broker.errors import broker_errors, reported
 from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
 from farm.messages.envelope import WIRE_VERSION, UnknownVersion
 from farm.values.codec import canonical_json, from_text
-from farm.values.ranges import Message, Name
+from farm.values.ranges import LongText, ShortText
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +53,14 @@ class HealthRecord:
     how many of their messages were dropped.
     """
 
-    process: Name
-    host: Name
+    process: ShortText
+    host: ShortText
     pid: int
-    benchfarm_version: Name
+    benchfarm_version: ShortText
     wire_version: int
     up_s: float
     worked_s: float | None
-    trouble: Message | None = None
+    trouble: LongText | None = None
     clock_offset_s: float | None = None
     clock_step_s: float | None = None
     clock_step_ago_s: float | None = None

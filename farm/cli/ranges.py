@@ -27,7 +27,7 @@ class Real(click.FloatRange):
         return number
 
 
-class Count(click.IntRange):
+class CountRange(click.IntRange):
     """A range of whole numbers; 64.0 and 6.4e1 are 64, as in the API."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:

@@ -37,7 +37,7 @@ from farm.text.display import (
     percent,
 )
 
-Value: TypeAlias = int | float | None
+_Value: TypeAlias = int | float | None
 
 _MOST_COUNT = 2**31 - 1  # that a column of the store holds
 # Far beyond any step or epoch, and far from where floats lose digits.
@@ -64,7 +64,7 @@ class Quantity:
 
     name: str
     meaning: str
-    of: Callable[[AttemptFigures], Value | Unknown]
+    of: Callable[[AttemptFigures], _Value | Unknown]
     title: str = ""
     unit: str = ""
     write: Callable[[float | None], str] = decimal
@@ -77,25 +77,25 @@ class Quantity:
     most: float | None = None
     if_empty: str = "not known"
 
-    def value_measured(self, row: Any) -> Value:
+    def value_measured(self, row: Any) -> _Value:
         """Return the value in a stored measurement."""
         if hasattr(row, self.name):
-            value: Value = getattr(row, self.name)
+            value: _Value = getattr(row, self.name)
         else:
             value = ((row.details or {}).get("quantities") or {}).get(self.name)
         return value
 
 
-def _of_profile(name: str) -> Callable[[AttemptFigures], Value]:
+def _of_profile(name: str) -> Callable[[AttemptFigures], _Value]:
     read = attrgetter(name)
     return lambda figures: figures.mean_of_profiles(read)
 
 
-def _of_steps(name: str) -> Callable[[AttemptFigures], Value]:
+def _of_steps(name: str) -> Callable[[AttemptFigures], _Value]:
     return lambda figures: None if figures.steps is None else getattr(figures.steps, name)
 
 
-def _idle_ratio(figures: AttemptFigures) -> Value | Unknown:
+def _idle_ratio(figures: AttemptFigures) -> _Value | Unknown:
     if figures.spec.training_pass is TrainingPass.FORWARD:
         return Unknown("a forward pass exchanges no gradients and is not profiled")
     why = figures.exchange.idle_unknown_because
@@ -447,13 +447,13 @@ def known_beside_step_time(row: Any) -> dict[Quantity, float]:
 class Measured:
     """The value of every quantity, by name, and for some that are None the reason."""
 
-    values: Mapping[str, Value]
+    values: Mapping[str, _Value]
     unknown_because: Mapping[str, str]
 
 
 def measure(figures: AttemptFigures) -> Measured:
     """Reduce a successful attempt to its measurement."""
-    values: dict[str, Value] = {}
+    values: dict[str, _Value] = {}
     reasons = {}
     for quantity in QUANTITIES:
         value = quantity.of(figures)

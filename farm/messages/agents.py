@@ -15,10 +15,10 @@ from farm.values.ranges import (
     Count,
     Identifier,
     Length,
-    Message,
-    Name,
+    LongText,
     Port,
     Range,
+    ShortText,
     Span,
     UnixTime,
 )
@@ -71,19 +71,19 @@ def check_short(text: str, *, name: str, most: int = 64) -> None:
 class Hardware:
     """What a measurement was made on, and with which software."""
 
-    cpu_model: Name
+    cpu_model: ShortText
     # Of the agent's CPU set, not of the machine; fewer where a CPU quota does not allow for them.
     core_count: CoreCount
     memory_bytes: ByteSize  # of the machine, or the limit of the agent's control groups
-    accelerators: Annotated[tuple[Name, ...], Length(_MOST_ACCELERATORS)] = ()
+    accelerators: Annotated[tuple[ShortText, ...], Length(_MOST_ACCELERATORS)] = ()
     # Beside them, such as {"driver": "550.54.15", "CUDA": "12.4"}.
-    accelerator_software: Annotated[dict[str, Name], Length(_MOST_PROGRAMS)] = field(
+    accelerator_software: Annotated[dict[str, ShortText], Length(_MOST_PROGRAMS)] = field(
         default_factory=dict
     )
-    kernel: Name
-    tensorflow_version: Name | None
-    python_version: Name
-    benchfarm_version: Name
+    kernel: ShortText
+    tensorflow_version: ShortText | None
+    python_version: ShortText
+    benchfarm_version: ShortText
 
     def __post_init__(self) -> None:
         if self.core_count == int(self.core_count):  # written as a whole number, as ever
@@ -112,17 +112,19 @@ class Hardware:
 class AgentFacts:
     """What an agent says of itself with every heartbeat."""
 
-    machine_id: Name
-    address: Name  # what peers and probes connect to
-    interface: Name
+    machine_id: ShortText
+    address: ShortText  # what peers and probes connect to
+    interface: ShortText
     first_port: Port
     last_port: Port
     cpus: Annotated[tuple[Count, ...], Length(_MOST_CORES)]
-    gpus: Annotated[tuple[Name, ...], Length(_MOST_ACCELERATORS)] = ()  # UUIDs, as far as known
-    labels: Annotated[dict[str, Name], Length(_MOST_LABELS)] = field(default_factory=dict)
-    capabilities: Annotated[tuple[Name, ...], Length(_MOST_CAPABILITIES)] = ()
+    gpus: Annotated[
+        tuple[ShortText, ...], Length(_MOST_ACCELERATORS)
+    ] = ()  # UUIDs, as far as known
+    labels: Annotated[dict[str, ShortText], Length(_MOST_LABELS)] = field(default_factory=dict)
+    capabilities: Annotated[tuple[ShortText, ...], Length(_MOST_CAPABILITIES)] = ()
     hardware: Hardware
-    trouble: Message | None = None  # why it takes no rank, as long as that has to be mended
+    trouble: LongText | None = None  # why it takes no rank, as long as that has to be mended
 
     def __post_init__(self) -> None:
         check_short(self.machine_id, name="machine_id", most=128)
@@ -167,7 +169,7 @@ class WantedPiece:
     `bundle`: the first digits of its sha256; `number`: of the piece, from 0.
     """
 
-    bundle: Name
+    bundle: ShortText
     number: Count
 
 
@@ -176,7 +178,7 @@ class Heartbeat:
     """`counter` grows with every beat of one `boot_id`; `agent_time_s` is only for display."""
 
     agent_id: str
-    boot_id: Name
+    boot_id: ShortText
     counter: Identifier
     state: AgentState
     # The attempt whose rank runs here, until its last process is gone.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from farm.configuration.spec import JobSpec, NetworkProfile
-from farm.values.ranges import Count, Length, Name, Port
+from farm.values.ranges import Count, Length, Port, ShortText
 
 _MOST_ROLES = 1 + 4096  # a worker, and the parameter servers of one rank
 
@@ -32,7 +32,7 @@ class StartRank:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankAddress:
     rank: Count
-    host: Name
+    host: ShortText
     probe_port: Port
     trainer_ports: Annotated[
         tuple[Port, ...], Length(_MOST_ROLES)

@@ -17,14 +17,14 @@ from farm.values.ranges import (
     Count,
     CountedShare,
     Duration,
-    Figure,
+    FiniteFloat,
     Identifier,
     Length,
-    Message,
-    Name,
+    LongText,
     Range,
     Rate,
     Share,
+    ShortText,
     Span,
 )
 
@@ -42,9 +42,9 @@ class Prepared:
     """
 
     address: RankAddress
-    framework: Name
+    framework: ShortText
     dataset: DatasetSource
-    model_sha256: Name | None = None
+    model_sha256: ShortText | None = None
     device_control_s: Duration | None = None
     prepare_s: Span
 
@@ -88,11 +88,11 @@ class Shaped:
     they were not measured; `loaded_rtt_unknown` says why.
     """
 
-    emulator: Name  # "none" for the untouched network
+    emulator: ShortText  # "none" for the untouched network
     rtts: PeerRtts
     bandwidths: Annotated[tuple[PeerBandwidth, ...], Length(MAX_WORLD_SIZE)] = ()
     loaded_rtts: PeerRtts = ()
-    loaded_rtt_unknown: Message | None = None
+    loaded_rtt_unknown: LongText | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class RankStarted:
     gradient_bytes: ByteSize | None
     connect_s: Span
     first_step_s: Span
-    weights_checksum: Figure | None = None
+    weights_checksum: FiniteFloat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,11 @@ from farm.values.ranges import (
     Count,
     CountedShare,
     Duration,
-    Figure,
+    FiniteFloat,
     Length,
-    Message,
-    Name,
+    LongText,
     Share,
+    ShortText,
     Span,
     Throughput,
 )
@@ -121,9 +121,9 @@ class GoLine:
 class DatasetSource:
     """Where the examples came from; stored with every result."""
 
-    name: Name
-    origin: Message  # such as a path, "scikit-learn 1.9.1" or "synthetic, seed 0"
-    sha256: Name
+    name: ShortText
+    origin: LongText  # such as a path, "scikit-learn 1.9.1" or "synthetic, seed 0"
+    sha256: ShortText
     is_synthetic: bool
     train_examples_count: Count
     test_examples_count: Count
@@ -134,9 +134,9 @@ class Ready:
     """Imported, data loaded; waiting for go. Nothing is connected yet."""
 
     import_s: Span
-    framework: Name  # such as "tensorflow 2.21.0"
+    framework: ShortText  # such as "tensorflow 2.21.0"
     dataset: DatasetSource
-    model_sha256: Name | None = None  # of the file, if the model is a user's own
+    model_sha256: ShortText | None = None  # of the file, if the model is a user's own
     device_control_s: Span | None = None  # of PyTorch on a GPU: see `farm.trainers.torch.control`
 
 
@@ -163,7 +163,7 @@ class Started:
     gradient_bytes: ByteSize | None
     connect_s: Span
     first_step_s: Span
-    weights_checksum: Figure | None = None
+    weights_checksum: FiniteFloat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +197,8 @@ class Epoch:
     epoch: Count  # from 0
     train_s: Duration  # the sum of its steps, evaluation excluded
     step_count: Count
-    train_loss: Figure | None  # mean over this rank's examples
-    val_loss: Figure | None
+    train_loss: FiniteFloat | None  # mean over this rank's examples
+    val_loss: FiniteFloat | None
     val_accuracy_ratio: Share | None
 
 
@@ -301,7 +301,7 @@ class TrainerResult:
     interface_tx_bytes: ByteSize | None
     payload_rx_bytes: ByteSize | None  # likewise, of this process's own TCP connections alone
     payload_tx_bytes: ByteSize | None
-    train_loss: Figure | None
+    train_loss: FiniteFloat | None
     val_accuracy_ratio: Share | None
     peak_resident_bytes: ByteSize
     seed: Count
@@ -378,7 +378,7 @@ class Failure:
     """The last line of a trainer that could not; also what an agent says of a dead one."""
 
     kind: FailureKind
-    message: Message
+    message: LongText
 
     @property
     def is_of_configuration(self) -> bool:

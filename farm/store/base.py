@@ -17,7 +17,7 @@ from farm.values.ranges import (
     CountedShare,
     Difference,
     Duration,
-    Figure,
+    FiniteFloat,
     Range,
     Rate,
     Share,
@@ -88,7 +88,7 @@ def is_known(column: InstrumentedAttribute[float | None]) -> sa.ColumnElement[bo
 class Table(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         kind: Plausible(get_args(kind)[1])
-        for kind in (CountedShare, Difference, Duration, Figure, Rate, Share, Throughput)
+        for kind in (CountedShare, Difference, Duration, FiniteFloat, Rate, Share, Throughput)
     }
     metadata = sa.MetaData(
         naming_convention={

@@ -13,7 +13,15 @@ from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.messages.trainer_lines import StepKind
 from farm.store.base import BigId, Table, Utc, state_column
 from farm.values.fields import Amount, Whole
-from farm.values.ranges import CountedShare, Difference, Duration, Figure, Rate, Share, Throughput
+from farm.values.ranges import (
+    CountedShare,
+    Difference,
+    Duration,
+    FiniteFloat,
+    Rate,
+    Share,
+    Throughput,
+)
 
 
 class SampleRow(Table):
@@ -104,8 +112,8 @@ class EpochRow(Table):
     epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     train_s: Mapped[float]
     step_count: Mapped[int]
-    train_loss: Mapped[Figure | None]
-    val_loss: Mapped[Figure | None]
+    train_loss: Mapped[FiniteFloat | None]
+    val_loss: Mapped[FiniteFloat | None]
     val_accuracy_ratio: Mapped[Share | None]
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar, cast
 
 from farm.errors import InvalidSpec
-from farm.values.ranges import FIGURE, Length, Range, RangesByName
+from farm.values.ranges import FINITE_FLOAT, Length, Range, RangesByName
 
 MAX_DEPTH = 32  # of free JSON; what we write ourselves has three or four
 # Of a key, in the path that an error names: a long one would be copied with every item below it.
@@ -375,7 +375,7 @@ _SCALARS: dict[object, _Reader] = {
     bool: _read_bool,
     object: _read_free,
 }
-_read_figure = _number_reader(float, FIGURE)
+_read_figure = _number_reader(float, FINITE_FLOAT)
 
 
 def storable(text: str) -> str:

@@ -81,8 +81,8 @@ Count = Annotated[int, Range(0, MOST_COUNT)]
 Port = Annotated[int, Range(0, 65535)]
 Identifier = Annotated[int, Range(0, 2**63 - 1)]  # of the store's rows, and what counts messages
 # A number of which only its user knows what it means, such as a loss, or in free JSON.
-FIGURE = Range(-_MOST_FIGURE, _MOST_FIGURE)
-Figure = Annotated[float, FIGURE]
+FINITE_FLOAT = Range(-_MOST_FIGURE, _MOST_FIGURE)
+FiniteFloat = Annotated[float, FINITE_FLOAT]
 # Metrics beside those that have a field of their own, such as gpu0_ratio.
 EXTRAS = RangesByName(
     (
@@ -98,5 +98,5 @@ EXTRAS = RangesByName(
     most_characters=64,
 )
 
-Name = Annotated[str, Length(300)]  # of a thing: a machine, a file, a version
-Message = Annotated[str, Length(8000)]  # a sentence or two for people
+ShortText = Annotated[str, Length(300)]  # of a thing: a machine, a file, a version
+LongText = Annotated[str, Length(8000)]  # a sentence or two for people

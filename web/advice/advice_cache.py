@@ -22,7 +22,7 @@ from farm.configuration.axes import profile_numbers
 from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.cache.memory import Memory
 from farm.recommend.contracts import Option, Question, Recommendation
-from farm.recommend.sweeps.answers import OwnAnswer, Share, answers_for
+from farm.recommend.sweeps.answers import OwnAnswer, SweepShare, answers_for
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import reading
 from farm.text.nouns import counted
@@ -45,13 +45,13 @@ class Advice:
     found: OwnAnswer
 
     @property
-    def share(self) -> Share | None:
+    def share(self) -> SweepShare | None:
         """How much of what the recommended option rests on is of the sweep; None without one."""
         best = self.answer.recommended
         return None if best is None else self.found.share_of(best)
 
     @property
-    def runner_up_share(self) -> Share | None:
+    def runner_up_share(self) -> SweepShare | None:
         """The same of the option that it is held against."""
         return None if self.runner_up is None else self.found.share_of(self.runner_up)
 

@@ -21,7 +21,7 @@ _COST = ChartAxis(title="Cost", write=dollars)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AnswerInterval:
     """A value with its 90 % interval; None: nothing tells it."""
 
     value: float
@@ -29,7 +29,7 @@ class Span:
     high: float | None
 
 
-def time_of(option: Option, *, by_step: bool) -> Span | None:
+def time_of(option: Option, *, by_step: bool) -> AnswerInterval | None:
     """Return the time of the training, or of one step where lengths are not known.
 
     The interval is that of an epoch, which the training has so many of, or of a step.
@@ -43,17 +43,17 @@ def time_of(option: Option, *, by_step: bool) -> Span | None:
     if value is None:
         return None
     if not one or low is None or high is None:
-        return Span(value, None, None)
-    return Span(value, value * low / one, value * high / one)
+        return AnswerInterval(value, None, None)
+    return AnswerInterval(value, value * low / one, value * high / one)
 
 
-def cost_of(option: Option) -> Span | None:
+def cost_of(option: Option) -> AnswerInterval | None:
     """Return the cost of the training: as uncertain as its time, since prices are known."""
     time = time_of(option, by_step=False)
     if option.cost_usd is None or time is None or not time.value:
         return None
     factor = option.cost_usd / time.value
-    return Span(
+    return AnswerInterval(
         option.cost_usd,
         None if time.low is None else time.low * factor,
         None if time.high is None else time.high * factor,
@@ -114,7 +114,7 @@ def _part(position: int, value: object) -> str:
 
 
 def _against_world_size(
-    options: Sequence[Option], read: Callable[[Option], Span | None], *, y: ChartAxis
+    options: Sequence[Option], read: Callable[[Option], AnswerInterval | None], *, y: ChartAxis
 ) -> Figure | None:
     names = way_names(options)
     by_way: dict[tuple[object, ...], list[Mark]] = {}
@@ -174,7 +174,12 @@ def _named(option: Option, names: Mapping[tuple[object, ...], str]) -> str:
 
 
 def _mark(
-    option: Option, span: Span, name: str, *, x: float, write: Callable[[float | None], str]
+    option: Option,
+    span: AnswerInterval,
+    name: str,
+    *,
+    x: float,
+    write: Callable[[float | None], str],
 ) -> Mark:
     interval = ""
     if span.low is not None and span.high is not None:

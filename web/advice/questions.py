@@ -28,7 +28,7 @@ from farm.recommend.prices import Prices
 from farm.store.measurements.known_axes import KnownAxes
 from web import parameters
 from web.backend import now
-from web.parameters import NUMBER, WHOLE, Listed, Name, Names, Parameters
+from web.parameters import NUMBER, WHOLE, Listed, Parameters, QueryText, QueryTexts
 
 _MOST_PRICES_CHARACTERS = 2000
 _FIELD = "price:"  # begins the names of a form's fields
@@ -130,9 +130,9 @@ _Ratio = Annotated[float, Field(ge=0.0, le=1.0), NUMBER]
 class AdviceParameters(Parameters):
     """Whose measurements, what is considered, and how time and cost are weighed."""
 
-    origin: Name = Field("farm", description="Whose measurements; `farm` by default.")
-    strategy: Names = Field((), description="Only these, with commas between them.")
-    instance_types: Names = Field((), description="Only these, with commas between them.")
+    origin: QueryText = Field("farm", description="Whose measurements; `farm` by default.")
+    strategy: QueryTexts = Field((), description="Only these, with commas between them.")
+    instance_types: QueryTexts = Field((), description="Only these, with commas between them.")
     prices: _PricesGiven = Field(
         {},
         description=(
@@ -145,13 +145,13 @@ class AdviceParameters(Parameters):
 
 
 class _Question(AdviceParameters):
-    model: Name | None = Field(None, description="Needed where the origin has several.")
-    dataset: Name | None = Field(None, description="Needed where the origin has several.")
-    script: Name | None = Field(
+    model: QueryText | None = Field(None, description="Needed where the origin has several.")
+    dataset: QueryText | None = Field(None, description="Needed where the origin has several.")
+    script: QueryText | None = Field(
         None, description="Of your own, instead of `model`: its newest version."
     )
-    script_sha256: Name | None = Field(None, description="Another version of `script`.")
-    parameter: Names = Field((), description="Of `script`, such as `hidden=256,lr=1e-3`.")
+    script_sha256: QueryText | None = Field(None, description="Another version of `script`.")
+    parameter: QueryTexts = Field((), description="Of `script`, such as `hidden=256,lr=1e-3`.")
     training_pass: TrainingPass = Field(
         TrainingPass.FORWARD_BACKWARD, alias="pass", description="`forward_backward` by default."
     )
@@ -165,7 +165,9 @@ class _Question(AdviceParameters):
     world_sizes: Listed[WorldSize] = Field(
         (), description="Only these beside one machine, such as 2,3,4."
     )
-    network: Names = Field((), description="Only what made the delay so, with commas between them.")
+    network: QueryTexts = Field(
+        (), description="Only what made the delay so, with commas between them."
+    )
     budget_usd: NotNegative | None = Field(None, description="The most it may cost.")
     deadline_s: NotNegative | None = Field(None, description="The longest it may take.")
     min_accuracy: _Ratio | None = Field(None, description="A ratio it must reach.")

@@ -15,7 +15,7 @@ from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
 from web.api.schema.openapi import Body, described
 from web.backend import backend, now, read_session, wake_after, write_session
-from web.parameters import LimitParameters, Name
+from web.parameters import LimitParameters, QueryText
 
 bp = APIBlueprint("api_agents", __name__, url_prefix="/api/v1", tag="Agents")
 
@@ -25,7 +25,7 @@ _NOTHING = Body(bodies.Nothing, is_required=False)
 class AgentsParameters(LimitParameters):
     """Which page of the agents, whose ids are names."""
 
-    cursor: Name | None = Field(
+    cursor: QueryText | None = Field(
         None, description="Where the page begins: `next` of the page before it."
     )
 

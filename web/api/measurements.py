@@ -16,17 +16,19 @@ from web import parameters
 from web.api.schema import answers, shapes
 from web.api.schema.openapi import described
 from web.backend import read_session
-from web.parameters import Name, PageParameters, RowId
+from web.parameters import PageParameters, QueryText, RowId
 
 bp = APIBlueprint("api_measurements", __name__, url_prefix="/api/v1", tag="Measurements")
 
 
 class _Filter(PageParameters):
     sweep: RowId | None = Field(None, description="Of this sweep; leaves out imported ones.")
-    origin: Name | None = Field(None, description="Of this origin: `farm`, or an imported study.")
-    instance_type: Name | None = Field(None, description="On VMs of this type.")
-    fingerprint: Name | None = Field(None, description="On hardware of this kind.")
-    status: Name | None = Field(
+    origin: QueryText | None = Field(
+        None, description="Of this origin: `farm`, or an imported study."
+    )
+    instance_type: QueryText | None = Field(None, description="On VMs of this type.")
+    fingerprint: QueryText | None = Field(None, description="On hardware of this kind.")
+    status: QueryText | None = Field(
         None, description="`ok`, or how they failed, such as `out_of_memory`."
     )
 

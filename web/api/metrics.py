@@ -39,7 +39,7 @@ _begun_unix_s = time.time()
 
 bp = Blueprint("metrics", __name__)
 
-Values = Iterable[tuple[Mapping[str, str], float]]
+_LabelledValues = Iterable[tuple[Mapping[str, str], float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class PrometheusMetric:
     name: str
     kind: str
     meaning: str
-    read: Callable[[FarmState], Values]
+    read: Callable[[FarmState], _LabelledValues]
 
 
 def look_at_broker(
@@ -114,17 +114,17 @@ def look_at_store(
     )
 
 
-def _of_one(read: Callable[[FarmState], float]) -> Callable[[FarmState], Values]:
-    def values(seen: FarmState) -> Values:
+def _of_one(read: Callable[[FarmState], float]) -> Callable[[FarmState], _LabelledValues]:
+    def values(seen: FarmState) -> _LabelledValues:
         yield {}, read(seen)
 
     return values
 
 
-def _of_agents(read: Callable[[AgentRow], float | None]) -> Callable[[FarmState], Values]:
+def _of_agents(read: Callable[[AgentRow], float | None]) -> Callable[[FarmState], _LabelledValues]:
     """Give the last value of each agent that has told it; the age of its heartbeat is its age."""
 
-    def values(seen: FarmState) -> Values:
+    def values(seen: FarmState) -> _LabelledValues:
         for agent in seen.shown:
             if (value := read(agent)) is not None:
                 yield {"agent": agent.id}, value
@@ -132,13 +132,13 @@ def _of_agents(read: Callable[[AgentRow], float | None]) -> Callable[[FarmState]
     return values
 
 
-def _agents(seen: FarmState) -> Values:
+def _agents(seen: FarmState) -> _LabelledValues:
     statuses = Counter(agent_status(a, now=seen.now, lease_s=seen.lease_s) for a in seen.agents)
     for status in AgentStatus:
         yield {"status": status.value}, statuses[status]
 
 
-def _beat_ages(seen: FarmState) -> Values:
+def _beat_ages(seen: FarmState) -> _LabelledValues:
     for agent in seen.shown:
         if (at := agent.heartbeat_at) is not None:
             yield {"agent": agent.id}, max(0.0, (seen.now - at).total_seconds())
@@ -149,20 +149,20 @@ def _lag_s(agent: AgentRow) -> float | None:
     return None if agent.backlog_count is None else agent.report_lag_s or 0.0
 
 
-def _queues(seen: FarmState) -> Values:
+def _queues(seen: FarmState) -> _LabelledValues:
     if seen.queues is not None:
         for queue, count in seen.queues.counts.items():
             yield {"queue": queue}, count
 
 
-def _processes(seen: FarmState) -> Values:
+def _processes(seen: FarmState) -> _LabelledValues:
     if seen.queues is not None:
         counts = Counter(record.process for record in seen.records)
         for process in (SCHEDULER, COLLECTOR):
             yield {"process": process}, counts[process]
 
 
-def _worked(seen: FarmState) -> Values:
+def _worked(seen: FarmState) -> _LabelledValues:
     for record in seen.records:
         ids = {"process": record.process, "host": record.host, "pid": str(record.pid)}
         if record.worked_s is not None:
@@ -315,7 +315,7 @@ def get_metrics() -> ResponseReturnValue:
     return Response("".join(blocks), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def family(name: str, kind: str, meaning: str, values: Values) -> str:
+def family(name: str, kind: str, meaning: str, values: _LabelledValues) -> str:
     """Write one metric with its help, its type and a line for each set of labels."""
     escaped = meaning.replace("\\", r"\\").replace("\n", r"\n")
     lines = [f"# HELP {name} {escaped}", f"# TYPE {name} {kind}"]

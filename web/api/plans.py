@@ -25,7 +25,7 @@ from web.api.schema import answers
 from web.api.schema.openapi import described
 from web.backend import backend
 from web.errors import RefusedRequest
-from web.parameters import NUMBER, WHOLE, Listed, Name
+from web.parameters import NUMBER, WHOLE, Listed, QueryText
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import Task
@@ -41,11 +41,15 @@ _RETRY_AFTER_S = 2
 class PlanParameters(AdviceParameters):
     """What may be measured next, and what it may cost."""
 
-    model: Name | None = Field(None, description="Only this; needed where nothing is measured yet.")
-    dataset: Name | None = Field(
+    model: QueryText | None = Field(
         None, description="Only this; needed where nothing is measured yet."
     )
-    fingerprint: Name | None = Field(None, description="Which hardware, by its first characters.")
+    dataset: QueryText | None = Field(
+        None, description="Only this; needed where nothing is measured yet."
+    )
+    fingerprint: QueryText | None = Field(
+        None, description="Which hardware, by its first characters."
+    )
     world_sizes: Listed[WorldSize] = Field(
         (), description="Such as 1,2,4; those that were measured."
     )

@@ -40,7 +40,7 @@ from web.api.schema import answers
 from web.api.schema.openapi import described
 from web.backend import backend, read_session
 from web.job.charts import KEPT_OF_WIDTH
-from web.parameters import WHOLE, AttemptParameters, Rank
+from web.parameters import WHOLE, AttemptParameters, RankNumber
 
 if TYPE_CHECKING:
     import pyarrow
@@ -65,7 +65,7 @@ def _read_position(text: str) -> SamplePosition:
 class SeriesParameters(AttemptParameters):
     """Of whom the series are."""
 
-    rank: Rank | None = Field(
+    rank: RankNumber | None = Field(
         None,
         description="For samples of this rank alone, and steps and epochs of it instead of rank 0.",
     )
@@ -74,7 +74,7 @@ class SeriesParameters(AttemptParameters):
 class SamplesParameters(AttemptParameters):
     """Which page of the samples."""
 
-    rank: Rank | None = Field(None, description="Of this rank alone.")
+    rank: RankNumber | None = Field(None, description="Of this rank alone.")
     limit: Annotated[int, Field(ge=1, le=_MOST_ROWS), WHOLE] = Field(
         _MOST_ROWS, description="The most rows of a page."
     )

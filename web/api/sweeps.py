@@ -45,7 +45,7 @@ from web.backend import (
 )
 from web.exports import bundle_answer
 from web.overview.progress import sweep_remaining_s
-from web.parameters import Name, PageParameters, Parameters
+from web.parameters import PageParameters, Parameters, QueryText
 
 bp = APIBlueprint("api_sweeps", __name__, url_prefix="/api/v1", tag="Sweeps")
 
@@ -60,8 +60,8 @@ _MALFORMED = {HTTPStatus.BAD_REQUEST: "The body is no JSON, or no TOML."}
 class FigureParameters(Parameters):
     """What is drawn."""
 
-    metric: Name | None = Field(None, description="What to draw: the step time by default.")
-    along: Name | None = Field(
+    metric: QueryText | None = Field(None, description="What to draw: the step time by default.")
+    along: QueryText | None = Field(
         None, description="Along which axis: the first that the sweep varies by default."
     )
 

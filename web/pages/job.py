@@ -47,7 +47,7 @@ from web.job.view import (
 )
 from web.live.page_cache import shared
 from web.overview.progress import why_job_waits
-from web.parameters import WHOLE, AttemptParameters, Name, Parameters, RankParameters, RowId
+from web.parameters import WHOLE, AttemptParameters, Parameters, QueryText, RankParameters, RowId
 
 bp = Blueprint("job", __name__)
 
@@ -62,7 +62,7 @@ _Second = Annotated[int, Field(ge=0, le=_LAST_SECOND), WHOLE]
 class JobParameters(AttemptParameters):
     """What the charts show: ranks such as `0-3,8`, and seconds after go."""
 
-    ranks: Name | None = None
+    ranks: QueryText | None = None
     from_s: _Second | None = None
     to_s: _Second | None = None
 

@@ -17,7 +17,7 @@ from farm.cli.advice.questions import (
     with_options,
 )
 from farm.cli.output import json_option, print_json, print_table, to_stderr
-from farm.cli.ranges import Count, Real, weight_options, whole_numbers
+from farm.cli.ranges import CountRange, Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
 from farm.configuration.axes import PROFILE_AXES, Axis, profile_fields
 from farm.configuration.spec import (
@@ -94,7 +94,9 @@ def _question_options(command: _F) -> _F:
             default=TrainingPass.FORWARD_BACKWARD.value,
             show_default=True,
         ),
-        click.option("--global-batch-size", required=True, type=Count(1, MAX_GLOBAL_BATCH_SIZE)),
+        click.option(
+            "--global-batch-size", required=True, type=CountRange(1, MAX_GLOBAL_BATCH_SIZE)
+        ),
         *map(_network_option, PROFILE_AXES),
         click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
         click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
@@ -103,7 +105,7 @@ def _question_options(command: _F) -> _F:
         ),
         click.option("--instance-types", help="Only these, with commas between them."),
         click.option("--network", "networks", multiple=True, help="Only it; may be repeated."),
-        click.option("--epochs", type=Count(1, MAX_STEPS), help="To train; 1 by default."),
+        click.option("--epochs", type=CountRange(1, MAX_STEPS), help="To train; 1 by default."),
         click.option("--target-accuracy", type=Real(0, 1), help="Train until it is reached."),
     )
     return with_options(options, command)
@@ -116,7 +118,9 @@ def _objective_options(command: _F) -> _F:
         click.option("--budget-usd", type=at_least_0, help="The training must not cost more."),
         click.option("--deadline-s", type=at_least_0, help="The training must not be longer."),
         click.option("--min-accuracy", type=Real(0, 1), help="From 0 to 1."),
-        click.option("--machines", type=Count(1, MAX_WORLD_SIZE), help="How many are at hand."),
+        click.option(
+            "--machines", type=CountRange(1, MAX_WORLD_SIZE), help="How many are at hand."
+        ),
     )
     return with_options(options, command)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from farm.cli.output import json_option, print_json, print_table
-from farm.cli.ranges import Count
+from farm.cli.ranges import CountRange
 from farm.cli.session import settings, store
 from farm.notifications.addresses import masked
 from farm.store.engine import reading
@@ -28,7 +28,7 @@ _COLUMNS = (
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.option("--limit", type=Count(1, 10_000), default=20, show_default=True, help="At most.")
+@click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True, help="At most.")
 @click.option(
     "--secrets", is_flag=True, help="Print what messages of FARM_NOTIFY_URLS are signed with."
 )

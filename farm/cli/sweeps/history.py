@@ -17,7 +17,7 @@ from farm.cells.history import (
 )
 from farm.cells.result_table import notes, ratio_text, repetitions_text, step_time_text
 from farm.cli.output import json_option, print_json, print_table
-from farm.cli.ranges import Count
+from farm.cli.ranges import CountRange
 from farm.cli.session import JOB_ID, settings, store
 from farm.configuration.sweep_cell import shown
 from farm.store.engine import reading
@@ -35,7 +35,7 @@ _MOST_CELLS = 1000
 @click.option(
     "--last",
     "limit",
-    type=Count(1, MOST_SWEEPS),
+    type=CountRange(1, MOST_SWEEPS),
     default=DEFAULT_SWEEPS,
     show_default=True,
     metavar="NUMBER",

@@ -28,7 +28,7 @@ MOST_ANSWERS = 8  # that commands and reports have of one sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class SweepShare:
     """How many of some measurements are of a sweep, and how many of other sweeps."""
 
     own_count: int
@@ -54,11 +54,11 @@ class OwnAnswer:
     answer: Recommendation
     own_ids: Collection[int]
 
-    def share_of(self, *options: Option) -> Share:
+    def share_of(self, *options: Option) -> SweepShare:
         """Return how much of what these options rest on is of the sweep."""
         ids = {one for option in options for one in option.measurement_ids}
         own_count = len(ids.intersection(self.own_ids))
-        return Share(own_count=own_count, other_count=len(ids) - own_count)
+        return SweepShare(own_count=own_count, other_count=len(ids) - own_count)
 
     @property
     def sentence(self) -> str:

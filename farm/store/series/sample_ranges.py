@@ -31,7 +31,7 @@ _MOST_LOOKED_AT = 64
 _FIRST_ROWS = 100
 TRAINING, SERVING = "worker", "ps"
 
-Values = list[float | None]
+RangeValues = list[float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class RankRanges:
     width_ticks: int
     first_ticks: list[int] = field(default_factory=list)
     last_ticks: list[int] = field(default_factory=list)
-    lows: Mapping[str, Values] = field(default_factory=lambda: {name: [] for name in CHARTED})
-    highs: Mapping[str, Values] = field(
+    lows: Mapping[str, RangeValues] = field(default_factory=lambda: {name: [] for name in CHARTED})
+    highs: Mapping[str, RangeValues] = field(
         default_factory=lambda: {name: [] for name in (*CHARTED, *DISTURBANCES)}
     )
 

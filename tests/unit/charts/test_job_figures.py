@@ -21,14 +21,14 @@ from farm.charts.job.steps import (
 from farm.charts.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries, second_ticks
 from farm.messages.reports import StepTimes
 from farm.messages.trainer_lines import StepKind
-from farm.store.series.sample_ranges import CHARTED, DISTURBANCES, RankRanges, Values
+from farm.store.series.sample_ranges import CHARTED, DISTURBANCES, RangeValues, RankRanges
 from farm.store.series.step_ranges import StepSeries
 from web.drawing.drawn import drawn, timeline_to_plotly
 
 SHARE = TimelineAxis(title="CPU", top=1.0)
 
 
-def _ranges(ticks: list[int], *, width: int = 1, **values: Values) -> RankRanges:
+def _ranges(ticks: list[int], *, width: int = 1, **values: RangeValues) -> RankRanges:
     """Ranges of one rank that begin at these ticks; what is not given was not measured."""
     nothing: list[float | None] = [None] * len(ticks)
     return RankRanges(
@@ -117,8 +117,8 @@ def test_the_steps_are_laid_over_every_metric_and_over_no_disturbance() -> None:
 def test_a_disturbance_is_drawn_where_there_was_any(
     name: str, harmless: float, harmful: float
 ) -> None:
-    low: dict[str, Values] = {name: [harmless, None]}
-    high: dict[str, Values] = {name: [0.0, harmful]}
+    low: dict[str, RangeValues] = {name: [harmless, None]}
+    high: dict[str, RangeValues] = {name: [0.0, harmful]}
     quiet = {0: _ranges([0, 1], width=1, **low)}
     loud = {**quiet, 1: _ranges([0, 1], width=1, **high)}
     assert len(_charts(quiet)) == 4

@@ -17,10 +17,10 @@ from web.parameters import (
     NUMBER,
     WHOLE,
     Listed,
-    Name,
-    Names,
     PageParameters,
     Parameters,
+    QueryText,
+    QueryTexts,
     RowId,
     described,
 )
@@ -36,8 +36,8 @@ SMALL = Field(ge=1, le=100)
 
 class Thing(Parameters):
     id: RowId | None = Field(None, description="Of a row.")
-    name: Name | None = Field(None, description="Of a thing.")
-    names: Names = Field((), description="Of things.")
+    name: QueryText | None = Field(None, description="Of a thing.")
+    names: QueryTexts = Field((), description="Of things.")
     rank: Annotated[int, Field(ge=0, le=7), WHOLE] | None = Field(None, description="Of a gang.")
     sizes: Listed[Annotated[int, SMALL, WHOLE]] = Field((), description="Of worlds.")
     ratio: Annotated[float, Field(ge=0, le=1), NUMBER] | None = Field(None, description="A part.")

@@ -22,7 +22,7 @@ from farm.configuration.sweep import (
     SweepOption,
 )
 from farm.values.fields import Type
-from web.value_types import NAME, annotation
+from web.value_types import ApiName, annotation
 
 # Types are made here as values, which type checkers cannot follow.
 _annotated: Any = Annotated
@@ -66,7 +66,7 @@ SweepFile = _object(
     "SweepFile",
     "A sweep file as JSON.",
     {
-        "name": NAME,
+        "name": ApiName,
         "repetitions": _not_required[annotation(REPETITIONS)],
         **_optional((*PRECISION_OPTIONS, *SWEEP_OPTIONS)),
         "case": _annotated[_list[SweepCase], Field(min_length=1)],

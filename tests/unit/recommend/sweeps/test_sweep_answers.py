@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farm.recommend.contracts import Question, Recommendation
-from farm.recommend.sweeps.answers import OwnAnswer, Share
+from farm.recommend.sweeps.answers import OwnAnswer, SweepShare
 from tests.unit.recommend.test_recommend_objective import option
 
 
@@ -22,7 +22,7 @@ from tests.unit.recommend.test_recommend_objective import option
 def test_an_answer_says_how_much_of_its_evidence_is_of_the_sweep(
     own: int, other: int, words: str
 ) -> None:
-    assert Share(own_count=own, other_count=other).words == words
+    assert SweepShare(own_count=own, other_count=other).words == words
 
 
 def test_what_speaks_against_the_recommended_option_is_told_with_it() -> None:
