@@ -126,7 +126,7 @@ def test_the_token_signs_a_browser_in_and_out(client: FlaskClient, engine: sa.En
     form = {"token": "wrong", "csrf_token": csrf_of(client, "/login")}
     refused = client.post("/login", data=form)
     assert refused.status_code == 403
-    answer = client.post("/login", data={**form, "token": TOKEN})
+    answer = client.post("/login", data={**form, "token": f" {TOKEN}\n"})  # as it was pasted
     assert (answer.status_code, answer.headers["Location"]) == (303, "/")
     cookie = answer.headers["Set-Cookie"]
     assert "HttpOnly" in cookie

@@ -199,6 +199,15 @@ def test_columns_can_be_left_out_and_old_rows_replaced(
     assert [row.world_size for row in _stored(engine, "mine")] == [2]
 
 
+def test_spaces_around_an_origin_do_not_count_and_old_rows_stay_unless_asked(
+    client: FlaskClient, engine: sa.Engine
+) -> None:
+    _confirm(client, _look(client, GOOD))
+    shorter = (HEADER + "2,64,0.3\n").encode()
+    _confirm(client, _look(client, shorter, origin=" mine ", replace="no"))
+    assert [row.world_size for row in _stored(engine, "mine")] == [1, 2]
+
+
 @pytest.mark.parametrize("origin", ["farm", "FARM", "", "x" * 65, "a\x00b", "a\nb"])
 def test_an_origin_that_cannot_be_is_refused(client: FlaskClient, origin: str) -> None:
     answer = _look(client, GOOD, origin=origin)
