@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 
-from farm.errors import InvalidSpec
 from farm.messages.agent_keys import key_text
 from worker_agent.config import AgentConfig
 from worker_agent.supervisor.events import (
@@ -241,7 +240,7 @@ class CourierProcess:
             with self._connection.makefile("rb") as lines:
                 for text in lines:
                     self._pass_on(text, received_s=time.monotonic())
-        except (OSError, ValueError, KeyError, InvalidSpec) as error:
+        except (OSError, ValueError, KeyError) as error:
             # A line torn by its death, or nonsense: the next courier starts afresh.
             level = logging.DEBUG if self._is_killed else logging.WARNING
             logger.log(level, "courier was cut off: %r", error, extra={"courier": self.number})
