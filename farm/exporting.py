@@ -18,7 +18,12 @@ from sqlalchemy.orm import Session
 from farm.errors import FarmError
 from farm.measuring.measurement_table import FLAG_FIELDS, MEASUREMENT_TABLE, CellKind
 from farm.store.measurements.export_parts import export_parts, origin_parts
-from farm.store.series.samples import COLUMNS, WHOLE_COLUMNS, origin_samples, sweep_sample_pages
+from farm.store.series.samples import (
+    SAMPLE_COLUMNS,
+    WHOLE_COLUMNS,
+    origin_samples,
+    sweep_sample_pages,
+)
 from farm.text.formulas import without_formula
 
 if TYPE_CHECKING:
@@ -56,7 +61,10 @@ MEASUREMENTS: Columns = {column.name: column.kind for column in MEASUREMENT_TABL
 SAMPLES: Columns = {
     "job_id": CellKind.WHOLE,
     "attempt_id": CellKind.WHOLE,
-    **{name: CellKind.WHOLE if name in WHOLE_COLUMNS else CellKind.NUMBER for name in COLUMNS},
+    **{
+        name: CellKind.WHOLE if name in WHOLE_COLUMNS else CellKind.NUMBER
+        for name in SAMPLE_COLUMNS
+    },
     "extra": CellKind.TEXT,
 }
 
@@ -103,7 +111,7 @@ def _sample_parts(session: Session, sweep_id: int) -> Iterator[_Rows]:
     for attempt, page in sweep_sample_pages(session, sweep_id, most=SAMPLES_A_PART):
         known = {"job_id": attempt.job_id, "attempt_id": attempt.id}
         rows = zip(*page.columns, strict=True)
-        yield [{**known, **dict(zip(COLUMNS, row, strict=True))} for row in rows]
+        yield [{**known, **dict(zip(SAMPLE_COLUMNS, row, strict=True))} for row in rows]
 
 
 def write_rows(columns: Columns, parts: _Parts, form: Form, file: IO[bytes]) -> int:

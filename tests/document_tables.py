@@ -18,7 +18,7 @@ from flask import Flask
 from benchmarks.figures import root
 from benchmarks.marked_part import MarkedPart
 from farm import registry
-from farm.cli.main import COMMANDS
+from farm.cli.main import CLI_COMMANDS
 from farm.cli.main import main as farm
 from farm.configuration.axes import AXES, Axis, AxisKind
 from farm.configuration.catalogue import DatasetFacts, ExampleKind, ModelFacts
@@ -34,7 +34,7 @@ from farm.values.fields import OneOf
 from tests import client_queries
 from tests.client_queries import api_document
 from web.api import RESOURCES
-from web.api.metrics import METRICS
+from web.api.metrics import PROMETHEUS_METRICS
 from worker_agent.settings import AgentSettings
 
 # Where a document says more of a command.
@@ -148,7 +148,8 @@ def settings(declaring: type) -> list[str]:
 def metrics() -> list[str]:
     """Return what `GET /metrics` serves."""
     return _table(
-        ("metric", "kind", "means"), ((f"`{m.name}`", m.kind, m.meaning) for m in METRICS)
+        ("metric", "kind", "means"),
+        ((f"`{m.name}`", m.kind, m.meaning) for m in PROMETHEUS_METRICS),
     )
 
 
@@ -190,7 +191,7 @@ def _first_sentence(said: str) -> str:
 
 def _commands() -> Iterator[tuple[str, ...]]:
     context = click.Context(farm, info_name="farm")
-    for name, (_, line) in COMMANDS.items():
+    for name, (_, line) in CLI_COMMANDS.items():
         command = farm.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):

@@ -8,8 +8,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.broker.plaintext import NAME as PLAINTEXT
-from farm.broker.plaintext import Plaintext, parse_plaintext
+from farm.broker.plaintext import FARM_PLAINTEXT, Plaintext, parse_plaintext
 from farm.configuration.model_files import ANY, is_file_name
 from farm.configuration.scripts import PYTHON_NAME
 from farm.configuration.spec import NETWORK_NAME
@@ -360,7 +359,7 @@ class AgentSettings:
         secret=True,
     )
     plaintext: Plaintext = setting(
-        PLAINTEXT,
+        FARM_PLAINTEXT,
         absent=Plaintext,
         meaning="As on the server; only `broker` applies.",
         parse=parse_plaintext,

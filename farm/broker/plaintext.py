@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-NAME = "FARM_PLAINTEXT"
+FARM_PLAINTEXT = "FARM_PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

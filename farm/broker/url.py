@@ -92,7 +92,7 @@ def check_broker_url(broker_url: str, *, may_be_plain: bool, name: str = "FARM_B
     elif not (may_be_plain or stays_here(broker_url)):
         expected = (
             f"`rediss://HOST?{_AUTHORITIES}=FILE`, since it is beyond this machine, or "
-            f"{plaintext.NAME}=broker where the network to it is private"
+            f"{plaintext.FARM_PLAINTEXT}=broker where the network to it is private"
         )
         raise InvalidSpec(name, redact(broker_url), expected)
 

@@ -71,7 +71,7 @@ CELL_AXES: tuple[Axis, ...] = (
     *(EMULATOR, LENGTH, WARMUP, REPEAT, TIME_LIMIT, LABELS),
 )
 # Before the name of a parameter, which may be that of an axis of cells.
-PARAMETER = "parameter."
+PARAMETER_PREFIX = "parameter."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,7 +87,7 @@ class _ParameterAxis(Axis):
     """A parameter of scripts; cells of other models have None."""
 
     def value_of(self, configuration: Any) -> Value:
-        text = parameters_of(configuration["model"]).get(self.name.removeprefix(PARAMETER))
+        text = parameters_of(configuration["model"]).get(self.name.removeprefix(PARAMETER_PREFIX))
         return text if text is None or not self.is_number else float(text)
 
     def named(self, value: Value) -> str:
@@ -107,7 +107,7 @@ _COMMAND = _CommandAxis(
 def _parameter(name: str, *, is_number: bool) -> Axis:
     number = Amount(unit="", noun="number", low=-math.inf, high=math.inf)
     return _ParameterAxis(
-        name=f"{PARAMETER}{name}",
+        name=f"{PARAMETER_PREFIX}{name}",
         kind=AxisKind.CASE,
         type=number if is_number else Name(),
         title=name,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from farm.cells.axes import CELL_AXES, COLUMN_AXES, PARAMETER, order
+from farm.cells.axes import CELL_AXES, COLUMN_AXES, PARAMETER_PREFIX, order
 from farm.cells.table import CellLine, SweepTable
 from farm.configuration.axes import Axis, Value
 from farm.errors import InvalidSpec
@@ -89,14 +89,14 @@ _BESIDE: Mapping[str, CellMetric] = {
     },
 }
 # Those with a column where some cell has a value.
-COLUMNS: tuple[CellMetric, ...] = tuple(
+_COLUMNS: tuple[CellMetric, ...] = tuple(
     metric
     for quantity in SHOWN
     if quantity.name != "step_time_s"
     for metric in (_of_quantity(quantity), _BESIDE.get(quantity.name))
     if metric is not None
 )
-METRICS: tuple[CellMetric, ...] = (STEP_TIME, *COLUMNS, _INTERVAL)
+CELL_METRICS: tuple[CellMetric, ...] = (STEP_TIME, *_COLUMNS, _INTERVAL)
 
 
 def _of_axis(axis: Axis) -> Callable[[CellLine], Value]:
@@ -109,13 +109,13 @@ SORTS: Mapping[str, Callable[[CellLine], Value]] = {
     "repetition_count": lambda c: c.repetition_count,
     "epoch": lambda c: c.time_per_epoch_s,
     "state": lambda c: c.state.value,
-    **{metric.name: metric.read for metric in METRICS},
+    **{metric.name: metric.read for metric in CELL_METRICS},
 }
 
 
 def columns_of(lines: Sequence[CellLine]) -> list[CellMetric]:
     """Return what a table of these cells has columns for, beside the step time."""
-    return [one for one in COLUMNS if any(one.read(line) is not None for line in lines)]
+    return [one for one in _COLUMNS if any(one.read(line) is not None for line in lines)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class Choice:
 
 def query_names(given: Iterable[str]) -> tuple[str, ...]:
     """Return what a query may name: what every sweep has, and of those given a script's own."""
-    return (*_QUERY, *(name for name in given if name.startswith(f"{FIXED}{PARAMETER}")))
+    return (*_QUERY, *(name for name in given if name.startswith(f"{FIXED}{PARAMETER_PREFIX}")))
 
 
 def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
@@ -193,7 +193,7 @@ def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
     if sort is not None and sort not in SORTS:
         raise InvalidSpec("sort", given["sort"], f"one of {', '.join(SORTS)}, or one after a -")
     return Choice(
-        metric=_named("metric", given, METRICS) or METRICS[0],
+        metric=_named("metric", given, CELL_METRICS) or CELL_METRICS[0],
         x=x,
         y=y,
         along=_named("along", given, numbers) or first,

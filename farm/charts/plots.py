@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from farm.cells.axes import named_together
-from farm.cells.choice import METRICS, Choice
+from farm.cells.choice import CELL_METRICS, Choice
 from farm.cells.configuration import configuration_of
 from farm.cells.table import CellState, SweepTable
 from farm.charts.heat_map import heat_map
@@ -103,7 +103,7 @@ def _lines(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
         wanted = {asked.choice.metric.name}
     files = {metric: name for name, metric in LINES.items()}
     is_any = False
-    for metric in METRICS:
+    for metric in CELL_METRICS:
         figures = line_panels(table, asked.choice, metric) if metric.name in wanted else []
         if figures:
             is_any = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from farm.cells.axes import named_together, order
-from farm.cells.choice import METRICS, Choice
+from farm.cells.choice import CELL_METRICS, Choice
 from farm.cells.groups import Groups, Place
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, Bars, BarSeries, ChartAxis, ChartSeries, Figure, Mark
@@ -29,7 +29,7 @@ MOST_GROUPS = 24
 MOST_BARS_OF_A_GROUP = STYLES  # more than these cannot be told apart
 _FEWEST_SIDE_BY_SIDE = 1.5  # on average, to tell bars apart by an axis that nobody asked for
 MOST_DOTS = 200
-_EPOCH = next(metric for metric in METRICS if metric.name == "time_per_epoch")
+_EPOCH = next(metric for metric in CELL_METRICS if metric.name == "time_per_epoch")
 
 
 def bars_of(table: SweepTable, choice: Choice) -> Bars | None:
@@ -244,7 +244,7 @@ def _fronts(dots: Sequence[_Dot]) -> dict[str, list[_Dot]]:
 
 def figures_of(table: SweepTable, choice: Choice) -> dict[str, Figure | Bars]:
     """Return what can be drawn; nothing where nothing is known."""
-    metrics = {metric.name: metric for metric in METRICS}
+    metrics = {metric.name: metric for metric in CELL_METRICS}
     lines = line_figures(table, choice, [metrics[of] for of in LINES.values()])
     figures: dict[str, Figure | Bars | None] = dict(zip(LINES, lines, strict=True))
     figures[PARETO] = cost_against_time(table, choice)

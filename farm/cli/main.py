@@ -125,24 +125,24 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "db": ("farm.cli.operating.db:db", "Upgrade, check, back up, prune or copy the store."),
     },
 }
-COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+CLI_COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
 class _Farm(click.Group):
     """Loads commands late, and turns every ending into one line and an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(CLI_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in CLI_COMMANDS:
             return None
-        module, _, function = COMMANDS[cmd_name][0].partition(":")
+        module, _, function = CLI_COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), function)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, COMMANDS))
+        width = max(map(len, CLI_COMMANDS))
         for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:{width}}", line) for name, (_, line) in group.items()])

@@ -21,7 +21,7 @@ from farm.configuration.scripts import MOST_MODEL_CHARACTERS
 from farm.configuration.spec import (
     CONDITIONS,
     DELAY_RESOLUTION_S,
-    EMULATORS,
+    EMULATOR_NAMES,
     LOSS_RESOLUTION_RATIO,
     MAX_GLOBAL_BATCH_SIZE,
     MAX_GPUS_PER_RANK,
@@ -272,7 +272,7 @@ class Axis:
         )
         if self.kind is AxisKind.LINK:
             # What emulated a network is no name of one.
-            return None if value in (UNTOUCHED, *EMULATORS) else value
+            return None if value in (UNTOUCHED, *EMULATOR_NAMES) else value
         found = {self.field: value}
         parts = {} if self._part is None else {self._part: found}
         return self.value_in({**found, **parts, "server_count": row.server_count})

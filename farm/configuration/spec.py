@@ -210,7 +210,7 @@ EMULATOR_FACTS = (
         conditions=frozenset({"one_way_delay_s", "bandwidth_bytes_per_s", "packet_loss_ratio"}),
     ),
 )
-EMULATORS = tuple(facts.name for facts in EMULATOR_FACTS)
+EMULATOR_NAMES = tuple(facts.name for facts in EMULATOR_FACTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class NetworkProfile(NetworkConditions):
     def beyond(self, emulator: str | None) -> tuple[str, ...]:
         """Return what is asked for that an emulator cannot make, by field.
 
-        `emulator`: one of EMULATORS; None: whichever is exact.
+        `emulator`: one of EMULATOR_NAMES; None: whichever is exact.
         """
         able: frozenset[str] = frozenset().union(
             *(
@@ -271,7 +271,7 @@ class JobSpec:
     global_batch_size: int
     server_count: int = 0
     network: NetworkProfile | None = None
-    emulator: str | None = None  # one of EMULATORS; None: any that is exact
+    emulator: str | None = None  # one of EMULATOR_NAMES; None: any that is exact
     training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
     steps: int | None = None
     epochs: int | None = None

@@ -13,7 +13,7 @@ from typing import Any, Final
 from farm.configuration.axes import AXES
 from farm.configuration.scripts import CASE_KEYS as SCRIPT_KEYS
 from farm.configuration.scripts import as_axes, script_of
-from farm.configuration.spec import EMULATORS, MAX_STEPS
+from farm.configuration.spec import EMULATOR_NAMES, MAX_STEPS
 from farm.errors import InvalidSpec
 from farm.values.fields import (
     Amount,
@@ -87,7 +87,7 @@ CASE_OPTIONS = (
         name="emulator",
         meaning="the emulator to use: `tc_netem`, `tcp_proxy` or `vde_link`",
         unset="any exact one",
-        type=Word(EMULATORS),
+        type=Word(EMULATOR_NAMES),
     ),
     SweepOption(
         name="steps",

@@ -177,12 +177,12 @@ def _reader(axis: Axis) -> _Read:
 
 
 # Column: the field it becomes, and how.
-CONFIGURATION: Mapping[str, tuple[str, _Read]] = {
+CONFIGURATION_COLUMNS: Mapping[str, tuple[str, _Read]] = {
     **{axis.name: (axis.stored, _reader(axis)) for axis in AXES},
     "framework": ("framework", name()),
     "instance_type": ("instance_type", name()),
 }
-RESULT: Mapping[str, tuple[str, _Read]] = {
+OUTCOME_COLUMNS: Mapping[str, tuple[str, _Read]] = {
     **{quantity.name: (quantity.name, _advised(quantity)) for quantity in ADVISED},
     "status": ("status", status),
     "repetition": ("repetition", whole(0, 2**31 - 1)),
@@ -190,10 +190,10 @@ RESULT: Mapping[str, tuple[str, _Read]] = {
     "flags": ("flags", flags),
 }
 # All other quantities: stored, and nothing that compares or predicts knows of them.
-QUANTITIES: Mapping[str, tuple[str, _Read]] = {
+QUANTITY_COLUMNS: Mapping[str, tuple[str, _Read]] = {
     column.name: (column.name, _not_negative(column))
     for column in MEASUREMENT_TABLE
-    if column.source is ColumnSource.QUANTITY and column.name not in RESULT
+    if column.source is ColumnSource.QUANTITY and column.name not in OUTCOME_COLUMNS
 }
 # What an export says of its job: checked, and kept beside the measurement.
 PASSED_ALONG: Mapping[str, tuple[str, _Read]] = {

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from farm.importers.hints import MEANINGS, STATISTIC, usual_words
+from farm.importers.hints import COLUMN_MEANINGS, STATISTIC, usual_words
 
 _SECONDS: Mapping[str, Decimal] = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), Decimal(1)),
@@ -187,7 +187,7 @@ def hint_of(header: str, known: Sequence[str]) -> str | None:
     if _SHORT_BANDWIDTH.fullmatch(name):
         return "bits or bytes: name it bandwidth_mbit_per_s, or bandwidth_mbyte_per_s (x 8)"
     usual = usual_words(name)
-    for pattern, meaning in MEANINGS:
+    for pattern, meaning in COLUMN_MEANINGS:
         if pattern.fullmatch(usual):
             return meaning
     candidates = [*known, *(n for n, c in CONVERTED.items() if c.target in known)]

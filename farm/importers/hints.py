@@ -312,6 +312,6 @@ _HINTS: Sequence[tuple[str, str | None]] = (
         "name it status: ok, or why there is no time",
     ),
 )
-MEANINGS: Sequence[tuple[re.Pattern[str], str | None]] = tuple(
+COLUMN_MEANINGS: Sequence[tuple[re.Pattern[str], str | None]] = tuple(
     (re.compile(pattern), text) for pattern, text in _HINTS
 )

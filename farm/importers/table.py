@@ -13,7 +13,13 @@ from typing import Any
 
 from farm.configuration.axes import AXES_WITHOUT_COLUMN
 from farm.errors import InvalidSpec
-from farm.importers.columns import CONFIGURATION, PASSED_ALONG, QUANTITIES, RESULT, read_cells
+from farm.importers.columns import (
+    CONFIGURATION_COLUMNS,
+    OUTCOME_COLUMNS,
+    PASSED_ALONG,
+    QUANTITY_COLUMNS,
+    read_cells,
+)
 from farm.importers.contracts import Reading
 from farm.importers.sheet import Sheet, SheetRow, read_sheet
 from farm.measuring.imported import UNSAID, ImportedMeasurement, misfits
@@ -21,16 +27,16 @@ from farm.measuring.measurement import OK
 from farm.text.display import exact_milliseconds
 from farm.values.codec import content_hash
 
-COLUMNS = {**CONFIGURATION, **RESULT, **QUANTITIES}
+COLUMNS = {**CONFIGURATION_COLUMNS, **OUTCOME_COLUMNS, **QUANTITY_COLUMNS}
 UNREAD = tuple(PASSED_ALONG)
 REQUIRED = ("world_size", "global_batch_size")
 _TIMES = ("step_time_s", "time_per_epoch_s")
 _THROUGHPUT = "throughput_examples_per_s"
 _MOST_RATIO = 2.1  # a little more than 2, for what was rounded
 # What the repetitions of a configuration have in common.
-_CELL = (*(field for field, _ in CONFIGURATION.values()), "fingerprint")
+_CELL = (*(field for field, _ in CONFIGURATION_COLUMNS.values()), "fingerprint")
 _FURTHER = frozenset(axis.stored for axis in AXES_WITHOUT_COLUMN)
-_REMARKS = frozenset({"flags", "printed", *QUANTITIES})
+_REMARKS = frozenset({"flags", "printed", *QUANTITY_COLUMNS})
 _UNSAID: Mapping[str, object] = {**UNSAID, "status": OK}
 _OWN = {field.name for field in dataclasses.fields(ImportedMeasurement)}
 

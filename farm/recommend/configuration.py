@@ -12,7 +12,7 @@ from typing import Any
 
 from farm.configuration.spec import (
     CONDITIONS,
-    EMULATORS,
+    EMULATOR_NAMES,
     TCP_PROXY,
     UNTOUCHED,
     NetworkConditions,
@@ -21,7 +21,7 @@ from farm.configuration.spec import (
 from farm.recommend.setup import PUBLISHED_USUAL, USUAL_SETUP, Setup
 
 UNTOUCHED_NETWORK = NetworkConditions()
-_TOLD_BY_THEIR_DELAY = frozenset({*EMULATORS, UNTOUCHED}) - {TCP_PROXY}
+_TOLD_BY_THEIR_DELAY = frozenset({*EMULATOR_NAMES, UNTOUCHED}) - {TCP_PROXY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

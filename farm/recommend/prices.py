@@ -13,7 +13,7 @@ from pathlib import Path
 
 from farm.errors import InvalidSpec
 
-COLUMNS = ("instance_type", "region", "usd_per_hour", "date", "source")
+PRICE_COLUMNS = ("instance_type", "region", "usd_per_hour", "date", "source")
 _MAX_FILE_BYTES = 10_000_000
 
 
@@ -87,8 +87,8 @@ def parse_prices(text: str) -> Sequence[Price]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         given = list(reader.fieldnames or ())
-        if sorted(given) != sorted(COLUMNS):
-            raise InvalidSpec("columns of the price table", given, f"{', '.join(COLUMNS)}")
+        if sorted(given) != sorted(PRICE_COLUMNS):
+            raise InvalidSpec("columns of the price table", given, f"{', '.join(PRICE_COLUMNS)}")
         return [_price(row, reader.line_num) for row in reader]
     except csv.Error as error:
         raise InvalidSpec(f"prices row {reader.line_num}", str(error), "a CSV table") from None
@@ -97,7 +97,7 @@ def parse_prices(text: str) -> Sequence[Price]:
 def _price(row: Mapping[str | None, str | None], number: int) -> Price:
     where = f"prices row {number}"
     if None in row or None in row.values():
-        raise InvalidSpec(where, list(row.values()), f"{len(COLUMNS)} values")
+        raise InvalidSpec(where, list(row.values()), f"{len(PRICE_COLUMNS)} values")
     cells = {str(name): (value or "").strip() for name, value in row.items()}
     if not cells["instance_type"]:
         raise InvalidSpec(f"{where}, instance_type", cells["instance_type"], "a name")

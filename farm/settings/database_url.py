@@ -46,7 +46,7 @@ def check_database_url(
         return
     expected = (
         f"`?sslmode={_VERIFIED}&sslrootcert=FILE`, since {leading} beyond this machine, or "
-        f"{plaintext.NAME}=database where the network to it is private"
+        f"{plaintext.FARM_PLAINTEXT}=database where the network to it is private"
     )
     raise InvalidSpec(name, redacted(url), expected)
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.broker.plaintext import NAME as PLAINTEXT
-from farm.broker.plaintext import Plaintext, parse_plaintext
+from farm.broker.plaintext import FARM_PLAINTEXT, Plaintext, parse_plaintext
 from farm.broker.url import check_broker_url
 from farm.errors import InvalidSpec
 from farm.gang.retries import RetryPolicy
@@ -106,7 +105,7 @@ class Settings:
         parse=Path,
     )
     plaintext: Plaintext = setting(
-        PLAINTEXT,
+        FARM_PLAINTEXT,
         absent=Plaintext,
         meaning="What may go [without TLS](security.md#tls) beyond this machine because the "
         "network is private: any of `broker,database,web`.",

@@ -35,7 +35,7 @@ def check_web_listening(settings: Settings) -> None:
         return
     expected = (
         f"a loopback address such as 127.0.0.1, or TLS: {_CERTIFICATE} and {_KEY}, or a proxy and "
-        f"FARM_PROXY_COUNT, or {plaintext.NAME}=web where the network is private"
+        f"FARM_PROXY_COUNT, or {plaintext.FARM_PLAINTEXT}=web where the network is private"
     )
     raise InvalidSpec("FARM_WEB_HOST", settings.web_host, expected)
 

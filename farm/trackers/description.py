@@ -21,7 +21,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.store.identity import stored_identity
 from farm.store.measurements.export_parts import export_row
 from farm.store.measurements.measured_jobs import MeasuredJob, measured_job
-from farm.store.series.samples import METRICS
+from farm.store.series.samples import SAMPLE_METRICS
 from farm.store.series.series import epochs_of, samples_by_rank
 from farm.store.series.step_ranges import step_series
 from farm.store.tables import JobRow, SweepRow
@@ -190,7 +190,7 @@ def _samples(session: Session, found: MeasuredJob, go_s: float) -> Iterator[Trac
             node = f"{node}.rank{rank.rank}"
         values: dict[str, list[Point]] = {}
         for sample in by_rank.get(rank.rank, ()):
-            read = {name: getattr(sample, name) for name in METRICS} | sample.extra
+            read = {name: getattr(sample, name) for name in SAMPLE_METRICS} | sample.extra
             for name, value in read.items():
                 if _is_finite(value):
                     shown, factor = _system_name(name)

@@ -169,7 +169,7 @@ def _worked(seen: FarmState) -> _LabelledValues:
             yield ids, record.worked_s + record.age_s
 
 
-METRICS = (
+PROMETHEUS_METRICS = (
     PrometheusMetric(
         "farm_build_info",
         "gauge",
@@ -311,7 +311,7 @@ def get_metrics() -> ResponseReturnValue:
         seen = look_at_store(
             session, now=now(), lease_s=settings.lease_s, queues=queues, records=records
         )
-    blocks = [family(m.name, m.kind, m.meaning, m.read(seen)) for m in METRICS]
+    blocks = [family(m.name, m.kind, m.meaning, m.read(seen)) for m in PROMETHEUS_METRICS]
     return Response("".join(blocks), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 

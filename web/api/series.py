@@ -24,7 +24,7 @@ from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.messages.reports import Sample
 from farm.store.engine import reading
 from farm.store.series.samples import (
-    COLUMNS,
+    SAMPLE_COLUMNS,
     WHOLE_COLUMNS,
     SamplePage,
     SamplePosition,
@@ -219,4 +219,4 @@ def _schema() -> pyarrow.Schema:
             return pyarrow.string()
         return pyarrow.int64() if name in WHOLE_COLUMNS else pyarrow.float64()
 
-    return pyarrow.schema([(name, kind(name)) for name in COLUMNS])
+    return pyarrow.schema([(name, kind(name)) for name in SAMPLE_COLUMNS])

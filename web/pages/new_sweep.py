@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 from farm.configuration.bundle import MAX_BYTES
 from farm.configuration.model_files import files_of
 from farm.configuration.scripts import CASE_KEYS, PREFIX, PYTHON_CAPABILITY
-from farm.configuration.spec import EMULATORS, NETWORK_CAPABILITY
+from farm.configuration.spec import EMULATOR_NAMES, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.views import LiveAgent
 from farm.keys.api_tokens import Scope
@@ -372,7 +372,7 @@ def _page(shown: ShownForms) -> str:
         fields=fields,
         known=known,
         uses_servers=any(facts.uses_servers for facts in known.strategies.values()),
-        emulators=EMULATORS,
+        emulators=EMULATOR_NAMES,
         further=sweep_form.FURTHER,
         script_keys=CASE_KEYS,
         script_names={

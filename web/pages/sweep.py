@@ -20,7 +20,7 @@ from markupsafe import Markup
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from farm.cells.choice import METRICS, Choice, in_order, query_names, read_choice
+from farm.cells.choice import CELL_METRICS, Choice, in_order, query_names, read_choice
 from farm.cells.table import SweepTable
 from farm.charts.heat_map import heat_map
 from farm.charts.sweep_figures import figures_of
@@ -141,7 +141,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         advice=advice,
         table=table,
         choice=choice,
-        metrics=METRICS,
+        metrics=CELL_METRICS,
         series_job_id=table.first_gang_job_id,
         pictures=_pictures(number, table, choice),
         columns=columns,

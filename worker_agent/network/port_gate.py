@@ -29,7 +29,7 @@ from worker_agent.network.undo import undo_gate
 
 logger = logging.getLogger(__name__)
 
-NAME = "port_gate"
+_NAME = "port_gate"
 
 
 class PortGate:
@@ -59,7 +59,7 @@ class PortGate:
         self._check_alone()
         # What an earlier rank could not undo must not be forgotten under a new note.
         undo_gate(self._site.state_dir)
-        note = AppliedNote.new(NAME, self._site)
+        note = AppliedNote.new(_NAME, self._site)
         try:
             self._guard = Guard(NoteFile(self._site.state_dir, GATE), note, limit_s=limit_s)
         except OSError as error:

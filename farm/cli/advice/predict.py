@@ -15,7 +15,13 @@ from farm.cli.advice.questions import memory_of, script_asked, script_options
 from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
-from farm.importers.columns import CONFIGURATION, PASSED_ALONG, QUANTITIES, RESULT, read_cells
+from farm.importers.columns import (
+    CONFIGURATION_COLUMNS,
+    OUTCOME_COLUMNS,
+    PASSED_ALONG,
+    QUANTITY_COLUMNS,
+    read_cells,
+)
 from farm.importers.headers import column_of, hint_of
 from farm.importers.sheet import MAX_BYTES, lines_of, read_sheet
 from farm.importers.table import impossible_together
@@ -29,9 +35,9 @@ RESULT_COLUMNS = (
     *("step_time_s", "low_s", "high_s", "low80_s", "high80_s", "basis"),
     "speculative_because",
 )
-_COLUMNS = {**CONFIGURATION, FINGERPRINT: RESULT[FINGERPRINT]}
+_COLUMNS = {**CONFIGURATION_COLUMNS, FINGERPRINT: OUTCOME_COLUMNS[FINGERPRINT]}
 # Known, and not mistaken for others.
-_RESULTS = {*RESULT, *QUANTITIES, *PASSED_ALONG, *RESULT_COLUMNS}
+_RESULTS = {*OUTCOME_COLUMNS, *QUANTITY_COLUMNS, *PASSED_ALONG, *RESULT_COLUMNS}
 _REQUIRED = ("world_size", "global_batch_size")
 
 
@@ -128,7 +134,7 @@ def _unused(header: Sequence[str]) -> list[str]:
 def _hint(name: str) -> str:
     """Return ` (what to do)` for a column that may be meant to ask something, else nothing."""
     hint = None if name.strip().lower() in _RESULTS else hint_of(name, tuple(_COLUMNS))
-    return f" ({hint})" if hint and not any(result in hint for result in RESULT) else ""
+    return f" ({hint})" if hint and not any(result in hint for result in OUTCOME_COLUMNS) else ""
 
 
 def _header(content: bytes) -> list[str]:

@@ -237,7 +237,7 @@ def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json:
     if url is not None:
         click.echo(f"FARM_BROKER_URL={url}")
         if loaded.plaintext.broker:
-            click.echo(f"{plaintext.NAME}=broker")
+            click.echo(f"{plaintext.FARM_PLAINTEXT}=broker")
         if stays_here(url):
             click.echo("put the server's address into FARM_BROKER_URL for other machines", err=True)
     if authority is not None:

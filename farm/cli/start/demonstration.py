@@ -19,7 +19,7 @@ from farm.cli.sweeps.results import print_answers, print_cells
 from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import PYTHON_CAPABILITY
-from farm.configuration.spec import EMULATORS, EXACT_EMULATION
+from farm.configuration.spec import EMULATOR_NAMES, EXACT_EMULATION
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError, InvalidSpec
@@ -122,7 +122,7 @@ def check_abilities(
         for ability in sorted(job.required_capabilities):
             if sum(ability in abilities for abilities in offered) >= job.agent_count:
                 continue
-            if ability in (EXACT_EMULATION, *EMULATORS):
+            if ability in (EXACT_EMULATION, *EMULATOR_NAMES):
                 expected = "a network that this machine can emulate; see `farm lab` (it needs root)"
                 raise InvalidSpec("network", ability, expected)
             if ability.startswith(PYTHON_CAPABILITY):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from farm.configuration.axes import SETUP_AXES, profile_numbers
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.own_data import find_dataset
-from farm.configuration.spec import EMULATORS, UNTOUCHED, ServerPlacement, TrainingPass
+from farm.configuration.spec import EMULATOR_NAMES, UNTOUCHED, ServerPlacement, TrainingPass
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import plain
 from farm.recommend.plans.planner import MeasurementPlan
@@ -92,7 +92,7 @@ def case(
         "network": _network(c, form),
         **profile_numbers(c),
         "pass": None if c.training_pass is TrainingPass.FORWARD_BACKWARD else c.training_pass.value,
-        "emulator": emulator if emulator in EMULATORS else None,
+        "emulator": emulator if emulator in EMULATOR_NAMES else None,
         "labels": c.instance_type and {"instance_type": c.instance_type},
     }
     # What a set-up says is no default, not even 0.
@@ -117,7 +117,7 @@ def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:
 def _network(c: Configuration, form: SweepForm) -> str | None:
     """Return which of the agents' networks it was; of others' networks the agents know no names."""
     name = (c.network or "").partition("+")[0]
-    is_named = form.origin == _OWN and name not in ("", UNTOUCHED, *EMULATORS)
+    is_named = form.origin == _OWN and name not in ("", UNTOUCHED, *EMULATOR_NAMES)
     return name if is_named else None
 
 

@@ -27,9 +27,9 @@ LEAST_WEIGHT = 1e-3  # so that nothing is divided by 0
 
 Names = tuple[object, ...]  # the values of `features.NAMES`, in that order
 
-AXES = ("global_batch_size", *CONDITIONS)
-_LIMITS = [AXES.index(name) for name in CONDITIONS if name in LIMITS]
-_place = operator.attrgetter(*AXES)
+NUMERIC_FEATURES = ("global_batch_size", *CONDITIONS)
+_LIMITS = [NUMERIC_FEATURES.index(name) for name in CONDITIONS if name in LIMITS]
+_place = operator.attrgetter(*NUMERIC_FEATURES)
 _family = operator.attrgetter("world_size", "server_count", *NAMES)
 
 
@@ -48,9 +48,9 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumns:
-    """n configurations: which of the families each is of, (n,), and its places: (n, len(AXES)).
+    """n configurations: `family_of`: (n,), which family each is of; `places`: (n, features).
 
-    Places are amounts in base units: of a limit its inverse, so that 0 is none. One
+    Places are the NUMERIC_FEATURES in base units: of a limit its inverse, so that 0 is none. One
     machine has 0 of each condition and no network.
     """
 
@@ -65,7 +65,7 @@ class FeatureColumns:
         ours = [plain(c) for c in configurations]
         numbers: dict[tuple[Any, ...], int] = {}
         family_of = [numbers.setdefault(_family(c), len(numbers)) for c in ours]
-        places = np.array([_place(c) for c in ours], dtype=float).reshape(-1, len(AXES))
+        places = np.array([_place(c) for c in ours], dtype=float).reshape(-1, len(NUMERIC_FEATURES))
         limits = places[:, _LIMITS]  # None became NaN
         places[:, _LIMITS] = np.where(np.isnan(limits), 0.0, 1 / limits)
         return cls(
@@ -118,7 +118,7 @@ class FeatureColumns:
 
     def condition(self, name: str) -> NDArray[np.float64]:
         """Return how much of a condition of the network each has."""
-        return self.places[:, AXES.index(name)]
+        return self.places[:, NUMERIC_FEATURES.index(name)]
 
 
 @dataclass(frozen=True, slots=True)

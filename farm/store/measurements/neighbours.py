@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import AXES, STRATEGY, Axis, AxisKind, Value, spec_values
-from farm.configuration.spec import EMULATORS, TCP_PROXY, UNTOUCHED, JobSpec
+from farm.configuration.spec import EMULATOR_NAMES, TCP_PROXY, UNTOUCHED, JobSpec
 from farm.measuring.measurement import OK
 from farm.measuring.noise import Disturbance, disturbance_of_row
 from farm.store.base import is_known
@@ -29,7 +29,7 @@ def _column(axis: Axis) -> ColumnElement[Any]:
         # What made a network is no name of one.
         stored = axis_column(axis)
         name = func.replace(stored, f"+{TCP_PROXY}", "")
-        return case((stored.not_in((*EMULATORS, UNTOUCHED)), name))
+        return case((stored.not_in((*EMULATOR_NAMES, UNTOUCHED)), name))
     column = axis_value(axis)
     return case((_row.server_count > 0, column)) if axis.is_of_servers else column
 

@@ -29,11 +29,11 @@ from farm.store.engine import POSTGRESQL, insert_into
 from farm.store.result_tables import ImportedSampleRow, MeasurementRow, SampleRow
 from farm.store.tables import AttemptRow, JobRow
 
-METRICS = tuple(
+SAMPLE_METRICS = tuple(
     field.name for field in dataclasses.fields(Sample) if field.name not in ("tick", "extra")
 )
-WHOLE = frozenset({"memory_used_bytes", "resident_bytes"})
-VALUES = ("tick", *METRICS)
+WHOLE_METRICS = frozenset({"memory_used_bytes", "resident_bytes"})
+VALUES = ("tick", *SAMPLE_METRICS)
 _NAMES = ("day", "attempt_id", "rank", *VALUES)
 _values_of = operator.attrgetter(*VALUES)
 _HINTS = get_type_hints(Sample, include_extras=True)
@@ -41,12 +41,12 @@ _HINTS = get_type_hints(Sample, include_extras=True)
 
 # `span_ticks`: how many seconds a row is the mean of, `tick` the last of them. `extra`: the text of
 # a JSON object of further metrics; None: there are none.
-COLUMNS = ("rank", *VALUES, "span_ticks", "extra")
-WHOLE_COLUMNS = frozenset({*WHOLE, "rank", "tick", "span_ticks"})
+SAMPLE_COLUMNS = ("rank", *VALUES, "span_ticks", "extra")
+WHOLE_COLUMNS = frozenset({*WHOLE_METRICS, "rank", "tick", "span_ticks"})
 _ATTEMPTS_AT_ONCE = 500
 _IMPORTED = ImportedSampleRow.__table__
 _IMPORTED_KEY = (_IMPORTED.c.attempt_id, _IMPORTED.c.rank, _IMPORTED.c.tick)
-_IMPORTED_COLUMNS = ("job_id", "attempt_id", *COLUMNS)
+_IMPORTED_COLUMNS = ("job_id", "attempt_id", *SAMPLE_COLUMNS)
 
 
 def plausible(name: str) -> ColumnElement[Any]:
@@ -102,7 +102,7 @@ def _insert_of_rows() -> str:
 @functools.cache
 def _insert_of_arrays() -> str:
     kinds = {"day": "date", "attempt_id": "bigint", "rank": "integer", "tick": "integer"}
-    kinds |= dict.fromkeys(WHOLE, "bigint")
+    kinds |= dict.fromkeys(WHOLE_METRICS, "bigint")
     arrays = [f"%s::{kinds.get(name, 'double precision')}[]" for name in _NAMES]
     return (
         f"INSERT INTO {SampleRow.__tablename__} ({', '.join(_NAMES)}, extra) "  # noqa: S608 (names of our own)
@@ -127,7 +127,7 @@ class SamplePosition:
 
 @dataclass(frozen=True, slots=True)
 class SamplePage:
-    """`columns`: the values of each of COLUMNS, all of the same length, by rank and tick.
+    """`columns`: the values of each of SAMPLE_COLUMNS, all of the same length, by rank and tick.
 
     `last`: where the page after it begins; None: this is the last one.
     """
@@ -145,7 +145,7 @@ def sample_page(
     after: SamplePosition | None = None,
 ) -> SamplePage:
     """Return at most `most` rows of an attempt, of every rank or of one, behind a position."""
-    columns = [getattr(SampleRow, name) for name in COLUMNS[:-1]]
+    columns = [getattr(SampleRow, name) for name in SAMPLE_COLUMNS[:-1]]
     extra = sa.cast(SampleRow.extra, sa.Text)  # a client parses what it needs of it
     # The day comes first in the key: without it every day's partition would be searched.
     which = [SampleRow.day == attempt.leased_at.date(), SampleRow.attempt_id == attempt.id]
@@ -158,7 +158,9 @@ def sample_page(
     rows = session.connection().execute(query.limit(most + 1)).all()
     shown = rows[:most]
     last = SamplePosition(shown[-1].rank, shown[-1].tick) if len(rows) > most else None
-    return SamplePage(columns=list(zip(*shown, strict=True)) or [()] * len(COLUMNS), last=last)
+    return SamplePage(
+        columns=list(zip(*shown, strict=True)) or [()] * len(SAMPLE_COLUMNS), last=last
+    )
 
 
 def sweep_sample_pages(

@@ -24,9 +24,9 @@ from farm.store.engine import POSTGRESQL, insert_into
 from farm.store.result_tables import EpochRow, SampleRow, StepChunk
 from farm.store.series.sample_ranges import extent, ranks_there, stored_span
 from farm.store.series.samples import (
-    METRICS,
+    SAMPLE_METRICS,
     VALUES,
-    WHOLE,
+    WHOLE_METRICS,
     array_text,
     plausible,
 )
@@ -238,7 +238,7 @@ def _thinned(
     begin = (SampleRow.tick - SampleRow.tick % width).label("tick")
     columns: list[ColumnElement[Any]] = [
         begin,
-        *(_mean(name, span=span).label(name) for name in METRICS),
+        *(_mean(name, span=span).label(name) for name in SAMPLE_METRICS),
     ]
     extras = _extras(session, which, width)
     rows = session.execute(
@@ -248,8 +248,8 @@ def _thinned(
         .order_by(SampleRow.rank, begin)
     )
     for rank, tick, *values in rows:
-        metrics = dict(zip(METRICS, values, strict=True))
-        for name in WHOLE:
+        metrics = dict(zip(SAMPLE_METRICS, values, strict=True))
+        for name in WHOLE_METRICS:
             metrics[name] = None if metrics[name] is None else round(metrics[name])
         yield rank, Sample(tick=tick, **metrics, extra=extras.get((rank, tick), {}))
 

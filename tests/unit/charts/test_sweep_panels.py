@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from farm.cells.choice import METRICS, read_choice
+from farm.cells.choice import CELL_METRICS, read_choice
 from farm.cells.table import SweepTable
 from farm.charts.chart import Bars, Figure
 from farm.charts.metric_lines import MOST_PANELS, line_panels
 from farm.charts.sweep_figures import MOST_GROUPS, bars_of, cost_against_time
 from tests.stored.sweep_cells import cell, table
 
-STEP_TIME, THROUGHPUT = METRICS[0], METRICS[1]
+STEP_TIME, THROUGHPUT = CELL_METRICS[0], CELL_METRICS[1]
 
 GRID = table(
     *(cell(0.4, 0.4, global_batch_size=batch) for batch in (64, 128)),

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from farm.cli.main import COMMANDS, main
+from farm.cli.main import CLI_COMMANDS, main
 from farm.errors import InvalidSpec, NotFound
 
 _ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
     def install(function: Callable[[], object]) -> None:
         module = sys.modules[__name__]
         monkeypatch.setattr(module, "probe", click.command()(function), raising=False)
-        monkeypatch.setitem(COMMANDS, "probe", (f"{__name__}:probe", "A probe."))
+        monkeypatch.setitem(CLI_COMMANDS, "probe", (f"{__name__}:probe", "A probe."))
 
     return install
 
@@ -37,9 +37,9 @@ def _raise(error: BaseException) -> Callable[[], object]:
     return function
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", CLI_COMMANDS)
 def test_every_command_of_the_table_exists_and_explains_itself(name: str) -> None:
-    module, _, function = COMMANDS[name][0].partition(":")
+    module, _, function = CLI_COMMANDS[name][0].partition(":")
     found = getattr(importlib.import_module(module), function)
     assert isinstance(found, click.Command)
     assert found.help
@@ -59,7 +59,7 @@ def test_help_names_every_command_without_loading_any() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=_ROOT, check=True
     )
     assert "loaded: []" in done.stdout
-    for name, (_, line) in COMMANDS.items():
+    for name, (_, line) in CLI_COMMANDS.items():
         assert name in done.stdout
         assert line in done.stdout
 
@@ -136,7 +136,7 @@ def test_a_reader_that_leaves_early_causes_no_complaint(size: int) -> None:
         "    time.sleep(0.2)  # the reader is gone\n"
         f"    sys.stdout.write('x' * {size})\n"
         "m.probe = click.command()(probe)\n"
-        "m.COMMANDS['probe'] = ('farm.cli.main:probe', '')\n"
+        "m.CLI_COMMANDS['probe'] = ('farm.cli.main:probe', '')\n"
         "m.main(['probe'], prog_name='farm')\n"
     )
     done = subprocess.run(

@@ -14,11 +14,11 @@ import yaml
 
 from farm.broker.health_records import COLLECTOR, SCHEDULER
 from farm.broker.state import QUEUES
-from web.api.metrics import METRICS
+from web.api.metrics import PROMETHEUS_METRICS
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
-EXPORTED = {metric.name: metric.kind for metric in METRICS}
+EXPORTED = {metric.name: metric.kind for metric in PROMETHEUS_METRICS}
 # The scraper's own, of every target.
 OF_PROMETHEUS = {"up"}
 JOB = "benchfarm"

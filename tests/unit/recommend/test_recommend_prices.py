@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from farm.errors import InvalidSpec
-from farm.recommend.prices import COLUMNS, load_prices, parse_prices
+from farm.recommend.prices import PRICE_COLUMNS, load_prices, parse_prices
 
-HEADER = ",".join(COLUMNS)
+HEADER = ",".join(PRICE_COLUMNS)
 
 
 def table(*rows: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from farm import registry
-from farm.cli.main import COMMANDS
+from farm.cli.main import CLI_COMMANDS
 from farm.cli.operating.examinations import EXAMINATIONS
 from farm.configuration.expansion import expand
 from farm.configuration.sweep import parse_sweep
@@ -19,7 +19,7 @@ from farm.errors import InvalidSpec
 from farm.gang.barriers import BARRIERS
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.measuring.noise import NoiseKind
-from farm.messages.commands import COMMANDS as WIRE_COMMANDS
+from farm.messages.commands import COMMANDS
 from farm.messages.envelope import WIRE_VERSION
 from farm.messages.reports import REPORTS
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
@@ -119,7 +119,7 @@ def test_every_command_that_a_document_names_exists(document: Path) -> None:
         for command in re.findall(r"(?:^|/bin/|exec web )farm ([a-z]+)\b", line)
     }
 
-    assert named <= set(COMMANDS)
+    assert named <= set(CLI_COMMANDS)
 
 
 @each_document
@@ -217,7 +217,7 @@ def test_every_kind_of_failure_is_documented_beside_those_of_its_consequence() -
 
 
 def test_every_message_is_in_the_protocol() -> None:
-    assert names(section(PROTOCOL, "Commands")) == list(WIRE_COMMANDS)
+    assert names(section(PROTOCOL, "Commands")) == list(COMMANDS)
     assert names(section(PROTOCOL, "Reports")) == list(REPORTS)
 
 

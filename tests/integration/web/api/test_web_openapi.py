@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.configuration.spec import EMULATORS
+from farm.configuration.spec import EMULATOR_NAMES
 from tests.web.described_client import document_of
 from tests.web.web_client import SWEEP, TOKEN, bearer, client_of, seed
 
@@ -103,7 +103,7 @@ def test_the_described_sweep_has_the_fields_that_are_read(
         fields = re.split(r", got | \(did", listed, maxsplit=1)[0].split(", ")
         assert set(schemas[name]["properties"]) == set(fields)
         assert schemas[name]["additionalProperties"] is False
-    assert tuple(schemas["SweepCase"]["properties"]["emulator"]["enum"]) == EMULATORS
+    assert tuple(schemas["SweepCase"]["properties"]["emulator"]["enum"]) == EMULATOR_NAMES
 
 
 def test_a_parameter_is_refused_where_none_is_described(

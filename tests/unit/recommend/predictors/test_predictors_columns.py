@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from farm.recommend.predictors.columns import AXES, FeatureColumns
+from farm.recommend.predictors.columns import NUMERIC_FEATURES, FeatureColumns
 from farm.recommend.predictors.neighbours import Numbering
 from tests.truths.synthetic_steps import configuration
 
@@ -44,7 +44,7 @@ def test_one_machine_has_no_network_and_a_server_beside_it_has_one() -> None:
 def test_no_configuration_is_no_row() -> None:
     columns = FeatureColumns.of([])
     assert len(columns) == 0
-    assert columns.places.shape == (0, len(AXES))
+    assert columns.places.shape == (0, len(NUMERIC_FEATURES))
     assert not columns.are_gangs.any()
 
 
