@@ -16,13 +16,13 @@ from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import LogPart, PeerRtt
 from farm.messages.trainer_lines import (
     DatasetSource,
-    Event,
     GoLine,
     Progress,
     Ready,
     Started,
     StepKind,
     Steps,
+    TrainerEvent,
     TrainerResult,
 )
 from worker_agent.metrics.sampler import BATCH_TICKS
@@ -209,10 +209,10 @@ class TimedResources:
         )
         self._after(_MEASURE_S, measured)
 
-    def _say(self, after_s: float, event: Event) -> None:
+    def _say(self, after_s: float, event: TrainerEvent) -> None:
         self._speak(self._now + after_s, event)
 
-    def _speak(self, at_s: float, event: Event) -> None:
+    def _speak(self, at_s: float, event: TrainerEvent) -> None:
         self._put(at_s, TrainerSpoke(token=self._command.token, process=0, event=event))
 
     def _after(self, after_s: float, event: RankEvent) -> None:

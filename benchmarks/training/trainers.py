@@ -19,13 +19,13 @@ from farm.configuration.spec import JobSpec
 from farm.errors import FarmError
 from farm.messages.trainer_lines import (
     Assignment,
-    Event,
     Failure,
     GoLine,
     Ready,
     Started,
     StepKind,
     Steps,
+    TrainerEvent,
     TrainerResult,
 )
 from worker_agent.config import AgentConfig, load_config
@@ -59,7 +59,7 @@ class DrivenTrainer:
     def __init__(
         self, job: JobSpec, rank: int, *, config: AgentConfig, template: TemplateProcess | None
     ) -> None:
-        self._events: queue.SimpleQueue[tuple[float, Event | int]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[float, TrainerEvent | int]] = queue.SimpleQueue()
         self.steps: list[float] = []
         self.has_ended = threading.Event()
         self.process = TrainerProcess(
@@ -76,7 +76,7 @@ class DrivenTrainer:
         self._events.put((time.monotonic(), code))
         self.has_ended.set()
 
-    def wait_for(self, kind: type) -> tuple[float, Event | int]:
+    def wait_for(self, kind: type) -> tuple[float, TrainerEvent | int]:
         """Return the next event of `kind` (int: its end) with the instant of its arrival."""
         deadline = time.monotonic() + _LIMIT_S
         while True:

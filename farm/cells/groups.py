@@ -18,7 +18,7 @@ from farm.cells.table import CellLine, SweepTable
 from farm.configuration.axes import STRATEGY, Axis, AxisKind, Value
 from farm.registry import catalogue
 
-Place = tuple[Value, ...]
+AxisValues = tuple[Value, ...]
 
 
 def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[Axis]) -> list[Axis]:
@@ -33,7 +33,7 @@ def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[Axis]) -> li
         for position, axis in enumerate(table.axes)
         if axis not in shown and axis.name not in choice.fixed
     }
-    firsts: dict[Place, Place] = {}
+    firsts: dict[AxisValues, AxisValues] = {}
     for _, full in choice.admitted(table):
         first = firsts.setdefault(tuple([full[position] for position in at]), full)
         if first is not full:
@@ -59,8 +59,8 @@ class CellGroup:
     `has_gang`: some need more than one machine.
     """
 
-    rest: Place
-    cells: dict[Place, CellLine] = field(default_factory=dict)
+    rest: AxisValues
+    cells: dict[AxisValues, CellLine] = field(default_factory=dict)
     hidden_count: int = 0
     has_gang: bool = False
 
@@ -69,7 +69,7 @@ class CellGroup:
         """Whether all of it is one rank on one machine."""
         return all(_is_one_rank(line) for line in self.cells.values())
 
-    def add(self, place: Place, line: CellLine) -> None:
+    def add(self, place: AxisValues, line: CellLine) -> None:
         """Put a cell where it stands; of two, the one with more repetitions is kept."""
         other = self.cells.get(place)
         if other is None or len(other.repetitions) < len(line.repetitions):
@@ -104,9 +104,9 @@ class Groups:
         }
         at = {axis.name: position for position, axis in enumerate(table.axes)}
         place_of, key_of = _part_of(at, shown), _part_of(at, self.rest)
-        self._singles: dict[tuple[bool, Place], list[CellLine]] = {}
-        found: dict[Place, CellGroup] = {}
-        of_gangs: set[tuple[bool, Place, str]] = set()
+        self._singles: dict[tuple[bool, AxisValues], list[CellLine]] = {}
+        found: dict[AxisValues, CellGroup] = {}
+        of_gangs: set[tuple[bool, AxisValues, str]] = set()
         for line, full in choice.admitted(table):
             key, place = key_of(full), place_of(full)
             if is_on_number and place[0] is None:
@@ -150,7 +150,7 @@ class Groups:
 
     def completed(
         self, group: CellGroup, values: Mapping[str, Sequence[Value]]
-    ) -> dict[Place, CellLine]:
+    ) -> dict[AxisValues, CellLine]:
         """Return the cells of a group and, where it has none, those of one machine.
 
         `values`: by name, of the shown axes, those at which one machine is to stand.
@@ -172,10 +172,12 @@ class Groups:
                 cells.setdefault(place, line)
         return cells
 
-    def _part(self, rest: Place, *, is_one_rank: bool) -> Place:
+    def _part(self, rest: AxisValues, *, is_one_rank: bool) -> AxisValues:
         return tuple([rest[i] for i in self._common[is_one_rank]])
 
-    def _places(self, line: CellLine, values: Mapping[str, Sequence[Value]]) -> Iterator[Place]:
+    def _places(
+        self, line: CellLine, values: Mapping[str, Sequence[Value]]
+    ) -> Iterator[AxisValues]:
         return itertools.product(
             *(
                 values[axis.name] if axis.is_of_network else (axis.value_of(line.configuration),)
@@ -199,7 +201,7 @@ def _framework_of(strategy: str) -> str:
     return "tensorflow" if facts is None else facts.framework
 
 
-def _part_of(at: Mapping[str, int], axes: Sequence[Axis]) -> Callable[[Place], Place]:
+def _part_of(at: Mapping[str, int], axes: Sequence[Axis]) -> Callable[[AxisValues], AxisValues]:
     """Return what takes some axes' values out of a line's."""
     positions = [at[axis.name] for axis in axes]
     if len(positions) == 1:

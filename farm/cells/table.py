@@ -34,7 +34,7 @@ from farm.measuring.precision import (
     judged,
 )
 from farm.measuring.quantities import QUANTITIES
-from farm.measuring.scaling import Baselines, workload
+from farm.measuring.scaling import Baselines, baseline_key
 from farm.recommend.prices import Prices
 from farm.registry import described, gang_shape
 from farm.store.measurements.cell_rows import CellTotals
@@ -312,7 +312,7 @@ def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:
 def _efficiency(
     configuration: CellConfiguration, first: Any, throughput: float | None, single: Baselines
 ) -> float | None:
-    alone = None if first is None else single.get(workload(first))
+    alone = None if first is None else single.get(baseline_key(first))
     if throughput is None or not alone:
         return None
     return scaling_efficiency_ratio(

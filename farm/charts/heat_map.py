@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from farm.cells.axes import is_named, named_together
 from farm.cells.choice import Choice
-from farm.cells.groups import Groups, Place, settled_axes
+from farm.cells.groups import AxisValues, Groups, settled_axes
 from farm.cells.table import CellLine, CellState, SweepTable
 from farm.configuration.axes import Axis, Value
 from farm.configuration.sweep_cell import read_shown
@@ -173,7 +173,7 @@ class _Absent:
         self._choice = choice
         self._others = others
         self._shown = shown
-        self._elsewhere: dict[Place, list[CellLine]] = {}
+        self._elsewhere: dict[AxisValues, list[CellLine]] = {}
         at = [table.axes.index(axis) for axis in shown]
         for line, full in choice.admitted(table):
             self._elsewhere.setdefault(tuple([full[i] for i in at]), []).append(line)
@@ -184,7 +184,7 @@ class _Absent:
         cells = [read_shown(line) for line in table.skipped]
         self._skipped = [(named, reason) for named, reason in cells if self._is_admitted(named)]
 
-    def field(self, place: Place, where: str) -> Field:
+    def field(self, place: AxisValues, where: str) -> Field:
         """Return a field that says where in the sweep the cell is, or that it is nowhere."""
         if lines := self._elsewhere.get(place):
             return _of(

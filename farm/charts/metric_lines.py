@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from farm.cells.axes import EMULATOR, named_together, order
 from farm.cells.choice import CellMetric, Choice
-from farm.cells.groups import CellGroup, Groups, Place, settled_axes, tells_work
+from farm.cells.groups import AxisValues, CellGroup, Groups, settled_axes, tells_work
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.configuration.axes import Axis, Value
@@ -162,13 +162,13 @@ def _dividing(groups: Groups) -> Axis | None:
     return min(fitting, key=lambda one: one[0])[1] if fitting else None
 
 
-def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[Place, list[CellGroup]]:
+def _panels(groups: Groups, beside: Sequence[Axis]) -> dict[AxisValues, list[CellGroup]]:
     """Return the groups of each panel, by the panel's values of the axes `beside`.
 
     One machine is in each panel whose gangs do the same work, whatever their strategy and network.
     """
     columns = [groups.rest.index(axis) for axis in beside]
-    panels: dict[Place, list[CellGroup]] = {}
+    panels: dict[AxisValues, list[CellGroup]] = {}
     for group in sorted(groups.found, key=lambda one: not one.has_gang):
         place = tuple(group.rest[i] for i in columns)
         of_work = [

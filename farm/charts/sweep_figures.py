@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from farm.cells.axes import named_together, order
 from farm.cells.choice import CELL_METRICS, Choice
-from farm.cells.groups import Groups, Place
+from farm.cells.groups import AxisValues, Groups
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, Bars, BarSeries, ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.metric_lines import (
@@ -79,7 +79,7 @@ def bars_of(table: SweepTable, choice: Choice) -> Bars | None:
     return _with_summary(found, left_out=len(every - shown))
 
 
-def _known(cells: dict[Place, CellLine], choice: Choice) -> dict[Place, CellLine]:
+def _known(cells: dict[AxisValues, CellLine], choice: Choice) -> dict[AxisValues, CellLine]:
     return {place: one for place, one in cells.items() if choice.metric.read(one) is not None}
 
 
@@ -101,11 +101,11 @@ def _telling(table: SweepTable, choice: Choice) -> Axis | None:
     return best or next(iter(few or free), None)
 
 
-def _varying(places: Sequence[Place], rest: Sequence[Axis]) -> list[Axis]:
+def _varying(places: Sequence[AxisValues], rest: Sequence[Axis]) -> list[Axis]:
     return [axis for i, axis in enumerate(rest) if len({place[i] for place in places}) > 1]
 
 
-def _names(places: Sequence[Place], rest: Sequence[Axis]) -> list[str]:
+def _names(places: Sequence[AxisValues], rest: Sequence[Axis]) -> list[str]:
     varying = _varying(places, rest)
     if len(varying) == 1:
         # The axis' own title stands below.

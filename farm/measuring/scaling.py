@@ -40,9 +40,9 @@ _SHARED = tuple(
     or axis.is_of_training
     or axis.is_of_input
 )
-Workload: TypeAlias = tuple[object, ...]
+BaselineKey: TypeAlias = tuple[object, ...]
 _SET_UP = tuple(axis for axis in AXES if axis.kind is AxisKind.SETUP)
-Baselines = Mapping[Workload, float]  # throughput of one machine, in examples per second
+Baselines = Mapping[BaselineKey, float]  # throughput of one machine, in examples per second
 
 
 def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
@@ -51,12 +51,12 @@ def baselines(measurements: Iterable[ScaledMeasurement]) -> Baselines:
     Where several strategies ran on one machine, or one in several ways, the best of them is what a
     gang has to beat. Disturbed repetitions count only where there are no others.
     """
-    groups: dict[tuple[Workload, tuple[object, ...]], list[ScaledMeasurement]] = {}
+    groups: dict[tuple[BaselineKey, tuple[object, ...]], list[ScaledMeasurement]] = {}
     for row in measurements:
         if row.status == OK and row.world_size == 1 and row.throughput_examples_per_s is not None:
             way = (row.strategy, *(axis.value_measured(row) for axis in _SET_UP))
-            groups.setdefault((workload(row), way), []).append(row)
-    best: dict[Workload, float] = {}
+            groups.setdefault((baseline_key(row), way), []).append(row)
+    best: dict[BaselineKey, float] = {}
     for (work, _), rows in groups.items():
         # Weighed as in the medians of cells, so that one machine is as efficient as itself.
         throughputs = [
@@ -71,7 +71,7 @@ def efficiency(
     row: ScaledMeasurement, known: Baselines, *, ranks_per_agent: int = 1
 ) -> float | None:
     """Return the scaling efficiency of a measurement; None without a throughput or a baseline."""
-    single = known.get(workload(row))
+    single = known.get(baseline_key(row))
     if single is None or row.throughput_examples_per_s is None:
         return None
     return scaling_efficiency_ratio(
@@ -81,6 +81,6 @@ def efficiency(
     )
 
 
-def workload(row: ScaledMeasurement) -> Workload:
+def baseline_key(row: ScaledMeasurement) -> BaselineKey:
     """Return what the measurement was of, without the gang and its network."""
     return (row.framework, row.fingerprint, *(axis.value_measured(row) for axis in _SHARED))

@@ -386,7 +386,7 @@ class Failure:
         return self.kind in CONFIGURATION_FAILURES
 
 
-Event = Ready | UserCode | Started | Progress | Steps | Epoch | TrainerResult | Failure
+TrainerEvent = Ready | UserCode | Started | Progress | Steps | Epoch | TrainerResult | Failure
 
 _EVENTS: dict[str, type] = {
     "ready": Ready,
@@ -401,14 +401,14 @@ _EVENTS: dict[str, type] = {
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 
 
-def write_event(event: Event) -> str:
+def write_event(event: TrainerEvent) -> str:
     """Render one event as its line, newline included."""
     fields = to_json(event)
     assert isinstance(fields, dict)
     return json.dumps({"event": _NAMES[type(event)], **fields}, allow_nan=False) + "\n"
 
 
-def read_event(line: str) -> Event:
+def read_event(line: str) -> TrainerEvent:
     """Parse a trainer's line.
 
     Raises:
@@ -418,5 +418,5 @@ def read_event(line: str) -> Event:
     name = data.pop("event", None) if isinstance(data, dict) else None
     if not isinstance(name, str) or name not in _EVENTS:
         raise InvalidSpec("event", name, f"one of {', '.join(_EVENTS)}")
-    event: Event = from_json(_EVENTS[name], data, where=name)
+    event: TrainerEvent = from_json(_EVENTS[name], data, where=name)
     return event

@@ -20,7 +20,7 @@ from farm.gang.views import LiveAgent, WaitingJob
 # version as well, namely of those that have none; an empty set leaves the version open.
 Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
 # What a job asks of its agents, and of how many.
-Kind: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], int]
+JobKind: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], int]
 Ability: TypeAlias = str | tuple[str, str]  # a capability, or a label
 _Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None, bool]
 
@@ -34,7 +34,7 @@ def wish_of(job: WaitingJob) -> Wish:
     return job.requires, job.labels, frozenset()
 
 
-def kind_of(job: WaitingJob) -> Kind:
+def kind_of(job: WaitingJob) -> JobKind:
     """Return what decides whether a farm could serve a job at all."""
     return job.requires, job.labels, job.agent_count
 

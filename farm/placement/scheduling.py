@@ -21,7 +21,7 @@ from farm.configuration.spec import (
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import (
     AgentIndex,
-    Kind,
+    JobKind,
     Wish,
     kind_of,
     needs_tensorflow,
@@ -176,9 +176,9 @@ class HopelessReasons:
 
     def __init__(self, agents: Collection[LiveAgent]) -> None:
         self._pool = AgentPool(agents)
-        self._reasons: dict[Kind, str | None] = {}
+        self._reasons: dict[JobKind, str | None] = {}
 
-    def of(self, kind: Kind) -> str | None:
+    def of(self, kind: JobKind) -> str | None:
         """Return why jobs of the kind could not be served; None: they could."""
         if kind not in self._reasons:
             requires, labels, agent_count = kind
@@ -187,7 +187,7 @@ class HopelessReasons:
         return self._reasons[kind]
 
 
-def hopeless_kinds(kinds: Iterable[Kind], agents: Collection[LiveAgent]) -> dict[Kind, str]:
+def hopeless_kinds(kinds: Iterable[JobKind], agents: Collection[LiveAgent]) -> dict[JobKind, str]:
     """Say of each kind of job that these agents could not serve if all were idle why not."""
     reasons = HopelessReasons(agents)
     return {kind: reason for kind in kinds if (reason := reasons.of(kind)) is not None}

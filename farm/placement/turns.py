@@ -37,7 +37,7 @@ _CRITICAL_RATIO = 0.5
 _MOST_WAVES = 4  # what comes in more of them is short beside what is left, and can be fitted in
 _Level = tuple[int, int]
 # What a job asks of its agents, its priority and its sweep.
-Group: TypeAlias = tuple[Hashable, int, int]
+TurnGroup: TypeAlias = tuple[Hashable, int, int]
 _T = TypeVar("_T")
 _job_id, _waited_s = attrgetter("job_id"), attrgetter("waited_s")
 _repetition = attrgetter("repetition")
@@ -168,7 +168,7 @@ class Turns:
         return sum(1 for other_s in self._waits_s.values() if other_s >= waited_s)
 
 
-def shares(queue: Sequence[_T], *, most: int, group_of: Callable[[_T], Group]) -> list[_T]:
+def shares(queue: Sequence[_T], *, most: int, group_of: Callable[[_T], TurnGroup]) -> list[_T]:
     """Choose the jobs that one round looks at from a queue that is longer than `most`, in order.
 
     Jobs that ask their agents for different things have equal shares, since those that wait for

@@ -48,7 +48,6 @@ from farm.messages.trainer_lines import (
     Assignment,
     DatasetSource,
     Epoch,
-    Event,
     Exchange,
     Failure,
     FailureKind,
@@ -58,6 +57,7 @@ from farm.messages.trainer_lines import (
     Started,
     StepKind,
     Steps,
+    TrainerEvent,
     TrainerResult,
     UserCode,
     write_event,
@@ -336,7 +336,7 @@ def source(assignment: Assignment) -> DatasetSource:
     )
 
 
-def say(event: Event) -> None:
+def say(event: TrainerEvent) -> None:
     sys.stdout.write(write_event(event))
     sys.stdout.flush()
 

@@ -19,12 +19,12 @@ from typing import IO, TypeVar
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import (
     Assignment,
-    Event,
     Failure,
     GoLine,
     Ready,
     StepKind,
     Steps,
+    TrainerEvent,
     TrainerResult,
     read_event,
 )
@@ -42,8 +42,10 @@ class TrainerProcess:
     def __init__(self, log: Path, *, role: str = "worker", is_forked: bool = False) -> None:
         self.log = log
         self.role = role
-        self.events: list[tuple[float, Event]] = []  # with the instant of their arrival, monotonic
-        self._arrived: queue.Queue[tuple[float, Event] | None] = queue.Queue()
+        self.events: list[
+            tuple[float, TrainerEvent]
+        ] = []  # with the instant of their arrival, monotonic
+        self._arrived: queue.Queue[tuple[float, TrainerEvent] | None] = queue.Queue()
         with log.open("wb") as stderr:
             self.process: subprocess.Popen[bytes] | ForkedProcess = (
                 ForkedProcess(stderr) if is_forked else _cold(stderr)
@@ -95,7 +97,7 @@ class TrainerProcess:
                 return event
             assert not isinstance(event, Failure), f"{event}; {self.story()}"
 
-    def arrived(self) -> list[Event]:
+    def arrived(self) -> list[TrainerEvent]:
         """Return what came since the last wait, of a trainer that has ended."""
         self._reader.join(DEADLINE_S)
         found = []

@@ -10,13 +10,13 @@ from farm.messages.commands import RankAddress, StartRank
 from farm.messages.reports import LogPart, Sample
 from farm.messages.trainer_lines import (
     DatasetSource,
-    Event,
     Failure,
     GoLine,
     Ready,
     Started,
     StepKind,
     Steps,
+    TrainerEvent,
     TrainerResult,
 )
 from worker_agent.rank.memory_evidence import MemoryEvidence
@@ -143,7 +143,7 @@ class SimulatedResources:
     def memory_evidence(self, process: int, *, children: Sequence[int] = ()) -> MemoryEvidence:
         return MemoryEvidence()
 
-    def _say(self, event: Event) -> None:
+    def _say(self, event: TrainerEvent) -> None:
         self.under_way.append(TrainerSpoke(token=self._command.token, process=0, event=event))
 
     def _exit(self, return_code: int) -> None:

@@ -28,12 +28,12 @@ from farm.messages.reports import (
 )
 from farm.messages.trainer_lines import (
     Epoch,
-    Event,
     Failure,
     FailureKind,
     Ready,
     Started,
     Steps,
+    TrainerEvent,
     TrainerResult,
     UserCode,
 )
@@ -229,7 +229,7 @@ class RunningRank:
         else:
             self.fail(expired.kind, expired.message)
 
-    def _hear(self, process: int, event: Event, *, now: float) -> None:
+    def _hear(self, process: int, event: TrainerEvent, *, now: float) -> None:
         if isinstance(event, Failure) and (lost := lost_data_workers(event)):
             memory = self._resources.memory_evidence(process, children=lost)
             event = failure_of_data_workers(event, memory=memory)
@@ -305,7 +305,7 @@ class RunningRank:
         # A peer may need all of the barrier's time, which can be long.
         self._enter(Phase.SHAPED, now + self._shape_timeout_s + BARRIER_GRACE_S, "go never came")
 
-    def _report_progress(self, event: Event, *, now: float) -> None:
+    def _report_progress(self, event: TrainerEvent, *, now: float) -> None:
         if isinstance(event, Started):
             self._phase = Phase.TRAINING
             self._is_connecting = False
@@ -453,7 +453,7 @@ class Deadlines:
         return Failure(kind=kind, message=message)
 
 
-def report_of(event: Event, *, go_s: float) -> ReportBody | None:
+def report_of(event: TrainerEvent, *, go_s: float) -> ReportBody | None:
     """Return the report of an event on the way; None: the server needs none.
 
     `go_s` is the receipt of *go* by the same monotonic clock as the event's instants.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from farm.messages.reports import PeerRtt, Sample, Shaped
-from farm.messages.trainer_lines import Event as TrainerEvent
+from farm.messages.trainer_lines import TrainerEvent as TrainerEvent
 
 
 class MeasuringPurpose(enum.Enum):

@@ -15,10 +15,10 @@ from pathlib import Path
 from farm.errors import InvalidSpec, TrainerFailed
 from farm.messages.trainer_lines import (
     Assignment,
-    Event,
     Failure,
     FailureKind,
     GoLine,
+    TrainerEvent,
     read_event,
 )
 from farm.values.codec import to_json
@@ -50,7 +50,7 @@ class TrainerProcess:
         *,
         environment: dict[str, str],
         folder: Path,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[TrainerEvent], None],
         on_exit: Callable[[int], None],
         user: TrainerUser | None = None,
         template: TemplateProcess | None = None,

@@ -24,7 +24,7 @@ _EQUAL_RATIO = 1e-9
 _CLEARLY_FASTER = 1.1  # repetitions on one kind of hardware seldom differ by more
 
 # What is chosen: strategy, framework, set-up, network, instance type, world size, server count.
-Choice = tuple[str | None, str | None, Setup, str | None, str | None, int, int]
+ConfigurationKey = tuple[str | None, str | None, Setup, str | None, str | None, int, int]
 Named = Configuration | Option
 UNNAMED = "unnamed "  # before a field, of a choice that leaves it unnamed
 ToldApart = Mapping[str, frozenset[str | None]]  # by field, see `told_apart_by`
@@ -42,7 +42,7 @@ class MeasuredOptions:
     instance type of the workload, measured as asked or not, the kind of hardware that answers.
     """
 
-    successes: Mapping[Choice, tuple[Evidence, ...]]
+    successes: Mapping[ConfigurationKey, tuple[Evidence, ...]]
     failed: frozenset[Attempted]
     fingerprints: Mapping[str | None, str | None]
     warnings: tuple[str, ...]
@@ -58,7 +58,7 @@ def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Measu
         key=lambda e: e.measurement_id,
     )
     warnings += _failures(kept)
-    groups: dict[Choice, list[Evidence]] = {}
+    groups: dict[ConfigurationKey, list[Evidence]] = {}
     for item in kept:
         if item.status == OK:
             groups.setdefault(choice_of(item.configuration), []).append(item)
@@ -174,7 +174,7 @@ def attempted(item: Named) -> Attempted:
     return (item.strategy, item.setup, item.world_size, item.server_count, item.instance_type)
 
 
-def choice_of(configuration: Configuration) -> Choice:
+def choice_of(configuration: Configuration) -> ConfigurationKey:
     return (
         configuration.strategy,
         configuration.framework,

@@ -16,7 +16,7 @@ from farm.measuring.measurement import OK
 from farm.recommend.answering.candidates import candidates
 from farm.recommend.answering.learning import Curves, Learned, learned
 from farm.recommend.answering.measured import (
-    Choice,
+    ConfigurationKey,
     MeasuredOptions,
     attempted,
     choice_of,
@@ -45,7 +45,7 @@ from farm.recommend.contracts import (
 )
 
 # Gives the model of a kind of hardware, by its fingerprint; None where there is none.
-Models = Callable[[str | None], StepTimeModel | None]
+_ModelOf = Callable[[str | None], StepTimeModel | None]
 
 _MAX_NAMED = 3  # of those of which the same is said
 
@@ -64,7 +64,7 @@ def options_for(
     examples_count: int | None,
     prices_usd_per_hour: Mapping[str, float],
     curves: Curves | None = None,
-    models: Models = lambda _: None,
+    models: _ModelOf = lambda _: None,
     strategies: Mapping[str, StrategyFacts] | None = None,
 ) -> Options:
     """Turn the measurements of one workload and origin into options for the question.
@@ -242,7 +242,7 @@ def _not_measured(
     own = [e for e in alike if e.configuration.instance_type in types]
     others = [e for e in alike if e.configuration.instance_type not in types]
     found = candidates(own, terms.question, others=others, strategies=terms.strategies)
-    known: Iterable[Choice] = asked.successes.keys()
+    known: Iterable[ConfigurationKey] = asked.successes.keys()
     return [
         c
         for c in found.configurations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from farm.recommend.calibrated.novelty import NUMBERS, Gap, GapAxis, OwnGap, Side, Space
 from farm.recommend.calibrated.repetitions import value_of
-from farm.recommend.calibrated.splits import Fold, Group, holding_out, random_folds
+from farm.recommend.calibrated.splits import Fold, GroupOf, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import named, plain
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
@@ -391,7 +391,7 @@ def _is_useful(fold: Fold, configurations: Sequence[Configuration]) -> bool:
     return bool(fold.tested) and len(trained) >= _LEAST_TRAINING
 
 
-def _group(axis: GapAxis | None, space: Space) -> Group:
+def _group(axis: GapAxis | None, space: Space) -> GroupOf:
     if axis is None:
         return lambda c: c
     if axis == GapAxis.NAMES:

@@ -17,7 +17,7 @@ _LEAST_VALUES = 3  # of which one can be left out, and two still show a trend
 _MOST_CURVES = 6  # that are ended in turn
 
 # What is held out together; None: never held out. Groups have an order by their repr.
-Group = Callable[[Configuration], Hashable]
+GroupOf = Callable[[Configuration], Hashable]
 _DELAY = GapAxis.of("one_way_delay_s")
 
 
@@ -39,7 +39,7 @@ class Split:
 
 
 def random_folds(
-    configurations: Sequence[Configuration], group: Group, *, count: int, seed: int = 0
+    configurations: Sequence[Configuration], group: GroupOf, *, count: int, seed: int = 0
 ) -> list[Fold]:
     """Deal the groups out to at most `count` folds, whatever the order of the configurations."""
     groups = [group(plain(c)) for c in configurations]
@@ -48,7 +48,7 @@ def random_folds(
     return [holding_out(groups, distinct[start::count]) for start in range(count)][: len(distinct)]
 
 
-def leave_one_out(configurations: Sequence[Configuration], group: Group) -> list[Fold]:
+def leave_one_out(configurations: Sequence[Configuration], group: GroupOf) -> list[Fold]:
     """Hold each group out once, in their order."""
     groups = [group(plain(c)) for c in configurations]
     distinct = sorted({g for g in groups if g is not None}, key=_order)

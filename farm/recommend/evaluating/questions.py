@@ -12,12 +12,12 @@ from farm.recommend.features import named, plain
 # At the same per-replica batch size more machines always train on more examples a second. What
 # is minimised there is the time per example x (1 + machines / 16), which has a least value.
 WEAK_MACHINE_PRICE = 1 / 16
-Choice = tuple[int, ...]  # positions in a list of configurations
+Positions = tuple[int, ...]  # positions in a list of configurations
 Factor = Callable[[Configuration], float]  # what a step time is multiplied with
 _Workload = tuple[str | None, str | None, TrainingPass, int]
 
 
-def choices(configurations: Sequence[Configuration]) -> tuple[Choice, ...]:
+def choices(configurations: Sequence[Configuration]) -> tuple[Positions, ...]:
     """Group the positions of configurations between which somebody has to choose, two at least.
 
     A question names the workload, the global batch size and the network; world size, strategy,

@@ -22,7 +22,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluating.questions import Choice
+from farm.recommend.evaluating.questions import Positions
 from farm.recommend.features import LIMITS, amount
 from farm.recommend.predictors.contracts import FittedPredictor
 from farm.recommend.predictors.least_squares import nonnegative
@@ -274,7 +274,7 @@ class ExpectedRegret:
 
 
 def expected_regret(
-    belief: Belief, choices: Sequence[Choice], *, log_factors: Array, seed: int
+    belief: Belief, choices: Sequence[Positions], *, log_factors: Array, seed: int
 ) -> ExpectedRegret:
     """Draw possible truths; `log_factors`: (n,), see `Candidate.objective_factor`."""
     generator = np.random.default_rng(seed)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.evaluating.questions import Choice, choices
+from farm.recommend.evaluating.questions import Positions, choices
 from farm.recommend.features import NAMES, plain
 from farm.recommend.plans.belief import (
     Belief,
@@ -146,7 +146,7 @@ class _Search:
         self,
         *,
         candidates: Sequence[Candidate],
-        choices: Sequence[Choice],
+        choices: Sequence[Positions],
         belief: Belief,
         tested: Sequence[Configuration],
         precise: Collection[Configuration],

@@ -26,7 +26,7 @@ from farm.store.engine import make_engine, reading
 from farm.store.gangs.leases import latest_token, raise_latest_token
 from farm.store.identity import take_over
 from farm.store.maintenance.convert import convert, refuse_too_old
-from farm.store.maintenance.copy import CopiedTable, Progress, copy_store
+from farm.store.maintenance.copy import CopiedTable, ProgressCallback, copy_store
 from farm.store.schema import FORMER_REVISIONS, revision_of, upgrade
 from farm.store.tables import AgentRow
 
@@ -37,7 +37,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def back_up(
-    source: sa.Engine, file: Path, *, now: dt.datetime, progress: Progress
+    source: sa.Engine, file: Path, *, now: dt.datetime, progress: ProgressCallback
 ) -> list[CopiedTable]:
     """Write the store as it is at this moment into a new file, which nobody else may read.
 
@@ -67,7 +67,7 @@ def back_up(
 
 
 def restore(
-    file: Path, target: sa.Engine, *, now: dt.datetime, progress: Progress
+    file: Path, target: sa.Engine, *, now: dt.datetime, progress: ProgressCallback
 ) -> list[CopiedTable]:
     """Fill an empty store from a backup, of this schema or an older one; the file is only read.
 
@@ -136,7 +136,7 @@ def _settle(session: Session) -> None:
 
 
 def _copy_into(
-    file: Path, source: sa.Engine, *, now: dt.datetime, progress: Progress
+    file: Path, source: sa.Engine, *, now: dt.datetime, progress: ProgressCallback
 ) -> list[CopiedTable]:
     target = make_engine(f"sqlite:///{file}")
     try:

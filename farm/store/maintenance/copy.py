@@ -35,7 +35,7 @@ _ROWS_AT_ONCE = 5000
 _HEARD_WITHIN = dt.timedelta(seconds=15)
 
 # Told how many rows are done of how many: each is copied and then compared.
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def copy_store(
     *,
     now: dt.datetime,
     is_forced: bool,
-    progress: Progress,
+    progress: ProgressCallback,
     finish: Callable[[Session], None] = lambda session: None,
 ) -> list[CopiedTable]:
     """Copy every table into an empty store, which gets its schema here if it has none.
@@ -93,7 +93,7 @@ def copy_store(
 class _Steps:
     """Counts rows for the progress bar, some thousand at a time."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: ProgressCallback, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
         progress(0, total)
 

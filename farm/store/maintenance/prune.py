@@ -49,7 +49,7 @@ _PEAKS = ("memory_used_bytes", "resident_bytes")
 _MEANS = tuple(name for name in _METRICS if name not in ("tick", "extra", *_PEAKS))
 
 # Told how many rows are done of how many.
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
 
 
 def prune(
-    engine: sa.Engine, plan: PrunePlan, *, progress: Progress, drop_tries: int = _DROP_TRIES
+    engine: sa.Engine, plan: PrunePlan, *, progress: ProgressCallback, drop_tries: int = _DROP_TRIES
 ) -> None:
     """Do what was planned; doing it twice changes nothing more.
 

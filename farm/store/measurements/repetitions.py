@@ -49,7 +49,7 @@ _LATEST_RUNS = 1000
 _CONFIGURATION_FAILED = frozenset(kind.value for kind in CONFIGURATION_FAILURES)
 
 
-Cell: TypeAlias = tuple[int, str]  # the sweep's id, and the hash
+CellKey: TypeAlias = tuple[int, str]  # the sweep's id, and the hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def _spread(specs: Sequence[JobSpec]) -> list[JobSpec]:
     ]
 
 
-def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellServers]:
+def cell_servers(session: Session, cells: Collection[CellKey]) -> dict[CellKey, CellServers]:
     """Return by (sweep id, cell hash) who has measured these cells; nobody has the others."""
     if not cells:
         return {}
@@ -211,7 +211,7 @@ def cell_servers(session: Session, cells: Collection[Cell]) -> dict[Cell, CellSe
         )
         .group_by(JobRow.sweep_id, JobRow.cell_hash, RankRow.agent_id, AgentRow.fingerprint)
     )
-    found: dict[Cell, CellServers] = {}
+    found: dict[CellKey, CellServers] = {}
     for sweep_id, cell_hash, agent_id, fingerprint, count in rows:
         servers = found.setdefault((sweep_id, cell_hash), CellServers())
         servers.run_counts[agent_id] = count

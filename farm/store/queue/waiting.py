@@ -17,11 +17,11 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.messages.trainer_lines import FailureKind
-from farm.placement.agent_index import Kind
+from farm.placement.agent_index import JobKind
 from farm.placement.scheduling import HopelessReasons
-from farm.placement.turns import Group, shares
+from farm.placement.turns import TurnGroup, shares
 from farm.store.engine import IDS_A_QUERY
-from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
+from farm.store.measurements.repetitions import CellKey, CellServers, cell_servers
 from farm.store.sweeps.budgets import IS_HELD
 from farm.store.tables import AttemptRow, JobRow, RankRow, SweepRow
 
@@ -34,7 +34,7 @@ _SPREAD_COUNT = 500
 _WAS_STALLED = AttemptRow.failure_kind == FailureKind.STALLED.value
 _NO_CELL = (0, "")
 # Who has measured which cells.
-ServersOf: TypeAlias = Callable[[Session, Collection[Cell]], Mapping[Cell, CellServers]]
+ServersOf: TypeAlias = Callable[[Session, Collection[CellKey]], Mapping[CellKey, CellServers]]
 # Held or not, and due or not yet.
 IS_WAITING = and_(JobRow.state == JobState.WAITING, JobRow.cancel_requested.is_(False))
 _OF_NO_HELD_SWEEP = JobRow.sweep_id.not_in(select(SweepRow.id).where(IS_HELD))
@@ -49,7 +49,7 @@ class QueuedJob:
     attempt_count: int
     cell_hash: str
     repetition: int
-    kind: Kind
+    kind: JobKind
     _spread: tuple[WaitingJob, CellServers, WaitingJob] | None = None
 
     def spread_over(self, measured: CellServers) -> WaitingJob:
@@ -68,7 +68,7 @@ class QueuedJob:
         return self._spread[2]
 
     @property
-    def group(self) -> Group:
+    def group(self) -> TurnGroup:
         """The group that it shares its part of a round with, see `shares`."""
         # Those that failed before may wait for other agents than those that are idle.
         return (self.kind, self.attempt_count > 0), self.job.priority, self.job.sweep_id
@@ -123,7 +123,7 @@ def _first_of_groups(
 ) -> Iterator[Any]:
     """Pass over what the agents could not serve, and over more than anybody looks at."""
     hopeless = None if agents is None else HopelessReasons(agents)
-    counts: Counter[tuple[Kind, bool, int, int]] = Counter()
+    counts: Counter[tuple[JobKind, bool, int, int]] = Counter()
     for row in rows:
         kind = kinds.of(row)
         group = kind, row.attempt_count > 0, row.priority, row.sweep_id
@@ -137,9 +137,9 @@ class Kinds:
     """What the jobs of a queue ask for: each is made once, since thousands ask for the same."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Kind] = {}
+        self._known: dict[tuple[object, ...], JobKind] = {}
 
-    def of(self, row: Any) -> Kind:
+    def of(self, row: Any) -> JobKind:
         """Return the kind of a row of `queued_rows`."""
         labels = (row.labels or {}).items()
         key = (row.agent_count, *row.requires, None, *labels)

@@ -27,7 +27,7 @@ from farm.gang.views import LiveAgent, WaitingJob
 from farm.placement.scheduling import hopeless_kinds
 from farm.placement.turns import shares
 from farm.store.engine import IDS_A_QUERY
-from farm.store.measurements.repetitions import Cell, CellServers, cell_servers
+from farm.store.measurements.repetitions import CellKey, CellServers, cell_servers
 from farm.store.queue import waiting
 from farm.store.queue.waiting import (
     IS_WAITING,
@@ -150,10 +150,10 @@ class _MeasuredCells:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Cell, CellServers | None] = {}
+        self._known: dict[CellKey, CellServers | None] = {}
         self._until_s = 0.0  # by the monotonic clock
 
-    def servers(self, session: Session, cells: Collection[Cell]) -> dict[Cell, CellServers]:
+    def servers(self, session: Session, cells: Collection[CellKey]) -> dict[CellKey, CellServers]:
         """Return what `cell_servers` does, or did not long ago."""
         begun_s = time.monotonic()
         is_old = begun_s >= self._until_s

@@ -15,7 +15,7 @@ from farm.gang.lifecycle import JobState
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent
 from farm.placement.scheduling import HopelessReasons, explain
-from farm.placement.turns import Group, shares
+from farm.placement.turns import TurnGroup, shares
 from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import (
     IS_WAITING,
@@ -80,7 +80,7 @@ def waiting_reasons(
     hopeless = HopelessReasons(agents)
     found: dict[int, WaitingReason] = {}
     queue: list[QueuedJob] = []
-    counts: Counter[Group] = Counter()
+    counts: Counter[TurnGroup] = Counter()
     for row in queue_rows_in_order(session, IS_WAITING):
         held_reason = held.get(row.sweep_id)
         if held_reason is None and is_pausing(

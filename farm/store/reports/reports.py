@@ -51,7 +51,7 @@ from farm.values.codec import from_json, to_json
 logger = logging.getLogger(__name__)
 
 # An attempt's ranks by number, all of them.
-Gang: TypeAlias = Mapping[int, RankRow]
+_RankRows: TypeAlias = Mapping[int, RankRow]
 
 # The phase that a report proves, and the column that it is kept in.
 _BARRIERS: dict[type, tuple[RankPhase, str]] = {
@@ -289,7 +289,7 @@ def _store_fresh(
     fresh: Sequence[Report],
     *,
     targets: Mapping[int, _Target],
-    gangs: Mapping[int, Gang],
+    gangs: Mapping[int, _RankRows],
     series: _Series,
     now: dt.datetime,
 ) -> Stored:
@@ -403,7 +403,7 @@ def _refused(batch: ReportBatch, report: Report, *, reason: str) -> RefusedRepor
     )
 
 
-def _gangs_at_barriers(session: Session, reports: Iterable[Report]) -> dict[int, Gang]:
+def _gangs_at_barriers(session: Session, reports: Iterable[Report]) -> dict[int, _RankRows]:
     """Read the gangs of which some rank has passed a barrier, by token, with one query.
 
     The caller has locked their attempts: what other collectors have stored of them is seen.
@@ -431,7 +431,7 @@ def _fail_rank(session: Session, token: int, rank: int, *, reason: str, now: dt.
     row.phase, row.commanded_at = RankPhase.ENDED, None
 
 
-def _pass_barrier(gang: Gang, report: Report, body: ReportBody, *, now: dt.datetime) -> bool:
+def _pass_barrier(gang: _RankRows, report: Report, body: ReportBody, *, now: dt.datetime) -> bool:
     """Note what a rank has reached; whether there is now something to decide.
 
     While a rank of the gang is behind there is nothing. So the scheduler is not woken for each: the

@@ -10,7 +10,7 @@ from farm.configuration.catalogue import ModelFacts
 from farm.configuration.model_size import FLOAT_BYTES, SHARDED_UNIT_BYTES, Block, ModelSize
 from farm.trainers.models.layers import Layout, Padding
 
-Shape = tuple[int, ...]
+TensorShape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Architecture:
         return counter.size
 
 
-class CountedTable(Shape):
+class CountedTable(TensorShape):
     """The shape of a table, which is told from others of that shape by its number."""
 
     number: int
@@ -75,13 +75,13 @@ class LayerCounter:
             blocks=(*self._blocks, self._open_block(output_count=0)),
         )
 
-    def input(self, example_shape: Shape) -> Shape:
+    def input(self, example_shape: TensorShape) -> TensorShape:
         """Return the input of a model."""
         return self._kept(example_shape)
 
     def conv(
         self,
-        x: Shape,
+        x: TensorShape,
         filters: int,
         kernel: int,
         *,
@@ -89,89 +89,91 @@ class LayerCounter:
         padding: Padding = "same",
         has_bias: bool = True,
         is_rectified: bool = False,
-    ) -> Shape:
+    ) -> TensorShape:
         del is_rectified  # in place: ReLU's gradient needs its output alone
         made = (*_windows(x, kernel, stride, padding), filters)
         self._weigh(kernel * kernel * x[-1], made, has_bias=has_bias)
         return self._kept(made)
 
-    def normalise(self, x: Shape) -> Shape:
+    def normalise(self, x: TensorShape) -> TensorShape:
         self._add_weights(2 * x[-1])
         self._statistics_count += 2 * x[-1]
         return x
 
-    def rectify(self, x: Shape) -> Shape:
+    def rectify(self, x: TensorShape) -> TensorShape:
         return self._kept(x)
 
-    def max_pool(self, x: Shape, size: int, *, stride: int, padding: Padding = "same") -> Shape:
+    def max_pool(
+        self, x: TensorShape, size: int, *, stride: int, padding: Padding = "same"
+    ) -> TensorShape:
         return self._kept((*_windows(x, size, stride, padding), x[-1]))
 
-    def average(self, x: Shape) -> Shape:
+    def average(self, x: TensorShape) -> TensorShape:
         return self._kept((x[-1],))
 
-    def add(self, x: Shape, y: Shape) -> Shape:
+    def add(self, x: TensorShape, y: TensorShape) -> TensorShape:
         assert x == y, (x, y)
         return x
 
-    def concatenate(self, parts: list[Shape]) -> Shape:
+    def concatenate(self, parts: list[TensorShape]) -> TensorShape:
         assert len({part[:-1] for part in parts}) == 1, parts
         return self._kept((*parts[0][:-1], sum(part[-1] for part in parts)))
 
-    def flatten(self, x: Shape) -> Shape:
+    def flatten(self, x: TensorShape) -> TensorShape:
         return (math.prod(x),)
 
-    def dense(self, x: Shape, units: int, *, is_rectified: bool = False) -> Shape:
+    def dense(self, x: TensorShape, units: int, *, is_rectified: bool = False) -> TensorShape:
         del is_rectified
         made = (*x[:-1], units)
         self._weigh(x[-1], made, has_bias=True)
         return self._kept(made)
 
-    def to_sequence(self, x: Shape) -> Shape:
+    def to_sequence(self, x: TensorShape) -> TensorShape:
         return (math.prod(x[:-1]), x[-1])
 
-    def prepend_vector(self, x: Shape) -> Shape:
+    def prepend_vector(self, x: TensorShape) -> TensorShape:
         self._add_weights(x[1])
         return (x[0] + 1, x[1])
 
-    def first_vector(self, x: Shape) -> Shape:
+    def first_vector(self, x: TensorShape) -> TensorShape:
         return self._kept(x[1:])
 
-    def table(self, row_count: int, width: int) -> Shape:
+    def table(self, row_count: int, width: int) -> TensorShape:
         made = CountedTable((row_count, width))
         made.number = len(self._table_bytes)
         self._table_bytes.append(row_count * width * FLOAT_BYTES)
         return made
 
-    def look_up(self, table: Shape, tokens: Shape) -> Shape:
+    def look_up(self, table: TensorShape, tokens: TensorShape) -> TensorShape:
         self._read(table)
         return self._kept((*tokens, table[1]))
 
-    def compare(self, x: Shape, table: Shape, *, has_bias: bool = False) -> Shape:
+    def compare(self, x: TensorShape, table: TensorShape, *, has_bias: bool = False) -> TensorShape:
         self._read(table)
         made = (*x[:-1], table[0])
         self._add_weights(has_bias * table[0])
         self._flop += (2 * x[-1] + has_bias) * math.prod(made)
         return self._kept(made)
 
-    def add_positions(self, x: Shape, longest: int) -> Shape:
+    def add_positions(self, x: TensorShape, longest: int) -> TensorShape:
         assert x[0] <= longest, (x, longest)
         self._read(self.table(longest, x[-1]))
         return x
 
-    def add_segment(self, x: Shape, segment_count: int) -> Shape:
+    def add_segment(self, x: TensorShape, segment_count: int) -> TensorShape:
         self._read(self.table(segment_count, x[-1]))
         return x
 
-    def layer_norm(self, x: Shape, *, epsilon: float) -> Shape:
+    def layer_norm(self, x: TensorShape, *, epsilon: float) -> TensorShape:
         del epsilon
         self._add_weights(2 * x[-1])
         return self._kept(x)
 
-    def gelu(self, x: Shape, *, is_approximate: bool = False) -> Shape:
+    def gelu(self, x: TensorShape, *, is_approximate: bool = False) -> TensorShape:
         del is_approximate
         return self._kept(x)
 
-    def attend(self, x: Shape, head_count: int, *, is_causal: bool) -> Shape:
+    def attend(self, x: TensorShape, head_count: int, *, is_causal: bool) -> TensorShape:
         """Count products of all pairs, since the frameworks may compute those that they mask.
 
         How they keep the pairs' weights is their own affair: PyTorch need not.
@@ -182,33 +184,33 @@ class LayerCounter:
         self._flop += 2 * 2 * length * length * width
         return self._kept((length, width))
 
-    def lstm(self, x: Shape, units: int) -> Shape:
+    def lstm(self, x: TensorShape, units: int) -> TensorShape:
         """Keep four gates, the state and the output of each position."""
         made = (x[0], units)
         self._weigh(x[-1] + units, (x[0], 4 * units), has_bias=True)
         self._kept((x[0], 5 * units))
         return self._kept(made)
 
-    def end_block(self, x: Shape) -> Shape:
+    def end_block(self, x: TensorShape) -> TensorShape:
         self._blocks.append(self._open_block(output_count=math.prod(x)))
         self._tables = set()
         return x
 
-    def channel_count(self, x: Shape) -> int:
+    def channel_count(self, x: TensorShape) -> int:
         return x[-1]
 
-    def length(self, x: Shape) -> int:
+    def length(self, x: TensorShape) -> int:
         return x[0]
 
-    def side(self, x: Shape) -> int:
+    def side(self, x: TensorShape) -> int:
         return min(x[:2])
 
-    def _weigh(self, input_count: int, made: Shape, *, has_bias: bool) -> None:
+    def _weigh(self, input_count: int, made: TensorShape, *, has_bias: bool) -> None:
         """Count a layer each of whose outputs is a weighted sum of `input_count` numbers."""
         self._add_weights((input_count + has_bias) * made[-1])
         self._flop += (2 * input_count + has_bias) * math.prod(made)
 
-    def _read(self, table: Shape) -> None:
+    def _read(self, table: TensorShape) -> None:
         assert isinstance(table, CountedTable), table
         self._tables.add(table.number)
 
@@ -232,13 +234,13 @@ class LayerCounter:
         if self._unit_bytes[-1] >= SHARDED_UNIT_BYTES:
             self._unit_bytes.append(0)
 
-    def _kept(self, made: Shape) -> Shape:
+    def _kept(self, made: TensorShape) -> TensorShape:
         assert all(length >= 1 for length in made), made
         self._kept_count += math.prod(made)
         return made
 
 
-def _windows(x: Shape, size: int, stride: int, padding: Padding) -> Shape:
+def _windows(x: TensorShape, size: int, stride: int, padding: Padding) -> TensorShape:
     """Return height and width of what a sliding window of that size makes of an image."""
     if padding == "same":
         return tuple(-(-length // stride) for length in x[:2])

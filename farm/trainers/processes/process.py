@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from farm.errors import InvalidSpec
-from farm.messages.trainer_lines import Event, FailureKind, TrainerLimits, write_event
+from farm.messages.trainer_lines import FailureKind, TrainerEvent, TrainerLimits, write_event
 from farm.trainers.failures import RankFailed
 
 logger = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class EventWriter:
         self._descriptor: int | None = descriptor
         self._lock = threading.Lock()
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: TrainerEvent) -> None:
         """Write one event. Blocks when the agent does not read; raises when it has gone.
 
         A fork of the trainer that has come so far ends: it has nothing to report.

@@ -80,7 +80,7 @@ class ProfileMark:
     communication_s: tuple[float, ...]
 
 
-Mark: TypeAlias = StepMark | EpochMark | ProfileMark
+ScriptMark: TypeAlias = StepMark | EpochMark | ProfileMark
 
 
 def _values_of(assignment: Assignment) -> dict[str, object]:
@@ -151,7 +151,7 @@ class ScriptProcess:
         self._reader = threading.Thread(target=self._read_output, name="output", daemon=True)
         self._reader.start()
 
-    def marks(self, *, wait_s: float) -> Iterator[Mark | None]:
+    def marks(self, *, wait_s: float) -> Iterator[ScriptMark | None]:
         """Yield marks as they come, None after each pause of `wait_s`, until the script ends."""
         buffer = b""
         with selectors.DefaultSelector() as selector:
@@ -264,7 +264,7 @@ def _closed(descriptor: int) -> int:
     return -1
 
 
-def _mark(text: bytes) -> Mark:
+def _mark(text: bytes) -> ScriptMark:
     try:
         told = json.loads(text)
         if "epoch" in told:

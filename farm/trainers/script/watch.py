@@ -42,8 +42,8 @@ from farm.trainers.processes.process import EventWriter
 from farm.trainers.script.process import (
     PROFILED_STEP_COUNT,
     EpochMark,
-    Mark,
     ProfileMark,
+    ScriptMark,
     ScriptProcess,
     StepMark,
 )
@@ -143,7 +143,7 @@ class ScriptWatch:
     def _not_in_order(self) -> str:
         return f"{self._process.name}: its steps are not in order; only benchfarm may mark them"
 
-    def _read_profile(self, marks: Iterator[Mark | None]) -> StepProfile | None:
+    def _read_profile(self, marks: Iterator[ScriptMark | None]) -> StepProfile | None:
         """Return what a profiler sees of some more steps; None: there is none, or they took long.
 
         Whatever else happens meanwhile changes nothing of what was measured.

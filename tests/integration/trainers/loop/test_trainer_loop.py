@@ -18,13 +18,13 @@ from farm import registry
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import (
     Assignment,
-    Event,
     FailureKind,
     GoLine,
     Progress,
     Started,
     StepKind,
     Steps,
+    TrainerEvent,
     TrainerResult,
     read_event,
 )
@@ -74,7 +74,7 @@ def build(job: JobSpec) -> Engine:
     return registry.strategy(job.strategy).build(seat(job))
 
 
-def train(job: JobSpec, engine: Engine, folder: Path) -> tuple[TrainerResult, list[Event]]:
+def train(job: JobSpec, engine: Engine, folder: Path) -> tuple[TrainerResult, list[TrainerEvent]]:
     from farm.trainers.loop.training import Training
 
     path = folder / "events"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from farm.messages.reports import LogPart
-from farm.messages.trainer_lines import Assignment, Event, Progress
+from farm.messages.trainer_lines import Assignment, Progress, TrainerEvent
 from tests.factories import job_spec
 from worker_agent.trainer_process.logs import RECENT_BYTES, RankLog
 from worker_agent.trainer_process.process import TrainerProcess
@@ -22,9 +22,9 @@ PROGRESS = '{"event": "progress", "step_count": 1}'
 
 def run(
     script: str, folder: Path, *, on_start: Callable[[TrainerProcess], None] = lambda _: None
-) -> tuple[list[Event], str]:
+) -> tuple[list[TrainerEvent], str]:
     """Run a trainer to its end; return its events and the tail of its log."""
-    events: list[Event] = []
+    events: list[TrainerEvent] = []
     has_ended = threading.Event()
     trainer = TrainerProcess(
         (sys.executable, "-c", f"import os, sys\n{script}\nprint('{PROGRESS}')"),

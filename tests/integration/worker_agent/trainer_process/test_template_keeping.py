@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from farm.messages.trainer_lines import Assignment, Event, Progress
+from farm.messages.trainer_lines import Assignment, Progress, TrainerEvent
 from tests.factories import job_spec
 from tests.machine.agents import ROOT
 from worker_agent.config import AgentConfig, load_config
@@ -75,7 +75,7 @@ class Trainer:
     """A trainer process with what it said and how it ended."""
 
     def __init__(self, folder: Path, template: TemplateProcess | None) -> None:
-        self.events: list[Event] = []
+        self.events: list[TrainerEvent] = []
         self.ends: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.process = TrainerProcess(
             COLD,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.messages.trainer_lines import Epoch, Event, Progress, StepKind, Steps, read_event
+from farm.messages.trainer_lines import Epoch, Progress, StepKind, Steps, TrainerEvent, read_event
 from farm.trainers.loop import recorder as recorder_module
 from farm.trainers.loop.recorder import StepRecorder
 from farm.trainers.processes.process import EventWriter
@@ -20,7 +20,7 @@ class Sent:
         self._path = path
         self.descriptor = descriptor
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[TrainerEvent]:
         return [read_event(line) for line in self._path.read_text().splitlines()]
 
 

@@ -9,7 +9,6 @@ from farm.messages.trainer_lines import (
     CONFIGURATION_FAILURES,
     DatasetSource,
     Epoch,
-    Event,
     Failure,
     FailureKind,
     Progress,
@@ -17,6 +16,7 @@ from farm.messages.trainer_lines import (
     Started,
     StepKind,
     Steps,
+    TrainerEvent,
     TrainerResult,
     UserCode,
     read_event,
@@ -24,7 +24,7 @@ from farm.messages.trainer_lines import (
 )
 from farm.values.codec import MAX_DEPTH, to_json
 
-EVENTS: list[Event] = [
+EVENTS: list[TrainerEvent] = [
     Ready(
         import_s=2.5,
         framework="tensorflow 2.21.0",
@@ -61,7 +61,7 @@ EVENTS: list[Event] = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_an_event_is_one_line_and_is_read_back_equal(event: Event) -> None:
+def test_an_event_is_one_line_and_is_read_back_equal(event: TrainerEvent) -> None:
     line = write_event(event)
     assert line.endswith("\n")
     assert line.count("\n") == 1
@@ -69,7 +69,7 @@ def test_an_event_is_one_line_and_is_read_back_equal(event: Event) -> None:
 
 
 def test_every_event_has_an_example_here() -> None:
-    assert {type(event) for event in EVENTS} == set(typing.get_args(Event))
+    assert {type(event) for event in EVENTS} == set(typing.get_args(TrainerEvent))
 
 
 @pytest.mark.parametrize(

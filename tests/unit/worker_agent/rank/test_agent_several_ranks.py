@@ -18,7 +18,6 @@ from farm.messages.commands import Go, Peers, StartRank
 from farm.messages.reports import Prepared, RankEnded, ReportBody, StepTimes
 from farm.messages.trainer_lines import (
     SCRIPT_TIMES,
-    Event,
     Exchange,
     Failure,
     FailureKind,
@@ -29,6 +28,7 @@ from farm.messages.trainer_lines import (
     StepKind,
     StepProfile,
     Steps,
+    TrainerEvent,
     TrainerResult,
     UserCode,
 )
@@ -87,7 +87,7 @@ class Agent:
         self.now += 0.1
         self.rank.handle(event, now=self.now)
 
-    def say(self, process: int, event: Event) -> None:
+    def say(self, process: int, event: TrainerEvent) -> None:
         self.happens(TrainerSpoke(token=7, process=process, event=event))
 
     def exit(self, process: int, return_code: int = 0) -> None:
