@@ -23,7 +23,7 @@ from farm.text.nouns import counted
 
 SHADES = 6  # of the style sheet, from least to most
 MOST_COLUMNS = 16
-MOST_ROWS = 16
+_MOST_ROWS = 16
 DISTURBED = "!"  # after a number that other load disturbed
 UNKNOWN = "?"
 _SPREAD_OF_LOGARITHMS = 10  # from this ratio of largest to smallest, shades follow the logarithm
@@ -128,7 +128,7 @@ def heat_map(table: SweepTable, choice: Choice) -> HeatMap | None:
         return None
     [drawn] = largest
     columns = _held_to(x, table, choice, MOST_COLUMNS)
-    rows = _held_to(y, table, choice, MOST_ROWS) if y is not None else [None]
+    rows = _held_to(y, table, choice, _MOST_ROWS) if y is not None else [None]
     values = {x.name: columns} if y is None else {x.name: columns, y.name: rows}
     cells = groups.completed(drawn, values)
     others = [axis for axis in table.axes if axis not in shown]
@@ -351,7 +351,7 @@ def _held_to(axis: Axis, table: SweepTable, choice: Choice, most: int) -> list[V
 def _left_out(table: SweepTable, x: Axis, y: Axis | None, *, hidden_count: int) -> str | None:
     said = [
         f"the first {most} of {len(table.values[axis.name])} values of {axis.title.lower()}"
-        for axis, most in ((x, MOST_COLUMNS), (y, MOST_ROWS))
+        for axis, most in ((x, MOST_COLUMNS), (y, _MOST_ROWS))
         if axis is not None and len(table.values[axis.name]) > most
     ]
     if hidden_count:

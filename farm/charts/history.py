@@ -15,7 +15,7 @@ from farm.charts.chart import ChartAxis, ChartEvent, ChartSeries, Figure, Mark
 from farm.charts.metric_lines import mark_of, marked_value
 from farm.text.nouns import counted
 
-MOST_PANELS = 4
+_MOST_PANELS = 4
 _MOST_LETTERS = 34  # of an event, so that it fits the height of a panel
 # By how sure a point is, the surest first.
 _SURE, _FEW, _DISTURBED = "95 % interval known", "fewer than 3 repetitions", "disturbed"
@@ -28,7 +28,7 @@ def history_figures(history: CellHistory) -> list[Figure]:
     for point in history.points:
         if point.line.times_s:
             panels.setdefault(point.machine or "unknown machines", []).append(point)
-    largest = sorted(panels, key=lambda machine: len(panels[machine]), reverse=True)[:MOST_PANELS]
+    largest = sorted(panels, key=lambda machine: len(panels[machine]), reverse=True)[:_MOST_PANELS]
     return [_figure(machine, panels[machine]) for machine in panels if machine in largest]
 
 

@@ -17,7 +17,7 @@ PREFIX = "file:"
 MODEL_CAPABILITY = "model:"
 ANY = "*"  # among the files that are allowed: all that are in the folder
 FILE_NAME = "a file's name of letters, digits, '_' and '-' that ends in .py"
-EXPECTED = f"'{PREFIX}' and {FILE_NAME}"
+_EXPECTED = f"'{PREFIX}' and {FILE_NAME}"
 # No separator and no dot but the last: neither another folder nor a hidden file can be named.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,95}\.py")
 
@@ -37,7 +37,7 @@ def file_of(model: str) -> str | None:
         return None
     name = model.removeprefix(PREFIX)
     if not is_file_name(name):
-        raise InvalidSpec("model", model, EXPECTED)
+        raise InvalidSpec("model", model, _EXPECTED)
     return name
 
 

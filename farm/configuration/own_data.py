@@ -17,23 +17,23 @@ from dataclasses import dataclass
 from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.errors import InvalidSpec
 
-PREFIX = "data:"
+_PREFIX = "data:"
 # The capability of agents that read them.
 READS_OWN_DATA = "own_data"
 CONTENT_DIGITS = 12
-FILE_NAME = "a name of letters, digits, '.', '_' and '-', at most 96"
-EXPECTED = "a name that `farm data` prints, such as data:mine.npz@b005a2175131:64x64x3:5:2000:200"
+_FILE_NAME = "a name of letters, digits, '.', '_' and '-', at most 96"
+_EXPECTED = "a name that `farm data` prints, such as data:mine.npz@b005a2175131:64x64x3:5:2000:200"
 # Bounds that no data set reaches which fits into memory.
 MOST_PIXELS_OF_A_SIDE = 10_000
 MOST_CHANNELS = 64
 MOST_TOKENS_OF_A_SEQUENCE = 1_000_000
 MOST_CLASSES = 10_000_000
-MOST_EXAMPLES = 1_000_000_000
+_MOST_EXAMPLES = 1_000_000_000
 # It begins with no dot and has no separator: neither another folder nor a hidden file.
 _FILE = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
 _COUNT = "[1-9][0-9]{0,9}"
 _NAME = re.compile(
-    rf"{PREFIX}(?P<file>{_FILE})@(?P<content>[0-9a-f]{{{CONTENT_DIGITS}}})"
+    rf"{_PREFIX}(?P<file>{_FILE})@(?P<content>[0-9a-f]{{{CONTENT_DIGITS}}})"
     rf":(?P<shape>{_COUNT}(x{_COUNT}x{_COUNT})?)"
     rf":(?P<classes>{_COUNT}):(?P<train>{_COUNT}):(?P<test>{_COUNT})"
 )
@@ -54,17 +54,17 @@ def own_data(name: str) -> OwnData | None:
     Raises:
         InvalidSpec: it begins like one, and does not say what it must, or something out of range.
     """
-    if not name.startswith(PREFIX):
+    if not name.startswith(_PREFIX):
         return None
     found = _NAME.fullmatch(name)
     if found is None:
-        raise InvalidSpec("dataset", name, EXPECTED)
+        raise InvalidSpec("dataset", name, _EXPECTED)
     shape = tuple(map(int, found["shape"].split("x")))
     counts = {key: int(found[key]) for key in ("classes", "train", "test")}
     bounds = (
         *zip(shape, _most_of_shape(shape), strict=True),
         *((counts["classes"], MOST_CLASSES),),
-        *((counts[split], MOST_EXAMPLES) for split in ("train", "test")),
+        *((counts[split], _MOST_EXAMPLES) for split in ("train", "test")),
     )
     for number, most in bounds:
         if number > most:
@@ -99,9 +99,9 @@ def own_name(
         InvalidSpec: no file of a data set may have that name, or a number is out of range.
     """
     if not re.fullmatch(_FILE, file_name):
-        raise InvalidSpec("data set", file_name, FILE_NAME)
+        raise InvalidSpec("data set", file_name, _FILE_NAME)
     parts = (
-        f"{PREFIX}{file_name}@{sha256[:CONTENT_DIGITS]}",
+        f"{_PREFIX}{file_name}@{sha256[:CONTENT_DIGITS]}",
         "x".join(map(str, example_shape)),
         *map(str, (class_count, train_examples_count, test_examples_count)),
     )

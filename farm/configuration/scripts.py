@@ -134,7 +134,7 @@ _OF_RANKS = (PER_RANK, "rank", "seed", "data_dir")
 MOST_PARAMETERS = 20
 MOST_COMMANDS = 100_000  # no sweep may have more jobs
 MOST_MODEL_CHARACTERS = 1000  # of a name; that of a script has its command line in it
-MOST_EXAMPLES = 10**12
+_MOST_EXAMPLES = 10**12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 VERSION_DIGITS = 12
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -337,7 +337,7 @@ def as_axes(
     name = _read_name(case, where=where) + _read_python(case, where=where)
     data = OWN_DATA
     if (count := case.get("examples_per_epoch")) is not None:
-        data += f":{Whole(1, MOST_EXAMPLES).read(count, f'{where}examples_per_epoch')}"
+        data += f":{Whole(1, _MOST_EXAMPLES).read(count, f'{where}examples_per_epoch')}"
     return {
         **{key: value for key, value in case.items() if key not in CASE_KEYS},
         "model": [

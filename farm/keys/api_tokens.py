@@ -19,7 +19,7 @@ from farm.errors import InvalidSpec
 
 PREFIX = "bf_"
 SECRET_BYTES = 32
-MAX_NAME_CHARACTERS = 64
+_MAX_NAME_CHARACTERS = 64
 _TOKEN = re.compile(r"bf_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -72,7 +72,7 @@ def check_token_name(name: str) -> str:
         raise InvalidSpec(
             "NAME",
             name,
-            f"up to {MAX_NAME_CHARACTERS} letters, digits, '.', '_' or '-', the first a letter or "
+            f"up to {_MAX_NAME_CHARACTERS} letters, digits, '.', '_' or '-', the first a letter or "
             "digit",
         )
     return name

@@ -21,7 +21,7 @@ from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id
 
 KEY_BYTES = 32
-PREFIX = "bfk_"
+_PREFIX = "bfk_"
 _KEY = re.compile(r"bfk_([1-9][0-9]{0,8})_([A-Za-z0-9_-]{43})")
 _EXPECTED = "a key as `farm agent add NAME` prints it on the server"
 
@@ -80,7 +80,7 @@ def hkdf(key: bytes, *, info: bytes, salt: bytes = b"") -> bytes:
 
 def key_text(key: AgentKey) -> str:
     """Write a key as an agent is given it."""
-    return f"{PREFIX}{key.number}_{secret_text(key)}"
+    return f"{_PREFIX}{key.number}_{secret_text(key)}"
 
 
 def secret_text(key: AgentKey) -> str:

@@ -30,7 +30,7 @@ LOOK_UP_S = 10.0  # for the names of all addresses that somebody submits
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # RFC 4291; IANA has given out no other
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+_IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Sequence[str]]
 
 
@@ -52,7 +52,7 @@ class AllowedNetworks:
     def __str__(self) -> str:
         return ",".join([*sorted(self.hosts), *map(str, self.networks)])
 
-    def allows(self, host: str, address: IpAddress) -> bool:
+    def allows(self, host: str, address: _IpAddress) -> bool:
         """Whether a message to this host may go to one of its addresses.
 
         A global address may always. An IPv6 address that stands for an IPv4 one is judged as that.
@@ -60,7 +60,7 @@ class AllowedNetworks:
         address = _without_disguise(address)
         return _is_public(address) or self.names(host, address)
 
-    def names(self, host: str, address: IpAddress) -> bool:
+    def names(self, host: str, address: _IpAddress) -> bool:
         """Whether the operator has named this host, or a network that has its address."""
         address = _without_disguise(address)
         return host in self.hosts or any(
@@ -68,7 +68,7 @@ class AllowedNetworks:
         )
 
 
-def _is_public(address: IpAddress) -> bool:
+def _is_public(address: _IpAddress) -> bool:
     """Whether an address is one of the internet, and can be of no network behind the farm's own.
 
     `is_global` alone takes old and reserved forms of IPv6 that gateways and translators read as
@@ -79,7 +79,7 @@ def _is_public(address: IpAddress) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def _without_disguise(address: IpAddress) -> IpAddress:
+def _without_disguise(address: _IpAddress) -> _IpAddress:
     """Return the IPv4 address that an IPv6 one stands for: mapped, 6to4 or NAT64 (RFC 6052)."""
     if isinstance(address, ipaddress.IPv4Address):
         return address

@@ -30,7 +30,7 @@ from farm.store.sweeps.sweeps import sweep_summary
 from farm.text.display import machine_hours
 from farm.text.nouns import counted
 
-MAX_CELLS = 20  # of a message about a baseline
+_MAX_CELLS = 20  # of a message about a baseline
 # An agent that was silent for longer when somebody first looked is no news.
 _NEWS_FOR = dt.timedelta(hours=1)
 
@@ -75,7 +75,7 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
                         "baseline": baseline.name,
                         "baseline_sweep_id": baseline.sweep_id,
                         "slower_cell_count": len(slower),
-                        "slower_cells": [_cell(pair) for pair in slower[:MAX_CELLS]],
+                        "slower_cells": [_cell(pair) for pair in slower[:_MAX_CELLS]],
                     },
                 )
 

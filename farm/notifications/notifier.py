@@ -50,7 +50,7 @@ from farm.store.notifications import (
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 2.0
+_LOOK_EVERY_S = 2.0
 GIVE_UP_AFTER = dt.timedelta(days=3)
 _FIRST_PAUSE_S = 5.0
 # How far back: an event may be seen after the look that it came before.
@@ -109,7 +109,7 @@ class Notifier:
         with reading(self._engine) as session:
             if not has_targets(session):
                 self._since = now - _LOOK_BACK
-                return LOOK_EVERY_S
+                return _LOOK_EVERY_S
             # What a farm that sends nothing need not load.
             from farm.notifications.finding import (
                 events_of_agents,
@@ -126,7 +126,7 @@ class Notifier:
                 record(session, found, now=now)
         self._since = now - _LOOK_BACK
         self._begin_sending(now)
-        return LOOK_EVERY_S
+        return _LOOK_EVERY_S
 
     def wait_until_sent(self, timeout_s: float) -> None:
         """Wait for the threads that send, for so long at most."""

@@ -29,7 +29,7 @@ GROSS_RATIO = 5.0
 # As long as so few of the others are far, too.
 GROSS_OTHERS_RATIO = 0.25
 # Within it there must be so many far ones that chance would accuse anybody this rarely in a farm.
-CHANCE_RATIO = 0.01
+_CHANCE_RATIO = 0.01
 
 _MOST_NAMED = 3
 
@@ -289,7 +289,7 @@ def _judged(sides: Sequence[_Side], *, test_count: int, is_everywhere: bool) -> 
         is_gross = 2 * gross_count > count and others_far_count <= GROSS_OTHERS_RATIO * others_count
         # By Laplace's rule, so that few others without a far one do not promise that there is none.
         usual = (others_far_count + 1) / (others_count + 2)
-        if is_gross or _at_least(len(far), count, usual) <= CHANCE_RATIO / test_count:
+        if is_gross or _at_least(len(far), count, usual) <= _CHANCE_RATIO / test_count:
             yield _Accused(agent=sides[0].agent, sides=sides, is_everywhere=is_everywhere, far=far)
 
 

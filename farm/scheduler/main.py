@@ -55,7 +55,7 @@ _LEADING_REST_RATIO, _PLACING_REST_RATIO = 1.0, 2.0
 _LOST_AFTER_S = 60.0
 # A change of the wall clock, beside the monotonic one, from one reading to the next. Time services
 # slew by much less, and the scheduler reads its clock every second.
-STEP_S = 1.0
+_STEP_S = 1.0
 _PARTITIONS_EVERY_S = 3600.0
 _PARTITIONS_AGAIN_S = 60.0  # where something was left to do
 
@@ -238,7 +238,7 @@ class StepCorrectingClock:
             ahead_s = wall_s - self._monotonic()
             now = dt.datetime.fromtimestamp(wall_s, dt.UTC)
             step_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
-            is_step = abs(step_s) > STEP_S
+            is_step = abs(step_s) > _STEP_S
             if is_step:
                 direction = "back" if step_s < 0 else "forward"
                 logger.warning("the clock was set %s by %.1f s", direction, abs(step_s))

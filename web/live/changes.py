@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 MAX_WATCHERS = 40
 MAX_OF_ONE_VIEWER = 10
-LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 1.0
 
 
 class ChangeKind(enum.Enum):
@@ -54,7 +54,7 @@ class Changes:
         self,
         look: Look,
         *,
-        every_s: float = LOOK_EVERY_S,
+        every_s: float = _LOOK_EVERY_S,
         max_watchers: int = MAX_WATCHERS,
         max_of_one_viewer: int = MAX_OF_ONE_VIEWER,
     ) -> None:

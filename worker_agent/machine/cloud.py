@@ -21,7 +21,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-LIMIT_S = 1.0
+_LIMIT_S = 1.0
 _SERVICE = ("169.254.169.254", 80)
 _FIRMWARE = Path("/sys/class/dmi/id")
 _LONGEST_ANSWER_BYTES = 4096
@@ -103,7 +103,7 @@ def read_firmware(file: str) -> str:
 
 
 def cloud_labels(
-    name: str, *, service: tuple[str, int] = _SERVICE, limit_s: float = LIMIT_S
+    name: str, *, service: tuple[str, int] = _SERVICE, limit_s: float = _LIMIT_S
 ) -> dict[str, str]:
     """Return labels that the cloud's metadata service gives: `instance_type`, `region`, `zone`.
 

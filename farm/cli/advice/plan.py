@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-DEFAULT_COUNT = 5
+_DEFAULT_COUNT = 5
 
 
 def _grid_options(command: _F) -> _F:
@@ -64,7 +64,7 @@ def _choice_options(command: _F) -> _F:
             "--next",
             "count",
             type=click.IntRange(1, 100),
-            help=f"At most so many; {DEFAULT_COUNT}, or 100 with --until-regret.",
+            help=f"At most so many; {_DEFAULT_COUNT}, or 100 with --until-regret.",
         ),
         click.option(
             "--until-regret", type=at_least_0, help="As many as it takes, such as 0.05 for 5 %."
@@ -163,7 +163,7 @@ def _task(
         axes=axes,
         model=model,
         dataset=dataset,
-        count=choice["count"] or (DEFAULT_COUNT if until is None else 100),
+        count=choice["count"] or (_DEFAULT_COUNT if until is None else 100),
         until_regret_ratio=until,
         budget_usd=choice["budget_usd"],
         budget_machine_hours=choice["budget_machine_hours"],

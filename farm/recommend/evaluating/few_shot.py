@@ -30,7 +30,7 @@ from farm.recommend.predictors import PREDICTORS
 from farm.recommend.predictors.contracts import Predictor
 
 ROUND_COUNT = 3  # measurements that are planned at once, before anything of them is known
-NOISE_LOG = 0.02  # the median difference between repetitions in Graur's thesis
+_NOISE_LOG = 0.02  # the median difference between repetitions in Graur's thesis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def few_shot(
     seed: int,
     is_planned: bool,
     predictor: Predictor | None = None,
-    noise_log: float = NOISE_LOG,
+    noise_log: float = _NOISE_LOG,
     factor: Factor | None = None,
 ) -> dict[int, list[float]]:
     """Measure as many as the largest of `counts`; return each choice's regret after each of them.

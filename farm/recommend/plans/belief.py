@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 # One measurement's own error of ln(time). Repetitions of one cell of Graur's thesis differ by 2 %
 # in the median and by more than 10 % in 3 of 12.
-NOISE_LOG = 0.03
+_NOISE_LOG = 0.03
 # How far a coefficient of the physical mean may be off, in ln: in common, and of one world size.
 _COEFFICIENT_LOG = 0.7
 _WIDTH_LOG = 0.4
@@ -69,7 +69,7 @@ class Belief:
 
     mean: Array
     covariance: Array
-    noise_log: float = NOISE_LOG
+    noise_log: float = _NOISE_LOG
 
 
 def believe(
@@ -91,7 +91,7 @@ def believe(
     logs = np.log([o.step_time_s for o in observations])
     terms = physical_terms(together)
     parts = terms * _coefficients(terms[count:], logs, scale=_middle(terms))
-    noise = NOISE_LOG**2 / np.maximum([o.weight for o in observations], 1e-3)
+    noise = _NOISE_LOG**2 / np.maximum([o.weight for o in observations], 1e-3)
     mean, covariance = _posterior(parts, _kernels(together), logs, noise)
     if fitted is not None:
         for i, estimate in enumerate(fitted.predict(configurations)):

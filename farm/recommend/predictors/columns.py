@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Inverting costs their number's cube, thirty times over; see docs/recommender.md.
-MAX_CELLS = 1500
+_MAX_CELLS = 1500
 LEAST_WEIGHT = 1e-3  # so that nothing is divided by 0
 
 Names = tuple[object, ...]  # the values of `features.NAMES`, in that order
@@ -145,7 +145,7 @@ def cells_of(observations: Sequence[Observation]) -> Cells:
     for observation in observations:
         groups.setdefault(plain(observation.configuration), []).append(observation)
     ordered = sorted(groups, key=repr)
-    kept = [ordered[i] for i in spread(len(ordered), MAX_CELLS)]
+    kept = [ordered[i] for i in spread(len(ordered), _MAX_CELLS)]
     logs, weights = np.zeros(len(kept)), np.zeros(len(kept))
     for i, configuration in enumerate(kept):
         own = [

@@ -40,7 +40,7 @@ from farm.trainers.loop.window import TimedWindow
 from farm.trainers.processes.process import EventWriter
 
 # Enough for a median. Every rank must run as many, so the number may not depend on the clock.
-PROFILED_STEP_COUNT = 10
+_PROFILED_STEP_COUNT = 10
 # A training diverges if more than half of so many steps in a row have too high a loss: fewer can be
 # a spike that it recovers from.
 DIVERGENCE_STEP_COUNT = 20
@@ -108,7 +108,7 @@ class Training:
         device_memory_bytes = self._engine.take_device_memory_bytes()
         weights = self._engine.weight_sums()
         peak_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        profile = self._profile(min(PROFILED_STEP_COUNT, trained.full_step_count))
+        profile = self._profile(min(_PROFILED_STEP_COUNT, trained.full_step_count))
         # A rank that is done first must not end while others need it, or its server.
         self._wait_for_peers()
         self._runner.recorder.flush()
