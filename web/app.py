@@ -14,7 +14,7 @@ from flask.sessions import SecureCookieSessionInterface
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
-from farm.configuration.axes import BY_NAME, PROFILE_AXES, spec_values
+from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, spec_values
 from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.scripts import workload_text
 from farm.gang.lifecycle import JobState
@@ -87,7 +87,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     # A global, since imported macros do not see what a context processor gives.
     app.add_template_global(admission.csrf_token)
     app.add_template_global(workload_text)
-    app.add_template_global(lambda name: BY_NAME[name].title, "axis_title")
+    app.add_template_global(lambda name: AXES_BY_NAME[name].title, "axis_title")
     app.jinja_env.globals["network_axes"] = PROFILE_AXES
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from farm.cells.configuration import CellConfiguration
-from farm.configuration.axes import AXES, BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
+from farm.configuration.axes import AXES, AXES_BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
 from farm.configuration.scripts import workload_text
 from farm.measuring.machine_time import machine_count
 from farm.text.display import count
@@ -50,7 +50,7 @@ def network_words(values: Mapping[str, Value]) -> str:
     said = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
     if not said:
         return "untouched"
-    delay = BY_NAME["one_way_delay_ms"]
+    delay = AXES_BY_NAME["one_way_delay_ms"]
     return ", ".join(_phrases([delay, *(axis for axis in said if axis is not delay)], values))
 
 

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from farm.cells.configuration import CellConfiguration
-from farm.configuration.axes import AXES, BY_NAME, REQUIRED_AXES_IN_ORDER, Axis, AxisKind, Value
+from farm.configuration.axes import (
+    AXES,
+    AXES_BY_NAME,
+    REQUIRED_AXES_IN_ORDER,
+    Axis,
+    AxisKind,
+    Value,
+)
 from farm.configuration.scripts import parameters_of, without_parameters
 from farm.configuration.spec import MAX_STEPS
 from farm.configuration.sweep import TIME_LIMIT_S
@@ -97,9 +104,9 @@ class _ParameterAxis(Axis):
 _COMMAND = _CommandAxis(
     name="model",
     kind=AxisKind.WORKLOAD,
-    type=BY_NAME["model"].type,
-    title=BY_NAME["model"].title,
-    meaning=BY_NAME["model"].meaning,
+    type=AXES_BY_NAME["model"].type,
+    title=AXES_BY_NAME["model"].title,
+    meaning=AXES_BY_NAME["model"].meaning,
 )
 
 
@@ -125,7 +132,7 @@ def axes_of(configurations: Sequence[CellConfiguration]) -> Sequence[Axis]:
     if not values:
         return CELL_AXES
     parameters = [_parameter(name, is_number=_are_numbers(texts)) for name, texts in values.items()]
-    model = CELL_AXES.index(BY_NAME["model"])
+    model = CELL_AXES.index(AXES_BY_NAME["model"])
     return [*CELL_AXES[:model], *parameters, _COMMAND, *CELL_AXES[model + 1 :]]
 
 
@@ -181,7 +188,7 @@ def order(value: Value) -> tuple[int, float, str]:
 
 
 # These have columns in every table of cells, in this order.
-COLUMN_AXES = tuple(BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
+COLUMN_AXES = tuple(AXES_BY_NAME[name] for name in ("global_batch_size", "strategy", "world_size"))
 _IN_ORDER = (
     *REQUIRED_AXES_IN_ORDER,
     *(axis for axis in CELL_AXES if not axis.is_required and axis is not LENGTH),

@@ -10,7 +10,7 @@ from farm.cells.axes import CELL_AXES, COLUMN_AXES, PARAMETER_PREFIX, order
 from farm.cells.table import CellLine, SweepTable
 from farm.configuration.axes import Axis, Value
 from farm.errors import InvalidSpec
-from farm.measuring.quantities import BY_NAME, SHOWN, Quantity
+from farm.measuring.quantities import QUANTITIES_BY_NAME, SHOWN, Quantity
 from farm.text.display import deviation, dollars, percent, plus_minus
 
 _T = TypeVar("_T", "CellMetric", Axis)
@@ -63,7 +63,7 @@ def _against_theory(metric: CellMetric) -> CellMetric:
     )
 
 
-STEP_TIME = _of_quantity(BY_NAME["step_time_s"])
+STEP_TIME = _of_quantity(QUANTITIES_BY_NAME["step_time_s"])
 _INTERVAL = CellMetric(
     name="interval",
     title="95 % interval",
@@ -84,7 +84,7 @@ _BESIDE: Mapping[str, CellMetric] = {
         name="cost", title="Cost of an epoch", read=lambda c: c.cost_usd, write=dollars
     ),
     **{
-        name: _against_theory(_of_quantity(BY_NAME[name]))
+        name: _against_theory(_of_quantity(QUANTITIES_BY_NAME[name]))
         for name in ("sent_bytes_per_step", "received_bytes_per_step")
     },
 }

@@ -866,21 +866,22 @@ SETUP_AXES = tuple(
     for axis in AXES
     if axis.kind is AxisKind.SETUP and axis.name not in ("server_count", "placement")
 )
-BY_NAME: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
-BY_FIELD: Mapping[str, Axis] = {axis.field: axis for axis in AXES}
-STRATEGY = BY_NAME["strategy"]
+AXES_BY_NAME: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
+AXES_BY_FIELD: Mapping[str, Axis] = {axis.field: axis for axis in AXES}
+STRATEGY = AXES_BY_NAME["strategy"]
 # Those that every case names: a job has a column of each.
 REQUIRED_AXES = tuple(axis for axis in AXES if axis.is_required)
 # What a question and its answer are about: what is trained, with which batch, on which network.
 TASK_AXES = (
     *(axis for axis in AXES if axis.kind is AxisKind.WORKLOAD),
-    BY_NAME["global_batch_size"],
+    AXES_BY_NAME["global_batch_size"],
     *PROFILE_AXES,
 )
 # The required ones as people compare cells: what is trained, with which batch, on how many machines
 # and how.
 REQUIRED_AXES_IN_ORDER = tuple(
-    BY_NAME[name] for name in ("model", "dataset", "global_batch_size", "world_size", "strategy")
+    AXES_BY_NAME[name]
+    for name in ("model", "dataset", "global_batch_size", "world_size", "strategy")
 )
 
 

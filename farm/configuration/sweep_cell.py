@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import AXES, BY_FIELD, BY_NAME, Value, job_fields, values_of
+from farm.configuration.axes import AXES, AXES_BY_FIELD, AXES_BY_NAME, Value, job_fields, values_of
 from farm.configuration.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
 from farm.configuration.learning_rate import MAX_LEARNING_RATE, scaled_learning_rate
 from farm.configuration.model_files import file_of
@@ -33,7 +33,7 @@ from farm.text.display import exact_milliseconds
 from farm.values.fields import did_you_mean
 
 MAX_SERVERS = 1024
-_BANDWIDTH = BY_NAME["bandwidth_mbit_per_s"]
+_BANDWIDTH = AXES_BY_NAME["bandwidth_mbit_per_s"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +313,7 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
         expected = f"at least {_BANDWIDTH.address(LEAST_BANDWIDTH_BYTES_PER_S)}, a packet a second"
         return _refusal("bandwidth_mbit_per_s", network, expected)
     if beyond := network.beyond(cell.emulator):
-        axis = BY_FIELD[beyond[0]]
+        axis = AXES_BY_FIELD[beyond[0]]
         by = f"the emulator '{cell.emulator}'" if cell.emulator else "any exact emulator"
         return _refusal(axis.name, network, f"{axis.address(axis.absent)} for {by}")
     most = MAX_LAB_BANDWIDTH_BYTES_PER_S
@@ -333,5 +333,5 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
 
 
 def _refusal(name: str, network: NetworkProfile, expected: str) -> InvalidSpec:
-    axis = BY_NAME[name]
+    axis = AXES_BY_NAME[name]
     return InvalidSpec(name, float(axis.address(getattr(network, axis.field))), expected)

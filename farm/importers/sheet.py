@@ -28,7 +28,7 @@ from farm.importers.headers import (
 )
 from farm.text.formulas import with_formula
 
-MAX_BYTES = 64 * 2**20
+MAX_SHEET_BYTES = 64 * 2**20
 MAX_ROWS = 100_000
 _JSON = re.compile(rb"(\xef\xbb\xbf)?\s*(\{|\[\s*[\[{\]])")
 _ARCHIVE = b"PK\x03\x04"  # as .xlsx and .ods begin
@@ -158,8 +158,8 @@ def _other(row: SheetRow, column: str, *, where: str, default: Decimal | None = 
 
 
 def _decode(content: bytes) -> str:
-    if len(content) > MAX_BYTES:
-        raise InvalidSpec("the table", f"{len(content)} bytes", f"at most {MAX_BYTES} bytes")
+    if len(content) > MAX_SHEET_BYTES:
+        raise InvalidSpec("the table", f"{len(content)} bytes", f"at most {MAX_SHEET_BYTES} bytes")
     if content.startswith(_ARCHIVE):
         raise InvalidSpec("the table", "a spreadsheet or archive", "text: save it as CSV in UTF-8")
     if _JSON.match(content):

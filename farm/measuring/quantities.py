@@ -419,12 +419,12 @@ QUANTITIES: tuple[Quantity, ...] = (
         of=_of_profile("step_time_s"),
     ),
 )
-BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
+QUANTITIES_BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
 # Those of tables, pages and charts.
 SHOWN = tuple(quantity for quantity in QUANTITIES if quantity.title)
 ADVISED = tuple(quantity for quantity in QUANTITIES if quantity.is_advised)
 # What advice has of each measurement: the energy too, where it was measured.
-EVIDENT = (*ADVISED, BY_NAME["energy_per_step_j"])
+EVIDENT = (*ADVISED, QUANTITIES_BY_NAME["energy_per_step_j"])
 
 
 def known_beside_step_time(row: Any) -> dict[Quantity, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from farm.configuration.axes import BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
+from farm.configuration.axes import AXES_BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
 from farm.configuration.spec import JobSpec, OperatorPlacement
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.values.codec import alias
@@ -178,7 +178,7 @@ def _text(name: str, value: _Value) -> str:
 def _pair(text: str) -> tuple[str, _Value] | None:
     """Read what `_text` wrote; None: it is no axis with a value."""
     name, _, value = text.partition("=")
-    axis = BY_NAME.get(name)
+    axis = AXES_BY_NAME.get(name)
     if axis not in SETUP_AXES or not value:
         return None
     try:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from farm.configuration.axes import BY_FIELD
+from farm.configuration.axes import AXES_BY_FIELD
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
 from farm.measuring.study_run import StudyRun
@@ -19,7 +19,7 @@ from farm.text.nouns import counted
 
 # What the runs of one configuration have in common.
 _CONFIGURATION = (
-    *(field.name for field in dataclasses.fields(StudyRun) if field.name in BY_FIELD),
+    *(field.name for field in dataclasses.fields(StudyRun) if field.name in AXES_BY_FIELD),
     *("framework", "epochs"),
 )
 # Numbers in a claim that say what it is about; all others are what was measured.

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from farm.errors import FarmError, InvalidSpec
 from farm.exporting import SAMPLES, parquet_schema
 from farm.importers.contracts import Reading
-from farm.importers.sheet import MAX_BYTES
+from farm.importers.sheet import MAX_SHEET_BYTES
 from farm.importers.table import read_table
 from farm.importing import ImportSource, import_reading, import_samples
 from farm.messages.reports import Sample
@@ -63,7 +63,7 @@ def read_bundle(
             measurement cannot be used; or the origin is no name.
     """
     manifest = read_manifest(folder)
-    content = content_of(folder, manifest, MEASUREMENTS, most=MAX_BYTES)
+    content = content_of(folder, manifest, MEASUREMENTS, most=MAX_SHEET_BYTES)
     source = ImportSource(
         origin=check_origin(manifest.origin if origin is None else origin),
         name=f"sweep {manifest.sweep_id}, {manifest.sweep_name!r}, of farm {manifest.farm}",

@@ -24,7 +24,7 @@ from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
 from farm.charts.sweep_figures import bars_of
 from farm.cli.advice.recommend import recommend as recommend_command
-from farm.configuration.axes import BY_NAME, Axis, spec_values
+from farm.configuration.axes import AXES_BY_NAME, Axis, spec_values
 from farm.configuration.expansion import expand
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import parse_sweep
@@ -57,7 +57,7 @@ from web.job.view import compare
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     """Yield where an axis has to be, and whether it is."""
     client = client_of(engine)
-    axis = BY_NAME[name]
+    axis = AXES_BY_NAME[name]
     usual, other = _values(axis)
     written = [_written(axis, value) for value in (usual, other)]
     sweep = {"name": "added", "case": [{**_CASE, name: written}]}

@@ -26,7 +26,7 @@ from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
 from farm.errors import InvalidSpec
 from farm.importers.table import read_table
-from farm.measuring.quantities import BY_NAME
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.messages.reports import Sample, Samples
 from farm.recommend.prices import Prices
 from farm.scheduler.outgoing import Outgoing
@@ -45,7 +45,7 @@ from worker_agent.metrics.sampler import create_metrics, read_sample
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     """Yield where a quantity has to be, and whether it is."""
-    quantity = BY_NAME[name]
+    quantity = QUANTITIES_BY_NAME[name]
     title, shown = quantity.title, quantity.write(4.0)
     _measure(engine, name)
     client = client_of(engine)
@@ -107,7 +107,7 @@ def _imported(engine: sa.Engine, name: str) -> list[object]:
         )
     with reading(engine) as session:
         rows = session.scalars(sa.select(MeasurementRow).where(MeasurementRow.origin == "mine"))
-        return [BY_NAME[name].value_measured(row) for row in rows]
+        return [QUANTITIES_BY_NAME[name].value_measured(row) for row in rows]
 
 
 def _measure(engine: sa.Engine, name: str) -> None:

@@ -18,7 +18,7 @@ from farm.configuration.sweep import Precision
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK
 from farm.measuring.precision import Repetition, RepetitionState
-from farm.measuring.quantities import BY_NAME, QUANTITIES
+from farm.measuring.quantities import QUANTITIES, QUANTITIES_BY_NAME
 from farm.measuring.scaling import baselines
 from farm.recommend.prices import Prices
 from farm.store.measurements.repetitions import timeline_of_rows
@@ -42,7 +42,7 @@ def configuration(**changes: Any) -> CellConfiguration:
 
 def cell(*times_s: float, first_job_id: int = 1, **changes: Any) -> CellLine:
     """A cell with these step times; without any it waits, unless `state` says otherwise."""
-    measured = BY_NAME.keys() - {"epochs"}  # what was trained, which was asked for, too
+    measured = QUANTITIES_BY_NAME.keys() - {"epochs"}  # what was trained, which was asked for, too
     medians = {name: changes.pop(name) for name in list(changes) if name in measured}
     columns = {name: changes.pop(name) for name in list(changes) if name in _OF_LINE}
     what = configuration(**changes)

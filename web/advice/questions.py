@@ -15,7 +15,7 @@ from flask import request
 from pydantic import Field, PlainValidator, WithJsonSchema, create_model
 from werkzeug.datastructures import MultiDict
 
-from farm.configuration.axes import BY_NAME, PROFILE_AXES, profile_fields
+from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, profile_fields
 from farm.configuration.spec import (
     LARGEST,
     MAX_STEPS,
@@ -174,7 +174,7 @@ class _Question(AdviceParameters):
     machines: WorldSize | None = Field(None, description="How many are at hand.")
 
 
-_BATCH_SIZE = BY_NAME["global_batch_size"]
+_BATCH_SIZE = AXES_BY_NAME["global_batch_size"]
 _OF_AXES: dict[str, Any] = {
     _BATCH_SIZE.name: (
         parameters.of_axis(_BATCH_SIZE),

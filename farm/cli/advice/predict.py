@@ -23,7 +23,7 @@ from farm.importers.columns import (
     read_cells,
 )
 from farm.importers.headers import column_of, hint_of
-from farm.importers.sheet import MAX_BYTES, lines_of, read_sheet
+from farm.importers.sheet import MAX_SHEET_BYTES, lines_of, read_sheet
 from farm.importers.table import impossible_together
 from farm.processes.standard_output import print_data
 from farm.processes.whole_file import write_whole
@@ -98,7 +98,7 @@ def _read(path: Path) -> _Queries:
     """
     try:
         with click.open_file(str(path), "rb") as file:
-            content: bytes = file.read(MAX_BYTES + 1)
+            content: bytes = file.read(MAX_SHEET_BYTES + 1)
     except OSError as error:
         expected = f"a readable file ({error.strerror or error})"
         raise InvalidSpec("QUERIES.csv", str(path), expected) from None

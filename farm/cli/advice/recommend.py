@@ -28,7 +28,7 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.errors import InvalidSpec
-from farm.measuring.quantities import BY_NAME
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.recommend.answering.headline import named
 from farm.recommend.answering.measured import told_apart_by
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
@@ -44,7 +44,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _MOST_SHOWN = 20
 # As tables of cells call and write them.
 _STEP_TIME, _EPOCH, _ACCURACY = (
-    BY_NAME[name] for name in ("step_time_s", "time_per_epoch_s", "accuracy")
+    QUANTITIES_BY_NAME[name] for name in ("step_time_s", "time_per_epoch_s", "accuracy")
 )
 _COLUMNS = (
     Column("strategy"),

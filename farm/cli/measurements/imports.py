@@ -15,7 +15,7 @@ from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication, Reading, read_publication
-from farm.importers.sheet import MAX_BYTES
+from farm.importers.sheet import MAX_SHEET_BYTES
 from farm.importers.table import read_table
 from farm.importing import (
     ImportSource,
@@ -124,7 +124,7 @@ def _content(path: Path) -> bytes:
     """Return the file's content, one byte too many of what is too large."""
     try:
         with click.open_file(str(path), "rb") as file:
-            content: bytes = file.read(MAX_BYTES + 1)
+            content: bytes = file.read(MAX_SHEET_BYTES + 1)
     except OSError as error:
         expected = f"a readable file ({error.strerror or error})"
         raise InvalidSpec("the table", str(path), expected) from None

@@ -31,7 +31,7 @@ from farm.embedded.signals import Stopped, StopSignals
 from farm.embedded.sites import local_site, share_cores
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import JobState
-from farm.measuring.quantities import BY_NAME
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.recommend.sweeps.answers import answers_for
 from farm.script_folder import FoundScript, find_module, find_script
 from farm.settings.server import Settings
@@ -319,7 +319,7 @@ def warnings_of(measured: Iterable[MeasurementRow]) -> list[str]:
             found.append(
                 f"{m.world_size} ranks sent each other nothing, so each trained alone: {m.model}"
             )
-        examples = BY_NAME["examples_per_step"].value_measured(m)
+        examples = QUANTITIES_BY_NAME["examples_per_step"].value_measured(m)
         asked = m.global_batch_size
         if examples is not None and not math.isclose(examples, asked, rel_tol=_ALIKE_EXAMPLES):
             found.append(f"a step had {examples:g} examples, and not {asked}: {m.model}")

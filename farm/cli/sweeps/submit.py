@@ -16,7 +16,7 @@ from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.sweeps.results import print_answers
 from farm.cli.sweeps.watch import SweepWatch, nobody_serves, patience_option, watch_to_end
-from farm.configuration.axes import BY_NAME, REQUIRED_AXES, STRATEGY
+from farm.configuration.axes import AXES_BY_NAME, REQUIRED_AXES, STRATEGY
 from farm.configuration.spec import JobSpec, spec_json
 from farm.configuration.sweep import BUDGET, NOTIFY
 from farm.errors import FarmError, InvalidSpec
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _PLAN_COLUMNS = (
     *map(axis_column, REQUIRED_AXES),
-    axis_column(BY_NAME["one_way_delay_ms"]),
+    axis_column(AXES_BY_NAME["one_way_delay_ms"]),
     Column("length", is_right=True),
     Column("repetition", is_right=True),
 )

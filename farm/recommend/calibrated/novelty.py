@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from farm.configuration.axes import BY_FIELD
+from farm.configuration.axes import AXES_BY_FIELD
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import LIMITS, NAMES, amount, named, plain, rounded
@@ -49,7 +49,7 @@ class GapAxis:
     @classmethod
     def of(cls, condition: str) -> GapAxis:
         """Return the axis of a condition of the network, by its field."""
-        return cls(BY_FIELD[condition].title.lower(), condition)
+        return cls(AXES_BY_FIELD[condition].title.lower(), condition)
 
 
 GapAxis.BATCH = GapAxis("batch size")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.configuration.axes import BY_FIELD
+from farm.configuration.axes import AXES_BY_FIELD
 from farm.recommend.calibrated.calibration import Calibration, calibrate
 from farm.recommend.calibrated.held_out import refit_of
 from farm.recommend.calibrated.intervals import AIMS, MIN_REPETITIONS, Interval, distinct
@@ -257,4 +257,4 @@ def _checked(axis: GapAxis) -> str:
 def _shown(axis: GapAxis, value: float) -> str:
     if not axis.condition:
         return f"{value:.6g}"
-    return BY_FIELD[axis.condition].text(None if math.isinf(value) else value)
+    return AXES_BY_FIELD[axis.condition].text(None if math.isinf(value) else value)

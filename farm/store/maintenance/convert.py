@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam, func, select, update
 
-from farm.configuration.axes import BY_FIELD, AxisKind
+from farm.configuration.axes import AXES_BY_FIELD, AxisKind
 from farm.configuration.spec import TENSORFLOW, JobSpec
 from farm.errors import FarmError, Unreachable
 from farm.store.engine import redacted
@@ -147,7 +147,7 @@ def _with_names(line: str) -> str:
 
 def _with_name(value: str) -> str:
     name, _, amount = value.partition("=")
-    axis = BY_FIELD.get(name)
+    axis = AXES_BY_FIELD.get(name)
     if axis is None or axis.name == name or axis.kind is not AxisKind.PROFILE:
         return value
     return f"{axis.name}={axis.address(float(amount))}"

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import BY_NAME
+from farm.configuration.axes import AXES_BY_NAME
 from farm.errors import NotFound
 from farm.measuring import quantities
 from farm.measuring.measurement_table import (
@@ -94,10 +94,10 @@ def _pages(session: Session, query: Any, key: Any) -> Iterator[Sequence[Any]]:
 
 def _column(column: TableColumn) -> Any:
     if column.source is ColumnSource.QUANTITY:
-        return quantity_column(quantities.BY_NAME[column.name])
+        return quantity_column(quantities.QUANTITIES_BY_NAME[column.name])
     if column.source is ColumnSource.HARDWARE:
         return MeasurementRow.details["hardware"]
-    axis = BY_NAME.get(column.name)
+    axis = AXES_BY_NAME.get(column.name)
     if axis is None or axis.has_column:
         return getattr(MeasurementRow, column.stored)
     return axis_value(axis)

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, BY_FIELD, Value
+from farm.configuration.axes import AXES, AXES_BY_FIELD, Value
 from farm.errors import NotFound
 from farm.measuring.quantities import EVIDENT
 from farm.store.engine import IDS_A_QUERY
@@ -146,7 +146,7 @@ def _where(query: Select[*tuple[Any, ...]], which: MeasurementFilter) -> Select[
         )
     for name, value in axes.items():
         if value is not None:
-            query = query.where(axis_value(BY_FIELD[name]) == value)
+            query = query.where(axis_value(AXES_BY_FIELD[name]) == value)
     for column, value in wanted.items():
         if value is not None:
             query = query.where(getattr(MeasurementRow, column) == value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.configuration.axes import BY_FIELD, Value
+from farm.configuration.axes import AXES_BY_FIELD, Value
 from farm.measuring.measurement import OK
 from farm.messages.reports import RankEnded
 from farm.store.engine import make_engine, reading
@@ -51,7 +51,7 @@ def measured(database: str) -> dict[str, list[MeasurementRow]]:
 
 
 def value(row: MeasurementRow, field: str) -> Value:
-    return BY_FIELD[field].value_measured(row)
+    return AXES_BY_FIELD[field].value_measured(row)
 
 
 def test_one_to_eight_ranks_of_a_machine_send_what_a_ring_sends(

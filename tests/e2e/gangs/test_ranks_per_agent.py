@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from farm.configuration.axes import BY_NAME
+from farm.configuration.axes import AXES_BY_NAME
 from farm.gang.lifecycle import JobState
 from farm.store.engine import reading
 from farm.store.reports.logs import log_stretch
@@ -54,7 +54,7 @@ steps = "all"
 AVERAGING = ("local_sgd", "gossip", "torch_local_sgd", "torch_diloco")
 # Every rank's own steps count, and updates may come in any order: losses differ by chance.
 ASYNCHRONOUS = "ps_async"
-RANKS_PER_AGENT = BY_NAME["ranks_per_agent"]
+RANKS_PER_AGENT = AXES_BY_NAME["ranks_per_agent"]
 
 
 def test_ranks_of_one_agent_train_as_ranks_of_their_own_agents_do(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farm.configuration.axes import BY_NAME
+from farm.configuration.axes import AXES_BY_NAME
 from farm.configuration.expansion import expand
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import parse_sweep
@@ -65,7 +65,7 @@ def cell_count(sweep: dict[str, Any]) -> int:
     """Count the cells; values that are one as they are read, such as two next to 0, are one."""
     return sum(
         math.prod(
-            len({BY_NAME[name].type.read(value, name) for value in values})
+            len({AXES_BY_NAME[name].type.read(value, name) for value in values})
             for name, values in case.items()
             if isinstance(values, list)
         )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from farm import registry
-from farm.configuration.axes import BY_NAME
+from farm.configuration.axes import AXES_BY_NAME
 from farm.configuration.catalogue import (
     GANG_AXES,
     SERVER_AXES,
@@ -649,7 +649,7 @@ def test_an_axis_applies_where_its_strategy_uses_it(
 @pytest.mark.parametrize("name", ["activation_checkpointing", "compile"])
 def test_what_needs_a_whole_model_applies_where_a_rank_has_it(name: str) -> None:
     of_torch = [s for s in registry.catalogue().strategies.values() if s.framework == TORCH]
-    found = {facts.name for facts in of_torch if BY_NAME[name].applies(facts, 2)}
+    found = {facts.name for facts in of_torch if AXES_BY_NAME[name].applies(facts, 2)}
     assert found == {facts.name for facts in of_torch if not facts.divides_model}
     assert {"torch_ddp"} <= found < {facts.name for facts in of_torch}
 

@@ -312,7 +312,7 @@ def test_a_table_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sheet, "MAX_ROWS", 2)
     assert len(read(HEADER, "2,64,1", "2,64,2")) == 2
     assert refusal(HEADER, "2,64,1", "2,64,2", "2,64,3").startswith("row 4: expected at most 2")
-    monkeypatch.setattr(sheet, "MAX_BYTES", 10)
+    monkeypatch.setattr(sheet, "MAX_SHEET_BYTES", 10)
     assert refusal(HEADER).startswith("the table: expected at most 10 bytes")
 
 

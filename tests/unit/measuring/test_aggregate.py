@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from farm.measuring.aggregate import Aggregate, aggregate
 from farm.measuring.noise import UNDISTURBED, Disturbance, NoiseKind
 from farm.measuring.precision import Repetition, RepetitionState
-from farm.measuring.quantities import BY_NAME
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 
-QUANTITIES = [BY_NAME[name] for name in ("step_time_s", "time_per_epoch_s")]
+QUANTITIES = [QUANTITIES_BY_NAME[name] for name in ("step_time_s", "time_per_epoch_s")]
 LITTLE = Disturbance(0.9, (NoiseKind.STEAL,))
 MUCH = Disturbance(0.1, (NoiseKind.FOREIGN_LOAD,))
 

@@ -199,7 +199,7 @@ def test_what_is_exported_can_be_imported(
             assert axis.value_measured(again) == axis.value_measured(ours), axis.name
         for column in MEASUREMENT_TABLE:
             if column.source is ColumnSource.QUANTITY:
-                value = quantities.BY_NAME[column.name].value_measured
+                value = quantities.QUANTITIES_BY_NAME[column.name].value_measured
                 if column.name != "throughput_examples_per_s":  # which follows from others
                     assert value(again) == value(ours), column
             elif column.is_imported and column.stored not in further:

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from farm.configuration.axes import BY_FIELD
+from farm.configuration.axes import AXES_BY_FIELD
 from farm.exporting import MEASUREMENTS
 from farm.measuring.quantities import Quantity
 from farm.store.engine import reading, writing
@@ -91,8 +91,8 @@ def test_a_filter_tells_measurements_apart(engine: sa.Engine, other: dict[str, o
         wanted = add_measurement(
             session, "two", **{"instance_type": "d2", "fingerprint": "f", **other}
         )
-        axes: Any = {name: value for name, value in other.items() if name in BY_FIELD}
-        others: Any = {name: value for name, value in other.items() if name not in BY_FIELD}
+        axes: Any = {name: value for name, value in other.items() if name in AXES_BY_FIELD}
+        others: Any = {name: value for name, value in other.items() if name not in AXES_BY_FIELD}
         found = list_measurements(session, MeasurementFilter(axes=axes, **others))
     assert [row.id for row in found] == [wanted]
 
