@@ -18,7 +18,7 @@ PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 CACHE=${KERNEL_CACHE:-$HOME/.cache/benchfarm-kernel}
 PYTHON=$PROJECT/.venv/bin/python
 LIMIT_S=${KERNEL_LIMIT_S:-3600}
-TESTS=${TESTS:-tests/kernel tests/integration/worker_agent/network/test_tc_netem.py tests/integration/worker_agent/network/test_undo.py tests/integration/worker_agent/network/test_port_gate.py}
+TESTS=${TESTS:-tests/kernel tests/integration/worker_agent/network/emulators/test_tc_netem.py tests/integration/worker_agent/network/test_undo.py tests/integration/worker_agent/network/test_port_gate.py}
 PACKAGES=(qemu-system-x86 busybox-static kmod cpio iproute2 nftables util-linux iputils-ping)
 MODULES="veth bridge dummy sch_htb sch_tbf sch_netem cls_u32 nf_tables nft_reject_inet"
 

@@ -276,7 +276,7 @@ def test_the_sweep_is_what_the_page_says() -> None:
 
 
 def test_links_lead_to_pages_that_are_there() -> None:
-    docs = Path(__file__).parents[3] / "docs"
+    docs = Path(__file__).parents[4] / "docs"
     links = re.findall(r"\]\(\.\./([\w./-]+\.md)", machines_page(whole_study()).text)
     assert links
     assert not [link for link in links if not (docs / link).is_file()]
