@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from farm.trainers.contracts import Alone, Examples, Seat
-from farm.trainers.replicas import replica_devices, share_among_replicas
+from farm.trainers.replica_shares import replica_devices, share_among_replicas
 from farm.trainers.tensorflow.engine import Passes, Step, TensorFlowEngine
 from farm.trainers.tensorflow.loader import example_specs
 from farm.trainers.tensorflow.profile import collective_times

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farm.trainers.replicas import replica_devices, share_among_replicas
+from farm.trainers.replica_shares import replica_devices, share_among_replicas
 
 
 def sizes(examples_count: int, replica_count: int) -> list[int]:
