@@ -128,7 +128,7 @@ def dataset(name: str) -> Dataset:
     return _find("dataset", name, DATASETS) if own is None else OwnDataset(own)
 
 
-def described(name: str) -> Described:
+def strategy_or_launcher(name: str) -> Described:
     """Return the strategy or the launcher of that name.
 
     Raises:

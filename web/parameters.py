@@ -203,7 +203,7 @@ def names(kind: type[Parameters]) -> list[str]:
     return [field.alias or name for name, field in kind.model_fields.items()]
 
 
-def described(kind: type[Parameters]) -> list[dict[str, object]]:
+def parameter_objects(kind: type[Parameters]) -> list[dict[str, object]]:
     """Return the parameter objects of OpenAPI."""
     schemas = _schemas(kind)
     return [

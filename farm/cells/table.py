@@ -36,7 +36,7 @@ from farm.measuring.precision import (
 from farm.measuring.quantities import QUANTITIES
 from farm.measuring.scaling import Baselines, baseline_key
 from farm.recommend.prices import Prices
-from farm.registry import described, gang_shape
+from farm.registry import gang_shape, strategy_or_launcher
 from farm.store.measurements.cell_rows import CellTotals
 from farm.store.measurements.repetitions import repetition_of
 
@@ -328,7 +328,7 @@ def _expected_bytes_per_step(configuration: CellConfiguration, first: Any) -> fl
     if first is None or first.gradient_bytes is None or not is_training:
         return None
     try:
-        way = described(configuration["strategy"])
+        way = strategy_or_launcher(configuration["strategy"])
     except InvalidSpec:
         return None
     return way.traffic(gang_shape(configuration.values), first.gradient_bytes).bytes

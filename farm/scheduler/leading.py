@@ -30,7 +30,7 @@ from farm.gang.views import AttemptView
 from farm.messages.commands import StopAttempt
 from farm.messages.rank_limits import excess_of_attempt
 from farm.messages.trainer_lines import Failure, FailureKind
-from farm.registry import dataset_facts, described, gang_shape, model_size
+from farm.registry import dataset_facts, gang_shape, model_size, strategy_or_launcher
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempt_measurements import (
@@ -289,7 +289,8 @@ def _judged(
             failure=end.failure,
             now=now,
             traffic=functools.partial(
-                described(attempt.spec.strategy).traffic, gang_shape(spec_values(attempt.spec))
+                strategy_or_launcher(attempt.spec.strategy).traffic,
+                gang_shape(spec_values(attempt.spec)),
             ),
             dataset=dataset_facts(attempt.spec.dataset),
             size=model_size(attempt.spec.model, attempt.spec.dataset),
@@ -313,7 +314,7 @@ def _clocks(attempt: AttemptView) -> Sequence[tuple[int, int]]:
 
 
 def _is_synchronous(attempt: AttemptView) -> bool:
-    return described(attempt.spec.strategy).facts.is_synchronous
+    return strategy_or_launcher(attempt.spec.strategy).facts.is_synchronous
 
 
 def _write_together(

@@ -15,7 +15,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.gang.retries import RetryPolicy
 from farm.gang.views import AttemptView
 from farm.messages.commands import Command, StartRank
-from farm.registry import described
+from farm.registry import strategy_or_launcher
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def outgoing_of(
     Raises:
         InvalidSpec: its strategy is none of this version's.
     """
-    described(attempt.spec.strategy)  # or its ranks would find out, one after the other
+    strategy_or_launcher(attempt.spec.strategy)  # or its ranks would find out, one after the other
     return [
         Outgoing(attempt.ranks[rank].agent_id, command)
         for rank, command in commands_for(attempt, state, ranks, limits=limits).items()

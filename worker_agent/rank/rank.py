@@ -37,7 +37,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
-from farm.registry import described
+from farm.registry import strategy_or_launcher
 from worker_agent.rank.cluster import go_lines
 from worker_agent.rank.rank_end import (
     ended_report,
@@ -319,7 +319,7 @@ class RunningRank:
     @property
     def _is_synchronous(self) -> bool:
         """Whether all ranks of the gang step together."""
-        return described(self._command.spec.strategy).facts.is_synchronous
+        return strategy_or_launcher(self._command.spec.strategy).facts.is_synchronous
 
     def _on_exit(self, event: TrainerExited) -> None:
         self._exited.add(event.process)

@@ -22,7 +22,7 @@ from web.parameters import (
     QueryText,
     QueryTexts,
     RowId,
-    described,
+    parameter_objects,
 )
 
 
@@ -55,7 +55,7 @@ class Batch(Parameters):
     sizes: Listed[Annotated[int, SMALL, WHOLE]] = Field((), description="Of worlds.")
 
 
-SCHEMAS = {one["name"]: one for kind in (Things, Batch) for one in described(kind)}
+SCHEMAS = {one["name"]: one for kind in (Things, Batch) for one in parameter_objects(kind)}
 
 TAKEN: list[tuple[str, str, object]] = [
     ("id", "1", 1),

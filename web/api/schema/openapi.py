@@ -257,7 +257,7 @@ def _describe(
     for parameter in operation["parameters"]:
         meaning, schema = _PATH_PARAMETERS[parameter["name"]]
         parameter |= {"description": meaning, "schema": dict(schema), "required": True}
-    operation["parameters"] += parameters.described(description.query)
+    operation["parameters"] += parameters.parameter_objects(description.query)
     refusals = {
         **_REFUSALS,
         **(_REFUSALS_OF_CHANGES if method in _CHANGING else {}),

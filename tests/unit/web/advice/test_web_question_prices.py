@@ -13,7 +13,7 @@ from farm.errors import InvalidSpec
 from farm.recommend.prices import Price, Prices
 from farm.store.measurements.known_axes import KnownAxes
 from web.advice.questions import AdviceParameters, by_type, folded, price_fields
-from web.parameters import described, read_from
+from web.parameters import parameter_objects, read_from
 
 AXES = KnownAxes(
     workloads=(),
@@ -34,7 +34,9 @@ def _read(text: str) -> Mapping[str, float]:
 
 
 def _fits(text: str) -> bool:
-    [schema] = [one["schema"] for one in described(AdviceParameters) if one["name"] == "prices"]
+    [schema] = [
+        one["schema"] for one in parameter_objects(AdviceParameters) if one["name"] == "prices"
+    ]
     return bool(Draft202012Validator(schema).is_valid(text))
 
 

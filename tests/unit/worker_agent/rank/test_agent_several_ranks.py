@@ -32,7 +32,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
-from farm.registry import dataset_facts, described, model_size
+from farm.registry import dataset_facts, model_size, strategy_or_launcher
 from farm.values.codec import to_json
 from tests.factories import job_spec
 from tests.stored.two_agents import RESULT, SOURCE
@@ -286,7 +286,7 @@ def test_the_steps_of_each_rank_are_told_where_they_do_not_step_together(
 @pytest.mark.parametrize(("strategy", "expected"), [("mwms_ring", 5), ("local_sgd", 9)])
 def test_updates_of_ranks_add_up_where_each_makes_its_own(strategy: str, expected: int) -> None:
     results = [dataclasses.replace(RESULT, exchange=Exchange(update_count=n)) for n in (5, 4)]
-    is_synchronous = described(strategy).facts.is_synchronous
+    is_synchronous = strategy_or_launcher(strategy).facts.is_synchronous
     exchange = result_of_ranks(results, is_synchronous=is_synchronous).exchange
     assert exchange is not None
     assert exchange.update_count == expected
@@ -469,7 +469,7 @@ def test_the_code_of_whichever_rank_hangs_before_the_first_step_is_named(agent: 
 def test_the_figures_of_a_gang_are_the_same_however_its_ranks_are_spread_over_agents(
     strategy: str,
 ) -> None:
-    facts = described(strategy).facts
+    facts = strategy_or_launcher(strategy).facts
     of_ranks = [
         dataclasses.replace(
             RESULT,
