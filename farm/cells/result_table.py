@@ -71,7 +71,7 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
 def naming_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
     """Return the columns that say which cell each line is of, with a text for each."""
     return [
-        *distinctions(lines),
+        *_distinguishing_columns(lines),
         *(
             (
                 axis_column(axis),
@@ -82,7 +82,7 @@ def naming_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
     ]
 
 
-def distinctions(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
+def _distinguishing_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
     """Return what else tells cells apart, with a text for each cell."""
     axes, places, _ = places_of([line.configuration for line in lines])
     found = [
