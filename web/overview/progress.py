@@ -87,7 +87,7 @@ def queue_estimate(
     return estimate_queue(loads.values(), elsewhere, agent_count=agent_count)
 
 
-def why_jobs_wait(
+def cached_waiting_reasons(
     session: Session, *, now: dt.datetime, agents: Collection[LiveAgent] | None = None
 ) -> Mapping[int, WaitingReason]:
     """Say of every job that waits why, the first in the queue first.
@@ -127,10 +127,10 @@ def why_jobs_wait(
 
 
 def why_job_waits(session: Session, job: JobRow, *, now: dt.datetime) -> str | None:
-    """Say why a job waits, as `why_jobs_wait` does; None where it does not."""
+    """Say why a job waits, as `cached_waiting_reasons` does; None where it does not."""
     if job.state is not JobState.WAITING:
         return None
-    reason = why_jobs_wait(session, now=now).get(job.id)
+    reason = cached_waiting_reasons(session, now=now).get(job.id)
     return IS_BEHIND if reason is None else reason.text
 
 

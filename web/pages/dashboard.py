@@ -31,7 +31,7 @@ from web.drawing.plotly import page_with_charts
 from web.live.page_cache import shared
 from web.overview.agent_status import AgentCard, agent_status
 from web.overview.figures import throughput_figure
-from web.overview.progress import loads_of, queue_estimate, sweep_cards, why_jobs_wait
+from web.overview.progress import cached_waiting_reasons, loads_of, queue_estimate, sweep_cards
 from web.parameters import PageNumber, Parameters
 
 bp = Blueprint("dashboard", __name__)
@@ -99,7 +99,7 @@ def get_dashboard() -> ResponseReturnValue:
         loads = loads_of(session, now=instant)
         summaries = list_sweeps(session, limit=_SWEEPS_SHOWN + 1)
         queue = queue_estimate(session, loads, agent_count=len(live))
-        reasons = why_jobs_wait(session, now=instant, agents=live)
+        reasons = cached_waiting_reasons(session, now=instant, agents=live)
         waiting = _waiting(session, reasons, now=instant)
         hours = finished_per_hour(session, now=instant, hour_count=_HOURS_SHOWN)
         late = late_count(session)

@@ -55,7 +55,7 @@ from web.drawing.paper import can_draw
 from web.drawing.plotly import page_with_charts
 from web.exports import can_bundle, forms
 from web.live.page_cache import shared
-from web.overview.progress import sweep_remaining_s, why_jobs_wait
+from web.overview.progress import cached_waiting_reasons, sweep_remaining_s
 from web.pages.sweep_tables import cells_shown, columns_of, jobs_shown
 from web.parameters import NUMBER, PageNumber, Parameters
 
@@ -123,7 +123,9 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         failed = failed_jobs(session, firsts)
         messages = list_deliveries(session, sweep_id=number, limit=_MESSAGES_SHOWN)
         spent_s = spent_machine_s(session, [number], now=instant)[number]
-        reasons = why_jobs_wait(session, now=instant) if summary.counts[JobState.WAITING] else {}
+        reasons = (
+            cached_waiting_reasons(session, now=instant) if summary.counts[JobState.WAITING] else {}
+        )
     columns = columns_of(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
     return page_with_charts(

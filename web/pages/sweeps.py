@@ -22,7 +22,7 @@ from web import parameters
 from web.access.scopes import costly
 from web.backend import backend, now, read_session, sweep_reading
 from web.live.page_cache import shared
-from web.overview.progress import loads_of, sweep_cards, why_jobs_wait
+from web.overview.progress import cached_waiting_reasons, loads_of, sweep_cards
 from web.parameters import PageNumber, Parameters, RowId
 
 bp = Blueprint("sweeps", __name__)
@@ -73,7 +73,7 @@ def get_sweeps() -> ResponseReturnValue:
         ids = [s.sweep_id for s in shown if s.state is not SweepState.FINISHED]
         loads = loads_of(session, now=instant, sweep_ids=ids) if ids else {}
         may_lack_agents = any(map(may_wait_for_agents, shown))
-        reasons = why_jobs_wait(session, now=instant) if may_lack_agents else {}
+        reasons = cached_waiting_reasons(session, now=instant) if may_lack_agents else {}
         agent_count = live_agent_count(
             session, now=instant, live_within_s=backend().settings.lease_s
         )
