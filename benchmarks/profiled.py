@@ -25,7 +25,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.gang.rendezvous import AttemptEnd
 from farm.messages.agents import AgentFacts
 from farm.recommend.cache.fits import Fits
-from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
+from farm.recommend.cache.knowledge import FITS_FOLDER, RecommenderCache, fit_default
 from farm.recommend.contracts import Objective
 from farm.recommend.service import recommend
 from farm.scheduler.outgoing import Rules
@@ -157,12 +157,12 @@ def recommendation(folder: Path) -> Iterator[Turn]:
     engine = make_engine(f"sqlite:///{folder}/farm.db")
     upgrade(engine)
     recommending.fill(engine, row_count=recommending.ROW_COUNT)
-    memory = Memory(Fits(fit_default, folder=folder / FITS_FOLDER))
+    cache = RecommenderCache(Fits(fit_default, folder=folder / FITS_FOLDER))
     asked = itertools.cycle(recommending.questions(50))
 
     def answer() -> None:
         with reading(engine) as session:
-            recommend(session, question=next(asked), objective=Objective(), memory=memory)
+            recommend(session, question=next(asked), objective=Objective(), cache=cache)
 
     yield Turn(run=answer)
     engine.dispose()

@@ -25,7 +25,7 @@ from farm.broker.wake_up import WakeReason, WakeUp
 from farm.cells.reading import SweepReading, read_sweep
 from farm.gang.views import LiveAgent
 from farm.processes.cache import Cache
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
@@ -57,7 +57,7 @@ class Upload:
 class Backend:
     settings: Settings
     engine: sa.Engine
-    memory: Memory
+    recommender_cache: RecommenderCache
     prices: Prices
     changes: Changes
     advice: AdviceCache
@@ -96,14 +96,14 @@ def make_backend(settings: Settings, engine: sa.Engine) -> Backend:
     Raises:
         InvalidSpec: FARM_PRICES is no price table.
     """
-    memory = Memory.of_server(settings.home)
+    recommender_cache = RecommenderCache.of_server(settings.home)
     return Backend(
         settings=settings,
         engine=engine,
-        memory=memory,
+        recommender_cache=recommender_cache,
         prices=load_prices(settings.prices),
         changes=Changes(_look(engine)),
-        advice=AdviceCache(engine, memory),
+        advice=AdviceCache(engine, recommender_cache),
     )
 
 

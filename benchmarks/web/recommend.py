@@ -35,7 +35,12 @@ from benchmarks.figures import BenchmarkFigure, root, run_benchmark, say
 from benchmarks.web.web_server import Client, farm_environ, running_web
 from farm.errors import FarmError
 from farm.recommend.cache.fits import Fits
-from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default, read_knowledge
+from farm.recommend.cache.knowledge import (
+    FITS_FOLDER,
+    RecommenderCache,
+    fit_default,
+    read_knowledge,
+)
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.prices import load_prices
@@ -149,21 +154,21 @@ def fit_figure(engine: sa.Engine, *, is_limited: bool) -> BenchmarkFigure:
 
 def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> BenchmarkFigure:
     """Time answers of a process that has its model, and without predictions."""
-    memory = Memory(Fits(fit_default, folder=home / FITS_FOLDER))
+    cache = RecommenderCache(Fits(fit_default, folder=home / FITS_FOLDER))
     prices = load_prices()
     option_counts = []
 
-    def answer(question: Question, remembered: Memory | None) -> None:
+    def answer(question: Question, remembered: RecommenderCache | None) -> None:
         with reading(engine) as session:
             found = recommend(
-                session, question=question, objective=Objective(), prices=prices, memory=remembered
+                session, question=question, objective=Objective(), prices=prices, cache=remembered
             )
         json.dumps(found.to_json())
         option_counts.append(len(found.options))
 
     asked = questions(question_count)
-    answer(asked[0], memory)
-    ours_s = [_seconds(lambda q=q: answer(q, memory)) for q in asked]  # type: ignore[misc] # bound early
+    answer(asked[0], cache)
+    ours_s = [_seconds(lambda q=q: answer(q, cache)) for q in asked]  # type: ignore[misc] # bound early
     predicted_count = statistics.median(option_counts)
     measured_s = [_seconds(lambda q=q: answer(q, None)) for q in asked]  # type: ignore[misc] # bound early
     p95_s = _p95(ours_s)

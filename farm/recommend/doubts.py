@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.service import Models, check_origin
 from farm.store.measurements.known_axes import known_axes
 
@@ -36,7 +36,9 @@ class Doubts:
     is_preliminary: bool = False
 
 
-def doubts(session: Session, *, origin: str, memory: Memory, may_wait: bool = True) -> Doubts:
+def doubts(
+    session: Session, *, origin: str, cache: RecommenderCache, may_wait: bool = True
+) -> Doubts:
     """Return what is hard to believe, by the ids of the measurements. `may_wait`: see `Fits`.
 
     Raises:
@@ -49,8 +51,8 @@ def doubts(session: Session, *, origin: str, memory: Memory, may_wait: bool = Tr
     lacking: list[str] = []
     is_preliminary = False
     for model, dataset in workloads[:MOST_WORKLOADS]:
-        knowledge = memory.knowledge.of(session, origin=origin, model=model, dataset=dataset)
-        models = Models(knowledge, memory, may_wait=may_wait)
+        knowledge = cache.knowledge.of(session, origin=origin, model=model, dataset=dataset)
+        models = Models(knowledge, cache, may_wait=may_wait)
         found += [
             Doubt(
                 measurement_id=measurement_id,

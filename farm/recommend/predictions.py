@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.axes import SETUP_AXES
 from farm.configuration.spec import CONDITIONS, OperatorPlacement, TrainingPass
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.contracts import Prediction
 from farm.recommend.memory_limits import (
@@ -54,7 +54,7 @@ def predict_queries(
     queries: Sequence[Mapping[str, Any]],
     *,
     origin: str,
-    memory: Memory,
+    cache: RecommenderCache,
     may_wait: bool = True,
 ) -> list[Answered]:
     """Return a prediction for each query, in order.
@@ -90,7 +90,7 @@ def predict_queries(
             [c for _, c in of_kind],
             kind,
             origin=origin,
-            memory=memory,
+            cache=cache,
             may_wait=may_wait,
         )
         for (index, configuration), prediction in zip(of_kind, found_all, strict=True):
@@ -161,15 +161,15 @@ def _predict(
     kind: _Kind,
     *,
     origin: str,
-    memory: Memory,
+    cache: RecommenderCache,
     may_wait: bool,
 ) -> list[Prediction]:
     fingerprint, model, dataset = kind
-    knowledge = memory.knowledge.of(session, origin=origin, model=model, dataset=dataset)
+    knowledge = cache.knowledge.of(session, origin=origin, model=model, dataset=dataset)
     if (model, dataset) not in knowledge.workloads:
         why = f"nothing is measured of {model or 'no model'} on {dataset or 'no data set'}"
         return [Prediction.unknown(why)] * len(configurations)
-    models = Models(knowledge, memory, may_wait=may_wait)
+    models = Models(knowledge, cache, may_wait=may_wait)
     fitted = models.of(fingerprint)
     if fitted is None:
         lacking = models.used[fingerprint].lacking_because if fingerprint in models.used else None

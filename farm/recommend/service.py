@@ -12,7 +12,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
 from farm.recommend.answering.options import options_for
 from farm.recommend.cache.fits import Fitted
-from farm.recommend.cache.memory import Knowledge, Memory, read_knowledge
+from farm.recommend.cache.knowledge import Knowledge, RecommenderCache, read_knowledge
 from farm.recommend.contracts import Evidence, Objective, Question, Recommendation, StepTimeModel
 from farm.recommend.outlying import cannot_tell
 from farm.recommend.prices import Prices
@@ -30,13 +30,13 @@ def recommend(
     question: Question,
     objective: Objective,
     prices: Prices | None = None,
-    memory: Memory | None = None,
+    cache: RecommenderCache | None = None,
     may_wait: bool = True,
     is_predicting: bool = True,
 ) -> Recommendation:
     """Rank the configurations that compete, best first: measured as asked, or predicted.
 
-    Without a memory, or unless `is_predicting`, only what was measured is compared. `may_wait`: for
+    Without a cache, or unless `is_predicting`, only what was measured is compared. `may_wait`: for
     a first model that has to be fitted, see `Fits`. Where nothing fits, `recommended` is None with
     a reason: that is an answer, not an error.
 
@@ -45,12 +45,12 @@ def recommend(
         InvalidSpec: the question leaves open which of several workloads is meant.
     """
     question, about_script = _of_script(session, question)
-    question, knowledge = settle(session, question, memory)
+    question, knowledge = settle(session, question, cache)
     evidence = knowledge.evidence.get(question.training_pass, ())
     outlying = [found.message for one in knowledge.comparisons.values() for found in one.outlying]
     if not evidence:
         return nothing(question, nothing_at_all(question), outlying)
-    models = Models(knowledge, memory if is_predicting else None, may_wait=may_wait)
+    models = Models(knowledge, cache if is_predicting else None, may_wait=may_wait)
     known = catalogue()
     dataset = find_dataset(question.dataset, known.datasets)
     found = options_for(
@@ -118,7 +118,7 @@ def _of_script(session: Session, question: Question) -> tuple[Question, tuple[st
 
 
 def settle(
-    session: Session, question: Question, memory: Memory | None
+    session: Session, question: Question, cache: RecommenderCache | None
 ) -> tuple[Question, Knowledge]:
     """Return the question with its one workload, and what is known of that.
 
@@ -127,7 +127,7 @@ def settle(
         InvalidSpec: the question leaves open which of several workloads is meant.
     """
     question, _ = _of_script(session, question)
-    read: Callable[..., Knowledge] = memory.knowledge.of if memory else read_knowledge
+    read: Callable[..., Knowledge] = cache.knowledge.of if cache else read_knowledge
     knowledge = read(
         session, origin=question.origin, model=question.model, dataset=question.dataset
     )
@@ -159,20 +159,22 @@ def check_origin(session: Session, origin: str) -> None:
 class Models:
     """The models of one workload's kinds of hardware, and what is to be said of them."""
 
-    def __init__(self, knowledge: Knowledge, memory: Memory | None, *, may_wait: bool) -> None:
+    def __init__(
+        self, knowledge: Knowledge, cache: RecommenderCache | None, *, may_wait: bool
+    ) -> None:
         self._knowledge = knowledge
-        self._memory = memory
+        self._cache = cache
         self._may_wait = may_wait
         self.used: dict[str | None, Fitted] = {}
 
     def of(self, fingerprint: str | None) -> StepTimeModel | None:
         """Return the model of a kind of hardware; None where there is none."""
         observed = self._knowledge.observed.get(fingerprint)
-        if self._memory is None or observed is None or not observed.observations:
+        if self._cache is None or observed is None or not observed.observations:
             return None
         if fingerprint not in self.used:
             subject = (self._knowledge.origin, self._knowledge.workloads, fingerprint)
-            self.used[fingerprint] = self._memory.fits.model_of(
+            self.used[fingerprint] = self._cache.fits.model_of(
                 subject,
                 observed.observations,
                 digest=observed.digest,

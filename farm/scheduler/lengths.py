@@ -20,7 +20,7 @@ from farm.store.engine import reading
 from farm.store.gangs.lengths import cell_specs, last_lengths, unfinished_cells
 
 if TYPE_CHECKING:
-    from farm.recommend.cache.memory import Memory
+    from farm.recommend.cache.knowledge import RecommenderCache
 
 _EVERY_S = 5.0
 _JOBS_LOOKED_AT = 10_000  # as many as are placed at once
@@ -34,7 +34,7 @@ class JobLengths:
     def __init__(self, engine: Engine, *, home: Path | None = None) -> None:
         self._engine = engine
         self._home = home
-        self._memory: Memory | None = None
+        self._cache: RecommenderCache | None = None
         # By cell hash. Reading them again would take longer than all the rest.
         self._specs: dict[str, JobSpec] = {}
         self.expected_s: Mapping[str, float] = {}
@@ -74,10 +74,10 @@ class JobLengths:
         if not cells or self._home is None:
             return {}
         # The recommender is imported only once there is something to ask it.
-        from farm.recommend.cache.memory import Memory
+        from farm.recommend.cache.knowledge import RecommenderCache
         from farm.recommend.sweeps.expectation import predicted_lengths_s
 
-        if self._memory is None:
-            self._memory = Memory.of_server(self._home)
+        if self._cache is None:
+            self._cache = RecommenderCache.of_server(self._home)
         with reading(self._engine) as session:
-            return predicted_lengths_s(session, cells, memory=self._memory)
+            return predicted_lengths_s(session, cells, cache=self._cache)

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.axes import profile_numbers
 from farm.recommend.answering.measured import distinctions, told_apart_by
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.sweeps.answers import OwnAnswer, SweepShare, answers_for
 from farm.store.dashboard import measurement_stamp
@@ -104,9 +104,11 @@ class AdviceCache:
     and the page asks again, one sweep at a time is worked out, and a failure is remembered.
     """
 
-    def __init__(self, engine: sa.Engine, memory: Memory, *, many: int = MANY_MEASUREMENTS) -> None:
+    def __init__(
+        self, engine: sa.Engine, cache: RecommenderCache, *, many: int = MANY_MEASUREMENTS
+    ) -> None:
         self._engine = engine
-        self._memory = memory
+        self._cache = cache
         self._many = many
         self._lock = threading.Lock()
         self._kept: OrderedDict[int, _CachedAdvice] = OrderedDict()
@@ -130,7 +132,7 @@ class AdviceCache:
         return known.advice if known is not None else None
 
     def _make(self, session: Session, sweep_id: int, stamp: Hashable) -> Sequence[Advice]:
-        advice = advise(session, sweep_id, self._memory)
+        advice = advise(session, sweep_id, self._cache)
         self._keep(sweep_id, _CachedAdvice(stamp, advice, time.monotonic()))
         return advice
 
@@ -161,10 +163,10 @@ class AdviceCache:
                 self._is_working = False
 
 
-def advise(session: Session, sweep_id: int, memory: Memory) -> list[Advice]:
+def advise(session: Session, sweep_id: int, cache: RecommenderCache) -> list[Advice]:
     """Answer for the conditions of the sweep's measurements, at most `MAX_ANSWERS` of them."""
     advice = []
-    for found in answers_for(session, sweep_id, memory=memory, most=MAX_ANSWERS):
+    for found in answers_for(session, sweep_id, cache=cache, most=MAX_ANSWERS):
         best, options = found.answer.recommended, found.answer.options
         others = [
             option

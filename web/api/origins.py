@@ -50,7 +50,7 @@ def get_suspicious(origin: str) -> ResponseReturnValue:
     if len(origin) > MAX_ORIGIN_CHARACTERS or not origin.isprintable():
         raise NotFound(f"origin {origin[:80]!r}: there is none")
     with read_session() as session:
-        found = doubts(session, origin=origin, memory=backend().memory, may_wait=False)
+        found = doubts(session, origin=origin, cache=backend().recommender_cache, may_wait=False)
     response = jsonify(items=to_json(found.doubts), next=None, lacking=to_json(found.lacking))
     return response if found.lacking else etags.answer(response)
 

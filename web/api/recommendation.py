@@ -48,6 +48,6 @@ def get_recommendation() -> ResponseReturnValue:
             question=question,
             objective=objective,
             prices=read_prices(query, backend().prices),
-            memory=backend().memory,
+            cache=backend().recommender_cache,
         )
     return jsonify(answer.to_json())

@@ -115,7 +115,11 @@ def post_preview() -> ResponseReturnValue:
     if len(jobs) <= _MOST_PREDICTED:
         with read_session() as session:
             found = expected(
-                session, jobs, prices=backend().prices, memory=backend().memory, may_wait=False
+                session,
+                jobs,
+                prices=backend().prices,
+                cache=backend().recommender_cache,
+                may_wait=False,
             )
     return jsonify(
         name=planned.sweep.name,

@@ -119,17 +119,17 @@ def get_advice() -> ResponseReturnValue:
 
 
 def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
-    query, memory = read_from(RecommendationParameters, given), backend().memory
+    query, cache = read_from(RecommendationParameters, given), backend().recommender_cache
     asked = read_question(query)
     answer = recommend(
         session,
         question=asked,
         objective=read_objective(query),
         prices=read_prices(query, backend().prices),
-        memory=memory,
+        cache=cache,
         may_wait=False,
     )
-    question, knowledge = settle(session, asked, memory)
+    question, knowledge = settle(session, asked, cache)
     best = answer.recommended
     return ShownAnswer(
         question=question,
@@ -179,7 +179,7 @@ def get_plan() -> ResponseReturnValue:
     asked, objective = read_question(query), read_objective(query)
     prices = read_prices(query, backend().prices).usd_per_hour
     with read_session() as session:
-        question, _ = settle(session, asked, backend().memory)
+        question, _ = settle(session, asked, backend().recommender_cache)
     proposed: Proposed | None = None
     error: InvalidSpec | None = None
     try:

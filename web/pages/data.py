@@ -15,7 +15,7 @@ from farm.errors import NotFound
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication
 from farm.keys.api_tokens import Scope
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.doubts import doubts
 from farm.recommend.service import FARM
 from farm.store.measurements.imports import OriginSummary, check_origin, origins, remove_origin
@@ -108,7 +108,7 @@ def get_origin() -> ResponseReturnValue:
         hardware = hardware_of(session, name)
         sample_forms = forms() if has_samples(session, name) else ()
         is_looked_for = is_asked or not card.is_own
-        found = _suspects(session, name, backend().memory) if is_looked_for else None
+        found = _suspects(session, name, backend().recommender_cache) if is_looked_for else None
     return render_template(
         "origin.html",
         card=card,
@@ -172,9 +172,9 @@ def data_page(
     )
 
 
-def _suspects(session: Session, origin: str, memory: Memory) -> Suspects:
+def _suspects(session: Session, origin: str, cache: RecommenderCache) -> Suspects:
     """Return what the models of an origin doubt. Never waits for a fit."""
-    found = doubts(session, origin=origin, memory=memory, may_wait=False)
+    found = doubts(session, origin=origin, cache=cache, may_wait=False)
     messages: dict[int, list[str]] = {}
     for doubt in found.doubts:
         messages.setdefault(doubt.measurement_id, []).append(doubt.message)

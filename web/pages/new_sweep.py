@@ -25,7 +25,7 @@ from farm.gang.views import LiveAgent
 from farm.keys.api_tokens import Scope
 from farm.notifications.addresses import check_reachable
 from farm.recommend.cache.fits import PREPARING
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.prices import Prices
 from farm.recommend.sweeps.expectation import Expectation, expected
 from farm.registry import catalogue
@@ -327,9 +327,9 @@ def _expected(ticket: str, draft: Draft) -> Expected:
         why = f"it has more than {_MOST_PREDICTED:,} jobs to begin with".replace(",", "\u202f")
         return Expected(unknown_because=why)
     behind = backend()
-    engine, memory, prices = behind.engine, behind.memory, behind.prices
+    engine, cache, prices = behind.engine, behind.recommender_cache, behind.prices
     try:
-        made = behind.expectations.ask(ticket, lambda: _foresee(engine, draft.text, memory, prices))
+        made = behind.expectations.ask(ticket, lambda: _foresee(engine, draft.text, cache, prices))
     except _Preparing:
         return Expected()
     except FarmError as error:
@@ -337,7 +337,7 @@ def _expected(ticket: str, draft: Draft) -> Expected:
     return Expected(found=None if made is None else made.value)
 
 
-def _foresee(engine: sa.Engine, text: str, memory: Memory, prices: Prices) -> Expectation:
+def _foresee(engine: sa.Engine, text: str, cache: RecommenderCache, prices: Prices) -> Expectation:
     """Predict every job of a sweep file, outside of a request, which may wait for a first fit.
 
     Raises:
@@ -345,7 +345,7 @@ def _foresee(engine: sa.Engine, text: str, memory: Memory, prices: Prices) -> Ex
     """
     jobs = _planned(text).expansion.jobs
     with reading(engine) as session:
-        found = expected(session, jobs, prices=prices, memory=memory)
+        found = expected(session, jobs, prices=prices, cache=cache)
     if PREPARING in found.unknown:
         raise _Preparing(PREPARING)
     return found

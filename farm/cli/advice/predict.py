@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from farm.cli.advice.questions import memory_of, script_asked, script_options
+from farm.cli.advice.questions import recommender_cache, script_asked, script_options
 from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
@@ -77,7 +77,7 @@ def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool, **sc
         if of_script is not None:
             known = {"model": of_script.model, "dataset": of_script.dataset}
             rows = [{**known, **row} if "model" not in row else row for row in rows]
-        answered = predict_queries(session, rows, origin=origin, memory=memory_of(loaded))
+        answered = predict_queries(session, rows, origin=origin, cache=recommender_cache(loaded))
     predictions = [answer.prediction for answer in answered]
     if as_json:
         print_json({"items": _items(asked, predictions)})

@@ -12,7 +12,7 @@ import click
 from farm.cli.output import to_stderr
 from farm.errors import InvalidSpec
 from farm.recommend.cache.fits import Fits
-from farm.recommend.cache.memory import FITS_FOLDER, Memory, fit_default
+from farm.recommend.cache.knowledge import FITS_FOLDER, RecommenderCache, fit_default
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
 from farm.text.nouns import counted
@@ -117,9 +117,9 @@ def prices_of(loaded: Settings, file: Path | None, region: str | None) -> Prices
     return load_prices(file or loaded.prices, region=region)
 
 
-def memory_of(loaded: Settings) -> Memory:
-    """Return a memory that fits at once and keeps its models in FARM_HOME."""
-    return Memory(Fits(_fit, folder=loaded.home / FITS_FOLDER))
+def recommender_cache(loaded: Settings) -> RecommenderCache:
+    """Return a cache that fits at once and keeps its models in FARM_HOME."""
+    return RecommenderCache(Fits(_fit, folder=loaded.home / FITS_FOLDER))
 
 
 def _fit(observations: Sequence[Observation]) -> StepTimeModel:

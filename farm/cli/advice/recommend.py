@@ -10,9 +10,9 @@ import click
 
 from farm.cli.advice.questions import (
     SCRIPT_OPTIONS,
-    memory_of,
     prices_of,
     prices_option,
+    recommender_cache,
     region_option,
     with_options,
 )
@@ -167,7 +167,7 @@ def recommend(
             question=question,
             objective=objective,
             prices=prices,
-            memory=memory_of(loaded),
+            cache=recommender_cache(loaded),
         )
     if as_json:
         print_json(answer.to_json())

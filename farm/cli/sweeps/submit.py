@@ -11,7 +11,7 @@ import click
 
 from farm.cells.configuration import length_of
 from farm.cells.result_table import axis_column
-from farm.cli.advice.questions import memory_of, prices_of, prices_option, region_option
+from farm.cli.advice.questions import prices_of, prices_option, recommender_cache, region_option
 from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.sweeps.results import print_answers
@@ -273,7 +273,7 @@ def expected(
     """
     prices = prices_of(loaded, prices_file, region)
     with store(loaded) as engine, reading(engine) as session:
-        return expected_of(session, jobs, prices=prices, memory=memory_of(loaded))
+        return expected_of(session, jobs, prices=prices, cache=recommender_cache(loaded))
 
 
 def print_expectation(found: Expectation) -> None:

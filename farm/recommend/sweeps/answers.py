@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import CONDITION_AXES
 from farm.configuration.scripts import workload_text
 from farm.configuration.spec import TrainingPass
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.service import recommend
 from farm.store.measurements.cell_rows import measured_conditions
@@ -88,7 +88,11 @@ class OwnAnswer:
 
 
 def answers_for(
-    session: Session, sweep_id: int, *, memory: Memory | None = None, most: int | None = None
+    session: Session,
+    sweep_id: int,
+    *,
+    cache: RecommenderCache | None = None,
+    most: int | None = None,
 ) -> list[OwnAnswer]:
     """Answer for the conditions of the sweep's measurements, at most `most` of them."""
     answers = []
@@ -97,7 +101,7 @@ def answers_for(
             session,
             question=question,
             objective=Objective(),
-            memory=memory,
+            cache=cache,
             is_predicting=False,
         )
         ids = {one for option in answer.options for one in option.measurement_ids}

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import JOB_AXES
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.contracts import Prediction
 from farm.recommend.predictions import Answered, predict_queries
@@ -168,7 +168,7 @@ def expected(
     jobs: Sequence[JobSpec],
     *,
     prices: Prices,
-    memory: Memory,
+    cache: RecommenderCache,
     may_wait: bool = True,
 ) -> Expectation:
     """Predict every job from the farm's own measurements. `may_wait`: see `Fits`."""
@@ -176,7 +176,7 @@ def expected(
     hashes = [spec.cell_hash for spec in jobs]
     distinct = dict(zip(hashes, jobs, strict=True))
     queries = [_query(spec) for spec in distinct.values()]
-    answers = predict_queries(session, queries, origin=ORIGIN, memory=memory, may_wait=may_wait)
+    answers = predict_queries(session, queries, origin=ORIGIN, cache=cache, may_wait=may_wait)
     by_cell = dict(zip(distinct, answers, strict=True))
     return expectation(
         (_expected_job(spec, by_cell[key]) for spec, key in zip(jobs, hashes, strict=True)),
@@ -186,7 +186,7 @@ def expected(
 
 
 def predicted_lengths_s(
-    session: Session, cells: Mapping[str, JobSpec], *, memory: Memory
+    session: Session, cells: Mapping[str, JobSpec], *, cache: RecommenderCache
 ) -> dict[str, float]:
     """Predict by cell hash how long a job holds its agents; without those that nothing is known of.
 
@@ -196,7 +196,7 @@ def predicted_lengths_s(
     if not runs:
         return {}
     queries = [_query(spec) for spec in cells.values()]
-    answers = predict_queries(session, queries, origin=ORIGIN, memory=memory, may_wait=False)
+    answers = predict_queries(session, queries, origin=ORIGIN, cache=cache, may_wait=False)
     overhead_s = _overhead_s(runs) or 0.0
     found = {}
     for (cell_hash, spec), answer in zip(cells.items(), answers, strict=True):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from farm.errors import NotFound
 from farm.recommend.cache.fits import Fits
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import StepTimeModel
 from farm.recommend.doubts import MOST_WORKLOADS, doubts
@@ -27,7 +27,7 @@ def test_of_many_workloads_some_are_left_out_and_that_is_said(engine: sa.Engine)
         for number in range(MOST_WORKLOADS + 2):
             factories.add_measurement(session, f"{number}", model=f"model {number:02}")
     with reading(engine) as session:
-        found = doubts(session, origin="farm", memory=Memory(Fits(_no_maths)))
+        found = doubts(session, origin="farm", cache=RecommenderCache(Fits(_no_maths)))
     assert found.lacking[0].startswith("model 00 on digits: predictions need scipy")
     assert found.lacking[-1] == f"2 more: only {MOST_WORKLOADS} workloads are looked at"
     assert len(found.lacking) == MOST_WORKLOADS + 1
@@ -37,18 +37,18 @@ def test_of_many_workloads_some_are_left_out_and_that_is_said(engine: sa.Engine)
 def test_while_a_model_is_fitted_what_is_said_is_preliminary(engine: sa.Engine) -> None:
     with writing(engine) as session:
         factories.add_measurement(session, "x")
-    memory = Memory(Fits(_no_maths, in_background=True))
+    cache = RecommenderCache(Fits(_no_maths, in_background=True))
     with reading(engine) as session:
-        assert doubts(session, origin="farm", memory=memory, may_wait=False).is_preliminary
-        assert not doubts(session, origin="farm", memory=memory, may_wait=True).is_preliminary
+        assert doubts(session, origin="farm", cache=cache, may_wait=False).is_preliminary
+        assert not doubts(session, origin="farm", cache=cache, may_wait=True).is_preliminary
 
 
 def test_nothing_is_said_of_what_is_not_there(engine: sa.Engine) -> None:
-    memory = Memory(Fits(_no_maths))
+    cache = RecommenderCache(Fits(_no_maths))
     with reading(engine) as session:
         with pytest.raises(NotFound):
-            doubts(session, origin="nowhere", memory=memory)
-        assert doubts(session, origin="farm", memory=memory).doubts == ()
+            doubts(session, origin="nowhere", cache=cache)
+        assert doubts(session, origin="farm", cache=cache).doubts == ()
 
 
 def test_what_an_agent_that_is_off_has_measured_is_listed(engine: sa.Engine) -> None:
@@ -58,7 +58,7 @@ def test_what_an_agent_that_is_off_has_measured_is_listed(engine: sa.Engine) -> 
                 session, agent, step_time_s=step_time_s, details={"agents": [agent]}
             )
     with reading(engine) as session:
-        [found] = doubts(session, origin="farm", memory=Memory(Fits(_no_maths))).doubts
+        [found] = doubts(session, origin="farm", cache=RecommenderCache(Fits(_no_maths))).doubts
         row = session.get_one(MeasurementRow, found.measurement_id)
     assert row.source_key == "off"
     assert found.message.startswith("agent off: measurements with it took 10 times as long")

@@ -10,7 +10,7 @@ from farm.configuration.spec import TCP_PROXY, UNTOUCHED, NetworkProfile
 from farm.gang.lifecycle import AttemptState
 from farm.gang.views import GangAtWork
 from farm.recommend.cache.fits import Fits
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
@@ -97,7 +97,7 @@ def test_a_gang_is_expected_to_take_what_the_same_gang_took(
     if delay_s := asked.pop("delay", None):
         asked["network"] = NetworkProfile(one_way_delay_s=delay_s)
     gang = job_spec(strategy="mwms_ring", world_size=2, **asked)
-    memory = Memory(Fits(FakeStepTimes.fit))
+    cache = RecommenderCache(Fits(FakeStepTimes.fit))
     with writing(engine) as session:
         job_id = add_job(session, gang)
         token = add_attempt(
@@ -116,8 +116,8 @@ def test_a_gang_is_expected_to_take_what_the_same_gang_took(
                 step_time_s=0.1,
             )
     with reading(engine) as session:
-        told = expected(session, [gang], prices=Prices(), memory=memory)
-        lengths_s = predicted_lengths_s(session, {gang.cell_hash: gang}, memory=memory)
+        told = expected(session, [gang], prices=Prices(), cache=cache)
+        lengths_s = predicted_lengths_s(session, {gang.cell_hash: gang}, cache=cache)
     assert told.unknown == {}
     assert lengths_s == pytest.approx({gang.cell_hash: 33.0})
 

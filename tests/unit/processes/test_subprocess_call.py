@@ -8,7 +8,7 @@ import pytest
 
 from farm.errors import FarmError
 from farm.processes.subprocess_call import in_subprocess, run_in_subprocess
-from farm.recommend.cache.memory import fit_default
+from farm.recommend.cache.knowledge import fit_default
 from tests.unit.recommend.cache.test_recommend_fits import ASKED, observations
 
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from farm.errors import InvalidSpec, NotFound
 from farm.recommend.cache.fits import Fits
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Objective, Question, Recommendation, StepTimeModel
 from farm.recommend.prices import Price, Prices
@@ -219,8 +219,8 @@ def test_unknown_prices_are_said_once_cost_counts(session: Session) -> None:
 
 def remembering(session: Session, fits: Fits | None = None, **changes: Any) -> Recommendation:
     question = Question(**{"global_batch_size": 32, "one_way_delay_s": 0.02, **changes})
-    memory = Memory(fits or Fits(FakeStepTimes.fit))
-    return recommend(session, question=question, objective=Objective(), memory=memory)
+    cache = RecommenderCache(fits or Fits(FakeStepTimes.fit))
+    return recommend(session, question=question, objective=Objective(), cache=cache)
 
 
 def test_with_a_memory_what_was_not_measured_as_asked_is_predicted(session: Session) -> None:
@@ -256,7 +256,7 @@ def test_where_cost_counts_the_sums_that_were_compared_are_shown(session: Sessio
         question=Question(global_batch_size=32),
         objective=Objective(alpha=0.0, beta=1.0),
         prices=Prices(by_type={"small": SMALL}),
-        memory=Memory(Fits(FakeStepTimes.fit)),
+        cache=RecommenderCache(Fits(FakeStepTimes.fit)),
     )
     [said] = [warning for warning in answer.warnings if "overlaps" in warning]
     best, other = answer.options[:2]
@@ -294,12 +294,12 @@ def test_kinds_of_hardware_are_fitted_apart_and_by_workload(session: Session) ->
 
 
 def test_a_new_measurement_is_seen_and_predicted_from(session: Session) -> None:
-    memory = Memory(Fits(FakeStepTimes.fit))
+    cache = RecommenderCache(Fits(FakeStepTimes.fit))
     question = Question(global_batch_size=32)
     measured(session, "job 1", step_time_s=0.32)
     counts = []
     for key in ("job 2", "job 3"):
-        answer = recommend(session, question=question, objective=Objective(), memory=memory)
+        answer = recommend(session, question=question, objective=Objective(), cache=cache)
         counts.append((answer.measurement_count, answer.predictor_measurement_count))
         measured(session, key, world_size=2, step_time_s=0.2)
     assert counts == [(1, 1), (2, 2)]

@@ -100,7 +100,7 @@ RULES: dict[str, set[str]] = {
     "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.sweeps": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
-    "farm.recommend.cache.memory": PURE
+    "farm.recommend.cache.knowledge": PURE
     | {"farm.processes.cache", "farm.processes.subprocess_call"}
     | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.predictors.estimates": PURE | {"farm.recommend", "threadpoolctl", *MATHS},

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from farm.cells.reading import SweepReading, first_cells, read_sweep
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.processes.cache import Cache
-from farm.recommend.cache.memory import Memory
+from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.prices import load_prices
 from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import CellTotals
@@ -182,8 +182,8 @@ def test_the_first_cells_are_whole(engine: sa.Engine) -> None:
 
 def test_advice_that_takes_long_is_made_beside_the_request(engine: sa.Engine) -> None:
     sweep_id = add_measured(engine, *grid())
-    memory = Memory.of_server(web_settings().home)
-    at_once, beside = AdviceCache(engine, memory), AdviceCache(engine, memory, many=0)
+    cache = RecommenderCache.of_server(web_settings().home)
+    at_once, beside = AdviceCache(engine, cache), AdviceCache(engine, cache, many=0)
 
     def ask() -> list[Advice] | None:
         with reading(engine) as session:

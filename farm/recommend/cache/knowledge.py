@@ -141,14 +141,14 @@ def _evidence(row: Row[Any]) -> Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class RecommenderCache:
     """Measurements as they were read, and the models fitted to them. Threads share it."""
 
     fits: Fits
     knowledge: KnowledgeCache = field(default_factory=KnowledgeCache)
 
     @classmethod
-    def of_server(cls, home: Path) -> Memory:
+    def of_server(cls, home: Path) -> RecommenderCache:
         """Return one that fits in another process and shares its models with commands."""
         return cls(Fits(in_subprocess(fit_default), folder=home / FITS_FOLDER, in_background=True))
 
