@@ -81,13 +81,16 @@ class CopiedTree:
     def added(self) -> dict[str, int]:
         """How many lines each file has that the tree has not; it lacks none of the tree."""
         added = {}
-        for file in sorted(self.folder.rglob("*.py")):
+        for file in sorted(self.folder.rglob("*")):
+            if file.is_dir() or file.parent.name == "__pycache__":
+                continue
             path = file.relative_to(self.folder)
-            here, there = file.read_text(), ""
+            here, there = file.read_bytes(), b""
             if (ROOT / path).exists():
-                there = (ROOT / path).read_text()
+                there = (ROOT / path).read_bytes()
             if here != there:
-                lines = list(difflib.ndiff(there.splitlines(), here.splitlines()))
+                before, after = there.decode().splitlines(), here.decode().splitlines()
+                lines = difflib.ndiff(before, after)
                 added[str(path)] = sum(line.startswith("+ ") for line in lines)
         return added
 

@@ -59,26 +59,47 @@ class Addition:
         return f"from {module} import {name}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of the document's table. `paths`: of every file that is new or gets a line."""
+
+    file: str
+    list_name: str
+    list_file: str
+    paths: tuple[str, ...]
+
+    def paths_of(self, name: str) -> set[str]:
+        return {path.replace("NAME", name) for path in self.paths}
+
+
 def addition(title: str, row: str) -> Addition:
     """Read a section; `row`: of the document's table, whose file and list it has to have."""
     text = example("extending.md", title)
     first = re.match(r"# (\S+), in (\w+): (.+)\n", text)
     assert first, f"the example of {title} does not say where it goes"
     file, list_name, entry = first.groups()
-    named, listed, list_file = table_row(row)
-    assert re.fullmatch(named.replace("NAME", r"\w+"), file)
-    assert list_name == listed
-    return Addition(file=file, text=text, list_name=list_name, list_file=list_file, entry=entry)
+    of_row = table_row(row)
+    assert re.fullmatch(of_row.file.replace("NAME", r"\w+"), file)
+    assert list_name == of_row.list_name
+    return Addition(
+        file=file, text=text, list_name=list_name, list_file=of_row.list_file, entry=entry
+    )
 
 
-def table_row(kind: str) -> tuple[str, str, str]:
-    """Return the file, the list's name and the list's file that the document's table has."""
+def table_row(kind: str) -> Row:
     document = (DOCS / "extending.md").read_text()
     [row] = re.findall(rf"^\| {re.escape(kind)} \|(.*)\|$", document, re.MULTILINE)
-    file, line, _ = row.split(" | ")
-    found = re.match(r"\[(\w+)\]\(\.\./([\w/.]+)\)", line)
-    assert found
-    return file.strip(" `"), found[1], found[2]
+    files, lines, _ = row.split(" | ")
+    named = re.match(r"\[(\w+)\]\(\.\./([\w/.]+)\)", lines)
+    assert named
+    new = re.findall(r"`([^`]+)`", files)
+    listed = re.findall(r"\]\(\.\./([^)]+)\)|`(\S+/\S+)`", lines)
+    return Row(
+        file=new[0] if new else "",
+        list_name=named[1],
+        list_file=named[2],
+        paths=(*new, *(link or path for link, path in listed)),
+    )
 
 
 def add(tree: CopiedTree, one: Addition) -> None:
@@ -122,6 +143,7 @@ def test_one_file_and_one_line_with_its_import_add(
 
     assert found == places
     assert tree.added() == {one.file: len(one.text.splitlines()), one.list_file: 2}
+    assert set(tree.added()) == table_row(row).paths_of(Path(one.file).stem)
 
 
 def test_an_emulator_needs_a_line_in_two_lists(tree: CopiedTree) -> None:
@@ -137,21 +159,25 @@ def test_an_emulator_needs_a_line_in_two_lists(tree: CopiedTree) -> None:
         one.list_file: 2,
         SPEC: 1,
     }
+    assert set(tree.added()) == table_row("a network emulator").paths_of("site_program")
 
 
-def test_a_study_is_a_package_and_one_line_with_its_import(tree: CopiedTree) -> None:
+def test_a_study_is_three_files_and_one_line_with_its_import(tree: CopiedTree) -> None:
     one = addition("A study", "a study that is repeated")
     add(tree, one)
+    added = {one.file: len(one.text.splitlines()), one.list_file: 2}
     for language, first in (("toml", r"# (\S+)\n"), ("md", r"<!-- (\S+) -->\n")):
         text = example("extending.md", "A study", language=language)
         file = re.match(first, text)
         assert file
         tree.add_file(file[1], text)
+        added[file[1]] = len(text.splitlines())
 
     assert tree.run("tests.extending.added_parts", "study", "batches") == {
         *("farm reproduce", "runs of its sweep", "page"),
     }
-    assert tree.added() == {one.file: len(one.text.splitlines()), one.list_file: 2}
+    assert tree.added() == added
+    assert set(added) == table_row("a study that is repeated").paths_of("batches")
 
 
 SPEC = "farm/configuration/spec.py"
@@ -220,12 +246,13 @@ EVERYWHERE = {
 def test_one_declaration_of_an_axis_puts_it_everywhere(
     name: str, declaration: str, tree: CopiedTree
 ) -> None:
-    _, list_name, list_file = table_row("an axis of a strategy's set-up")
-    tree.add_entry(list_file, list_name, declaration.rstrip())
+    row = table_row("an axis of a strategy's set-up")
+    tree.add_entry(row.list_file, row.list_name, declaration.rstrip())
 
     places = {*EVERYWHERE, "charts", "refusal beside a script"}
     assert tree.run("tests.extending.added_axis", name) == places
-    assert tree.added() == {list_file: len(declaration.splitlines())}
+    assert tree.added() == {row.list_file: len(declaration.splitlines())}
+    assert set(tree.added()) == row.paths_of(name)
 
 
 PREFETCHING = """Axis(
@@ -247,43 +274,44 @@ class Prefetching(enum.Enum):
 
 
 def test_an_enumeration_and_a_declaration_of_a_choice_put_it_everywhere(tree: CopiedTree) -> None:
-    _, list_name, list_file = table_row("an axis of a strategy's set-up")
-    tree.add_entry(list_file, list_name, PREFETCHING)
+    row = table_row("such an axis of choices")
+    tree.add_entry(row.list_file, row.list_name, PREFETCHING)
     tree.replace(SPEC, "\n\n@dataclass(", f"{CHOICES}\n\n@dataclass(")
-    tree.add_import(list_file, "from farm.configuration.spec import Prefetching")
+    tree.add_import(row.list_file, "from farm.configuration.spec import Prefetching")
 
     places = {*EVERYWHERE, "refusal beside a script"}
     assert tree.run("tests.extending.added_axis", "prefetching") == places
-    assert set(tree.added()) == {list_file, SPEC}
+    assert set(tree.added()) == row.paths_of("prefetching")
 
 
 @pytest.mark.parametrize("more", ["is_named=True", "is_named=True, default=4, unused=1"])
 def test_a_named_axis_is_of_the_strategies_that_name_it(more: str, tree: CopiedTree) -> None:
-    _, list_name, list_file = table_row("an axis of a strategy's set-up")
+    row = table_row("such an axis of some strategies")
     lines = example("extending.md", "An axis").splitlines()
     kept = [line for line in lines[:-1] if "default" not in line or "default" not in more]
-    tree.add_entry(list_file, list_name, "\n".join([*kept, f"    {more},", lines[-1]]))
-    naming = "farm/trainers/strategies/mwms_ring.py"
-    tree.replace(naming, '"compile")', '"compile", "prefetched_batches")')
+    tree.add_entry(row.list_file, row.list_name, "\n".join([*kept, f"    {more},", lines[-1]]))
+    tree.replace(
+        "farm/trainers/strategies/mwms_ring.py", '"compile")', '"compile", "prefetched_batches")'
+    )
 
     places = {*EVERYWHERE, "charts", "refusal beside a script", "other strategies"}
     assert tree.run("tests.extending.added_axis", "prefetched_batches") == places
-    assert set(tree.added()) == {list_file, naming}
+    assert set(tree.added()) == row.paths_of("mwms_ring")
 
 
 def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
     tree: CopiedTree,
 ) -> None:
     declaration = example("extending.md", "An axis of the network").rstrip()
-    _, list_name, list_file = table_row("an axis of the network")
-    tree.add_entry(list_file, list_name, declaration)
+    row = table_row("an axis of the network")
+    tree.add_entry(row.list_file, row.list_name, declaration)
     last = "    jitter_s: float = 0.0\n"
     tree.replace(SPEC, last, f"{last}    duplicated_packets_ratio: float = 0.0\n")
     tree.replace(SPEC, '"jitter_s"}', '"jitter_s", "duplicated_packets_ratio"}')
 
     places = {*EVERYWHERE, "charts", "refusal by an emulator", "option"}
     assert tree.run("tests.extending.added_axis", "duplicated_packets_percent") == places
-    assert set(tree.added()) == {list_file, SPEC}
+    assert set(tree.added()) == row.paths_of("duplicated_packets_percent")
 
 
 @pytest.mark.parametrize("more", ["", "write=count, is_whole=True, most=100, time_power=-1,\n"])
@@ -292,8 +320,8 @@ def test_one_declaration_of_a_quantity_puts_it_everywhere(more: str, tree: Copie
     add(tree, metric)
     before = tree.added()
     declaration = example("extending.md", "A quantity").replace("    of=", f"{more}    of=")
-    _, list_name, list_file = table_row("a measured quantity")
-    tree.add_entry(list_file, list_name, declaration.rstrip())
+    row = table_row("a measured quantity")
+    tree.add_entry(row.list_file, row.list_name, declaration.rstrip())
 
     assert tree.run("tests.extending.added_quantity", "machine_runnable_count") == {
         *("measurement", "export", "import", "refusal of an import"),
@@ -301,28 +329,30 @@ def test_one_declaration_of_a_quantity_puts_it_everywhere(more: str, tree: Copie
         *("charts", "page's table of cells", "page's table of jobs", "choice of a metric"),
         *("job's page", "API", "GET /api/v1/sweeps/{id}", "documents"),
     }
-    assert tree.added() == {**before, list_file: len(declaration.splitlines())}
+    assert tree.added() == {**before, row.list_file: len(declaration.splitlines())}
+    assert set(tree.added()) - set(before) == row.paths_of("machine_runnable_count")
 
 
 @pytest.mark.parametrize(
-    ("row", "name", "more"),
+    ("kind", "name", "more"),
     [
         ("a setting of the server", "FARM_WEB_PROCESS_COUNT", {"processes of a farm"}),
         ("a setting of an agent", "AGENT_WEB_PROCESS_COUNT", {"farm-agent --help"}),
     ],
 )
 def test_one_declaration_of_a_setting_puts_it_everywhere(
-    row: str, name: str, more: set[str], tree: CopiedTree
+    kind: str, name: str, more: set[str], tree: CopiedTree
 ) -> None:
     declaration = example("extending.md", "A setting").replace("FARM_WEB_PROCESS_COUNT", name)
-    _, class_name, file = table_row(row)
-    tree.add_field(file, class_name, declaration.rstrip())
+    row = table_row(kind)
+    tree.add_field(row.list_file, row.list_name, declaration.rstrip())
 
     everywhere = {"default", "environment", "file", "environment before file", "refusal"}
-    messages = {"message of farm"} if class_name == "Settings" else set()
+    messages = {"message of farm"} if row.list_name == "Settings" else set()
     found = tree.run("tests.extending.added_setting", "web_process_count")
     assert found == {*everywhere, "settings.md", *messages, *more}
-    assert tree.added() == {file: len(declaration.splitlines())}
+    assert tree.added() == {row.list_file: len(declaration.splitlines())}
+    assert set(tree.added()) == row.paths_of(name)
 
 
 @pytest.mark.tensorflow
