@@ -1,4 +1,4 @@
-"""The published studies that can be imported. To add one: its file, and its line in IMPORTERS."""
+"""The published studies that can be imported. docs/extending.md says how to add one."""
 
 from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.contracts import Publication

@@ -7,6 +7,7 @@ Prints where it was found, one place a line; what is not found is an error.
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import subprocess
@@ -175,6 +176,20 @@ def _study(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         yield "page", "| 32 |" in page and "disturbed" in page
 
 
+def _published_study(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
+    client = client_of(engine)
+    yield "page Data", "Training on two nodes" in client.get("/data").text
+    url = engine.url.render_as_string(hide_password=False)
+    done = _farm("import", name, "--json", FARM_DATABASE_URL=url)
+    yield "farm import", json.loads(done.stdout)["added_count"] == 3
+    listed: Any = client.get(f"/api/v1/measurements?origin={name}").json
+    times_s = sorted(one["step_time_s"] for one in listed["items"])
+    yield "measurements", times_s == [0.07, 0.12, 0.131]
+    query = f"origin={name}&global_batch_size=64"
+    answer: Any = client.get(f"/api/v1/recommendation?{query}").json
+    yield "recommendation", answer["recommended"]["world_size"] == 2
+
+
 def _farm(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run the command `farm` of the copy."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("FARM_", "AGENT_"))}
@@ -221,5 +236,6 @@ if __name__ == "__main__":
         "emulator": _emulator,
         "tracker": _tracker,
         "study": _study,
+        "published study": _published_study,
     }
     sys.exit(look(_PLACES[sys.argv[1]], sys.argv[2]))

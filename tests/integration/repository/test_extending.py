@@ -180,6 +180,24 @@ def test_a_study_is_three_files_and_one_line_with_its_import(tree: CopiedTree) -
     assert set(added) == table_row("a study that is repeated").paths_of("batches")
 
 
+def test_a_published_study_is_two_files_and_one_line_with_its_import(tree: CopiedTree) -> None:
+    one = addition("A published study", "a published study")
+    add(tree, one)
+    paths = table_row("a published study").paths_of("doe2020")
+    [data_file] = paths - {one.file, one.list_file}
+    data = example("extending.md", "A published study", language="csv")
+    tree.add_file(data_file, data)
+
+    assert tree.run("tests.extending.added_parts", "published study", "doe2020") == {
+        *("farm import", "measurements", "page Data", "recommendation"),
+    }
+    lines = {
+        file: len(text.splitlines()) for file, text in ((one.file, one.text), (data_file, data))
+    }
+    assert tree.added() == {**lines, one.list_file: 2}
+    assert set(tree.added()) == paths
+
+
 SPEC = "farm/configuration/spec.py"
 
 
