@@ -8,8 +8,8 @@
 - classes that declare `global_batch_size`: each lists a configuration's fields once more
 - functions named with one underscore that are used once, as a share of all functions
 - class names that are defined more than once
-- words of documents and of notebooks' texts, those in marked generated parts and in pages that a
-  command writes left out
+- words of documents, of the studies' pages before their results are put in, and of notebooks'
+  texts; those in marked generated parts and in pages that a command writes left out
 
 Beside them stands what they are to become at most, and what was counted in five well-kept programs
 of the same kind: procrastinate, distributed, asv, warehouse and PerfKitBenchmarker. None is an aim
@@ -153,6 +153,7 @@ def words(folder: Path) -> int:
     pages += sorted((folder / "docs").rglob("*.md"))
     texts = [page.read_text() for page in pages]
     texts = [_GENERATED_PART.sub("", text) for text in texts if not _GENERATED_PAGE.search(text)]
+    texts += [page.read_text() for page in sorted((folder / "farm" / "studies").glob("*/page.md"))]
     for notebook in sorted((folder / "examples" / "notebooks").glob("*.py")):
         cells = _NOTEBOOK_TEXT.findall(notebook.read_text())
         texts += [re.sub(r"^#", "", cell, flags=re.MULTILINE) for cell in cells]

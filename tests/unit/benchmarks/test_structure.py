@@ -60,6 +60,17 @@ def test_words_that_a_command_writes_are_not_counted(tmp_path: Path) -> None:
     assert words(tmp_path) == 5
 
 
+def test_a_study_s_page_is_counted_where_it_is_written(tmp_path: Path) -> None:
+    for folder in ("deploy", "docs/studies", "farm/studies/delay"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("README.md", "deploy/README.md"):
+        (tmp_path / name).write_text("")
+    page = "<!-- Written by `farm reproduce delay` --> one two"
+    (tmp_path / "farm" / "studies" / "delay" / "page.md").write_text(page)
+    (tmp_path / "docs" / "studies" / "delay.md").write_text(f"{page} three four")
+    assert words(tmp_path) == 9
+
+
 def test_the_text_of_notebooks_is_counted_and_their_code_is_not(tmp_path: Path) -> None:
     for folder in ("deploy", "examples/notebooks"):
         (tmp_path / folder).mkdir(parents=True)
