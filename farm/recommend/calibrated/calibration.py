@@ -10,9 +10,9 @@ An experiment is one value that was left out, or one other curve. The half-width
 - A world size, a number of servers or a combination of names, where time may jump, or where the own
   curve ends and others go on: times that ratio with as many degrees of freedom as there were
   experiments, at least two (1.8 for two, 1.4 for three, 1.2 for six).
-- Beyond all world sizes, or beyond a curve that ends early: added as a square, an assumed error with
-  the weight 1 / (1 + n) after n experiments, a factor of 2 for each doubling, and for n = 1 a factor
-  of 3 more.
+- Beyond all world sizes, or beyond a curve that ends early: added as a square, an assumed error
+  with the weight 1 / (1 + n) after n experiments, a factor of 2 for each doubling, and for n = 1 a
+  factor of 3 more.
 - No measurement could be held out like this: `NO_EVIDENCE`, and 2 more for each doubling after the
   first.
 - Several values at once: the root of the sum of the squares of each alone, times a factor of at
