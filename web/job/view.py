@@ -16,7 +16,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.measuring.aggregate import aggregate
 from farm.measuring.precision import Repetition, RepetitionState
-from farm.measuring.quantities import BY_NAME
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.messages.trainer_lines import Epoch
 from farm.processes.cache import Cache
 from farm.store.measurements.neighbours import Neighbour, neighbours_of, repetitions_of
@@ -44,7 +44,10 @@ _COMPARED_AXES = (
     STRATEGY,
     *(axis for axis in AXES if axis.kind in (AxisKind.SETUP, AxisKind.LINK, AxisKind.PROFILE)),
 )
-_COMPARED_QUANTITIES = (BY_NAME["step_time_s"], BY_NAME["throughput_examples_per_s"])
+_COMPARED_QUANTITIES = (
+    QUANTITIES_BY_NAME["step_time_s"],
+    QUANTITIES_BY_NAME["throughput_examples_per_s"],
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
