@@ -17,7 +17,7 @@ from pathlib import Path
 from farm.configuration.bundle import (
     ENVIRONMENT_FILE,
     IGNORE_FILE,
-    MAX_BUNDLE_BYTES,
+    MAX_SCRIPT_BUNDLE_BYTES,
     MOST_FILES,
     SCRIPT_PATH,
     ScriptBundle,
@@ -185,11 +185,13 @@ def files_of(script: Path, folder: Path, *, home: Path | None) -> list[Path]:
 
 
 def _refuse_too_large(sizes: Mapping[str, int], total: int) -> None:
-    if total <= MAX_BUNDLE_BYTES:
+    if total <= MAX_SCRIPT_BUNDLE_BYTES:
         return
     largest = sorted(sizes, key=lambda path: -sizes[path])[:_NAMED]
     named = ", ".join(f"{path} ({byte_count(sizes[path])})" for path in largest)
-    expected = f"at most {byte_count(MAX_BUNDLE_BYTES)} with the files beside it; largest: {named}"
+    expected = (
+        f"at most {byte_count(MAX_SCRIPT_BUNDLE_BYTES)} with the files beside it; largest: {named}"
+    )
     raise InvalidSpec("script", byte_count(total), f"{expected}; see {IGNORE_FILE}")
 
 

@@ -35,7 +35,7 @@ _LEFT_OUT = re.compile(
         )
     )
 )
-MAX_BUNDLE_BYTES = 20 * 10**6  # of an archive
+MAX_SCRIPT_BUNDLE_BYTES = 20 * 10**6  # of an archive
 MOST_SCRIPT_BYTES = 2**20  # of the file that is run
 MOST_FILES = 5000
 MOST_FOLDERS = 2000
@@ -98,12 +98,12 @@ def read_archive(archive: bytes) -> ScriptBundle:
     """Return the files in an archive.
 
     Raises:
-        InvalidSpec: it is longer than `MAX_BUNDLE_BYTES`, no archive of this form, or one of its
-            members is not an ordinary file below its folder.
+        InvalidSpec: it is longer than `MAX_SCRIPT_BUNDLE_BYTES`, no archive of this form, or one of
+            its members is not an ordinary file below its folder.
     """
-    if len(archive) > MAX_BUNDLE_BYTES:
+    if len(archive) > MAX_SCRIPT_BUNDLE_BYTES:
         raise InvalidSpec(
-            "bundle", byte_count(len(archive)), f"at most {byte_count(MAX_BUNDLE_BYTES)}"
+            "bundle", byte_count(len(archive)), f"at most {byte_count(MAX_SCRIPT_BUNDLE_BYTES)}"
         )
     files: dict[str, bytes] = {}
     try:
@@ -147,9 +147,9 @@ def _bundle_of(files: Mapping[str, bytes]) -> ScriptBundle:
     """Return files that were in an archive, each checked alone, as a bundle."""
     check_files(files)
     bundle = ScriptBundle(files)
-    if len(bundle.archive) > MAX_BUNDLE_BYTES:  # names may be longer than they were
+    if len(bundle.archive) > MAX_SCRIPT_BUNDLE_BYTES:  # names may be longer than they were
         found = byte_count(len(bundle.archive))
-        raise InvalidSpec("bundle", found, f"at most {byte_count(MAX_BUNDLE_BYTES)}")
+        raise InvalidSpec("bundle", found, f"at most {byte_count(MAX_SCRIPT_BUNDLE_BYTES)}")
     return bundle
 
 
@@ -215,10 +215,10 @@ def _check_sizes(members: Mapping[str, zipfile.ZipInfo], archive_bytes: int) -> 
         expected = f"at most {MOST_FILES} files; name others in {IGNORE_FILE}"
         raise InvalidSpec("bundle", len(members), expected)
     total = sum(member.file_size for member in members.values())
-    if total > MAX_BUNDLE_BYTES:
+    if total > MAX_SCRIPT_BUNDLE_BYTES:
         largest = max(members, key=lambda path: members[path].file_size)
         expected = (
-            f"at most {byte_count(MAX_BUNDLE_BYTES)} unpacked (the largest is {largest}, "
+            f"at most {byte_count(MAX_SCRIPT_BUNDLE_BYTES)} unpacked (the largest is {largest}, "
             f"{byte_count(members[largest].file_size)}); name others in {IGNORE_FILE}"
         )
         raise InvalidSpec("bundle", byte_count(total), expected)

@@ -8,7 +8,7 @@ from apiflask import APIBlueprint
 from flask import jsonify
 from flask.typing import ResponseReturnValue
 
-from farm.configuration.bundle import MAX_BUNDLE_BYTES, read_archive
+from farm.configuration.bundle import MAX_SCRIPT_BUNDLE_BYTES, read_archive
 from farm.keys.api_tokens import Scope
 from farm.store.sweeps.bundles import add_bundle
 from web import received
@@ -23,7 +23,7 @@ bp = APIBlueprint("api_bundles", __name__, url_prefix="/api/v1", tag="Sweeps")
 
 
 @bp.post("/bundles")
-@takes_up_to(MAX_BUNDLE_BYTES)
+@takes_up_to(MAX_SCRIPT_BUNDLE_BYTES)
 @needs(Scope.SUBMIT)
 @described(
     bp,

@@ -16,7 +16,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 from pydantic import AfterValidator
 
-from farm.configuration.bundle import MAX_BUNDLE_BYTES
+from farm.configuration.bundle import MAX_SCRIPT_BUNDLE_BYTES
 from farm.configuration.model_files import files_of
 from farm.configuration.scripts import CASE_KEYS, PREFIX, PYTHON_CAPABILITY
 from farm.configuration.spec import EMULATOR_NAMES, NETWORK_CAPABILITY
@@ -145,7 +145,7 @@ def get_new_sweep() -> ResponseReturnValue:
 
 
 @bp.post("/sweeps/preview")
-@takes_up_to(MAX_BUNDLE_BYTES + MAX_BODY_BYTES)
+@takes_up_to(MAX_SCRIPT_BUNDLE_BYTES + MAX_BODY_BYTES)
 @needs(Scope.SUBMIT)
 @costly
 def post_preview() -> ResponseReturnValue:

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from farm.configuration.bundle import MAX_BUNDLE_BYTES, ScriptBundle, read_archive
+from farm.configuration.bundle import MAX_SCRIPT_BUNDLE_BYTES, ScriptBundle, read_archive
 from farm.errors import InvalidSpec
 from farm.messages.agents import WantedPiece
 from farm.messages.commands import BundlePiece, StartRank
@@ -85,8 +85,10 @@ class BundleFetch:
             self._pieces.append(base64.b64decode(piece.content, validate=True))
         except (binascii.Error, ValueError):
             raise BundleRefused(f"bundle {self._bundle}: a piece is not in base64") from None
-        if sum(map(len, self._pieces)) > MAX_BUNDLE_BYTES:
-            raise BundleRefused(f"bundle {self._bundle} is longer than {MAX_BUNDLE_BYTES} bytes")
+        if sum(map(len, self._pieces)) > MAX_SCRIPT_BUNDLE_BYTES:
+            raise BundleRefused(
+                f"bundle {self._bundle} is longer than {MAX_SCRIPT_BUNDLE_BYTES} bytes"
+            )
         if len(self._pieces) < piece.piece_count:
             return None
         archive = b"".join(self._pieces)

@@ -140,7 +140,7 @@ def test_what_cannot_be_done_for_the_files_is_said(line: str, said: str, tmp_pat
 def test_too_much_is_refused_and_the_largest_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script_folder, "MAX_BUNDLE_BYTES", 20)
+    monkeypatch.setattr(script_folder, "MAX_SCRIPT_BUNDLE_BYTES", 20)
     script = written(tmp_path / "own", "train.py")
     (tmp_path / "own/large.bin").write_bytes(b"x" * 100)
     with pytest.raises(InvalidSpec, match=r"largest: large\.bin") as refused:

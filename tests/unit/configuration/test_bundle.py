@@ -121,7 +121,7 @@ def test_an_archive_that_is_longer_once_it_is_written_anew_is_refused() -> None:
     old = short.replace(b"x" * 80, name.encode("cp437"))
     assert read_archive(old).files == members
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bundles, "MAX_BUNDLE_BYTES", (len(old) + len(written)) // 2)
+        patch.setattr(bundles, "MAX_SCRIPT_BUNDLE_BYTES", (len(old) + len(written)) // 2)
         with pytest.raises(InvalidSpec, match="at most"):
             read_archive(old)
 
@@ -146,7 +146,7 @@ def test_too_many_and_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(bundles, "MOST_FOLDERS", 4)
     with pytest.raises(InvalidSpec, match="at most 4 folders"):
         read_archive(ScriptBundle({"a/b/c/d/e": b"1"}).archive)
-    monkeypatch.setattr(bundles, "MAX_BUNDLE_BYTES", 100)
+    monkeypatch.setattr(bundles, "MAX_SCRIPT_BUNDLE_BYTES", 100)
     with pytest.raises(InvalidSpec, match="at most 100"):
         read_archive(archive)
 

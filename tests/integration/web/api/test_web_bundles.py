@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
-from farm.configuration.bundle import MAX_BUNDLE_BYTES, ScriptBundle
+from farm.configuration.bundle import MAX_SCRIPT_BUNDLE_BYTES, ScriptBundle
 from farm.store.engine import reading
 from farm.store.tables import BundleRow, JobRow
 from tests.web.web_client import TOKEN, client_of
@@ -87,7 +87,7 @@ def test_what_an_archiver_made_without_compression_is_taken(client: FlaskClient)
         (b"", "application/zip", 422),
         (BUNDLE.archive, "application/json", 415),
         (BUNDLE.archive, "text/plain", 415),
-        (bytes(MAX_BUNDLE_BYTES + 1), "application/zip", 413),
+        (bytes(MAX_SCRIPT_BUNDLE_BYTES + 1), "application/zip", 413),
     ],
 )
 def test_what_is_none_is_refused_and_not_stored(

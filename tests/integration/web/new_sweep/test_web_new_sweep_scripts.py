@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from werkzeug.datastructures import FileStorage
 from werkzeug.test import TestResponse
 
-from farm.configuration.bundle import MAX_BUNDLE_BYTES
+from farm.configuration.bundle import MAX_SCRIPT_BUNDLE_BYTES
 from farm.keys.api_tokens import Scope
 from farm.store.engine import reading, writing
 from farm.store.tables import BundleRow, JobRow
@@ -238,4 +238,4 @@ def test_a_bundle_that_the_server_lacks_is_refused_before_it_is_enqueued(
 
 
 def test_a_form_of_more_than_a_bundle_may_be_is_refused(client: FlaskClient) -> None:
-    assert send(client, "x.zip", bytes(MAX_BUNDLE_BYTES + 2 * 2**20)).status_code == 413
+    assert send(client, "x.zip", bytes(MAX_SCRIPT_BUNDLE_BYTES + 2 * 2**20)).status_code == 413
