@@ -78,7 +78,7 @@ def _predicted(outcomes: Sequence[HeldOutAnswer], predictor: str) -> Figure:
 def _coverage(scores: Sequence[SplitScore], predictor: str) -> Figure:
     series = []
     for index, aim in enumerate(_AIMS):
-        name = f"{aim * 100:.0f} % interval"
+        name = f"{percent(aim)} interval"
         ends = [Mark(x=aim, y=0), Mark(x=aim, y=1 - len(scores))]
         found = [
             Mark(x=coverage, y=-position)

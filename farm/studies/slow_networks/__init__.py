@@ -11,6 +11,7 @@ from farm.studies import conditions, tables
 from farm.studies.contracts import LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup, run_groups
 from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span
+from farm.text import display
 from farm.text.nouns import counted
 
 _SYNCHRONOUS = "torch_ddp"
@@ -81,9 +82,7 @@ def _results_table(groups: Sequence[RunGroup]) -> str:
             tables.median("epoch (s)", "time_per_epoch_s", significant),
             ("of `torch_ddp`", share),
             tables.mean("sent (kB)", "sent_bytes_per_step", kb),
-            tables.mean(
-                "accuracy", "accuracy", lambda a: MISSING if a is None else f"{100 * a:.1f} %"
-            ),
+            tables.mean("accuracy", "accuracy", lambda a: display.plain(display.percent(a, 1))),
             ("apart", apart),
             tables.mean(
                 "loss", "test_loss", lambda loss: MISSING if loss is None else f"{loss:.3f}"
@@ -113,7 +112,7 @@ def _spread(groups: Sequence[RunGroup]) -> str:
         if accuracy is not None:
             means.setdefault(tuple(getattr(group.first, c) for c in _TRAINING), []).append(accuracy)
     apart = [max(found) - min(found) for found in means.values() if len(found) > 1]
-    return f"at most {100 * max(apart):.1f} points" if apart else "none was repeated"
+    return f"at most {display.points(max(apart))}" if apart else "none was repeated"
 
 
 SLOW_NETWORKS = Study(
