@@ -18,6 +18,7 @@ from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, spec_values
 from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.scripts import workload_text
 from farm.gang.lifecycle import JobState
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.settings.server import Settings
 from farm.store.engine import make_engine
@@ -88,6 +89,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     app.add_template_global(admission.csrf_token)
     app.add_template_global(workload_text)
     app.add_template_global(lambda name: AXES_BY_NAME[name].title, "axis_title")
+    app.add_template_global(lambda name: QUANTITIES_BY_NAME[name].title, "quantity_title")
     app.jinja_env.globals["network_axes"] = PROFILE_AXES
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):
