@@ -18,8 +18,8 @@ from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, spec_values
 from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.scripts import workload_text
 from farm.gang.lifecycle import JobState
-from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.measuring.measurement import STEP_TIME_NOTE
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.settings.server import Settings
 from farm.store.engine import make_engine
 from farm.text import display, nouns
