@@ -21,6 +21,10 @@ from farm.configuration.spec import (
 from farm.recommend.setup import PUBLISHED_USUAL, USUAL_SETUP, Setup
 
 UNTOUCHED_NETWORK = NetworkConditions()
+# Fields of a configuration that name what one machine computes, and what all exchange; the general
+# before the special.
+COMPUTE_NAMES = ("model", "dataset", "training_pass", "framework", "instance_type")
+NETWORK_NAMES = ("strategy", "setup", "network")
 _TOLD_BY_THEIR_DELAY = frozenset({*EMULATOR_NAMES, UNTOUCHED}) - {TCP_PROXY}
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import SETUP_AXES
 from farm.configuration.spec import CONDITIONS, OperatorPlacement, TrainingPass
 from farm.recommend.cache.knowledge import RecommenderCache
-from farm.recommend.configuration import Configuration, network_of
+from farm.recommend.configuration import COMPUTE_NAMES, NETWORK_NAMES, Configuration, network_of
 from farm.recommend.contracts import Prediction
 from farm.recommend.memory_limits import (
     OUT_OF_MEMORY,
@@ -28,12 +28,6 @@ from farm.recommend.setup import PLACEMENT, USUAL_SETUP, Setup, published_name
 FINGERPRINT = "fingerprint"  # of a query: which kind of hardware is meant
 
 _Kind = tuple[str | None, str | None, str | None]  # fingerprint, model, data set
-# What names a configuration, the general before the special: a name that is not given is looked
-# for among the measurements that fit those before it.
-_NAMES = (
-    *("model", "dataset", "training_pass", "framework", "instance_type"),
-    *("strategy", "setup", "network"),
-)
 # Values that need not be given, of names of which several were measured.
 _USUAL = (None, USUAL_SETUP, TrainingPass.FORWARD_BACKWARD)
 _SETUP_FIELDS = (PLACEMENT, *(axis.field for axis in SETUP_AXES))
@@ -208,7 +202,8 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
     # One machine has no network, and a gang is no guide to it.
     is_one_machine = values["world_size"] == 1 and not values.get("server_count")
     fitting = [c for c in known if c.is_one_machine is is_one_machine] or list(known)
-    for name in _NAMES:
+    # A name that is not given is looked for among the measurements that fit those before it.
+    for name in (*COMPUTE_NAMES, *NETWORK_NAMES):
         if name == "network" and is_one_machine:
             values.pop(name, None)
             continue

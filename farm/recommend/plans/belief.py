@@ -21,7 +21,12 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from farm.configuration.spec import CONDITIONS
-from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.configuration import (
+    COMPUTE_NAMES,
+    NETWORK_NAMES,
+    Configuration,
+    Observation,
+)
 from farm.recommend.evaluating.questions import Positions
 from farm.recommend.features import LIMITS, amount
 from farm.recommend.predictors.contracts import FittedPredictor
@@ -145,18 +150,15 @@ def _kernels(configurations: Sequence[Configuration]) -> _Kernels:
     machines = np.log([c.machine_count for c in configurations])
     apart = np.abs(machines[:, None] - machines[None, :])
     coefficient = _COEFFICIENT_LOG**2 + _WIDTH_LOG**2 * np.exp(-apart / _WIDTH_LENGTH)
-    compute = _OTHER_NAME_RATIO ** _differences(configurations, _COMPUTE_NAMES)
-    everything = compute * _OTHER_NAME_RATIO ** _differences(configurations, _NETWORK_NAMES)
+    compute = _OTHER_NAME_RATIO ** _differences(configurations, COMPUTE_NAMES)
+    exchanged = (*NETWORK_NAMES, "server_count")
+    everything = compute * _OTHER_NAME_RATIO ** _differences(configurations, exchanged)
     residual = _residual_logs(configurations)
     return _Kernels(
         local=coefficient * compute,
         remote=coefficient * everything,
         residual=np.outer(residual, residual) * _smooth(configurations) * everything,
     )
-
-
-_COMPUTE_NAMES = ("model", "dataset", "training_pass", "framework", "instance_type")
-_NETWORK_NAMES = ("strategy", "setup", "network", "server_count")
 
 
 def _differences(configurations: Sequence[Configuration], names: Sequence[str]) -> Array:
