@@ -144,9 +144,9 @@ class EmbeddedFarm:
         stack.callback(self._stop)
         self._upgrade_store()
         self._start_redis()
-        self.settings = dataclasses.replace(
-            self.settings, web_port=_web_port(self.settings.web_host, self.settings.web_port)
-        )
+        web_port, claim = claim_web_port(self.settings.web_host, self.settings.web_port)
+        stack.enter_context(claim)
+        self.settings = dataclasses.replace(self.settings, web_port=web_port)
         begun_at = dt.datetime.now(dt.UTC)
         self._run(*self._server_programs("collector", "web"), *self._agent_programs())
         write_endpoints(
@@ -281,12 +281,28 @@ class EmbeddedFarm:
         return missing if _answers(self.dashboard_url) else [*missing, "web"]
 
 
-def _web_port(host: str, wanted: int) -> int:
+def claim_web_port(host: str, wanted: int) -> tuple[int, socket.socket]:
+    """Return the first free port from `wanted` on, and what keeps other farms from it till closed.
+
+    The web server listens only some seconds later, and a farm that starts meanwhile must not take
+    the same port. So each farm binds the port's name as an abstract address, which goes with it.
+
+    Raises:
+        InvalidSpec: the address is not one of this machine's.
+        FarmError: no port is free.
+    """
     if not is_free(host, 0):  # whatever port the system would choose
         raise InvalidSpec("FARM_WEB_HOST", host, "an address of this machine, such as 127.0.0.1")
     for port in range(wanted, min(wanted + _WEB_PORTS_TRIED, 65536)):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0benchfarm-web-{host}-{port}")
+        except OSError:  # another farm's
+            claim.close()
+            continue
         if is_free(host, port):
-            return port
+            return port, claim
+        claim.close()
     raise FarmError(f"no free port for the web server from {wanted} on: set FARM_WEB_PORT")
 
 
