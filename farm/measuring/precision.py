@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Protocol
 
 from farm.configuration.sweep import LEAST_REPETITIONS, Precision
 from farm.measuring.noise import UNDISTURBED, Disturbance, undisturbed_first
@@ -85,6 +86,28 @@ class Repetition:
     step_time_s: float | None = None
     fingerprint: str | None = None
     disturbance: Disturbance = UNDISTURBED
+
+
+class _Measured(Protocol):
+    @property
+    def step_time_s(self) -> float | None: ...
+
+    @property
+    def fingerprint(self) -> str | None: ...
+
+    @property
+    def disturbance(self) -> Disturbance: ...
+
+
+def measured_repetition(job_id: int, measured: _Measured) -> Repetition:
+    """Return the repetition that a measurement is."""
+    return Repetition(
+        job_id=job_id,
+        state=RepetitionState.MEASURED,
+        step_time_s=measured.step_time_s,
+        fingerprint=measured.fingerprint,
+        disturbance=measured.disturbance,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.measuring.aggregate import aggregate
-from farm.measuring.precision import Repetition, RepetitionState
+from farm.measuring.precision import measured_repetition
 from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.messages.trainer_lines import Epoch
 from farm.processes.cache import Cache
@@ -260,7 +260,9 @@ def compare(
 def _compared(
     cell: _ComparedCell, step_time_s: float | None, throughput_examples_per_s: float | None
 ) -> Compared:
-    found = aggregate(cell.rows, _repetition_of, quantities=_COMPARED_QUANTITIES)
+    found = aggregate(
+        cell.rows, lambda row: measured_repetition(row.job_id, row), quantities=_COMPARED_QUANTITIES
+    )
     median_s, throughput = (found.medians[quantity.name] for quantity in _COMPARED_QUANTITIES)
     return Compared(
         axis=cell.axis.title.lower(),
@@ -274,16 +276,6 @@ def _compared(
         if throughput is not None and throughput_examples_per_s
         else None,
         is_disturbed=len(found.disturbed) > len(found.set_aside),
-    )
-
-
-def _repetition_of(row: Neighbour) -> Repetition:
-    return Repetition(
-        job_id=row.job_id,
-        state=RepetitionState.MEASURED,
-        step_time_s=row.step_time_s,
-        fingerprint=row.fingerprint,
-        disturbance=row.disturbance,
     )
 
 

@@ -17,7 +17,7 @@ from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.aggregate import aggregate
 from farm.measuring.measurement import OK, steps_in_epoch
 from farm.measuring.noise import undisturbed_first
-from farm.measuring.precision import Repetition, RepetitionState
+from farm.measuring.precision import measured_repetition
 from farm.measuring.quantities import EVIDENT
 from farm.recommend.answering.learning import Learned
 from farm.recommend.calibrated.intervals import prediction_interval
@@ -188,7 +188,9 @@ def measured_option(
     A time per epoch counts as it was measured, even where it is not the steps' times their number;
     where none was, it is made from the step time.
     """
-    found = aggregate(repetitions, _repetition_of, quantities=EVIDENT)
+    found = aggregate(
+        repetitions, lambda e: measured_repetition(e.measurement_id, e), quantities=EVIDENT
+    )
     known, first = found.medians, found.counted[0]
     counts = [e.steps_per_epoch for e in found.counted if e.steps_per_epoch is not None]
     step_count = counts[0] if counts else terms.length.step_count
@@ -321,16 +323,6 @@ def _option(
         if training.unknown_because is not None and training.accuracy is None
         else None,
         speculative_because=speculative_because,
-    )
-
-
-def _repetition_of(evidence: Evidence) -> Repetition:
-    return Repetition(
-        job_id=evidence.measurement_id,
-        state=RepetitionState.MEASURED,
-        step_time_s=evidence.step_time_s,
-        fingerprint=evidence.fingerprint,
-        disturbance=evidence.disturbance,
     )
 
 
