@@ -27,7 +27,7 @@ from farm.store.engine import make_engine, reading
 from farm.store.schema import await_schema
 from web.access.callers import is_beyond_loopback
 from web.app import create_app
-from web.slow_clients import worker_class
+from web.gunicorn_worker import PatientWorker
 
 # Each stream of events holds a thread, 40 at most, and so does each client that is slow to take its
 # answer, 32 at most, or to send a long body, 16.
@@ -86,6 +86,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     def __init__(
         self, settings: Settings, listener: socket.socket, manager: ServiceManager
     ) -> None:
+        self.is_behind_proxy = settings.proxy_count > 0
         self._settings = settings
         self._listener = listener
         self._manager = manager
@@ -95,7 +96,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         options: dict[str, Any] = {
             # Gunicorn closes it in the end.
             "bind": f"fd://{self._listener.detach()}",
-            "worker_class": worker_class(is_behind_proxy=self._settings.proxy_count > 0),
+            "worker_class": PatientWorker,
             "workers": 1,
             "threads": _THREADS,
             "timeout": 60,

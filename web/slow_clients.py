@@ -1,10 +1,9 @@
-"""A threaded gunicorn worker that gives a request a thread only once it has fully arrived.
+"""Slow clients of the web server: a request gets a thread only once it has fully arrived.
 
 Gunicorn reads requests in its threads, without an end: as many connections that send a byte now and
-then as there are threads keep everybody else out. Here the main loop reads them, for which a
+then as there are threads keep everybody else out. Here one loop reads all requests, for which a
 connection costs no thread, and drops those that take too long or are too many of one address. It
-also waits there for clients that do not close a connection that is over, as Gunicorn's main loop
-would for each by itself.
+also waits for clients that do not close a connection that is over.
 
 Bodies that are long or come in chunks are left to the threads, within the same time: at most
 `MOST_UPLOADS` of them.
@@ -29,10 +28,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-
-from gunicorn import http  # type: ignore[import-untyped] # it has none
-from gunicorn.sock import ssl_context  # type: ignore[import-untyped]
-from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
 
 # Of a request, from its first moment: head and body.
 REQUEST_WITHIN_S = 15.0
@@ -74,75 +69,6 @@ def missing_bytes(text: bytes | bytearray) -> int | None:
     return max(0, head_end + 4 + body_bytes - len(text))
 
 
-def worker_class(*, is_behind_proxy: bool) -> type[PatientWorker]:
-    """Return the class of worker to serve with. All connections of a proxy have one address."""
-    most = None if is_behind_proxy else MOST_OF_AN_ADDRESS
-    slow = None if is_behind_proxy else MOST_SLOW_OF_AN_ADDRESS
-    bounds = {"most_of_an_address": most, "most_slow_of_an_address": slow}
-    return type("PatientWorker", (PatientWorker,), bounds)
-
-
-class Connection(TConn):  # type: ignore[misc] # gunicorn has no types
-    """A connection with what was read of its next request, until when that has to be there."""
-
-    parser: Any
-
-    def __init__(self, cfg: Any, sock: socket.socket, client: Any, server: Any) -> None:
-        super().__init__(cfg, sock, client, server)
-        self.address = client[0] if isinstance(client, tuple) else ""
-        self.text = bytearray()
-        self.deadline_s = 0.0
-        self.is_over = False  # only waits for its client to close it
-        self.is_in_recv = False  # of a thread
-        self._is_shaken = not isinstance(sock, ssl.SSLSocket)
-
-    def init(self) -> None:
-        """Hand what was read to Gunicorn's parser. Called by a thread before each request."""
-        if self.parser is None:
-            self.parser = http.get_parser(self.cfg, self.sock, self.client)
-            self.parser.unreader.chunk = self._chunk
-        self.initialized = True
-        self.parser.unreader.unread(bytes(self.text))
-        self.text.clear()
-
-    def read_on(self) -> bool:
-        """Read what has come, without waiting; False if the client has gone."""
-        try:
-            if not self._is_shaken:
-                self.sock.do_handshake()
-                self._is_shaken = True
-            while piece := self.sock.recv(_CHUNK_BYTES):
-                if not self.is_over:
-                    self.text += piece
-                    if missing_bytes(self.text) in (0, None):
-                        return True
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return True
-        except (OSError, ValueError):
-            return False
-        return False
-
-    def _chunk(self, size_hint: int | None = None) -> bytes:
-        """Read on in a thread, until the same deadline; nothing more after that.
-
-        The hint is what the client says that it sends, which may be more than there is memory.
-        """
-        left_s = self.deadline_s - time.monotonic()
-        if left_s <= 0:
-            return b""
-        limit_s = self.sock.gettimeout()  # Gunicorn's own, where it reads what nobody wanted
-        self.is_in_recv = True
-        self.sock.settimeout(left_s if limit_s is None else min(left_s, limit_s))
-        try:
-            received: bytes = self.sock.recv(_CHUNK_BYTES)
-        except TimeoutError:
-            return b""
-        finally:
-            self.is_in_recv = False
-            self.sock.settimeout(limit_s)
-        return received
-
-
 class SlowAnswers:
     """The answers that have waited for their clients, the oldest first. For all threads.
 
@@ -176,7 +102,7 @@ class SlowAnswers:
 
 
 class Answer:
-    """A socket, for one answer: its client has to take what is sent. For one thread.
+    """One answer, sent over a socket: its client has to take it. For one thread.
 
     `is_given_up`: another thread has ended it, which it notices soon.
     """
@@ -197,9 +123,6 @@ class Answer:
         self._clock = clock
         self._waited_s = 0.0
         self._taken_bytes = 0  # since it is slow: before, the kernel has taken them
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
 
     def sendall(self, data: bytes) -> None:
         """Send all of it.
@@ -240,84 +163,175 @@ class Answer:
         return sent
 
 
-class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
-    """`most_of_an_address`: how many requests of one address may be incomplete; None: all.
+class ClientSocket:
+    """A client's connection, which is a socket to the server that it is given to.
 
-    `most_slow_of_an_address`: how many of its answers may wait for it.
+    The server's loop reads the client's next request; a thread then reads it again from here. What
+    it sends is an answer, which the client has to take.
     """
 
-    most_of_an_address: int | None = MOST_OF_AN_ADDRESS
-    most_slow_of_an_address: int | None = MOST_SLOW_OF_AN_ADDRESS
+    def __init__(self, sock: socket.socket, *, peer: Any, slow: SlowAnswers) -> None:
+        self.peer = peer
+        self.address: str = peer[0] if isinstance(peer, tuple) else ""
+        self.connection: Any = None  # what the server makes of it
+        self.text = bytearray()  # read, and not yet taken by a thread
+        self.deadline_s = 0.0
+        self.is_over = False  # only waits for its client to close it
+        self.is_in_recv = False  # of a thread
+        self._sock = sock
+        self._slow = slow
+        self._answer = Answer(sock, address=self.address, slow=slow)
+        self._is_shaken = not isinstance(sock, ssl.SSLSocket)
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._incomplete: dict[Connection, None] = {}  # the oldest first
-        self._counts: Counter[str] = Counter()
-        self._uploads: dict[Connection, None] = {}
-        self._slow = SlowAnswers(most_of_an_address=self.most_slow_of_an_address)
-        self._looks_at_s = 0.0
-        self._tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
 
-    def accept(self, listener: Any) -> None:
-        """Take a connection, and read its request before anything else."""
+    def fileno(self) -> int:
+        """Return the socket's."""
+        return self._sock.fileno()
+
+    def read_on(self) -> bool:
+        """Read what has come, without waiting; False if the client has gone."""
         try:
-            sock, client = listener.accept()
+            if not self._is_shaken:
+                self._sock.do_handshake()  # type: ignore[attr-defined] # of a TLS socket
+                self._is_shaken = True
+            while piece := self._sock.recv(_CHUNK_BYTES):
+                if not self.is_over:
+                    self.text += piece
+                    if missing_bytes(self.text) in (0, None):
+                        return True
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return True
+        except (OSError, ValueError):
+            return False
+        return False
+
+    def recv(self, most_bytes: int) -> bytes:
+        """Return what was read, or read on in a thread, until the deadline; then nothing more."""
+        if self.text:
+            piece = bytes(self.text[:most_bytes])
+            del self.text[:most_bytes]
+            return piece
+        left_s = self.deadline_s - time.monotonic()
+        if left_s <= 0:
+            return b""
+        limit_s = self._sock.gettimeout()  # Gunicorn's own, where it reads what nobody wanted
+        self.is_in_recv = True
+        self._sock.settimeout(left_s if limit_s is None else min(left_s, limit_s))
+        try:
+            return self._sock.recv(most_bytes)
+        except TimeoutError:
+            return b""
+        finally:
+            self.is_in_recv = False
+            self._sock.settimeout(limit_s)
+
+    def begin_answer(self) -> None:
+        """Give the client its time for the answer that follows."""
+        self._answer = Answer(self._sock, address=self.address, slow=self._slow)
+
+    def sendall(self, data: bytes) -> None:
+        """Send a part of the answer.
+
+        Raises:
+            BrokenPipeError: the client has not taken it in time.
+        """
+        self._answer.sendall(data)
+
+    def end_answer(self, read_ahead: bytes) -> None:
+        """Forget the answer. `read_ahead`: what the thread has read of the next request."""
+        self._answer.close_answer()
+        self.text[:0] = read_ahead
+
+
+class RequestReader:
+    """Reads the requests of all connections in one loop, the server's own.
+
+    - `on_request` is called with each connection whose request is there; `on_closed` with one
+      that is given up or over
+    - `is_behind_proxy`: all connections are the proxy's, and have one address
+    """
+
+    def __init__(
+        self,
+        poller: selectors.BaseSelector,
+        *,
+        tls: ssl.SSLContext | None,
+        is_behind_proxy: bool,
+        on_request: Callable[[ClientSocket], None],
+        on_closed: Callable[[ClientSocket], None],
+    ) -> None:
+        self._poller = poller
+        self._tls = tls
+        self._on_request = on_request
+        self._on_closed = on_closed
+        self._most_of_an_address = None if is_behind_proxy else MOST_OF_AN_ADDRESS
+        self._slow = SlowAnswers(
+            most_of_an_address=None if is_behind_proxy else MOST_SLOW_OF_AN_ADDRESS
+        )
+        self._incomplete: dict[ClientSocket, None] = {}  # the oldest first
+        self._counts: Counter[str] = Counter()
+        self._uploads: dict[ClientSocket, None] = {}
+        self._looks_at_s = 0.0
+
+    def accept(self, listener: socket.socket) -> ClientSocket | None:
+        """Take a connection; None: there is none."""
+        try:
+            sock, peer = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._save_files()
-            return  # or it has gone again
+            return None  # or it has gone again
         try:
             sock.setblocking(False)
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         except OSError:
             sock.close()
-            return
-        self.nr_conns += 1
-        self._begin(Connection(self.cfg, sock, client, listener.getsockname()))
+            return None
+        return ClientSocket(sock, peer=peer, slow=self._slow)
 
-    def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
-        """Read the next request of a connection that was kept."""
-        self.poller.unregister(client)
-        self.keepalived_conns.remove(conn)
-        self._begin(conn)
+    def begin(self, client: ClientSocket) -> None:
+        """Read the next request of a connection."""
+        client.deadline_s = time.monotonic() + REQUEST_WITHIN_S
+        client.setblocking(False)
+        if self._register(client):
+            self._make_room(client.address)
+            self._on_readable(client)
 
-    def handle_request(self, req: Any, conn: Connection) -> Any:
-        """Let the client take the answer in time. Called by a thread."""
-        sock = conn.sock
-        answer = conn.sock = Answer(sock, address=conn.address, slow=self._slow)
+    def end(self, client: ClientSocket, *, read_ahead: bytes) -> None:
+        """Take notice that a thread has answered, and of what it has read too much."""
+        self._uploads.pop(client, None)
+        client.end_answer(read_ahead)
+
+    def linger(self, client: ClientSocket) -> None:
+        """Let the client close its connection, which is over."""
         try:
-            return super().handle_request(req, conn)
-        finally:
-            answer.close_answer()
-            conn.sock = sock
+            client.setblocking(False)
+            client.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._close(client)
+            return
+        client.is_over, client.deadline_s = True, time.monotonic() + _LINGER_S
+        if self._register(client):
+            self._on_readable(client)
 
-    def finish_request(self, conn: Connection, fs: Any) -> None:
-        """Keep a connection, or let its client close it."""
-        self._uploads.pop(conn, None)
-        is_kept = not fs.cancelled() and fs.exception() is None and fs.result()
-        if not is_kept:
-            self._linger(conn)
-        elif conn.parser.unreader.buf.getvalue():
-            conn.text += conn.parser.unreader.take_buffered()  # of the next request
-            self._begin(conn)
-        else:
-            super().finish_request(conn, fs)
+    def drop_late(self, *, is_stopping: bool) -> None:
+        """Drop what has had its time. Called after each event, and once a second at least.
 
-    def murder_pending(self) -> None:
-        """Drop what has had its time. Called after each event, and once a second at least."""
+        A server that stops waits no longer than for a connection that is over.
+        """
         now_s = time.monotonic()
         if now_s < self._looks_at_s:
             return
         self._looks_at_s = now_s + _LOOK_EVERY_S
-        for conn in [conn for conn in self._incomplete if conn.deadline_s <= now_s]:
-            self._drop(conn)
+        for client in self._incomplete:
+            if is_stopping:
+                client.deadline_s = min(client.deadline_s, now_s + _LINGER_S)
+        for client in [one for one in self._incomplete if one.deadline_s <= now_s]:
+            self._drop(client)
         self._bound_uploads()
-
-    def _cap_keepalive(self, deadline: float) -> None:
-        super()._cap_keepalive(deadline)
-        for conn in self._incomplete:
-            conn.deadline_s = min(conn.deadline_s, deadline)
 
     def _save_files(self) -> None:
         """Give up the oldest request that is not there, or wait for others to end."""
@@ -326,77 +340,63 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
         else:
             time.sleep(_NO_FILES_PAUSE_S)
 
-    def _begin(self, conn: Connection) -> None:
-        conn.deadline_s = time.monotonic() + REQUEST_WITHIN_S
-        conn.sock.setblocking(False)
-        if self._register(conn):
-            self._make_room(conn.address)
-            self._on_readable(conn, conn.sock)
-
-    def _linger(self, conn: Connection) -> None:
+    def _register(self, client: ClientSocket) -> bool:
         try:
-            conn.sock.setblocking(False)
-            conn.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            self.nr_conns -= 1
-            conn.close()
-            return
-        conn.is_over, conn.deadline_s = True, time.monotonic() + _LINGER_S
-        if self._register(conn):
-            self._on_readable(conn, conn.sock)
-
-    def _register(self, conn: Connection) -> bool:
-        try:
-            callback = functools.partial(self._on_readable, conn)
-            self.poller.register(conn.sock, selectors.EVENT_READ, callback)
+            callback = functools.partial(self._on_ready, client)
+            self._poller.register(client, selectors.EVENT_READ, callback)
         except (OSError, ValueError):  # it was closed meanwhile
-            self.nr_conns -= 1
-            conn.close()
+            self._close(client)
             return False
-        self._incomplete[conn] = None
-        self._counts[conn.address] += 1
+        self._incomplete[client] = None
+        self._counts[client.address] += 1
         return True
 
     def _make_room(self, address: str) -> None:
         """Drop the oldest of those that are too many. What is dropped has not been read yet."""
-        most = self.most_of_an_address
+        most = self._most_of_an_address
         if most is not None and self._counts[address] > most:
-            self._drop(next(conn for conn in self._incomplete if conn.address == address))
+            self._drop(next(one for one in self._incomplete if one.address == address))
         if len(self._incomplete) > MOST_INCOMPLETE:
             self._drop(next(iter(self._incomplete)))
 
-    def _on_readable(self, conn: Connection, client: Any) -> None:
-        if conn not in self._incomplete:
+    def _on_ready(self, client: ClientSocket, _: object) -> None:
+        self._on_readable(client)
+
+    def _on_readable(self, client: ClientSocket) -> None:
+        if client not in self._incomplete:
             return
-        if not conn.read_on():
-            self._drop(conn)
+        if not client.read_on():
+            self._drop(client)
             return
-        missing = None if conn.is_over else missing_bytes(conn.text)
-        if conn.is_over or missing:
+        missing = None if client.is_over else missing_bytes(client.text)
+        if client.is_over or missing:
             return
-        self._forget(conn)
-        conn.data_ready = True
+        self._forget(client)
         if missing is None:
-            self._uploads[conn] = None
-        self.enqueue_req(conn)
+            self._uploads[client] = None
+        client.begin_answer()
+        self._on_request(client)
 
     def _bound_uploads(self) -> None:
         """End the oldest bodies that threads wait for, if there are too many."""
         too_many = max(0, len(self._uploads) - MOST_UPLOADS)
-        waiting = [conn for conn in self._uploads if conn.is_in_recv]
-        for conn in waiting[:too_many]:
-            del self._uploads[conn]
+        waiting = [client for client in self._uploads if client.is_in_recv]
+        for client in waiting[:too_many]:
+            del self._uploads[client]
             with contextlib.suppress(OSError):
-                conn.sock.shutdown(socket.SHUT_RD)
+                client.shutdown(socket.SHUT_RD)
 
-    def _forget(self, conn: Connection) -> None:
-        del self._incomplete[conn]
-        self._counts[conn.address] -= 1
-        if not self._counts[conn.address]:
-            del self._counts[conn.address]
-        self.poller.unregister(conn.sock)
+    def _forget(self, client: ClientSocket) -> None:
+        del self._incomplete[client]
+        self._counts[client.address] -= 1
+        if not self._counts[client.address]:
+            del self._counts[client.address]
+        self._poller.unregister(client)
 
-    def _drop(self, conn: Connection) -> None:
-        self._forget(conn)
-        self.nr_conns -= 1
-        conn.close()
+    def _drop(self, client: ClientSocket) -> None:
+        self._forget(client)
+        self._close(client)
+
+    def _close(self, client: ClientSocket) -> None:
+        client.close()
+        self._on_closed(client)

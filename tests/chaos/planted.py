@@ -56,7 +56,7 @@ def slow_clients_keep_threads() -> None:
 
     import web.server
 
-    web.server.worker_class = lambda **_: ThreadWorker  # type: ignore[attr-defined] # its name
+    web.server.PatientWorker = ThreadWorker  # type: ignore[attr-defined] # its name
 
 
 PLANTED: dict[str, Callable[[], None]] = {

@@ -31,6 +31,10 @@ _SCRIPT = """
 import sys
 import web.server, web.slow_clients
 for text in sys.argv[1:]:
+    if text == "gunicorn alone":
+        from gunicorn.workers.gthread import ThreadWorker
+        web.server.PatientWorker = ThreadWorker
+        continue
     name, _, value = text.partition("=")
     module = web.server if name == "_THREADS" else web.slow_clients
     assert hasattr(module, name)
@@ -46,10 +50,17 @@ _HEAD = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
 class Server:
     """The web server as a process, with bounds of the test's own."""
 
-    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+    def __init__(self, pid: int, port: int, context: ssl.SSLContext | None) -> None:
         self.port = port
+        self._pid = pid
         self._context = context
         self.opened: list[socket.socket] = []
+
+    def is_idle(self) -> bool:
+        """Whether no thread of the process that answers has anything to do."""
+        [worker] = psutil.Process(self._pid).children()
+        tasks = Path(f"/proc/{worker.pid}/task").iterdir()
+        return all((task / "stat").read_text().rpartition(")")[2][1] == "S" for task in tasks)
 
     def connect(self, text: bytes = b"") -> socket.socket:
         """Open a connection that says this and nothing more; over TLS it does not even shake."""
@@ -108,7 +119,7 @@ def serving(
         [sys.executable, "-c", _SCRIPT, *bounds], env=environ, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
-    server = Server(port, context)
+    server = Server(process.pid, port, context)
     try:
         assert process.stdout.readline().startswith(b"dashboard at ")
         yield server
@@ -160,6 +171,17 @@ def sipping(connections: list[socket.socket]) -> Iterator[None]:
 def is_cut(sock: socket.socket) -> bool:
     """Whether the server has given the connection up, unread as it is."""
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET
+
+
+def unread_bytes(server: Server, sock: socket.socket) -> int:
+    """What the server has received on a connection and no thread of it has read."""
+    ports = (f":{server.port:04X}", f":{sock.getsockname()[1]:04X}")
+    [queue] = [
+        fields[4]
+        for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+        if (fields[1][-5:], fields[2][-5:]) == ports
+    ]
+    return int(queue.partition(":")[2], 16)
 
 
 def is_closed(sock: socket.socket) -> bool:
@@ -214,6 +236,17 @@ def test_a_request_has_one_deadline(engine: sa.Engine, database_url: str, text: 
         wait_until(lambda: is_closed(sock), "the connection is closed")
         sock.close()
         assert server.get("/health/live") == 200
+
+
+def test_gunicorn_alone_is_kept_by_slow_clients(engine: sa.Engine, database_url: str) -> None:
+    """Once this fails, `web.gunicorn_worker` may be needed no more."""
+    with serving(database_url, "_THREADS=1", "gunicorn alone") as server:
+        slow = server.connect(_HEAD)
+        wait_until(lambda: unread_bytes(server, slow) == 0, "the thread has begun to read it")
+        other = server.connect(_HEAD + b"\r\n")
+        wait_until(lambda: server.is_idle() and unread_bytes(server, other) > 0, "it waits")
+        slow.sendall(b"\r\n")
+        assert slow.recv(12) == other.recv(12) == b"HTTP/1.1 200"
 
 
 @pytest.mark.parametrize("length", ["9" * 12, "9" * 25, "9" * 5000])

@@ -1,0 +1,59 @@
+"""The Gunicorn worker that leaves slow clients to `web.slow_clients`.
+
+No setting of Gunicorn bounds them (https://github.com/benoitc/gunicorn/issues/2652), so this
+overrides what it does not publish. When `test_gunicorn_alone_is_kept_by_slow_clients` fails, look
+whether its own threaded worker will do instead.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from gunicorn import http  # type: ignore[import-untyped] # it has none
+from gunicorn.sock import ssl_context  # type: ignore[import-untyped]
+from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
+
+from web.slow_clients import ClientSocket, RequestReader
+
+
+class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
+    """Gives a thread to requests that are there. Its application says `is_behind_proxy`."""
+
+    @functools.cached_property
+    def _reader(self) -> RequestReader:
+        return RequestReader(
+            self.poller,
+            tls=ssl_context(self.cfg) if self.cfg.is_ssl else None,
+            is_behind_proxy=self.app.is_behind_proxy,
+            on_request=lambda client: self.enqueue_req(client.connection),
+            on_closed=self._forget,
+        )
+
+    def accept(self, listener: Any) -> None:
+        if (client := self._reader.accept(listener)) is not None:
+            conn = client.connection = TConn(self.cfg, client, client.peer, listener.getsockname())
+            conn.parser = http.get_parser(self.cfg, client, client.peer)
+            conn.initialized = conn.data_ready = True
+            self.nr_conns += 1
+            self._reader.begin(client)
+
+    def on_client_socket_readable(self, conn: Any, client: ClientSocket) -> None:
+        self.poller.unregister(client)
+        self.keepalived_conns.remove(conn)
+        self._reader.begin(client)
+
+    def finish_request(self, conn: Any, fs: Any) -> None:
+        self._reader.end(conn.sock, read_ahead=conn.parser.unreader.take_buffered())
+        if fs.cancelled() or fs.exception() is not None or not fs.result():
+            self._reader.linger(conn.sock)
+        elif conn.sock.text:
+            self._reader.begin(conn.sock)
+        else:
+            super().finish_request(conn, fs)
+
+    def murder_pending(self) -> None:
+        self._reader.drop_late(is_stopping=not self.alive)
+
+    def _forget(self, _: ClientSocket) -> None:
+        self.nr_conns -= 1
