@@ -5,7 +5,7 @@ change something, and the revisions are read from the names of the migrations' f
 before the first `_` is their order, the rest is the revision.
 
 A store from before the first release has a revision of another history (`FORMER_REVISIONS`).
-`farm.store.maintenance.convert` converts the last of them; everything else refuses them.
+`farm.store.maintenance.convert` converts those from "0014" on; everything else refuses them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ logger = logging.getLogger(__name__)
 MIGRATIONS = Path(__file__).parent / "migrations"
 # The revisions of stores from before the first release, the oldest first. Those from "0014" on can
 # be converted.
-CONVERTIBLE_REVISIONS = ("0014", "first_schema", "script_bundles")
+CONVERTIBLE_REVISIONS = (
+    *("0014", "first_schema", "script_bundles", "first_release", "baselines", "notifications"),
+    *("tracker_cursors", "imported_samples", "agent_count", "budgets", "step_processes"),
+)
 FORMER_REVISIONS = (*(f"{number:04}" for number in range(1, 14)), *CONVERTIBLE_REVISIONS)
 _VERSION = sa.table("alembic_version", sa.column("version_num"))  # Alembic's, of one row
 # Any number that no other program takes for an advisory lock in the same database.
@@ -193,6 +196,6 @@ def _refuse_unknown(engine: sa.Engine, found: str | None) -> None:
     shown = f"database {redacted(engine.url)}"
     refuse_newer(found, shown)
     raise Unreachable(
-        f"{shown} has schema {found} of a version before the first release, expected "
+        f"{shown} has schema {found} of a development version, expected "
         f"{revisions()[-1]}: run `farm db convert` while the farm is stopped"
     )

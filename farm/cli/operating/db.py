@@ -61,9 +61,9 @@ def upgrade() -> None:
 def convert() -> None:
     """Convert a store from before the first release, in place.
 
-    All of it is converted or, after an error, nothing. The store must have schema 0014,
-    first_schema or script_bundles. Stop scheduler, collector and web server before. A backup file
-    is converted alike, if FARM_DATABASE_URL names it; `farm db restore` converts its own copy.
+    All of it is converted or, after an error, nothing. The store must have schema 0014 or a later
+    one. Stop scheduler, collector and web server before. A backup file is converted alike, if
+    FARM_DATABASE_URL names it; `farm db restore` converts its own copy.
     """
     from farm.store.engine import make_engine, redacted
     from farm.store.maintenance.convert import convert as convert_store

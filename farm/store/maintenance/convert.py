@@ -1,14 +1,13 @@
 """Convert a store from before the first release, in place and in one transaction.
 
-Such a store was made by migrations that are gone. Its tables are those of today's first migration,
-or lack the last ones of it. So these are made, and rows change that today's program would read
-otherwise.
+Such a store was made by migrations that are gone. It gets the tables and columns of today's first
+migration that it lacks, and rows change that today's program would read otherwise.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,8 +29,15 @@ from farm.store.schema import (
 )
 from farm.values.codec import from_stored
 
-_FIRST_REVISION = "first_release"
-_BUNDLE_TABLES = ("script_bundles", "script_bundle_pieces")  # of the last former revision alone
+_FIRST_REVISION = "initial"
+# The tables that were added with a former revision. What three others changed: `_add_columns`.
+_ADDED_TABLES = {
+    "script_bundles": ("script_bundles", "script_bundle_pieces"),
+    "baselines": ("baselines",),
+    "notifications": ("notification_targets", "notification_events", "notification_deliveries"),
+    "tracker_cursors": ("tracker_cursors",),
+    "imported_samples": ("imported_samples",),
+}
 _ROWS_AT_ONCE = 1000
 _MOST_DIFFERENCES = 5
 # The first programs wrote a flag's value into its message only, such as "agent a1, rank 0: 81 % of
@@ -62,19 +68,19 @@ def convert(engine: sa.Engine) -> bool:
         refuse_newer(found, shown)
         refuse_too_old(found, shown)
         tables = _first_tables()
-        if found != CONVERTIBLE_REVISIONS[-1]:
-            tables.create_all(connection, [tables.tables[name] for name in _BUNDLE_TABLES])
-        if differences := _differences(connection, tables):
+        lacking = CONVERTIBLE_REVISIONS[CONVERTIBLE_REVISIONS.index(found) + 1 :]
+        if differences := _bring_up_to_date(connection, tables, lacking):
             more = len(differences) - _MOST_DIFFERENCES
             named = [*differences[:_MOST_DIFFERENCES], *([f"{more} more"] if more > 0 else [])]
             raise FarmError(
                 f"{shown} says that it has schema {found}, but differs from it: "
                 f"{'; '.join(named)}: change this by hand or restore a backup, then convert it"
             )
-        _name_axes(connection, tables.tables["sweeps"])
-        _hash_cells(connection, tables.tables["jobs"])
-        _fill_flags(connection, tables.tables["measurements"])
-        _name_tensorflow(connection, tables.tables["agents"])
+        if "first_release" in lacking:
+            _name_axes(connection, tables.tables["sweeps"])
+            _hash_cells(connection, tables.tables["jobs"])
+            _fill_flags(connection, tables.tables["measurements"])
+            _name_tensorflow(connection, tables.tables["agents"])
         stamp(connection, _FIRST_REVISION)
         command.upgrade(alembic_config(connection), "head")
     return True
@@ -97,6 +103,40 @@ def _first_tables() -> sa.MetaData:
     script = ScriptDirectory.from_config(alembic_config()).get_revision(_FIRST_REVISION)
     tables: sa.MetaData = script.module.TABLES
     return tables
+
+
+def _bring_up_to_date(
+    connection: sa.Connection, tables: sa.MetaData, lacking: Sequence[str]
+) -> list[str]:
+    """Make the tables and columns of the revisions that a store lacks; name what differs then."""
+    try:
+        for revision in lacking:
+            added = _ADDED_TABLES.get(revision, ())
+            tables.create_all(connection, [tables.tables[name] for name in added])
+            _add_columns(connection, revision)
+        return _differences(connection, tables)
+    except sa.exc.SQLAlchemyError as error:  # as where a table that is to be changed is missing
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        return [" ".join(str(cause).split())]
+
+
+def _add_columns(connection: sa.Connection, revision: str) -> None:
+    """Change the columns that were changed with a former revision, if there are any."""
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    op = Operations(MigrationContext.configure(connection))
+    if revision == "agent_count":
+        op.alter_column("jobs", "rank_count", new_column_name="agent_count")
+    elif revision == "budgets":
+        op.add_column("sweeps", sa.Column("budget_machine_s", sa.Double()))
+        op.add_column("sweeps", sa.Column("budget_used_up_at", sa.DateTime(timezone=True)))
+    elif revision == "step_processes":
+        name = "pk_step_chunks"
+        with op.batch_alter_table("step_chunks") as batch:
+            batch.add_column(sa.Column("process", sa.Integer(), nullable=False, server_default="0"))
+            batch.drop_constraint(name, type_="primary")
+            batch.create_primary_key(name, ["attempt_id", "rank", "process", "first_step"])
 
 
 def _differences(connection: sa.Connection, expected: sa.MetaData) -> list[str]:

@@ -30,11 +30,11 @@ def test_the_migrations_build_what_the_tables_describe(engine: sa.Engine) -> Non
 
 
 def test_the_migrations_build_every_constraint(engine: sa.Engine) -> None:
-    migrated = _constraints(engine)
+    migrated = constraints(engine)
     assert migrated  # or the comparison below would hold of nothing
     downgrade(engine, "base")
     Table.metadata.create_all(engine)
-    assert migrated == _constraints(engine)
+    assert migrated == constraints(engine)
 
 
 def test_downgrade_takes_everything_away_and_upgrade_brings_it_back(engine: sa.Engine) -> None:
@@ -184,7 +184,7 @@ def _is_no_partition(name: str | None, kind: str, parents: Any) -> bool:
     return not (kind == "table" and name is not None and name.startswith("samples_"))
 
 
-def _constraints(engine: sa.Engine) -> set[tuple[object, ...]]:
+def constraints(engine: sa.Engine) -> set[tuple[object, ...]]:
     """Names and contents, since Alembic's comparison does not look at CHECK and PRIMARY KEY."""
     inspector = sa.inspect(engine)
     found: set[tuple[object, ...]] = set()

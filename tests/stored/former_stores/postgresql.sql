@@ -1,3 +1,4 @@
+-- revision 0014
 CREATE TABLE public.agent_keys (
     agent_id character varying(128) NOT NULL,
     number integer NOT NULL,
@@ -471,3 +472,132 @@ ALTER TABLE ONLY public.ranks
     ADD CONSTRAINT fk_ranks_attempt_id FOREIGN KEY (attempt_id) REFERENCES public.attempts(id);
 ALTER TABLE ONLY public.step_chunks
     ADD CONSTRAINT fk_step_chunks_attempt_id FOREIGN KEY (attempt_id) REFERENCES public.attempts(id);
+-- revision first_schema
+-- revision script_bundles
+CREATE TABLE script_bundles (
+    sha256 VARCHAR(64) NOT NULL,
+    byte_count INTEGER NOT NULL,
+    piece_count INTEGER NOT NULL,
+    added_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT pk_script_bundles PRIMARY KEY (sha256)
+);
+CREATE TABLE script_bundle_pieces (
+    sha256 VARCHAR(64) NOT NULL,
+    number INTEGER NOT NULL,
+    content BYTEA NOT NULL,
+    CONSTRAINT pk_script_bundle_pieces PRIMARY KEY (sha256, number),
+    CONSTRAINT fk_script_bundle_pieces_sha256 FOREIGN KEY(sha256)
+        REFERENCES script_bundles (sha256) ON DELETE CASCADE
+);
+INSERT INTO script_bundles VALUES ('ab', 3, 1, '2026-03-01 12:00:00.000000');
+INSERT INTO script_bundle_pieces VALUES ('ab', 0, '\x010203');
+-- revision first_release
+-- revision baselines
+CREATE TABLE baselines (
+    name VARCHAR(64) NOT NULL,
+    sweep_id BIGINT NOT NULL,
+    set_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT pk_baselines PRIMARY KEY (name),
+    CONSTRAINT fk_baselines_sweep_id FOREIGN KEY(sweep_id) REFERENCES sweeps (id)
+);
+INSERT INTO baselines VALUES ('nightly', 1, '2026-11-03 12:00:00.000000');
+-- revision notifications
+CREATE TABLE notification_targets (
+    id BIGSERIAL NOT NULL,
+    address TEXT NOT NULL,
+    secret VARCHAR(64) NOT NULL,
+    sweep_id BIGINT,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    removed_at TIMESTAMP WITH TIME ZONE,
+    due_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    failure_count INTEGER NOT NULL,
+    CONSTRAINT pk_notification_targets PRIMARY KEY (id),
+    CONSTRAINT fk_notification_targets_sweep_id FOREIGN KEY(sweep_id) REFERENCES sweeps (id)
+);
+CREATE INDEX ix_notification_targets_sweep_id ON notification_targets (sweep_id);
+CREATE TABLE notification_events (
+    id BIGSERIAL NOT NULL,
+    kind VARCHAR(32) NOT NULL,
+    subject VARCHAR(160) NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    sweep_id BIGINT,
+    data JSON NOT NULL,
+    CONSTRAINT pk_notification_events PRIMARY KEY (id),
+    CONSTRAINT fk_notification_events_sweep_id FOREIGN KEY(sweep_id) REFERENCES sweeps (id),
+    CONSTRAINT uq_notification_events_kind_subject_at UNIQUE (kind, subject, at)
+);
+CREATE TABLE notification_deliveries (
+    id BIGSERIAL NOT NULL,
+    event_id BIGINT NOT NULL,
+    target_id BIGINT NOT NULL,
+    state VARCHAR(16) NOT NULL,
+    attempt_count INTEGER NOT NULL,
+    due_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    last_at TIMESTAMP WITH TIME ZONE,
+    last_said TEXT,
+    CONSTRAINT pk_notification_deliveries PRIMARY KEY (id),
+    CONSTRAINT fk_notification_deliveries_event_id FOREIGN KEY(event_id) REFERENCES notification_events (id),
+    CONSTRAINT fk_notification_deliveries_target_id FOREIGN KEY(target_id) REFERENCES notification_targets (id),
+    CONSTRAINT uq_notification_deliveries_event_id_target_id UNIQUE (event_id, target_id),
+    CONSTRAINT ck_notification_deliveries_delivery_state CHECK (state IN ('waiting', 'delivered', 'given_up'))
+);
+CREATE INDEX ix_notification_deliveries_state_target_id ON notification_deliveries (state, target_id);
+INSERT INTO notification_targets (address, secret, sweep_id, created_at, due_at, failure_count)
+    VALUES ('https://example.org/hook', 's1', 1, '2026-11-03 12:00:00.000000', '2026-11-03 12:00:00.000000', 0);
+INSERT INTO notification_events (kind, subject, at, sweep_id, data)
+    VALUES ('sweep_finished', 'sweep 1', '2026-11-03 12:00:00.000000', 1, '{"jobs": 5}');
+INSERT INTO notification_deliveries (event_id, target_id, state, attempt_count, due_at, last_said)
+    VALUES (1, 1, 'waiting', 1, '2026-11-03 12:01:00.000000', '503');
+-- revision tracker_cursors
+CREATE TABLE tracker_cursors (
+    tracker VARCHAR(32) NOT NULL,
+    since_id BIGINT NOT NULL,
+    sent_tokens JSON NOT NULL,
+    tries JSON NOT NULL,
+    due_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    failure_count INTEGER NOT NULL,
+    trouble TEXT,
+    sent_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT pk_tracker_cursors PRIMARY KEY (tracker)
+);
+INSERT INTO tracker_cursors
+    VALUES ('mlflow', 2, '[3]', '{"4": 1}', '2026-11-03 12:00:00.000000', 1, 'no answer', NULL);
+-- revision imported_samples
+CREATE TABLE imported_samples (
+    origin VARCHAR(64) NOT NULL,
+    attempt_id BIGINT NOT NULL,
+    rank INTEGER NOT NULL,
+    tick INTEGER NOT NULL,
+    job_id BIGINT NOT NULL,
+    machine_cpu_ratio DOUBLE PRECISION,
+    machine_steal_ratio DOUBLE PRECISION,
+    cpu_ratio DOUBLE PRECISION,
+    net_rx_bytes_per_s DOUBLE PRECISION,
+    net_tx_bytes_per_s DOUBLE PRECISION,
+    disk_read_bytes_per_s DOUBLE PRECISION,
+    disk_write_bytes_per_s DOUBLE PRECISION,
+    disk_read_operations_per_s DOUBLE PRECISION,
+    disk_write_operations_per_s DOUBLE PRECISION,
+    swap_bytes_per_s DOUBLE PRECISION,
+    throttled_ratio DOUBLE PRECISION,
+    memory_used_bytes BIGINT,
+    resident_bytes BIGINT,
+    span_ticks INTEGER DEFAULT '1' NOT NULL,
+    extra JSON,
+    CONSTRAINT pk_imported_samples PRIMARY KEY (origin, attempt_id, rank, tick)
+);
+INSERT INTO imported_samples (origin, attempt_id, rank, tick, job_id, cpu_ratio, extra)
+    VALUES ('elsewhere', 9, 0, 1, 8, 0.5, '{"gpu_ratio": 0.25}');
+-- revision agent_count
+ALTER TABLE jobs RENAME rank_count TO agent_count;
+-- revision budgets
+ALTER TABLE sweeps ADD COLUMN budget_machine_s DOUBLE PRECISION;
+ALTER TABLE sweeps ADD COLUMN budget_used_up_at TIMESTAMP WITH TIME ZONE;
+UPDATE sweeps SET budget_machine_s = 3600, budget_used_up_at = '2026-11-03 12:00:00.000000';
+-- revision step_processes
+ALTER TABLE step_chunks ADD COLUMN process INTEGER DEFAULT '0' NOT NULL;
+ALTER TABLE step_chunks DROP CONSTRAINT pk_step_chunks;
+ALTER TABLE step_chunks ADD CONSTRAINT pk_step_chunks PRIMARY KEY (attempt_id, rank, process, first_step);
+INSERT INTO step_chunks
+    (attempt_id, rank, process, first_step, kind, begun_s, step_count, median_s, p95_s, times)
+    VALUES (3, 0, 1, 0, 'timed', 0.5, 1, 0.1, 0.2, '\x0002');

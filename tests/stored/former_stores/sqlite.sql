@@ -1,3 +1,4 @@
+-- revision 0014
 BEGIN TRANSACTION;
 CREATE TABLE agent_keys (
 	agent_id VARCHAR(128) NOT NULL,
@@ -317,3 +318,148 @@ DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('attempts',4);
 INSERT INTO "sqlite_sequence" VALUES('api_tokens',1);
 COMMIT;
+-- revision first_schema
+-- revision script_bundles
+CREATE TABLE script_bundles (
+    sha256 VARCHAR(64) NOT NULL,
+    byte_count INTEGER NOT NULL,
+    piece_count INTEGER NOT NULL,
+    added_at DATETIME NOT NULL,
+    CONSTRAINT pk_script_bundles PRIMARY KEY (sha256)
+);
+CREATE TABLE script_bundle_pieces (
+    sha256 VARCHAR(64) NOT NULL,
+    number INTEGER NOT NULL,
+    content BLOB NOT NULL,
+    CONSTRAINT pk_script_bundle_pieces PRIMARY KEY (sha256, number),
+    CONSTRAINT fk_script_bundle_pieces_sha256 FOREIGN KEY(sha256)
+        REFERENCES script_bundles (sha256) ON DELETE CASCADE
+);
+INSERT INTO script_bundles VALUES ('ab', 3, 1, '2026-03-01 12:00:00.000000');
+INSERT INTO script_bundle_pieces VALUES ('ab', 0, X'010203');
+-- revision first_release
+-- revision baselines
+CREATE TABLE baselines (
+    name VARCHAR(64) NOT NULL,
+    sweep_id INTEGER NOT NULL,
+    set_at DATETIME NOT NULL,
+    CONSTRAINT pk_baselines PRIMARY KEY (name),
+    CONSTRAINT fk_baselines_sweep_id FOREIGN KEY(sweep_id) REFERENCES sweeps (id)
+);
+INSERT INTO baselines VALUES ('nightly', 1, '2026-11-03 12:00:00.000000');
+-- revision notifications
+CREATE TABLE notification_targets (
+    id INTEGER NOT NULL,
+    address TEXT NOT NULL,
+    secret VARCHAR(64) NOT NULL,
+    sweep_id INTEGER,
+    created_at DATETIME NOT NULL,
+    removed_at DATETIME,
+    due_at DATETIME NOT NULL,
+    failure_count INTEGER NOT NULL,
+    CONSTRAINT pk_notification_targets PRIMARY KEY (id),
+    CONSTRAINT fk_notification_targets_sweep_id FOREIGN KEY(sweep_id) REFERENCES sweeps (id)
+);
+CREATE INDEX ix_notification_targets_sweep_id ON notification_targets (sweep_id);
+CREATE TABLE notification_events (
+    id INTEGER NOT NULL,
+    kind VARCHAR(32) NOT NULL,
+    subject VARCHAR(160) NOT NULL,
+    at DATETIME NOT NULL,
+    sweep_id INTEGER,
+    data JSON NOT NULL,
+    CONSTRAINT pk_notification_events PRIMARY KEY (id),
+    CONSTRAINT fk_notification_events_sweep_id FOREIGN KEY(sweep_id) REFERENCES sweeps (id),
+    CONSTRAINT uq_notification_events_kind_subject_at UNIQUE (kind, subject, at)
+);
+CREATE TABLE notification_deliveries (
+    id INTEGER NOT NULL,
+    event_id INTEGER NOT NULL,
+    target_id INTEGER NOT NULL,
+    state VARCHAR(16) NOT NULL,
+    attempt_count INTEGER NOT NULL,
+    due_at DATETIME NOT NULL,
+    last_at DATETIME,
+    last_said TEXT,
+    CONSTRAINT pk_notification_deliveries PRIMARY KEY (id),
+    CONSTRAINT fk_notification_deliveries_event_id FOREIGN KEY(event_id) REFERENCES notification_events (id),
+    CONSTRAINT fk_notification_deliveries_target_id FOREIGN KEY(target_id) REFERENCES notification_targets (id),
+    CONSTRAINT uq_notification_deliveries_event_id_target_id UNIQUE (event_id, target_id),
+    CONSTRAINT ck_notification_deliveries_delivery_state CHECK (state IN ('waiting', 'delivered', 'given_up'))
+);
+CREATE INDEX ix_notification_deliveries_state_target_id ON notification_deliveries (state, target_id);
+INSERT INTO notification_targets (address, secret, sweep_id, created_at, due_at, failure_count)
+    VALUES ('https://example.org/hook', 's1', 1, '2026-11-03 12:00:00.000000', '2026-11-03 12:00:00.000000', 0);
+INSERT INTO notification_events (kind, subject, at, sweep_id, data)
+    VALUES ('sweep_finished', 'sweep 1', '2026-11-03 12:00:00.000000', 1, '{"jobs": 5}');
+INSERT INTO notification_deliveries (event_id, target_id, state, attempt_count, due_at, last_said)
+    VALUES (1, 1, 'waiting', 1, '2026-11-03 12:01:00.000000', '503');
+-- revision tracker_cursors
+CREATE TABLE tracker_cursors (
+    tracker VARCHAR(32) NOT NULL,
+    since_id INTEGER NOT NULL,
+    sent_tokens JSON NOT NULL,
+    tries JSON NOT NULL,
+    due_at DATETIME NOT NULL,
+    failure_count INTEGER NOT NULL,
+    trouble TEXT,
+    sent_at DATETIME,
+    CONSTRAINT pk_tracker_cursors PRIMARY KEY (tracker)
+);
+INSERT INTO tracker_cursors
+    VALUES ('mlflow', 2, '[3]', '{"4": 1}', '2026-11-03 12:00:00.000000', 1, 'no answer', NULL);
+-- revision imported_samples
+CREATE TABLE imported_samples (
+    origin VARCHAR(64) NOT NULL,
+    attempt_id INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    tick INTEGER NOT NULL,
+    job_id INTEGER NOT NULL,
+    machine_cpu_ratio DOUBLE,
+    machine_steal_ratio DOUBLE,
+    cpu_ratio DOUBLE,
+    net_rx_bytes_per_s DOUBLE,
+    net_tx_bytes_per_s DOUBLE,
+    disk_read_bytes_per_s DOUBLE,
+    disk_write_bytes_per_s DOUBLE,
+    disk_read_operations_per_s DOUBLE,
+    disk_write_operations_per_s DOUBLE,
+    swap_bytes_per_s DOUBLE,
+    throttled_ratio DOUBLE,
+    memory_used_bytes BIGINT,
+    resident_bytes BIGINT,
+    span_ticks INTEGER DEFAULT '1' NOT NULL,
+    extra JSON,
+    CONSTRAINT pk_imported_samples PRIMARY KEY (origin, attempt_id, rank, tick)
+);
+INSERT INTO imported_samples (origin, attempt_id, rank, tick, job_id, cpu_ratio, extra)
+    VALUES ('elsewhere', 9, 0, 1, 8, 0.5, '{"gpu_ratio": 0.25}');
+-- revision agent_count
+ALTER TABLE jobs RENAME COLUMN rank_count TO agent_count;
+-- revision budgets
+ALTER TABLE sweeps ADD COLUMN budget_machine_s DOUBLE;
+ALTER TABLE sweeps ADD COLUMN budget_used_up_at DATETIME;
+UPDATE sweeps SET budget_machine_s = 3600, budget_used_up_at = '2026-11-03 12:00:00.000000';
+-- revision step_processes
+CREATE TABLE _alembic_tmp_step_chunks (
+    attempt_id INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    first_step INTEGER NOT NULL,
+    kind VARCHAR(16) NOT NULL,
+    begun_s DOUBLE NOT NULL,
+    step_count INTEGER NOT NULL,
+    median_s DOUBLE NOT NULL,
+    p95_s DOUBLE NOT NULL,
+    times BLOB NOT NULL,
+    process INTEGER DEFAULT '0' NOT NULL,
+    CONSTRAINT pk_step_chunks PRIMARY KEY (attempt_id, rank, process, first_step),
+    CONSTRAINT ck_step_chunks_step_kind CHECK (kind IN ('warmup', 'timed', 'partial', 'profiled')),
+    CONSTRAINT fk_step_chunks_attempt_id FOREIGN KEY(attempt_id) REFERENCES attempts (id)
+);
+INSERT INTO _alembic_tmp_step_chunks (attempt_id, rank, first_step, kind, begun_s, step_count, median_s, p95_s, times) SELECT step_chunks.attempt_id, step_chunks.rank, step_chunks.first_step, step_chunks.kind, step_chunks.begun_s, step_chunks.step_count, step_chunks.median_s, step_chunks.p95_s, step_chunks.times
+FROM step_chunks;
+DROP TABLE step_chunks;
+ALTER TABLE _alembic_tmp_step_chunks RENAME TO step_chunks;
+INSERT INTO step_chunks
+    (attempt_id, rank, process, first_step, kind, begun_s, step_count, median_s, p95_s, times)
+    VALUES (3, 0, 1, 0, 'timed', 0.5, 1, 0.1, 0.2, X'0002');

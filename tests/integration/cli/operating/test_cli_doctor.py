@@ -262,8 +262,8 @@ def test_a_store_from_before_the_first_release_asks_for_a_conversion(
     doctor: Doctor, engine: sa.Engine
 ) -> None:
     with writing(engine) as session:
-        session.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
-    assert "has schema 0001" in doctor.words("database")
+        session.execute(sa.text("UPDATE alembic_version SET version_num = 'first_release'"))
+    assert "has schema first_release" in doctor.words("database")
     assert "-> run `farm db convert`" in doctor.words("database")
     assert doctor.words("queue") == "cannot be told: see database -> None"
 

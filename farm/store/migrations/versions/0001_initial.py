@@ -1,7 +1,7 @@
 """The first schema.
 
-It does not change when the tables in `farm.store` do: `farm.store.maintenance.convert` compares
-stores with it, and makes the tables that they lack.
+It does not change when the tables in `farm.store` do: `farm.store.maintenance.convert` makes the
+tables that a store lacks from it, and compares the store with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "first_release"
+revision = "initial"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -47,8 +47,8 @@ def _required(name: str, *kind_and_more: Any, **options: Any) -> sa.Column[Any]:
     return sa.Column(name, *kind_and_more, nullable=False, **options)
 
 
-def _key(name: str, kind: Any, *more: Any) -> sa.Column[Any]:
-    return sa.Column(name, kind, *more, primary_key=True, autoincrement=False)
+def _key(name: str, kind: Any, *more: Any, **options: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, *more, primary_key=True, autoincrement=False, **options)
 
 
 def _numbers(*names: str) -> list[sa.Column[Any]]:
@@ -63,6 +63,20 @@ def _state(name: str, *states: str) -> sa.Enum:
     return sa.Enum(*states, name=name, native_enum=False, create_constraint=True, length=16)
 
 
+def _sampled() -> list[sa.Column[Any]]:
+    return [
+        *_numbers("machine_cpu_ratio", "machine_steal_ratio", "cpu_ratio"),
+        sa.Column("memory_used_bytes", sa.BigInteger()),
+        sa.Column("resident_bytes", sa.BigInteger()),
+        *_numbers("net_rx_bytes_per_s", "net_tx_bytes_per_s"),
+        *_numbers("disk_read_bytes_per_s", "disk_write_bytes_per_s"),
+        *_numbers("disk_read_operations_per_s", "disk_write_operations_per_s"),
+        *_numbers("swap_bytes_per_s", "throttled_ratio"),
+        _required("span_ticks", sa.Integer(), server_default="1"),
+        sa.Column("extra", _NULLABLE_JSON),
+    ]
+
+
 sa.Table(
     "sweeps",
     TABLES,
@@ -71,6 +85,8 @@ sa.Table(
     _required("spec", sa.JSON()),
     _required("skipped", sa.JSON()),
     _required("is_paused", sa.Boolean(), server_default=sa.false()),
+    *_numbers("budget_machine_s"),
+    sa.Column("budget_used_up_at", _INSTANT),
     _required("created_at", _INSTANT),
 )
 sa.Table(
@@ -84,7 +100,7 @@ sa.Table(
     _required("dataset", sa.Text()),
     _required("strategy", sa.Text()),
     _required("world_size", sa.Integer()),
-    _required("rank_count", sa.Integer(), server_default="1"),
+    _required("agent_count", sa.Integer(), server_default="1"),
     _required("requires", sa.JSON(), server_default="[]"),
     _required("global_batch_size", sa.Integer()),
     _required("repetition", sa.Integer()),
@@ -204,22 +220,25 @@ sa.Table(
     _key("attempt_id", _ID),
     _key("rank", sa.Integer()),
     _key("tick", sa.Integer()),
-    *_numbers("machine_cpu_ratio", "machine_steal_ratio", "cpu_ratio"),
-    sa.Column("memory_used_bytes", sa.BigInteger()),
-    sa.Column("resident_bytes", sa.BigInteger()),
-    *_numbers("net_rx_bytes_per_s", "net_tx_bytes_per_s"),
-    *_numbers("disk_read_bytes_per_s", "disk_write_bytes_per_s"),
-    *_numbers("disk_read_operations_per_s", "disk_write_operations_per_s"),
-    *_numbers("swap_bytes_per_s", "throttled_ratio"),
-    _required("span_ticks", sa.Integer(), server_default="1"),
-    sa.Column("extra", _NULLABLE_JSON),
+    *_sampled(),
     postgresql_partition_by="RANGE (day)",
+)
+sa.Table(
+    "imported_samples",
+    TABLES,
+    sa.Column("origin", sa.String(64), primary_key=True),
+    _key("attempt_id", _ID),
+    _key("rank", sa.Integer()),
+    _key("tick", sa.Integer()),
+    _required("job_id", _ID),
+    *_sampled(),
 )
 sa.Table(
     "step_chunks",
     TABLES,
     _key("attempt_id", _ID, sa.ForeignKey("attempts.id")),
     _key("rank", sa.Integer()),
+    _key("process", sa.Integer(), server_default=sa.text("0")),
     _key("first_step", sa.Integer()),
     _required("kind", _state("step_kind", "warmup", "timed", "partial", "profiled")),
     _required("begun_s", sa.Double()),
@@ -322,6 +341,62 @@ sa.Table(
     _required("received_at", _INSTANT),
     _required("reason", sa.Text()),
     sa.UniqueConstraint("agent_id", "generation", "number"),
+)
+sa.Table(
+    "baselines",
+    TABLES,
+    sa.Column("name", sa.String(64), primary_key=True),
+    _required("sweep_id", _ID, sa.ForeignKey("sweeps.id")),
+    _required("set_at", _INSTANT),
+)
+sa.Table(
+    "notification_targets",
+    TABLES,
+    sa.Column("id", _ID, primary_key=True),
+    _required("address", sa.Text()),
+    _required("secret", sa.String(64)),
+    sa.Column("sweep_id", _ID, sa.ForeignKey("sweeps.id"), index=True),
+    _required("created_at", _INSTANT),
+    sa.Column("removed_at", _INSTANT),
+    _required("due_at", _INSTANT),
+    _required("failure_count", sa.Integer()),
+)
+sa.Table(
+    "notification_events",
+    TABLES,
+    sa.Column("id", _ID, primary_key=True),
+    _required("kind", sa.String(32)),
+    _required("subject", sa.String(160)),
+    _required("at", _INSTANT),
+    sa.Column("sweep_id", _ID, sa.ForeignKey("sweeps.id")),
+    _required("data", sa.JSON()),
+    sa.UniqueConstraint("kind", "subject", "at"),
+)
+sa.Table(
+    "notification_deliveries",
+    TABLES,
+    sa.Column("id", _ID, primary_key=True),
+    _required("event_id", _ID, sa.ForeignKey("notification_events.id")),
+    _required("target_id", _ID, sa.ForeignKey("notification_targets.id")),
+    _required("state", _state("delivery_state", "waiting", "delivered", "given_up")),
+    _required("attempt_count", sa.Integer()),
+    _required("due_at", _INSTANT),
+    sa.Column("last_at", _INSTANT),
+    sa.Column("last_said", sa.Text()),
+    sa.UniqueConstraint("event_id", "target_id"),
+    sa.Index("ix_notification_deliveries_state_target_id", "state", "target_id"),
+)
+sa.Table(
+    "tracker_cursors",
+    TABLES,
+    sa.Column("tracker", sa.String(32), primary_key=True),
+    _required("since_id", _ID),
+    _required("sent_tokens", sa.JSON()),
+    _required("tries", sa.JSON()),
+    _required("due_at", _INSTANT),
+    _required("failure_count", sa.Integer()),
+    sa.Column("trouble", sa.Text()),
+    sa.Column("sent_at", _INSTANT),
 )
 sa.Table(
     "api_tokens",
