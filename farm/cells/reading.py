@@ -12,20 +12,24 @@ from sqlalchemy.orm import Session
 from farm.cells.axes import like_next_to_like
 from farm.cells.configuration import configuration_of
 from farm.cells.json_forms import CellSummary, SweepCells
-from farm.cells.table import SweepTable, make_line, make_table, saving_of
+from farm.cells.option_table import OptionLine
+from farm.cells.table import CellLine, SweepTable, make_line, make_table, saving_of
 from farm.configuration.sweep import Precision
 from farm.measuring.measurement import OK
+from farm.measuring.precision import Timeline, judged
 from farm.measuring.scaling import Baselines, baselines
 from farm.recommend.prices import Prices
 from farm.store.measurements.cell_rows import (
     CellJobs,
     cell_totals,
+    cells_of_measurements,
     changed_groups,
     job_groups,
+    jobs_of_cells,
     machine_s_by_cell,
     specs_of,
 )
-from farm.store.measurements.repetitions import timeline_of_rows
+from farm.store.measurements.repetitions import CellKey, latest_runs, timeline_of_rows
 from farm.store.sweeps.sweeps import stored_precision, sweep_of_id
 
 _MOST_JOBS_APART = 500  # of changed cells, asked for one by one
@@ -128,6 +132,56 @@ def first_cells(
             for line in lines
         ),
     )
+
+
+def with_cells(session: Session, lines: Sequence[OptionLine]) -> list[OptionLine]:
+    """Return options of this farm with their cells, where the very measurements of one are behind.
+
+    No other has the same figures: of several cells, in one sweep or more, of an import, or without
+    those that the recommender sets aside.
+    """
+    ids = [i for line in lines if line.is_measured for i in line.option.measurement_ids]
+    cells = cells_of_measurements(session, ids)
+    keys: list[CellKey | None] = []
+    for line in lines:
+        of_line = {cells.get(i) for i in line.option.measurement_ids if line.is_measured}
+        keys.append(of_line.pop() if len(of_line) == 1 else None)
+    jobs = jobs_of_cells(session, {key for key in keys if key is not None})
+    timelines = {
+        sweep_id: latest_runs(session, sweep_id, [one for of, one in jobs if of == sweep_id])
+        for sweep_id in {sweep_id for sweep_id, _ in jobs}
+    }
+    precisions = {
+        sweep_id: stored_precision(sweep_of_id(session, sweep_id)) for sweep_id in timelines
+    }
+    return [
+        line
+        if key is None
+        else dataclasses.replace(
+            line, cell=_cell_of(line, jobs[key], precisions[key[0]], timelines[key[0]])
+        )
+        for line, key in zip(lines, keys, strict=True)
+    ]
+
+
+def _cell_of(
+    line: OptionLine, jobs: Sequence[Any], precision: Precision | None, timeline: Timeline
+) -> CellLine | None:
+    """Return the cell, on the kind of hardware on which the option's measurements are its own."""
+    whole = make_line(
+        line.configuration,
+        jobs,
+        precision=precision,
+        single={},
+        prices=Prices(),
+        timeline=timeline,
+    )
+    measurement_ids = {job.id: job.measurement_id for job in jobs}
+    for kind in (whole, *whole.other_kinds):
+        counted = {measurement_ids[job_id] for job_id, _ in judged(kind.repetitions)}
+        if counted == set(line.option.measurement_ids):
+            return kind
+    return None
 
 
 def _renewed(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from farm.cells.axes import COLUMN_AXES, places_of
-from farm.cells.choice import columns_of
+from farm.cells.choice import STEP_TIME, columns_of
+from farm.cells.configuration import CellConfiguration
 from farm.cells.table import CellLine
 from farm.configuration.axes import Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
@@ -15,10 +17,30 @@ from farm.text.columns import Column
 from farm.text.display import MISSING, between, duration, in_text, plus_minus, short_fingerprint
 from farm.text.nouns import counted
 
+REPETITIONS_COLUMN = Column("repetitions", is_right=True)
+
+
+class NamedLine(Protocol):
+    """A line of a table that `naming_columns` names."""
+
+    @property
+    def configuration(self) -> CellConfiguration: ...
+
+    @property
+    def fingerprint(self) -> str | None: ...
+
+    @property
+    def framework(self) -> str | None: ...
+
 
 def axis_column(axis: Axis) -> Column:
     """Return the column of an axis, under its title."""
     return Column(in_text(axis.title), is_right=axis.is_number)
+
+
+def quantity_column(title: str) -> Column:
+    """Return the column of what was measured."""
+    return Column(in_text(title), is_right=True)
 
 
 def notes(lines: Sequence[CellLine]) -> list[str]:
@@ -57,10 +79,10 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
     """Return columns and rows, with a column in front for whatever else tells cells apart."""
     columns = [
         *naming_columns(lines),
-        (Column("repetitions", is_right=True), [repetitions_text(line) for line in lines]),
-        (Column("step time", is_right=True), [step_time_text(line) for line in lines]),
+        (REPETITIONS_COLUMN, [repetitions_text(line) for line in lines]),
+        (quantity_column(STEP_TIME.title), [step_time_text(line) for line in lines]),
         *(
-            (Column(in_text(one.title), is_right=True), [one.write(one.read(x)) for x in lines])
+            (quantity_column(one.title), [one.write(one.read(line)) for line in lines])
             for one in columns_of(lines)
         ),
     ]
@@ -68,8 +90,11 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
     return [column for column, _ in columns], [list(row) for row in zip(*texts, strict=True)]
 
 
-def naming_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
-    """Return the columns that say which cell each line is of, with a text for each."""
+def naming_columns(lines: Sequence[NamedLine]) -> list[tuple[Column, list[str]]]:
+    """Return the columns that say which cell each line is of, with a text for each line.
+
+    The first are those in which the lines differ.
+    """
     return [
         *_distinguishing_columns(lines),
         *(
@@ -82,7 +107,7 @@ def naming_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
     ]
 
 
-def _distinguishing_columns(lines: Sequence[CellLine]) -> list[tuple[Column, list[str]]]:
+def _distinguishing_columns(lines: Sequence[NamedLine]) -> list[tuple[Column, list[str]]]:
     """Return what else tells cells apart, with a text for each cell."""
     axes, places, _ = places_of([line.configuration for line in lines])
     found = [

@@ -13,6 +13,7 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
+from farm.cells.option_table import option_columns, option_lines
 from farm.charts.chart import Figure
 from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec, NotFound
@@ -25,13 +26,13 @@ from farm.recommend.answering.measured import (
     told_apart_by,
 )
 from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Objective, Question, Recommendation
-from farm.recommend.objective import is_compared_by_step
 from farm.recommend.service import FARM, recommend, settle
 from farm.store.measurements.imports import origin_names
 from farm.store.measurements.known_axes import known_axes
 from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
 from farm.text import display
+from farm.text.columns import Column
 from web.access.scopes import costly
 from web.advice.answer_figures import MOST_WAYS, figures_of, way_names
 from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
@@ -63,15 +64,15 @@ class ShownAnswer:
 
     `not_working`: what failed by itself, how, and how often. `kinds_left_out`: of machines and
     strategies, since so many lines cannot be told apart. `told_apart_by`: the fields in which
-    options differ beside strategy and sizes.
+    options differ beside strategy and sizes. `columns`: of the table of options.
     """
 
     question: Question
     answer: Recommendation
-    by_step: bool
     figures: Sequence[Drawn[Figure]]
     kinds_left_out: int
     told_apart_by: ToldApart
+    columns: Sequence[tuple[Column, Sequence[str]]]
     rests_on: Sequence[MeasurementRow]
     not_working: Sequence[tuple[str, str, int]]
 
@@ -134,10 +135,10 @@ def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
     return ShownAnswer(
         question=question,
         answer=answer,
-        by_step=is_compared_by_step(answer.options),
         figures=[drawn(figure) for figure in figures_of(answer)],
         kinds_left_out=max(0, len(way_names(answer.options)) - MOST_WAYS),
         told_apart_by=told_apart_by(answer.options),
+        columns=option_columns(option_lines(answer.options[:_OPTIONS_SHOWN], question)),
         rests_on=measurements_of(session, best.measurement_ids[:_ROWS_SHOWN]) if best else [],
         not_working=_not_working(
             knowledge.evidence.get(question.training_pass, ()), question.global_batch_size

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from farm.cells.option_table import OptionLine, interval_text, option_columns, option_lines
+from farm.cells.reading import with_cells
+from farm.cells.result_table import notes
 from farm.cli.advice.questions import (
     SCRIPT_OPTIONS,
     prices_of,
@@ -28,7 +31,6 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.errors import InvalidSpec
-from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.recommend.answering.headline import named
 from farm.recommend.answering.measured import told_apart_by
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
@@ -42,31 +44,6 @@ from farm.values.fields import Amount
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MOST_SHOWN = 20
-# As tables of cells call and write them.
-_STEP_TIME, _EPOCH, _ACCURACY = (
-    QUANTITIES_BY_NAME[name] for name in ("step_time_s", "time_per_epoch_s", "accuracy")
-)
-_COLUMNS = (
-    Column("strategy"),
-    Column("world size", is_right=True),
-    Column("instance type"),
-    Column(display.in_text(_STEP_TIME.title), is_right=True),
-    Column(display.in_text(_EPOCH.title), is_right=True),
-    Column("90 % prediction interval", is_right=True),
-    Column("training", is_right=True),
-    Column("cost", is_right=True),
-    Column(display.in_text(_ACCURACY.title), is_right=True),
-    Column("repetitions", is_right=True),
-    Column("basis"),
-    Column("remark"),
-)
-# What most options have in common: each gets a column only where they differ in it.
-_DISTINCTIONS: tuple[tuple[str, Callable[[Option], str]], ...] = (
-    ("hardware", lambda option: display.short_fingerprint(display.text(option.fingerprint))),
-    ("network", lambda option: display.text(None if option.is_one_machine else option.network)),
-    ("framework", lambda option: display.text(option.framework)),
-    ("servers", lambda option: str(option.server_count)),
-)
 
 
 def _network_option(axis: Axis) -> Callable[[_F], _F]:
@@ -169,10 +146,12 @@ def recommend(
             prices=prices,
             cache=recommender_cache(loaded),
         )
+        shown = [] if as_json else option_lines(answer.options[:_MOST_SHOWN], question)
+        shown = with_cells(session, shown)
     if as_json:
         print_json(answer.to_json())
     else:
-        _print_answer(answer, prices)
+        _print_answer(answer, shown, prices)
     if answer.recommended is None:
         raise click.exceptions.Exit(1)
 
@@ -208,20 +187,16 @@ def _question(
     )
 
 
-def _print_answer(answer: Recommendation, prices: Prices) -> None:
+def _print_answer(answer: Recommendation, shown: Sequence[OptionLine], prices: Prices) -> None:
     click.echo(f"Recommended: {answer.headline}")
     if answer.options:
         for line in worth_measuring(answer):
             click.echo(f"Worth measuring: {line}")
-        shown = answer.options[:_MOST_SHOWN]
-        print_table(*option_table(shown, on_front=set(map(id, answer.pareto))))
-        hidden_count = len(answer.options) - len(shown)
-        if hidden_count:
-            click.echo(f"and {hidden_count} more; --json has all")
+        _print_options(answer, shown)
         for line in least_lines(answer):
             click.echo(line)
         if len(answer.pareto) > 1:
-            click.echo("* no other option beats it in time, cost and accuracy together")
+            click.echo("Pareto front: no other option beats it in time, cost and accuracy together")
     for line in _price_lines(answer, prices):
         click.echo(line)
     for warning in answer.warnings:
@@ -259,65 +234,40 @@ def worth_measuring(answer: Recommendation) -> list[str]:
     for option in answer.worth_measuring:
         time_s = option.step_time_s if option.time_per_epoch_s is None else option.time_per_epoch_s
         of = "a step" if option.time_per_epoch_s is None else "an epoch"
+        time = f"{display.duration(time_s)} {of} (90 %: {interval_text(option)})"
         why = option.speculative_because
         lines.append(
-            f"{named(option, by)}: {display.duration(time_s)} {of} (90 %: {_interval(option)}), "
-            f"{f'a guess, since {why}' if why else option.basis}"
+            f"{named(option, by)}: {time}, {f'a guess, since {why}' if why else option.basis}"
         )
     return lines
 
 
-def option_table(
-    options: Sequence[Option], *, on_front: Collection[int] = ()
-) -> tuple[list[Column], list[list[str]]]:
-    """Return columns and rows, with a column in front for whatever else tells options apart."""
-    columns = list(_COLUMNS)
-    rows = [_option_cells(option, on_front=id(option) in on_front) for option in options]
-    for title, write in _DISTINCTIONS:
-        texts = [write(option) for option in options]
-        if len(set(texts)) > 1:
-            columns.insert(2, Column(title))
-            rows = [[*row[:2], text, *row[2:]] for row, text in zip(rows, texts, strict=True)]
-    return columns, rows
+def _print_options(answer: Recommendation, shown: Sequence[OptionLine]) -> None:
+    on_front = set(map(id, answer.pareto))
+    remarks = [_remark(line.option, on_front=id(line.option) in on_front) for line in shown]
+    columns = [*option_columns(shown), (Column("remark"), remarks)]
+    texts = [column for _, column in columns]
+    print_table([column for column, _ in columns], [list(row) for row in zip(*texts, strict=True)])
+    hidden_count = len(answer.options) - len(shown)
+    if hidden_count:
+        click.echo(f"and {hidden_count} more; --json has all")
+    for note in notes([line.cell for line in shown if line.cell is not None]):
+        click.echo(note)
 
 
-def _option_cells(option: Option, *, on_front: bool) -> list[str]:
-    remarks = [*(["*"] if on_front else []), *_remarks(option)]
-    return [
-        ", ".join(filter(None, (option.strategy, option.setup.text))) or display.MISSING,
-        str(option.world_size),
-        display.text(option.instance_type),
-        _STEP_TIME.write(option.step_time_s),
-        _EPOCH.write(option.time_per_epoch_s),
-        _interval(option),
-        display.duration(option.time_s),
-        display.dollars(option.cost_usd),
-        _ACCURACY.write(option.accuracy),
-        display.text(option.repetition_count or None),
-        option.basis,
-        " ".join(remarks),
-    ]
-
-
-def _remarks(option: Option) -> list[str]:
-    said = [option.excluded_because] if option.excluded_because else []
-    if not option.is_synchronous:
-        said.append("other updates")
+def _remark(option: Option, *, on_front: bool) -> str:
+    said = ["Pareto front"] if on_front else []
     if option.speculative_because:
         said.append("a guess")
+    if not option.is_synchronous:
+        said.append("other updates")
     if option.disturbed_ids:
         said.append(f"{len(option.disturbed_ids)} of {len(option.measurement_ids)} disturbed")
     if option.set_aside_ids:
         said.append(f"{len(option.set_aside_ids)} disturbed not counted")
-    return [", ".join(said)] if said else []
-
-
-def _interval(option: Option) -> str:
-    """Write the interval of an epoch, or of a step where epochs are not known."""
-    ends = (option.low_s, option.high_s)
-    if option.time_per_epoch_s is None:
-        ends = (option.step_low_s, option.step_high_s)
-    return display.MISSING if None in ends else " to ".join(display.duration(end) for end in ends)
+    if option.excluded_because:
+        said.append(option.excluded_because)
+    return ", ".join(said)
 
 
 def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:

@@ -22,7 +22,7 @@ from farm.measuring.measurement import OK
 from farm.measuring.quantities import QUANTITIES
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import IDS_A_QUERY
-from farm.store.measurements.repetitions import BY_CELL
+from farm.store.measurements.repetitions import BY_CELL, CellKey
 from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
 from farm.store.tables import AttemptRow, JobRow
 
@@ -204,6 +204,33 @@ def jobs_with_results(
         .outerjoin(MeasurementRow, MeasurementRow.job_id == JobRow.id)
         .where(which)
     )
+
+
+def cells_of_measurements(session: Session, measurement_ids: Sequence[int]) -> dict[int, CellKey]:
+    """Return by measurement of which sweep's cell it is; imported ones are of none."""
+    found: dict[int, CellKey] = {}
+    for begin in range(0, len(measurement_ids), IDS_A_QUERY):
+        some = measurement_ids[begin : begin + IDS_A_QUERY]
+        rows = session.execute(
+            select(MeasurementRow.id, JobRow.sweep_id, JobRow.cell_hash)
+            .join(JobRow, JobRow.id == MeasurementRow.job_id)
+            .where(MeasurementRow.id.in_(some))
+        )
+        found |= {row_id: (sweep_id, cell_hash) for row_id, sweep_id, cell_hash in rows}
+    return found
+
+
+def jobs_of_cells(session: Session, cells: Collection[CellKey]) -> dict[CellKey, list[Row[Any]]]:
+    """Return the jobs of these cells of sweeps, each with what it measured, by repetition."""
+    found: dict[CellKey, list[Row[Any]]] = {}
+    hashes: dict[int, list[str]] = {}
+    for sweep_id, cell_hash in cells:
+        hashes.setdefault(sweep_id, []).append(cell_hash)
+    for sweep_id, of_sweep in hashes.items():
+        query = jobs_with_results((JobRow.sweep_id == sweep_id) & JobRow.cell_hash.in_(of_sweep))
+        for row in session.execute(query.order_by(JobRow.repetition, JobRow.id)):
+            found.setdefault((sweep_id, row.cell_hash), []).append(row)
+    return found
 
 
 def specs_of(session: Session, job_ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,61 @@ def test_both_have_the_same_numbers_of_each_cell(
     assert by_size[1]["time_per_epoch_s"] == one["quantities"]["time_per_epoch_s"] == 7.0
 
 
-def test_both_print_the_same_numbers_under_the_same_words(farm: FarmCommand, sweep: str) -> None:
+def table_of(printed: str) -> list[dict[str, str]]:
+    """Return the rows of the table in what a command printed, by the names of the columns."""
+    lines = iter(printed.splitlines())
+    header = next(line for line in lines if "step time" in line)
+    titles = re.split(r"  +", header.strip())
+    texts = (re.split(r"  +", line.strip()) for line in lines)
+    # The last column, remarks, may be empty.
+    return [
+        dict(zip(titles, [*row, ""], strict=False)) for row in texts if len(row) >= len(titles) - 1
+    ]
+
+
+def test_both_print_the_same_texts_under_the_same_names(farm: FarmCommand, sweep: str) -> None:
     of_cells = farm.text("status", sweep)
     of_options = farm.text("recommend", "--global-batch-size", "32")
-    for printed in (of_cells, of_options):
-        for title in ("step time", "time per epoch", "repetitions"):
-            assert title in printed
-    assert "90 % prediction interval" in of_options
-    for text in (of_cells, of_options):
-        [one] = [line for line in text.splitlines() if "110 ms" in line and "single" in line][-1:]
-        assert "7.00 s" in one
+    cells, options = (
+        {row["world size"]: row for row in table_of(printed)} for printed in (of_cells, of_options)
+    )
+    assert cells.keys() == options.keys() == {"1", "2"}
+    # No epoch of two was measured; an option's is made of its steps.
+    assert cells["2"].pop("time per epoch") == "-"
+    for size, cell in cells.items():
+        shared = cell.keys() & options[size].keys()
+        assert {"batch", "strategy", "world size", "repetitions", "step time"} <= shared
+        assert {name: cell[name] for name in shared} == {
+            name: options[size][name] for name in shared
+        }
+    assert options["1"]["time per epoch"] == "7.00 s"
+    assert "±" in options["1"]["step time"]
+    assert options["2"]["repetitions"] == "3!"
+    assert "90 % prediction interval" in options["1"]
+    notes = [line for line in of_cells.splitlines() if line.startswith(("±: ", "!: "))]
+    assert len(notes) == 2
+    assert set(notes) <= set(of_options.splitlines())
+
+
+def test_an_option_of_two_sweeps_has_no_figures_of_one_cell(
+    farm: FarmCommand, sweep: str, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        spec = job_spec(world_size=2)
+        agents = [add_agent(session, name) for name in ("a3", "a4")]
+        [job_id] = add_sweep(session, spec)
+        token = add_attempt(session, job_id, agents, state=AttemptState.SUCCEEDED)
+        add_measurement(
+            session,
+            "another sweep",
+            job_id=job_id,
+            attempt_id=token,
+            strategy=spec.strategy,
+            world_size=2,
+            step_time_s=0.3,
+            flags=[flag(0.9)],
+        )
+    rows = table_of(farm.text("recommend", "--global-batch-size", "32"))
+    [two] = [row for row in rows if row["world size"] == "2"]
+    assert two["repetitions"] == "4"
+    assert "±" not in two["step time"]
