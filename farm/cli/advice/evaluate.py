@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,10 +24,11 @@ from farm.cli.advice.evaluation_report import (
     write_report,
 )
 from farm.cli.advice.questions import script_asked, script_options
-from farm.cli.output import json_option, print_json, print_table, to_stderr
+from farm.cli.output import json_option, print_json, print_table, row_bar, to_stderr
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec, NotFound
+from farm.processes.subprocess_call import spared_children
 from farm.recommend.observations import Loaded, load
 from farm.store.engine import reading
 from farm.text.display import duration, short_fingerprint
@@ -32,7 +36,12 @@ from farm.text.nouns import counted
 
 if TYPE_CHECKING:
     from farm.recommend.configuration import Configuration, Observation
-    from farm.recommend.evaluating.evaluate import DoubtInWords, PredictorEvaluation
+    from farm.recommend.evaluating.evaluate import (
+        DoubtInWords,
+        FoldTrial,
+        PredictorEvaluation,
+        Tried,
+    )
     from farm.recommend.evaluating.few_shot import FewShotTrial
 
 FEW_SHOT_COUNTS = (6, 10, 12, 15, 20, 30)
@@ -40,6 +49,15 @@ _SEEDS, _QUICK_SEEDS = 20, 3
 # A plan takes seconds where there are more measurements to choose from.
 _MOST_FOR_ALL_SEEDS = 150
 _LEAST_OBSERVATIONS = 10
+# Fits are of small matrices: threads within one would only fight for the cores.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+_Work = TypeVar("_Work")
+_Found = TypeVar("_Found")
+
+# What every trial of this process is about.
+_observations: Sequence[Observation] = ()
+_failures: Sequence[Configuration] = ()
 
 
 @click.command()
@@ -162,7 +180,6 @@ def _evaluate(
     seed_count: int,
     process_count: int | None,
 ) -> PredictorEvaluation:
-    from farm.cli.advice.trials import run_all
     from farm.recommend.calibrated.novelty import Space
     from farm.recommend.calibrated.splits import all_splits
     from farm.recommend.evaluating.evaluate import PredictorEvaluation, summarise, trials
@@ -178,7 +195,7 @@ def _evaluate(
     splits = [split for split in splits if not split_names or split.name in split_names]
     price = default_machine_price(observations) if machine_price is None else machine_price
     failures = [failure.configuration for failure in loaded.failures]
-    tried, shots = run_all(
+    tried, shots = _run_all(
         observations,
         failures,
         trials(predictors, splits),
@@ -207,6 +224,67 @@ def _evaluate(
             for outcome in t.outcomes
         ),
     )
+
+
+def _run_all(
+    observations: Sequence[Observation],
+    failures: Sequence[Configuration],
+    trials: Sequence[FoldTrial],
+    few_shots: Sequence[FewShotTrial],
+    *,
+    process_count: int | None = None,
+) -> tuple[list[Tried], list[tuple[FewShotTrial, Mapping[int, list[float]]]]]:
+    """Run trials on all cores, in processes of their own; return what each found, in order."""
+    for name, value in _ONE_THREAD.items():
+        os.environ.setdefault(name, value)
+    with ProcessPoolExecutor(
+        max_workers=process_count or len(os.sched_getaffinity(0)),
+        mp_context=get_context("spawn"),
+        initializer=_begin_process,
+        initargs=(observations, failures),
+    ) as pool:
+        try:
+            found = _in_order(pool, _run_fold, trials, "evaluating")
+            shots = _in_order(pool, _run_few_shots, few_shots, "few measurements")
+        except BaseException:
+            for process in active_children():
+                process.kill()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return found, list(zip(few_shots, shots, strict=True))
+
+
+def _in_order(
+    pool: ProcessPoolExecutor,
+    run: Callable[[_Work], _Found],
+    works: Sequence[_Work],
+    title: str,
+) -> list[_Found]:
+    with spared_children():
+        futures = {pool.submit(run, work): index for index, work in enumerate(works)}
+    found: dict[int, _Found] = {}
+    with row_bar(title, noun="trials") as show:
+        for future in as_completed(futures):
+            found[futures[future]] = future.result()
+            show(len(found), len(works))
+    return [found[index] for index in range(len(works))]
+
+
+def _begin_process(observations: Sequence[Observation], failures: Sequence[Configuration]) -> None:
+    global _observations, _failures
+    _observations, _failures = observations, failures
+
+
+def _run_fold(trial: FoldTrial) -> Tried:
+    from farm.recommend.evaluating.evaluate import run_trial
+
+    return run_trial(_observations, trial)
+
+
+def _run_few_shots(trial: FewShotTrial) -> Mapping[int, list[float]]:
+    from farm.recommend.evaluating.few_shot import run_few_shot
+
+    return run_few_shot(_observations, trial, failures=_failures)
 
 
 def _few_shots(

@@ -1,4 +1,7 @@
-"""The tables of an evaluation, and the page of Markdown with pictures that has them."""
+"""The tables and pictures of an evaluation, and the page of Markdown that has them.
+
+The pictures are SVG, the same bytes for the same data.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
+from farm.charts.files.charts import draw_charts
+from farm.charts.files.look import file_of
+from farm.charts.prediction import PredictedCell, predicted_figure
 from farm.errors import InvalidSpec
 from farm.processes.whole_file import write_whole
 from farm.text import display
@@ -16,8 +23,9 @@ from farm.text.nouns import counted
 if TYPE_CHECKING:
     from farm.recommend.evaluating.evaluate import DoubtInWords, PredictorEvaluation, SplitScore
     from farm.recommend.evaluating.few_shot import FewShotScore
-    from farm.recommend.evaluating.scores import RegretScore
+    from farm.recommend.evaluating.scores import HeldOutAnswer, RegretScore
 
+_AIMS = (0.8, 0.9)  # of the intervals, in the order of `SplitScore.intervals`
 CHOICE_COLUMNS = (
     Column("predictor"),
     Column("held out"),
@@ -163,14 +171,9 @@ def write_report(evaluation: PredictorEvaluation, folder: Path) -> list[Path]:
     """Write the page and its pictures, named after the origin; return where they are.
 
     Raises:
-        InvalidSpec: the folder cannot be written to, or matplotlib is not installed.
+        InvalidSpec: the folder cannot be written to.
+        FarmError: matplotlib is not installed.
     """
-    try:
-        from farm.cli.advice.evaluation_pictures import draw
-    except ModuleNotFoundError as error:
-        raise InvalidSpec(
-            "--report", str(folder), f"{error.name}: pip install 'benchfarm[plot]'"
-        ) from None
     # An origin is free text: no path, and nothing that would end a link.
     stem = re.sub(r"[^\w.-]", "_", evaluation.origin).lstrip(".") or "origin"
     images = folder / "images"
@@ -180,7 +183,7 @@ def write_report(evaluation: PredictorEvaluation, folder: Path) -> list[Path]:
         raise InvalidSpec("--report", str(folder), f"a folder ({error.strerror})") from None
     links: dict[str, str] = {}
     paths = []
-    for name, (content, alt) in draw(evaluation).items():
+    for name, (content, alt) in pictures_of(evaluation).items():
         path = images / f"{stem}-{name}.svg"
         write_whole(path, content)
         paths.append(path)
@@ -269,3 +272,114 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
         *(" | ".join(display.plain(cell).replace("|", "\\|") for cell in row) for row in rows),
     ]
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def pictures_of(evaluation: PredictorEvaluation) -> Mapping[str, tuple[bytes, str]]:
+    """Return each picture's SVG and what it shows in words, by name."""
+    first = evaluation.predictors[0]
+    own = [score for score in evaluation.splits if score.predictor == first]
+    figures = {
+        "errors": _errors_figure(evaluation.splits, evaluation.predictors),
+        "predicted": _predicted_figure(evaluation.outcomes, first),
+        "coverage": _coverage_figure(own, first),
+    }
+    if evaluation.few_shots:
+        figures["few-shot"] = _few_shot_figure(evaluation.few_shots, first)
+    return {
+        name: (file_of(draw_charts([figure], row_height_in=4.6), "svg"), figure.summary)
+        for name, figure in figures.items()
+    }
+
+
+def _errors_figure(scores: Sequence[SplitScore], predictors: Sequence[str]) -> Figure:
+    names = list(dict.fromkeys(score.split for score in scores))
+    return Figure(
+        title="",
+        summary="Median error of each predictor, by what was held out.",
+        x=ChartAxis(title="median error, of the measured time", write=_percent, is_log=True),
+        y=_splits(names),
+        series=[
+            ChartSeries(
+                name=predictor,
+                marks=[
+                    Mark(x=score.errors.median_ratio, y=-names.index(score.split))
+                    for score in scores
+                    if score.predictor == predictor and score.errors.median_ratio
+                ],
+                is_joined=False,
+            )
+            for predictor in predictors
+        ],
+    )
+
+
+def _predicted_figure(outcomes: Sequence[HeldOutAnswer], predictor: str) -> Figure:
+    cells = [
+        PredictedCell(
+            configuration=outcome.observation.configuration,
+            measured_s=outcome.observation.step_time_s,
+            prediction=outcome.prediction,
+        )
+        for outcome in outcomes
+        if outcome.prediction.low80_s is not None
+    ]
+    said = f"Predicted against measured step time, held out, by {predictor}, with 80 % intervals."
+    if not cells:
+        none = ChartAxis(title="")
+        return Figure(title="nothing was predicted", summary=said, x=none, y=none, series=[])
+    return predicted_figure(cells, said=said)
+
+
+def _coverage_figure(scores: Sequence[SplitScore], predictor: str) -> Figure:
+    series = []
+    for index, aim in enumerate(_AIMS):
+        name = f"{display.percent(aim)} interval"
+        ends = [Mark(x=aim, y=0), Mark(x=aim, y=1 - len(scores))]
+        found = [
+            Mark(x=coverage, y=-position)
+            for position, score in enumerate(scores)
+            if (coverage := score.intervals[index].local.coverage_ratio) is not None
+        ]
+        series.append(ChartSeries(name=name, marks=ends, has_dots=False, style=1 + index))
+        series.append(ChartSeries(name=name, marks=found, is_joined=False, style=1 + index))
+    said = f"How many measurements fell into the intervals of {predictor}, by what was held out."
+    return Figure(
+        title="",
+        summary=said,
+        x=ChartAxis(title="measurements within the interval", write=_percent),
+        y=_splits([score.split for score in scores]),
+        series=series,
+    )
+
+
+def _few_shot_figure(scores: Sequence[FewShotScore], predictor: str) -> Figure:
+    return Figure(
+        title="",
+        summary=f"Mean regret of the choices of {predictor} after few measurements.",
+        x=ChartAxis(title="measurements", write=display.count, is_counted=True),
+        y=ChartAxis(title="mean regret", write=_percent),
+        series=[
+            ChartSeries(
+                name=name,
+                marks=[
+                    Mark(x=score.measurement_count, y=score.choices.mean_ratio)
+                    for score in scores
+                    if score.is_planned is is_planned and score.choices.mean_ratio is not None
+                ],
+            )
+            for is_planned, name in ((True, "planned"), (False, "at random"))
+        ],
+    )
+
+
+def _splits(names: Sequence[str]) -> ChartAxis:
+    """Return an axis that names what was held out, the first, at 0, above the second, at -1."""
+
+    def write(place: float | None) -> str:
+        return "" if place is None else names[-round(place)]
+
+    return ChartAxis(title="", write=write, is_counted=True, most_counted=max(1, len(names)))
+
+
+def _percent(ratio: float | None) -> str:
+    return display.percent(ratio, 1)

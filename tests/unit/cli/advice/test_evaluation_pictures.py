@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from farm.cli.advice.evaluation_pictures import draw
+from farm.cli.advice.evaluation_report import pictures_of
 from farm.recommend.evaluating.evaluate import IntervalComparison, PredictorEvaluation, SplitScore
 from farm.recommend.evaluating.few_shot import FewShotScore
 from farm.recommend.evaluating.scores import ErrorScore, IntervalScore, RegretScore
@@ -84,13 +84,14 @@ def texts(picture: bytes) -> list[str]:
 
 @pytest.mark.parametrize("name", ["errors", "coverage"])
 def test_every_split_is_named_the_first_at_the_top(name: str) -> None:
-    picture, _ = draw(evaluation(has_answers=True))[name]
+    picture, _ = pictures_of(evaluation(has_answers=True))[name]
     assert [text for text in reversed(texts(picture)) if text in SPLITS] == list(SPLITS)
 
 
 def test_keys_name_predictors_intervals_and_how_measurements_were_chosen() -> None:
     drawn = {
-        name: texts(picture) for name, (picture, _) in draw(evaluation(has_answers=True)).items()
+        name: texts(picture)
+        for name, (picture, _) in pictures_of(evaluation(has_answers=True)).items()
     }
     assert [text for text in drawn["errors"] if text in PREDICTORS] == list(PREDICTORS)
     assert drawn["coverage"].count("80 % interval") == 1
@@ -99,6 +100,6 @@ def test_keys_name_predictors_intervals_and_how_measurements_were_chosen() -> No
 
 
 def test_what_could_not_be_scored_leaves_pictures_without_marks() -> None:
-    drawn = draw(evaluation(has_answers=False))
+    drawn = pictures_of(evaluation(has_answers=False))
     assert set(drawn) == {"errors", "predicted", "coverage", "few-shot"}
     assert all(picture.startswith(b"<?xml") for picture, _ in drawn.values())
