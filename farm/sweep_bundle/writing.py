@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader
 from sqlalchemy.orm import Session
 
 from farm import __version__
@@ -53,14 +55,15 @@ from farm.sweep_bundle.manifest import (
     new_folder,
     write_manifest,
 )
-from farm.sweep_bundle.report import BundleReport, ReportFigure, ReportTable, report_html
 from farm.text.display import MISSING, short_fingerprint
+from farm.text.log_text import printable
 from farm.text.toml_text import document_text
 
 # `farm plot` draws the others: a history is of other sweeps too, and predictions of cells from each
 # other fit models for minutes.
 _KINDS = tuple(k for k in PlotKind if k not in (PlotKind.HISTORY, PlotKind.PREDICTION))
 _FORMS = ("svg", "png")
+MOST_ROWS = 1000  # of a table of the report; the files have all
 _WHOLE = frozenset(
     {
         *("job_id", "attempt_id", "repetition", "number", "rank", "process"),
@@ -77,6 +80,35 @@ _TABLES: Sequence[tuple[str, Form, Iterable[str], _Parts]] = (
     ("steps.parquet", Form.PARQUET, STEPS, step_parts),
     ("logs.parquet", Form.PARQUET, LOGS, log_parts),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTable:
+    """`rows`: a text for each of the titles. `notes`: lines below it."""
+
+    title: str
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFigure:
+    title: str
+    summary: str
+    svg: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleReport:
+    """`facts`: what it is of, each with its name. `answers`: what is recommended, in sentences."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    answers: Sequence[str]
+    tables: Sequence[ReportTable]
+    figures: Sequence[ReportFigure]
+    undrawn: Sequence[str] = ()
 
 
 def write_bundle(session: Session, sweep_id: int, folder: Path, *, prices: Prices) -> Manifest:
@@ -149,6 +181,23 @@ def export_archive(asked: ArchiveExport) -> None:
             write_archive(folder, asked.file)
     finally:
         engine.dispose()
+
+
+def report_html(report: BundleReport) -> str:
+    """Return the report as a page that opens from disk.
+
+    It has no script and loads nothing, and its content security policy says so. All text is
+    escaped, since agents, trainers and submitters of sweeps supply much of it.
+    """
+    environment = Environment(
+        loader=PackageLoader("farm.sweep_bundle"),
+        autoescape=True,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: printable(value) if isinstance(value, str) else value,
+    )
+    environment.filters["base64"] = lambda svg: base64.b64encode(svg).decode()
+    return environment.get_template("report.html").render(report=report, most_rows=MOST_ROWS)
 
 
 def _write_tables(

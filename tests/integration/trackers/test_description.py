@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from farm.store.engine import reading, writing
-from farm.trackers.description import describe_job
+from farm.trackers.sending import describe_job
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 
 MODEL = "script:train.py@0123456789ab '{lr}=1e-3' -- --lr {lr}"

@@ -3,7 +3,13 @@ from __future__ import annotations
 import dataclasses
 from html.parser import HTMLParser
 
-from farm.sweep_bundle.report import MOST_ROWS, BundleReport, ReportFigure, ReportTable, report_html
+from farm.sweep_bundle.writing import (
+    MOST_ROWS,
+    BundleReport,
+    ReportFigure,
+    ReportTable,
+    report_html,
+)
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b]0;x\x07\u202e\ud800"
 PLAIN = BundleReport(title="x", facts=[], answers=[], tables=[], figures=[])
