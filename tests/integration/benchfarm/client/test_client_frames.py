@@ -11,7 +11,9 @@ import sqlalchemy as sa
 from matplotlib.figure import Figure
 
 from benchfarm.client import ClientError, Farm
+from benchfarm.client.answers import FarmAdvice
 from benchfarm.client.frames import Library, frame_of
+from tests.fakes.server import wait_until
 from tests.integration.benchfarm.client.conftest import Connect
 from tests.web.web_client import Seeded, seed
 
@@ -36,10 +38,18 @@ FRAMES: dict[str, Callable[[Farm, Seeded, Library], Any]] = {
     "series": lambda farm, its, library: farm.job(its.measured).series(library=library),
     "samples": lambda farm, its, library: farm.job(its.measured).series(full=True, library=library),
     "steps": lambda farm, its, library: farm.job(its.measured).steps(library=library),
-    "options": lambda farm, _, library: farm.recommend(
-        model="mlp", dataset="digits", global_batch_size=64
-    ).options(library=library),
+    "options": lambda farm, _, library: settled(farm).options(library=library),
 }
+
+
+def settled(farm: Farm) -> FarmAdvice:
+    """An answer for which no model is being fitted any more."""
+
+    def answer() -> FarmAdvice | None:
+        found = farm.recommend(model="mlp", dataset="digits", global_batch_size=64)
+        return None if found["is_preliminary"] else found
+
+    return wait_until(answer, "predictions are made")
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite", "postgresql"])
