@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from farm.configuration.axes import AXES_BY_FIELD
 from farm.errors import FarmError
 from farm.measuring.measurement import OK
-from farm.measuring.study_run import StudyRun
+from farm.measuring.study_run import RUN_AXES, StudyRun
 from farm.studies.orderings import PlacedValues
 from farm.studies.run_groups import RunGroup
 from farm.studies.text import MISSING, delay_ms, kb, listing, ms, span, whole
@@ -18,10 +16,7 @@ from farm.text import display
 from farm.text.nouns import counted
 
 # What the runs of one configuration have in common.
-_CONFIGURATION = (
-    *(field.name for field in dataclasses.fields(StudyRun) if field.name in AXES_BY_FIELD),
-    *("framework", "epochs"),
-)
+_CONFIGURATION = (*(axis.field for axis in RUN_AXES), "framework", "epochs")
 # Numbers in a claim that say what it is about; all others are what was measured.
 _ABOUT = (
     r"(?:With|On|From|At|batch|batch of) \d[\d ]*|\d+ (?:hosts?|machines?|nodes?|process(?:es)?)\b"
@@ -37,8 +32,8 @@ _WORK: Mapping[str, tuple[str, Callable[[StudyRun], bool]]] = {
     "number of ranks": ("world_size", lambda _: True),
     "number of servers": ("server_count", lambda _: True),
     "place of the servers": ("server_placement", lambda _: True),
-    "strategy of gangs": ("strategy", lambda run: run.world_size > 1),
-    "delay": ("one_way_delay_s", lambda run: run.world_size > 1 or bool(run.server_count)),
+    "strategy of gangs": ("strategy", lambda run: run["world_size"] > 1),
+    "delay": ("one_way_delay_s", lambda run: run["world_size"] > 1 or bool(run["server_count"])),
     "number of epochs": ("epochs", lambda run: run.status == OK),
 }
 
@@ -138,7 +133,7 @@ def _needed(
 
 
 def _configuration(run: StudyRun) -> tuple[object, ...]:
-    return tuple(getattr(run, name) for name in _CONFIGURATION)
+    return tuple(run[name] for name in _CONFIGURATION)
 
 
 def _shape(claim: str) -> str:
@@ -156,7 +151,7 @@ def refuse_other_work(runs: Iterable[StudyRun], *work: str, compares: str) -> No
     several = []
     for what in work:
         column, tells = _WORK[what]
-        values = {str(getattr(run, column)) for run in runs if tells(run)}
+        values = {str(run[column]) for run in runs if tells(run)}
         if len(values) > 1:
             several.append(f"{what} {', '.join(sorted(values))}")
     if several:
@@ -176,17 +171,17 @@ def texts(
     this study, such as a host.
     """
     first = kept[0]
-    steps = sorted({run.timed_step_count for run in kept if run.timed_step_count})
+    steps = sorted({run["timed_step_count"] for run in kept if run["timed_step_count"]})
     frameworks = sorted({run.framework for run in kept if run.framework})
-    batches = sorted({run.global_batch_size for run in kept})
+    batches = sorted({run["global_batch_size"] for run in kept})
     return {
-        "model": first.model or MISSING,
-        "dataset": first.dataset or MISSING,
+        "model": first["model"] or MISSING,
+        "dataset": first["dataset"] or MISSING,
         "gradients": kb(max(run.gradient_bytes or 0 for run in kept)),
-        "epochs": counted(first.epochs, "epoch") if first.epochs else f"{MISSING} epochs",
+        "epochs": counted(first["epochs"], "epoch") if first["epochs"] else f"{MISSING} epochs",
         "batches": listing([whole(batch) for batch in batches]),
-        "delays": listing([delay_ms(s) for s in sorted({run.one_way_delay_s for run in kept})]),
-        "world_sizes": listing([str(size) for size in sorted({run.world_size for run in kept})]),
+        "delays": listing([delay_ms(s) for s in sorted({run["one_way_delay_s"] for run in kept})]),
+        "world_sizes": listing([str(size) for size in sorted({run["world_size"] for run in kept})]),
         "frameworks": listing(frameworks) if frameworks else MISSING,
         "runs": str(len(kept)),
         "repetitions": span(map(str, sorted(len(group.runs) for group in groups))),
@@ -226,14 +221,14 @@ def machine(runs: Sequence[StudyRun]) -> str:
 def noise(runs: Sequence[StudyRun], *, of: str) -> str:
     """Say how many runs were flagged, and by what; and how many were not the first attempt."""
     parts = []
-    for size in sorted({run.world_size for run in runs if run.flags}):
-        of_size = [run for run in runs if run.world_size == size]
+    for size in sorted({run["world_size"] for run in runs if run.flags}):
+        of_size = [run for run in runs if run["world_size"] == size]
         kinds = Counter(kind for run in of_size for kind in run.flags)
         named = ", ".join(f"`{kind}` {count}" for kind, count in kinds.most_common())
         flagged = sum(bool(run.flags) for run in of_size)
         parts.append(f"{flagged} of {len(of_size)} runs of {counted(size, of)} ({named})")
     text = f"Flagged are {listing(parts)}." if parts else "None is flagged."
-    if any(run.world_size > run.core_count and "foreign_load" in run.flags for run in runs):
+    if any(run["world_size"] > run.core_count and "foreign_load" in run.flags for run in runs):
         text += " Ranks that share a core take each other for a foreign load."
     repeated = sum(run.attempt_count > 1 for run in runs)
     if repeated:
@@ -245,8 +240,8 @@ def round_trips(runs: Sequence[StudyRun]) -> str:
     """Say which round trips were measured at each delay that was asked for."""
     by_delay: dict[float, list[float]] = {}
     for run in runs:
-        if run.rtt_s is not None and (run.world_size > 1 or run.server_count):
-            by_delay.setdefault(run.one_way_delay_s, []).append(run.rtt_s)
+        if run.rtt_s is not None and (run["world_size"] > 1 or run["server_count"]):
+            by_delay.setdefault(run["one_way_delay_s"], []).append(run.rtt_s)
     parts = [
         f"{span(map(ms, sorted(rtts_s)))} ms at {delay_ms(delay_s)} ms one way"
         for delay_s, rtts_s in sorted(by_delay.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import datetime as dt
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -14,19 +13,15 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from farm.charts.files.look import save
+from farm.configuration.axes import Axis
 from farm.errors import FarmError, InvalidSpec
-from farm.measuring.study_run import StudyRun
+from farm.measuring.study_run import COLUMNS, FIRST_COLUMNS, RUN_AXES, RUN_QUANTITIES, StudyRun
 from farm.processes.whole_file import write_whole
 from farm.studies.contracts import Page, Study
+from farm.values.fields import Amount, Whole
 
 # Where things lie, below the folder of the documents.
 IMAGES, DATA = "images", "studies"
-_COLUMNS = tuple(field.name for field in dataclasses.fields(StudyRun))
-# Those that every file has; the others, which follow, are absent from older ones.
-_REQUIRED_COUNT = sum(
-    field.default is dataclasses.MISSING for field in dataclasses.fields(StudyRun)
-)
-_HINTS = get_type_hints(StudyRun)
 
 
 def own_sweep(study: Study) -> Traversable:
@@ -103,8 +98,8 @@ def write_runs(runs: Sequence[StudyRun]) -> str:
     """Return the file's text; `read_runs` makes equal runs of it."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows([_write(getattr(run, name)) for name in _COLUMNS] for run in runs)
+    writer.writerow(COLUMNS)
+    writer.writerows([_write(run[column]) for column in COLUMNS] for run in runs)
     return text.getvalue()
 
 
@@ -120,9 +115,9 @@ def read_runs(text: str, *, name: str) -> list[StudyRun]:
     except csv.Error as error:
         raise InvalidSpec(f"{name} line {reader.line_num}", str(error), "CSV") from None
     columns = tuple(reader.fieldnames or ())
-    if columns != _COLUMNS[: len(columns)] or len(columns) < _REQUIRED_COUNT:
+    if columns != COLUMNS[: len(columns)] or len(columns) < len(FIRST_COLUMNS):
         found = ",".join(reader.fieldnames or ())
-        raise InvalidSpec(f"{name} line 1", found, f"the columns {','.join(_COLUMNS)}")
+        raise InvalidSpec(f"{name} line 1", found, f"the columns {','.join(COLUMNS)}")
     return [_run(row, where=f"{name} line {line}") for line, row in enumerate(rows, start=2)]
 
 
@@ -130,14 +125,14 @@ def _run(row: dict[str, Any], *, where: str) -> StudyRun:
     if None in row or None in row.values():
         cells = sum(text is not None for text in row.values())
         raise InvalidSpec(where, f"{cells} cells", f"{len(row.keys() - {None})} cells")
-    values = {}
-    for column in row:
-        text, (what, parse) = row[column], _PARSERS[_HINTS[column]]
+    found = {}
+    for column, text in row.items():
+        what, parse = _PARSERS[_TYPES[column]]
         try:
-            values[column] = parse(text)
+            found[column] = parse(text)
         except (ValueError, TypeError):
             raise InvalidSpec(f"{where} {column}", text, what) from None
-    return StudyRun(**values)
+    return StudyRun.of(found)
 
 
 def _write(value: object) -> str:
@@ -166,6 +161,18 @@ def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: parse(text) if text != "" else None
 
 
+def _type_of_axis(axis: Axis) -> Any:
+    if isinstance(axis.type, Whole | Amount):
+        number = int if isinstance(axis.type, Whole) else float
+        return number if axis.is_required or axis.value_in({}) is not None else number | None
+    return str | None
+
+
+_TYPES: dict[str, Any] = {
+    **get_type_hints(StudyRun),
+    **{axis.field: _type_of_axis(axis) for axis in RUN_AXES},
+    **{one.name: int | None if one.is_whole else float | None for one in RUN_QUANTITIES},
+}
 # By the column's type: what is expected, in words, and how it is read.
 _PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
     int: ("a whole number", int),

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from farm.charts.chart import ChartSeries, Mark
 from farm.configuration.catalogue import GangShape, Traffic
@@ -60,7 +60,7 @@ def level(name: str, *, y: float, x: tuple[float, float], style: int) -> ChartSe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGroup:
-    """The successful runs of one configuration. `column` is always one of `StudyRun`."""
+    """The successful runs of one configuration. `column` is always one of a run."""
 
     runs: tuple[StudyRun, ...]
 
@@ -71,20 +71,20 @@ class RunGroup:
 
     @property
     def world_size(self) -> int:
-        return self.first.world_size
+        return cast(int, self.first["world_size"])
 
     @property
     def global_batch_size(self) -> int:
-        return self.first.global_batch_size
+        return cast(int, self.first["global_batch_size"])
 
     @property
     def one_way_delay_s(self) -> float:
-        return self.first.one_way_delay_s
+        return cast(float, self.first["one_way_delay_s"])
 
     @property
     def has_network(self) -> bool:
         """Whether anything is exchanged between processes."""
-        return self.world_size > 1 or bool(self.first.server_count)
+        return self.world_size > 1 or bool(self.first["server_count"])
 
     @property
     def expected_bytes_per_step(self) -> float | None:
@@ -96,21 +96,21 @@ class RunGroup:
         """Return what the strategy's theory says that one rank sends for a step."""
         gang = GangShape(
             world_size=self.world_size,
-            server_count=self.first.server_count or 0,
-            steps_between_averages=self.first.steps_between_averages or 1,
+            server_count=self.first["server_count"],
+            steps_between_averages=self.first["steps_between_averages"],
         )
-        return strategy(self.first.strategy or "?").traffic(gang, gradient_bytes)
+        return strategy(self.first["strategy"] or "?").traffic(gang, gradient_bytes)
 
     @property
     def step_count(self) -> int | None:
         """The steps of all epochs."""
-        steps, epochs = self.first.steps_per_epoch, self.first.epochs
+        steps, epochs = self.first["steps_per_epoch"], self.first["epochs"]
         return None if steps is None or epochs is None else steps * epochs
 
     @property
     def trips(self) -> list[tuple[float, float]]:
         """Return of each run the round trip that was measured, and its step time, in seconds."""
-        pairs = [(run.rtt_s, run.step_time_s) for run in self.runs]
+        pairs = [(run.rtt_s, run["step_time_s"]) for run in self.runs]
         return [(rtt_s, step_s) for rtt_s, step_s in pairs if rtt_s is not None and step_s]
 
     def median_of(self, column: str) -> float | None:
@@ -120,7 +120,7 @@ class RunGroup:
 
     def mean_of(self, column: str) -> float | None:
         """Return the mean of what was measured; None if nothing was."""
-        return mean(getattr(run, column) for run in self.runs)
+        return mean(run[column] for run in self.runs)
 
     def span_of(self, column: str) -> tuple[float, float] | None:
         """Return the least and the most of the runs."""
@@ -134,7 +134,7 @@ class RunGroup:
 
     def values_of(self, column: str) -> list[float]:
         """Return what was measured in ascending order."""
-        return sorted(value for run in self.runs if (value := getattr(run, column)) is not None)
+        return sorted(value for run in self.runs if (value := run[column]) is not None)
 
     def half_width_ratio(self, column: str) -> float | None:
         """Return half of the median's interval, over the median."""
@@ -148,12 +148,12 @@ class RunGroup:
 
     def by_repetition(self, column: str) -> dict[int, float]:
         """Return what was measured by the number of the repetition, which is its seed."""
-        values = ((run.repetition, getattr(run, column)) for run in self.runs)
+        values = ((run.repetition, run[column]) for run in self.runs)
         return {number: value for number, value in values if value is not None}
 
     def placed(self, column: str, axes: Iterable[str]) -> Placed | None:
         """Return the median with its interval, and where it stands on these axes (columns too)."""
-        at = {axis: getattr(self.first, axis) for axis in axes}
+        at = {axis: self.first[axis] for axis in axes}
         return placed_of(self.values_of(column), at)
 
     def mark(self, column: str, *, x: float, factor: float = 1.0) -> Mark | None:
@@ -183,7 +183,7 @@ def one_kind(runs: Sequence[StudyRun], *, study: str) -> list[StudyRun]:
     Raises:
         FarmError: there is none.
     """
-    timed = [run for run in runs if run.status == OK and run.step_time_s]
+    timed = [run for run in runs if run.status == OK and run["step_time_s"]]
     if not timed:
         raise FarmError(f"the {study} study has no measured run to show")
     [(kind, _)] = Counter(run.fingerprint for run in timed).most_common(1)
@@ -194,7 +194,7 @@ def run_groups(runs: Iterable[StudyRun], axes: Sequence[str]) -> list[RunGroup]:
     """Put runs together that are equal in these columns, in the order of the columns' values."""
     groups: dict[tuple[object, ...], list[StudyRun]] = {}
     for run in runs:
-        groups.setdefault(tuple(getattr(run, axis) for axis in axes), []).append(run)
+        groups.setdefault(tuple(run[axis] for axis in axes), []).append(run)
 
     def order(key: tuple[object, ...]) -> tuple[tuple[int, float, str], ...]:
         return tuple(

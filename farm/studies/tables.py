@@ -68,8 +68,8 @@ def _delay(group: RunGroup) -> str:
     return delay_ms(group.one_way_delay_s) if group.has_network else MISSING
 
 
-MODEL_COLUMN: GroupColumn = "model", lambda group: f"`{group.first.model}`"
-STRATEGY_COLUMN: GroupColumn = "strategy", lambda group: f"`{group.first.strategy or MISSING}`"
+MODEL_COLUMN: GroupColumn = "model", lambda group: f"`{group.first['model']}`"
+STRATEGY_COLUMN: GroupColumn = "strategy", lambda group: f"`{group.first['strategy'] or MISSING}`"
 HOSTS_COLUMN: GroupColumn = "hosts", lambda group: str(group.world_size)
 DELAY_COLUMN: GroupColumn = "delay (ms)", _delay
 STALENESS_COLUMN: GroupColumn = "staleness", _staleness

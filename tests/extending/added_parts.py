@@ -170,7 +170,7 @@ def _study(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         )
         yield "farm reproduce", done.stdout == f"{out / 'studies' / name}.md\n"
         data = (out / "studies" / f"{name}.csv").read_text()
-        batches = [run.global_batch_size for run in read_runs(data, name=name)]
+        batches = [run["global_batch_size"] for run in read_runs(data, name=name)]
         yield "runs of its sweep", sorted(set(batches)) == [32, 256]
         page = (out / "studies" / f"{name}.md").read_text()
         yield "page", "| 32 |" in page and "disturbed" in page

@@ -79,7 +79,7 @@ def test_a_stopped_study_goes_on_and_measures_nothing_twice(tmp_path: Path) -> N
     assert attempts(first) == first_attempts
     engine.dispose()
     runs = read_runs((out / "studies/latency.csv").read_text(), name="latency.csv")
-    assert [run.world_size for run in runs] == [2] * 4
+    assert [run["world_size"] for run in runs] == [2] * 4
     # Three hosts may have fewer cores; two ranks share one only where there is no other.
     assert all(run.core_count >= min(2, len(os.sched_getaffinity(0))) for run in runs)
     assert (out / "latency-study.md").read_text().startswith("# What a delay")

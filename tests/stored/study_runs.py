@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from farm.measuring.study_run import StudyRun
+from farm.measuring.study_run import COLUMNS, StudyRun
 from tests.factories import NOW
 
 ALONE_S = 0.030
@@ -52,7 +51,12 @@ def study_run(**changes: Any) -> StudyRun:
         "python_version": "3.11.7",
         "benchfarm_version": "0.1.0",
     }
-    return StudyRun(**{**fields, **changes})
+    return StudyRun.of({**fields, **changes})
+
+
+def changed(run: StudyRun, **changes: Any) -> StudyRun:
+    """The same run with other values of these columns."""
+    return StudyRun.of({column: run[column] for column in COLUMNS} | changes)
 
 
 def gang_run(world_size: int, delay_s: float, **changes: Any) -> StudyRun:
@@ -83,10 +87,9 @@ def whole_study() -> list[StudyRun]:
 
 
 def _repeated(run: StudyRun, *, repetition: int, job_id: int) -> StudyRun:
-    assert run.step_time_s is not None
-    return dataclasses.replace(
+    return changed(
         run,
         repetition=repetition,
         job_id=job_id,
-        step_time_s=run.step_time_s * (1 + 0.001 * (repetition - 1)),
+        step_time_s=run["step_time_s"] * (1 + 0.001 * (repetition - 1)),
     )

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import ServerPlacement
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import OK, RankOutcome, window_samples
-from farm.measuring.study_run import StudyRun
+from farm.measuring.study_run import RUN_AXES, RUN_QUANTITIES, StudyRun
 from farm.messages.reports import RankEnded, Sample
 from farm.sampling.names import resident_extra
 from farm.statistics import mean
@@ -121,37 +121,42 @@ def _run(
     last_epoch: EpochRow | None,
 ) -> StudyRun:
     hardware: dict[str, Any] = gang[0][0].hardware if gang else {}
-    of_elsewhere: dict[str, Any] = {
-        "measured_at": row.created_at,
-        "attempt_count": job.attempt_count,
-        "flags": tuple(sorted({flag["kind"] for flag in row.flags})),
-        "wire_bytes_per_step": mean(_wire_bytes_per_step(rank.ended) for rank, _ in gang),
-        "largest_wire_bytes_per_step": max(
+    of_hardware: dict[str, Any] = {name: hardware.get(name) for name in _OF_HARDWARE}
+    axes = {axis.field: axis.value_measured(row) for axis in RUN_AXES}
+    quantities = {one.name: one.value_measured(row) for one in RUN_QUANTITIES}
+    return StudyRun(
+        values=axes | quantities,
+        job_id=job.id,
+        measured_at=row.created_at,
+        status=row.status,
+        repetition=row.repetition,
+        attempt_count=job.attempt_count,
+        flags=tuple(sorted({flag["kind"] for flag in row.flags})),
+        network=row.network,
+        framework=row.framework,
+        fingerprint=row.fingerprint,
+        gradient_bytes=row.gradient_bytes,
+        parameter_count=row.parameter_count,
+        rtt_s=row.rtt_s,
+        control_ratio=row.control_ratio,
+        wire_bytes_per_step=mean(_wire_bytes_per_step(rank.ended) for rank, _ in gang),
+        largest_wire_bytes_per_step=max(
             (sent for rank, _ in gang if (sent := _wire_bytes_per_step(rank.ended)) is not None),
             default=None,
         ),
-        # By role: see `memory_by_role`.
-        "worker_resident_bytes": None,
-        "rank_0_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[:1]),
-        "other_ranks_compute_s": mean(_compute_s(rank.ended) for rank, _ in gang[1:]),
-        "training_loss": last_epoch.train_loss if last_epoch else None,
-        "test_loss": last_epoch.val_loss if last_epoch else None,
+        rank_0_compute_s=mean(_compute_s(rank.ended) for rank, _ in gang[:1]),
+        other_ranks_compute_s=mean(_compute_s(rank.ended) for rank, _ in gang[1:]),
+        training_loss=last_epoch.train_loss if last_epoch else None,
+        test_loss=last_epoch.val_loss if last_epoch else None,
         **_of_servers(row.details.get("servers", ())),
-        "core_count": len(
+        core_count=len(
             {(agent.machine_id, cpu) for _, agent in gang for cpu in agent.facts.get("cpus", ())}
         ),
-        **{name: hardware.get(name) for name in _OF_HARDWARE},
-    }
-    names: Iterable[str] = (f.name for f in dataclasses.fields(StudyRun))
-    return StudyRun(
-        **{
-            name: of_elsewhere[name] if name in of_elsewhere else getattr(row, name)
-            for name in names
-        }
+        **of_hardware,
     )
 
 
-def _of_servers(servers: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
+def _of_servers(servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the ranks that only serve used, on average over them."""
     memory = mean(server["resident_bytes"] for server in servers)
     return {

@@ -133,7 +133,7 @@ def _step_s(point: RunGroup) -> float:
 
 
 def _steps_per_epoch(point: RunGroup) -> int:
-    return max(run.steps_per_epoch or 1 for run in point.runs)
+    return max(run["steps_per_epoch"] or 1 for run in point.runs)
 
 
 def _fitted(shown: Iterable[Panel]) -> list[Curve]:
@@ -150,9 +150,9 @@ def latency_page(runs: Sequence[StudyRun]) -> Page:
     shown = panels_of(kept)
     curves = [curve for panel in shown for curve in panel.curves]
     points = [point for curve in curves for point in curve.points]
-    models = sorted({(-(run.parameter_count or 0), run.model or "") for run in kept})
-    datasets = sorted({run.dataset or "" for run in kept})
-    gradients = [run.gradient_bytes or 0 for run in kept if run.world_size > 1]
+    models = sorted({(-(run.parameter_count or 0), run["model"] or "") for run in kept})
+    datasets = sorted({run["dataset"] or "" for run in kept})
+    gradients = [run.gradient_bytes or 0 for run in kept if run["world_size"] > 1]
     in_order = [run for curve in curves for run in curve.runs]
     texts = conditions.texts(runs, in_order, points) | {
         "models": listing([f"`{model}` ({whole(-count)} parameters)" for count, model in models]),
@@ -216,7 +216,7 @@ def _turning_points(shown: Sequence[Panel]) -> list[str]:
             parts.append(f"{listing(never)} hosts never beat one here, not even without a delay")
         if parts:
             lines.append(
-                f"`{panel.first.model}`, batch {panel.global_batch_size}: {'; '.join(parts)}."
+                f"`{panel.first['model']}`, batch {panel.global_batch_size}: {'; '.join(parts)}."
             )
     return lines
 
@@ -385,7 +385,7 @@ def _configurations_table(points: Sequence[RunGroup]) -> str:
 
 
 def _epoch_times_figure(panel: Panel) -> Figure:
-    farthest_s = max(run.one_way_delay_s for run in panel.runs)
+    farthest_s = max(run["one_way_delay_s"] for run in panel.runs)
     series: list[ChartSeries] = []
     for curve in panel.curves:
         name, style = counted(curve.world_size, "host"), curve.world_size - 1
@@ -432,7 +432,7 @@ def _round_trips_figure(panel: Panel) -> Figure:
 
 
 def _title(panel: Panel) -> str:
-    return f"{panel.first.model}, global batch {panel.global_batch_size}"
+    return f"{panel.first['model']}, global batch {panel.global_batch_size}"
 
 
 LATENCY = Study(

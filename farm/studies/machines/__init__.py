@@ -70,7 +70,7 @@ def machines_page(runs: Sequence[StudyRun]) -> Page:
         "published_batches": listing([whole(batch) for batch in published.batches]),
         "published_delays": listing([delay_ms(delay_s) for delay_s in published.delays_s]),
         "published_large_batch": whole(published.large_batch),
-        "parameters": _parameters(kept[0].model, kept[0].dataset),
+        "parameters": _parameters(kept[0]["model"], kept[0]["dataset"]),
         "large_batch": whole(own.large_batch),
         "paired": listing([f"{whole(theirs)} above {whole(ours)}" for theirs, ours in pairs]),
         "findings": conditions.findings(kept, lambda some: _findings(published, own_times(some))),
@@ -100,7 +100,7 @@ def _parameters(model: str | None, dataset: str | None) -> str:
 
 def _failures(runs: Sequence[StudyRun]) -> str:
     failed = conditions.failures(
-        runs, lambda run: f"batch {whole(run.global_batch_size)} on {run.world_size}"
+        runs, lambda run: f"batch {whole(run['global_batch_size'])} on {run['world_size']}"
     )
     return f"Without a time, which is a result as well: {failed}.\n\n" if failed else ""
 

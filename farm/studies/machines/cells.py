@@ -154,9 +154,7 @@ def own_times(runs: Sequence[StudyRun]) -> CellTimes:
     )
     return CellTimes(
         tuple(
-            _cell(
-                {name: getattr(group.first, name) for name in MACHINE_CELL_AXES}, time, group.trips
-            )
+            _cell({name: group.first[name] for name in MACHINE_CELL_AXES}, time, group.trips)
             for group, time in timed
             if time is not None
         )

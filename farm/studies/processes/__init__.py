@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from farm.charts.chart import Bars, BarSeries, ChartAxis, Figure
 from farm.charts.files.bars import draw_bars
@@ -102,7 +103,7 @@ class SetUps:
     def alone(self) -> str | None:
         """Return the one process with one replica, if it is there."""
         first = self.points[0]
-        return set_up(first) if first.world_size * _replicas(first) == 1 else None
+        return set_up(first) if first.world_size * first.first["replicas_per_rank"] == 1 else None
 
     @property
     def others(self) -> list[str]:
@@ -139,15 +140,11 @@ class SetUps:
 def set_up(point: RunGroup) -> str:
     """Name the processes and replicas of a configuration."""
     first = point.first
-    processes = counted(first.world_size, "process", "processes")
-    if _replicas(point) > 1:
-        each = "" if first.world_size == 1 else " each"
-        processes += f" with {_replicas(point)} replicas{each}"
-    return f"{processes} ({first.strategy or '?'})"
-
-
-def _replicas(point: RunGroup) -> int:
-    return point.first.replicas_per_rank or 1
+    processes = counted(first["world_size"], "process", "processes")
+    if first["replicas_per_rank"] > 1:
+        each = "" if first["world_size"] == 1 else " each"
+        processes += f" with {first['replicas_per_rank']} replicas{each}"
+    return f"{processes} ({first['strategy'] or '?'})"
 
 
 def set_ups(runs: Sequence[StudyRun]) -> SetUps:
@@ -285,7 +282,7 @@ def _accuracies(found: SetUps) -> list[str]:
 def _shares(found: SetUps, name: str) -> int:
     """Return into how many shares a set-up cuts a batch."""
     point = next(iter(found.lines[name].values()))
-    return point.world_size * _replicas(point)
+    return cast(int, point.world_size * point.first["replicas_per_rank"])
 
 
 def small(ratio: float) -> str:
@@ -347,7 +344,7 @@ def _learning_table(found: SetUps) -> str:
 
 def claimed_values(found: SetUps) -> dict[str, list[Placed]]:
     """Return the medians that the claims are about, by the name of the value."""
-    one_replica_each = [point for point in found.points if _replicas(point) == 1]
+    one_replica_each = [point for point in found.points if point.first["replicas_per_rank"] == 1]
     one_process = [point for point in found.points if point.world_size == 1]
     gangs = dict.fromkeys(set_up(p) for p in found.points if p.world_size > 1)
     return {
@@ -371,7 +368,7 @@ def _placed(column: str, points: Iterable[RunGroup], by: str = "set_up") -> list
         axes: Coordinates = {
             "set_up": set_up(point),
             "processes": point.world_size,
-            "replicas": _replicas(point),
+            "replicas": point.first["replicas_per_rank"],
         }
         at = {"batch": point.global_batch_size, by: axes[by]}
         placed = placed_of([value for value in point.values_of(column) if value > 0], at)

@@ -139,8 +139,8 @@ class ServerLines:
 
     def alone_like(self, strategy: str) -> RunGroup | None:
         """Return the one machine whose updates have as many examples as the strategy's have."""
-        batch = self.first.global_batch_size
-        return self.alone.get(batch // self.first.world_size if strategy == ASYNC else batch)
+        batch = self.first["global_batch_size"]
+        return self.alone.get(batch // self.first["world_size"] if strategy == ASYNC else batch)
 
 
 def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
@@ -149,9 +149,9 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
     Raises:
         FarmError: no gang has a time, or the gangs did not do the same work.
     """
-    known = [run for run in runs if run.strategy in _STRATEGY_NAMES]
+    known = [run for run in runs if run["strategy"] in _STRATEGY_NAMES]
     refuse_other_work(
-        [run for run in known if run.strategy != ALONE],
+        [run for run in known if run["strategy"] != ALONE],
         *("model", "data set", "batch", "number of ranks", "number of servers"),
         *("place of the servers", "number of epochs"),
         compares="two strategies at one model, data set, batch, gang and number of epochs",
@@ -160,19 +160,20 @@ def server_lines(runs: Sequence[StudyRun]) -> ServerLines:
     groups = run_groups(kept, ("strategy", "global_batch_size", "one_way_delay_s"))
     gangs: dict[str, dict[float, RunGroup]] = {SYNC: {}, ASYNC: {}}
     for group in groups:
-        if group.first.strategy in gangs:
-            gangs[group.first.strategy][group.one_way_delay_s] = group
+        if group.first["strategy"] in gangs:
+            gangs[group.first["strategy"]][group.one_way_delay_s] = group
     measured = [group for line in gangs.values() for group in line.values()]
     if not measured:
         raise FarmError("the servers study has no measured gang to show")
-    work = (measured[0].first.model, measured[0].first.dataset)
+    work = (measured[0].first["model"], measured[0].first["dataset"])
     return ServerLines(
         runs=tuple(kept),
         gangs={strategy: line for strategy, line in gangs.items() if line},
         alone={
             group.global_batch_size: group
             for group in groups
-            if group.first.strategy == ALONE and (group.first.model, group.first.dataset) == work
+            if group.first["strategy"] == ALONE
+            and (group.first["model"], group.first["dataset"]) == work
         },
     )
 
@@ -185,15 +186,17 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
     """
     lines = server_lines(runs)
     first = lines.first
+    is_apart = first["server_placement"] == "apart"
+    epoch_steps = {point.first["steps_per_epoch"] or 0 for point in lines.points}
     groups = [*lines.points, *(lines.alone[batch] for batch in sorted(lines.alone, reverse=True))]
     texts = conditions.texts(runs, lines.runs, groups, of="rank") | {
         "parameters": whole(first.parameter_count),
-        "ranks": str(first.world_size),
-        "servers": counted(first.server_count or 0, "server"),
-        "place": "on a host of its own" if first.server_placement == "apart" else "beside a rank",
-        "batch": str(first.global_batch_size),
-        "share": str(first.global_batch_size // first.world_size),
-        "epoch_steps": span(map(str, sorted({p.first.steps_per_epoch or 0 for p in lines.points}))),
+        "ranks": str(first["world_size"]),
+        "servers": counted(first["server_count"], "server"),
+        "place": "on a host of its own" if is_apart else "beside a rank",
+        "batch": str(first["global_batch_size"]),
+        "share": str(first["global_batch_size"] // first["world_size"]),
+        "epoch_steps": span(map(str, sorted(epoch_steps))),
         "delays": listing([delay_ms(delay_s) for delay_s in lines.delays_s]),
         "sharing": _sharing(lines),
         "findings": conditions.findings(lines.runs, lambda some: _findings(server_lines(some))),
@@ -214,9 +217,9 @@ def servers_page(runs: Sequence[StudyRun]) -> Page:
 
 
 def _sharing(lines: ServerLines) -> str:
-    hosts = lines.first.world_size
-    if lines.first.server_placement == "apart":
-        hosts += lines.first.server_count or 0
+    hosts = lines.first["world_size"]
+    if lines.first["server_placement"] == "apart":
+        hosts += lines.first["server_count"]
     cores = max(point.first.core_count for point in lines.points)
     if cores >= hosts:
         return f"Each of a gang's {hosts} hosts had a core of its own."
@@ -339,7 +342,7 @@ def _share(ratio: float | None) -> str:
 
 def _name(point: RunGroup) -> str:
     if point.has_network:
-        return f"`{point.first.strategy}`"
+        return f"`{point.first['strategy']}`"
     return f"{_STRATEGY_NAMES[ALONE]}, batch {point.global_batch_size}"
 
 
@@ -476,7 +479,7 @@ def claimed_values(lines: ServerLines) -> dict[str, list[Placed]]:
     found = {
         "step_time_s": [p.placed("step_time_s", _CLAIM_AXES) for p in points],
         "computing_ratio": [
-            placed_of(_computing_shares(p), {axis: getattr(p.first, axis) for axis in _CLAIM_AXES})
+            placed_of(_computing_shares(p), {axis: p.first[axis] for axis in _CLAIM_AXES})
             for p in points
         ],
         "waiting_ratio": [
@@ -498,7 +501,7 @@ def _placed_accuracy(group: RunGroup, where: RunGroup, base: RunGroup | None) ->
     """
     relative = ratios(group, base, "accuracy") if base else []
     at: Coordinates = {
-        "strategy": group.first.strategy or "",
+        "strategy": group.first["strategy"] or "",
         "one_way_delay_s": where.one_way_delay_s,
     }
     return placed_of(relative or [v for v in group.values_of("accuracy") if v > 0], at)

@@ -28,7 +28,7 @@ def slow_networks_page(runs: Sequence[StudyRun]) -> Page:
     groups = slow_network_groups(runs)
     if not groups:
         raise FarmError("the slow-networks study has no measured run to show")
-    failed = conditions.failures(runs, lambda run: f"`{run.strategy}`")
+    failed = conditions.failures(runs, lambda run: f"`{run['strategy']}`")
     counts = sorted({len(group.runs) for group in groups})
     texts = conditions.texts(runs, runs, groups) | {
         "trained": listing(list(dict.fromkeys(_trained(group.first) for group in groups))),
@@ -42,21 +42,23 @@ def slow_networks_page(runs: Sequence[StudyRun]) -> Page:
 
 def slow_network_groups(runs: Sequence[StudyRun]) -> list[RunGroup]:
     """Put the successful runs of a training at a delay together; synchronous ones come first."""
-    measured = [run for run in runs if run.status == OK and run.step_time_s]
+    measured = [run for run in runs if run.status == OK and run["step_time_s"]]
     groups = run_groups(measured, (*_TRAINING, "one_way_delay_s"))
-    return sorted(groups, key=lambda g: (g.first.model or "", g.first.strategy != _SYNCHRONOUS))
+    return sorted(
+        groups, key=lambda g: (g.first["model"] or "", g.first["strategy"] != _SYNCHRONOUS)
+    )
 
 
 def _results_table(groups: Sequence[RunGroup]) -> str:
-    synchronous = {_work(g): g for g in reversed(groups) if g.first.strategy == _SYNCHRONOUS}
+    synchronous = {_work(g): g for g in reversed(groups) if g.first["strategy"] == _SYNCHRONOUS}
 
     def averages(group: RunGroup) -> str:
-        is_synchronous = group.first.strategy == _SYNCHRONOUS
-        return MISSING if is_synchronous else str(group.first.steps_between_averages)
+        is_synchronous = group.first["strategy"] == _SYNCHRONOUS
+        return MISSING if is_synchronous else str(group.first["steps_between_averages"])
 
     def base(group: RunGroup) -> RunGroup | None:
         """Return the synchronous training of the same work at the same delay."""
-        return None if group.first.strategy == _SYNCHRONOUS else synchronous.get(_work(group))
+        return None if group.first["strategy"] == _SYNCHRONOUS else synchronous.get(_work(group))
 
     def share(group: RunGroup) -> str:
         epoch_s = group.median_of("time_per_epoch_s")
@@ -92,16 +94,16 @@ def _results_table(groups: Sequence[RunGroup]) -> str:
 
 
 def _work(group: RunGroup) -> tuple[object, ...]:
-    return tuple(getattr(group.first, column) for column in _WORK)
+    return tuple(group.first[column] for column in _WORK)
 
 
 def _trained(run: StudyRun) -> str:
     """Say how long a training was."""
-    if run.epochs:
-        return f"{counted(run.epochs, 'epoch')} of `{run.model}`"
+    if run["epochs"]:
+        return f"{counted(run['epochs'], 'epoch')} of `{run['model']}`"
     # Of ranks at their own pace the steps of all are counted.
-    rank_count = 1 if run.strategy == _SYNCHRONOUS else run.world_size
-    return f"{(run.timed_step_count or 0) // rank_count} steps of `{run.model}`"
+    rank_count = 1 if run["strategy"] == _SYNCHRONOUS else run["world_size"]
+    return f"{(run['timed_step_count'] or 0) // rank_count} steps of `{run['model']}`"
 
 
 def _spread(groups: Sequence[RunGroup]) -> str:
@@ -110,7 +112,7 @@ def _spread(groups: Sequence[RunGroup]) -> str:
     for group in groups:
         accuracy = group.mean_of("accuracy")
         if accuracy is not None:
-            means.setdefault(tuple(getattr(group.first, c) for c in _TRAINING), []).append(accuracy)
+            means.setdefault(tuple(group.first[c] for c in _TRAINING), []).append(accuracy)
     apart = [max(found) - min(found) for found in means.values() if len(found) > 1]
     return f"at most {display.points(max(apart))}" if apart else "none was repeated"
 

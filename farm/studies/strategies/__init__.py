@@ -41,7 +41,7 @@ def strategies_page(runs: Sequence[StudyRun]) -> Page:
     rows = strategy_rows(runs)
     if not rows:
         raise FarmError("the strategies study has no measured run to show")
-    failed = conditions.failures(runs, lambda run: f"`{run.strategy}`")
+    failed = conditions.failures(runs, lambda run: f"`{run['strategy']}`")
     texts = conditions.texts(runs, runs, rows) | {
         "parameters": significant(max(run.parameter_count or 0 for run in runs)),
         "cpu": runs[0].cpu_model or MISSING,
@@ -63,11 +63,11 @@ def _findings(rows: Sequence[RunGroup]) -> list[str]:
         fastest = min(gangs, key=lambda row: row.median_of("step_time_s") or float("inf"))
         slowest = max(gangs, key=lambda row: row.median_of("step_time_s") or 0.0)
         lines.append(
-            f"Of the gangs `{fastest.first.strategy}` ({setting(fastest)}) has the shortest step,"
-            f" {ms(fastest.median_of('step_time_s'))} ms, and `{slowest.first.strategy}`"
+            f"Of the gangs `{fastest.first['strategy']}` ({setting(fastest)}) has the shortest"
+            f" step, {ms(fastest.median_of('step_time_s'))} ms, and `{slowest.first['strategy']}`"
             f" ({setting(slowest)}) the longest, {ms(slowest.median_of('step_time_s'))} ms."
         )
-    alone = next((row for row in rows if row.first.strategy == "single"), None)
+    alone = next((row for row in rows if row.first["strategy"] == "single"), None)
     if alone is not None and gangs:
         alone_s = alone.median_of("step_time_s") or float("inf")
         quicker = [row for row in gangs if (row.median_of("step_time_s") or alone_s) < alone_s]
@@ -84,14 +84,14 @@ def _findings(rows: Sequence[RunGroup]) -> list[str]:
 def setting(row: RunGroup) -> str:
     """Say what tells this configuration from others of its strategy."""
     first = row.first
-    words = [counted(first.world_size, "rank")]
-    if first.server_count:
-        servers = counted(first.server_count, "server")
-        words.append(f"{servers} {first.server_placement or ''}".rstrip())
-    if (first.replicas_per_rank or 1) > 1:
-        words.append(f"{first.replicas_per_rank} replicas")
-    if (first.steps_between_averages or 1) > 1:
-        words.append(f"average every {first.steps_between_averages} steps")
+    words = [counted(first["world_size"], "rank")]
+    if first["server_count"]:
+        servers = counted(first["server_count"], "server")
+        words.append(f"{servers} {first['server_placement'] or ''}".rstrip())
+    if first["replicas_per_rank"] > 1:
+        words.append(f"{first['replicas_per_rank']} replicas")
+    if first["steps_between_averages"] > 1:
+        words.append(f"average every {first['steps_between_averages']} steps")
     return ", ".join(words)
 
 
@@ -128,7 +128,7 @@ def _panel(rows: Sequence[RunGroup], column: str, axis: ChartAxis) -> Bars:
         summary="the median of the runs, from their least to their most",
         x="strategy",
         y=axis,
-        groups=[f"{row.first.strategy or '?'}, {setting(row)}" for row in rows],
+        groups=[f"{row.first['strategy'] or '?'}, {setting(row)}" for row in rows],
         series=[
             BarSeries(
                 name=name,
@@ -154,13 +154,13 @@ def strategy_rows(runs: Sequence[StudyRun]) -> list[RunGroup]:
 def _order(run: StudyRun) -> tuple[int, bool, int, int, str, int, int]:
     names = list(catalogue().strategies)
     return (
-        run.world_size,
-        (run.server_count or 0) > 0,
-        names.index(run.strategy) if run.strategy in names else len(names),
-        run.server_count or 0,
-        run.server_placement or "",
-        run.replicas_per_rank or 1,
-        run.steps_between_averages or 1,
+        run["world_size"],
+        run["server_count"] > 0,
+        names.index(run["strategy"]) if run["strategy"] in names else len(names),
+        run["server_count"],
+        run["server_placement"] or "",
+        run["replicas_per_rank"],
+        run["steps_between_averages"],
     )
 
 

@@ -333,7 +333,7 @@ def _configurations_table(rows: Sequence[Row], own: PlacedValues) -> str:
 
     columns: list[_RowColumn] = [
         ("strategy", lambda row: row.kind),
-        ("", lambda row: f"`{row.first.strategy or MISSING}`"),
+        ("", lambda row: f"`{row.first['strategy'] or MISSING}`"),
         ("nodes", lambda row: str(row.nodes)),
         ("batch of a node", lambda row: str(row.batch)),
         ("pass", lambda row: row.training_pass.replace("_", " and ")),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from farm.configuration.spec import ServerPlacement, TrainingPass
 from farm.measuring.imported import ImportedMeasurement
@@ -89,13 +90,13 @@ def published_kind(one: ImportedMeasurement) -> str:
 
 def own_kind(run: StudyRun) -> str:
     """Return the kind of a run; what has no counterpart in the study is a kind of its own."""
-    name, servers = run.strategy or "", run.server_count or 0
+    name, servers = run["strategy"] or "", run["server_count"]
     if name in _WITHOUT_SERVERS:
         return _WITHOUT_SERVERS[name]
-    is_apart = run.server_placement == ServerPlacement.APART.value
+    is_apart = run["server_placement"] == ServerPlacement.APART.value
     if name in ("ps_sync", "ps_async") and is_apart:
         return UpdateKind.APART if name == "ps_sync" else UpdateKind.ASYNCHRONOUS_APART
-    if servers == run.world_size and not is_apart:
+    if servers == run["world_size"] and not is_apart:
         return {
             "ps_sync": UpdateKind.SERVERS,
             "ps_async": UpdateKind.ASYNCHRONOUS,
@@ -123,13 +124,13 @@ class Row(RunGroup):
 
     @property
     def training_pass(self) -> str:
-        return self.first.training_pass or TRAINED
+        return cast(str, self.first["training_pass"])
 
 
 def nodes_of(run: StudyRun) -> int:
     """Return how many nodes a run took: those that train, and those that only serve."""
-    is_apart = run.server_placement == ServerPlacement.APART.value
-    return run.world_size + ((run.server_count or 0) if is_apart else 0)
+    is_apart = run["server_placement"] == ServerPlacement.APART.value
+    return cast(int, run["world_size"] + (run["server_count"] if is_apart else 0))
 
 
 def own_values(rows: Iterable[Row]) -> PlacedValues:

@@ -84,9 +84,9 @@ def test_collocated_servers_have_their_memory_apart_from_what_trains(engine: sa.
         resident_bytes=710,
     )
 
-    assert run.resident_bytes == 710  # both roles together
+    assert run["resident_bytes"] == 710  # both roles together
     assert (run.worker_resident_bytes, run.server_resident_bytes) == (420, 310)
-    assert run.training_pass == "forward_backward"
+    assert run["training_pass"] == "forward_backward"
 
 
 def test_without_collocated_servers_a_rank_is_what_trains(engine: sa.Engine) -> None:

@@ -24,7 +24,15 @@ from farm.studies.publishing import (
     sweep_path,
 )
 from farm.submission import plan, read_sweep_file
-from tests.stored.study_runs import ALONE_S, BASE_S, TRIPS, gang_run, study_run, whole_study
+from tests.stored.study_runs import (
+    ALONE_S,
+    BASE_S,
+    TRIPS,
+    changed,
+    gang_run,
+    study_run,
+    whole_study,
+)
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -52,9 +60,7 @@ def test_the_round_trips_and_the_time_without_delay_are_found_again() -> None:
 
 
 def test_the_measured_round_trip_counts_and_not_the_delay_asked_for() -> None:
-    runs = [
-        dataclasses.replace(run, one_way_delay_s=run.one_way_delay_s * 1.1) for run in whole_study()
-    ]
+    runs = [changed(run, one_way_delay_s=run["one_way_delay_s"] * 1.1) for run in whole_study()]
     [panel] = panels_of(runs)
 
     assert [round(curve.fit.slope, 2) for curve in panel.gangs if curve.fit] == [2.0, 4.0]
@@ -69,7 +75,7 @@ def test_a_gang_pays_until_its_round_trips_have_eaten_the_gain() -> None:
 
 
 def test_without_a_second_delay_there_is_no_slope() -> None:
-    [panel] = panels_of([run for run in whole_study() if run.one_way_delay_s == 0])
+    [panel] = panels_of([run for run in whole_study() if run["one_way_delay_s"] == 0])
 
     assert [curve.fit for curve in panel.gangs] == [None, None]
 
@@ -107,14 +113,14 @@ def test_the_page_says_who_shared_cores() -> None:
 
     assert "3 hosts shared 2 cores" in text
     assert "2 hosts had a core each" in text
-    alone = latency_page([run for run in whole_study() if run.world_size < 3]).text
+    alone = latency_page([run for run in whole_study() if run["world_size"] < 3]).text
     assert "shared" not in alone
 
 
 def test_the_page_counts_what_was_disturbed_and_what_was_tried_again() -> None:
     runs = [
-        dataclasses.replace(run, flags=("foreign_load",), attempt_count=2)
-        if run.world_size == 3 and run.repetition == 0
+        changed(run, flags=("foreign_load",), attempt_count=2)
+        if run["world_size"] == 3 and run.repetition == 0
         else run
         for run in whole_study()
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -29,7 +28,7 @@ from farm.studies.servers import (
 )
 from farm.submission import plan, read_sweep_file
 from tests.facts import lacking
-from tests.stored.study_runs import study_run
+from tests.stored.study_runs import changed, study_run
 
 COMPUTING_S = 0.002
 DELAYS_S = (0.0, 0.01, 0.1, 0.2)
@@ -88,15 +87,13 @@ def whole_study() -> list[StudyRun]:
     runs: list[StudyRun] = []
     for repetition in range(3):
         for run in one:
-            assert run.step_time_s is not None
-            assert run.accuracy is not None
             changes: dict[str, Any] = {
                 "repetition": repetition,
                 "job_id": len(runs) + 1,
-                "step_time_s": run.step_time_s * (1 + 0.002 * (repetition - 1)),
-                "accuracy": run.accuracy + 0.01 * (repetition - 1),
+                "step_time_s": run["step_time_s"] * (1 + 0.002 * (repetition - 1)),
+                "accuracy": run["accuracy"] + 0.01 * (repetition - 1),
             }
-            runs.append(dataclasses.replace(run, **changes))
+            runs.append(changed(run, **changes))
     return runs
 
 
@@ -136,9 +133,9 @@ def test_idleness_is_told_of_the_shortest_and_of_the_longest_way() -> None:
 
 def test_a_difference_within_the_noise_is_not_called_one() -> None:
     runs = [
-        dataclasses.replace(run, step_time_s=[0.9, 1.0, 1.2][run.repetition])
-        if run.strategy == SYNC
-        else dataclasses.replace(run, step_time_s=1.0)
+        changed(run, step_time_s=[0.9, 1.0, 1.2][run.repetition])
+        if run["strategy"] == SYNC
+        else changed(run, step_time_s=1.0)
         for run in whole_study()
     ]
     text = servers_page(runs).text

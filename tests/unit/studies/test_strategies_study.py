@@ -83,7 +83,7 @@ def test_what_failed_is_named_and_has_no_row() -> None:
     page = strategies_page([*whole_study(), failed])
 
     assert "`gossip`: out_of_memory" in page.text
-    assert "`gossip`" not in [row.first.strategy for row in strategy_rows([failed])]
+    assert "`gossip`" not in [row.first["strategy"] for row in strategy_rows([failed])]
 
 
 def test_without_a_measured_run_there_is_no_page() -> None:

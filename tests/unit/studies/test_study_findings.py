@@ -44,7 +44,7 @@ def test_intervals_are_wide_enough_for_runs_that_resemble_their_neighbours(study
     measured = sorted((run for run in runs if run.status == OK), key=attrgetter("measured_at"))
     places: dict[tuple[object, ...], list[int]] = {}
     for place, run in enumerate(measured):
-        places.setdefault(tuple(getattr(run, axis) for axis in AXES), []).append(place)
+        places.setdefault(tuple(run[axis] for axis in AXES), []).append(place)
     for of_one in places.values():
         gaps = tuple(later - earlier for earlier, later in itertools.pairwise(of_one))
         assert variance_inflation(gaps, ASSUMED_CORRELATION) <= VARIANCE_INFLATION
@@ -60,8 +60,10 @@ def pair(world_size: int, step_s: float, *, flags: tuple[str, ...] = ()) -> list
 def claims(runs: Sequence[StudyRun]) -> list[str]:
     """Say how fast each gang is, and whether two machines beat one."""
     medians_s = {
-        size: statistics.median(run.step_time_s or 0 for run in runs if run.world_size == size)
-        for size in sorted({run.world_size for run in runs})
+        size: statistics.median(
+            run["step_time_s"] or 0 for run in runs if run["world_size"] == size
+        )
+        for size in sorted({run["world_size"] for run in runs})
     }
     if not medians_s:
         raise FarmError("no run")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from farm.errors import InvalidSpec
+from farm.measuring.study_run import COLUMNS, FIRST_COLUMNS
 from farm.studies.publishing import read_runs, write_runs
 from tests.stored.study_runs import gang_run, study_run, whole_study
 
@@ -27,11 +26,28 @@ def test_no_digit_is_lost() -> None:
     assert read_runs(write_runs([run]), name="x.csv") == [run]
 
 
+def test_a_file_from_before_an_axis_has_what_jobs_had_then() -> None:
+    text = write_runs([gang_run(2, 0.02, server_count=1, accuracy=0.9)])
+    rows = [line.split(",")[: len(FIRST_COLUMNS)] for line in text.splitlines()]
+
+    [run] = read_runs("\n".join(map(",".join, rows)), name="x.csv")
+    assert (run["server_count"], run["replicas_per_rank"], run["server_placement"]) == (0, 1, None)
+    assert (run["training_pass"], run["accuracy"]) == ("forward_backward", None)
+    assert run["world_size"] == 2
+
+
 @pytest.mark.parametrize(
     ("column", "text", "message"),
     [
         ("world_size", "two", "x.csv line 2 world_size: expected a whole number, got 'two'"),
         ("world_size", "", "x.csv line 2 world_size: expected a whole number, got ''"),
+        ("server_count", "", "x.csv line 2 server_count: expected a whole number, got ''"),
+        (
+            "one_way_delay_s",
+            "",
+            "x.csv line 2 one_way_delay_s: expected a number, 0 or more, got ''",
+        ),
+        ("epochs", "1.5", "x.csv line 2 epochs: expected a whole number or nothing, got '1.5'"),
         ("rtt_s", "-1", "x.csv line 2 rtt_s: expected a number, 0 or more, or nothing, got '-1'"),
         (
             "step_time_s",
@@ -59,9 +75,8 @@ def test_a_wrong_cell_is_named(column: str, text: str, message: str) -> None:
 def test_a_line_of_another_length_is_named(change: str) -> None:
     head, row = write_runs([study_run()]).splitlines()
     row = row.rpartition(",")[0] if change == "a cell less" else row + ",1"
-    count = len(dataclasses.fields(study_run()))
 
-    with pytest.raises(InvalidSpec, match=rf"x\.csv line 2: expected {count} cells"):
+    with pytest.raises(InvalidSpec, match=rf"x\.csv line 2: expected {len(COLUMNS)} cells"):
         read_runs(f"{head}\n{row}\n", name="x.csv")
 
 

@@ -77,9 +77,9 @@ def test_a_study_on_loopback_is_measured_and_written(sweep: Path, tmp_path: Path
     assert done.stdout.splitlines()[0] == str(out / "studies/processes.md")
     assert (out / "studies/processes.toml").read_text() == SWEEP
     data = (out / "studies/processes.csv").read_text()
-    runs = sorted(read_runs(data, name="processes.csv"), key=lambda run: run.world_size)
+    runs = sorted(read_runs(data, name="processes.csv"), key=lambda run: run["world_size"])
     # An agent has one core, and one rank one agent.
-    assert [(run.strategy, run.core_count) for run in runs] == [("single", 1), ("mwms_ring", 2)]
+    assert [(run["strategy"], run.core_count) for run in runs] == [("single", 1), ("mwms_ring", 2)]
     assert (out / "studies/processes.md").read_text().startswith("# One process against several")
     assert (out / "images/processes-time.png").stat().st_size > 0
     assert find_marked(str(home)) == []

@@ -14,6 +14,7 @@ from farm.store.engine import reading, writing
 from farm.store.measurements.studies import find_same_sweep, study_runs, take_up, unmeasured_jobs
 from farm.store.result_tables import EpochRow
 from farm.store.tables import JobRow, RankRow, SweepRow
+from farm.studies.publishing import read_runs, write_runs
 from farm.submission import plan, submit
 from tests.factories import (
     NOW,
@@ -115,7 +116,7 @@ def test_a_run_says_what_its_page_needs(engine: sa.Engine) -> None:
 
     with reading(engine) as session:
         [run] = study_runs(session, sweep_id)
-    assert (run.job_id, run.world_size, run.attempt_count) == (job_id, 3, 2)
+    assert (run.job_id, run["world_size"], run.attempt_count) == (job_id, 3, 2)
     assert run.measured_at == NOW.astimezone(dt.UTC)
     assert run.core_count == 2  # h1 and h3 share one
     assert run.wire_bytes_per_step == 150  # the mean of those that were counted
@@ -133,6 +134,18 @@ def test_a_run_without_its_ranks_leaves_open_what_they_would_tell(engine: sa.Eng
     with reading(engine) as session:
         [run] = study_runs(session, sweep_id)
     assert (run.wire_bytes_per_step, run.cpu_model, run.core_count) == (None, None, 0)
+
+
+def test_a_run_has_a_value_of_every_axis_and_reads_back_from_its_file(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        [job_id] = add_sweep(session)
+        add_measurement(session, "1", job_id=job_id, replicas_per_rank=None, epochs=3)
+        sweep_id = session.scalars(sa.select(SweepRow.id)).one()
+
+    with reading(engine) as session:
+        runs = study_runs(session, sweep_id)
+    assert (runs[0]["replicas_per_rank"], runs[0]["server_count"], runs[0]["epochs"]) == (1, 0, 3)
+    assert read_runs(write_runs(runs), name="x.csv") == runs
 
 
 def test_a_run_says_what_its_servers_used_and_what_rank_0_lost_at_last(engine: sa.Engine) -> None:

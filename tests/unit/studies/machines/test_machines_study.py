@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from importlib.resources import as_file
@@ -24,7 +23,7 @@ from farm.studies.machines.claims import ORDERINGS, size_of, values_of
 from farm.studies.orderings import Ordering, judge
 from farm.studies.publishing import own_sweep
 from farm.submission import plan, read_sweep_file
-from tests.stored.study_runs import study_run
+from tests.stored.study_runs import changed, study_run
 
 BATCHES, DELAYS_S = (96, 600, 9000), (0.0, 0.005, 0.02)
 EXAMPLE_S, EXCHANGE_S = 4e-5, 0.030
@@ -218,7 +217,7 @@ def test_every_batch_of_ours_stands_below_one_of_the_study(published: CellTimes)
         [run(2, 96, 0.005)],
         # Far apart, so that the interval goes over several powers of ten.
         [run(1, 96, repetition=n, step_time_s=s) for n, s in enumerate((0.002, 0.01, 0.2))],
-        [dataclasses.replace(one, rtt_s=None, timed_step_count=None) for one in whole_study()[:4]],
+        [changed(one, rtt_s=None, timed_step_count=None) for one in whole_study()[:4]],
         [run(4, 96, step_time_s=0.1), run(5, 96, 0.2, step_time_s=0.2)],
     ],
 )
@@ -232,7 +231,9 @@ def test_few_runs_make_a_page_whose_figures_can_be_drawn(runs: Sequence[StudyRun
 
 def test_what_failed_is_named_as_a_result() -> None:
     failed = run(1, 9000, status="out_of_memory", step_time_s=None)
-    kept = [one for one in whole_study() if (one.world_size, one.global_batch_size) != (1, 9000)]
+    kept = [
+        one for one in whole_study() if (one["world_size"], one["global_batch_size"]) != (1, 9000)
+    ]
     page = machines_page([*kept, failed])
 
     assert "batch 9 000 on 1: out_of_memory" in page.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from farm.studies.updates import UPDATES_STUDY, updates_page
 from farm.studies.updates.claims import ORDERINGS
 from farm.studies.updates.points import published_values
 from farm.submission import plan, read_sweep_file
-from tests.stored.study_runs import GRADIENT_BYTES, study_run
+from tests.stored.study_runs import GRADIENT_BYTES, changed, study_run
 
 ALONE_S = 0.005
 # What the exchange adds to a step, in seconds, by strategy and nodes that train.
@@ -179,7 +178,7 @@ def test_a_few_runs_without_the_later_columns_make_a_page_too() -> None:
 
 
 def test_where_all_runs_are_disturbed_there_is_a_page_without_findings() -> None:
-    page = updates_page([dataclasses.replace(one, flags=("steal",)) for one in whole_study()])
+    page = updates_page([changed(one, flags=("steal",)) for one in whole_study()])
 
     [count] = re.findall(r"So (\d+) of \1 findings are left out", page.text)
     assert int(count) > 0
