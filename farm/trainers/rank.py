@@ -25,7 +25,7 @@ from farm.messages.trainer_lines import (
     UserCode,
 )
 from farm.trainers.contracts import Seat, ServedStrategy
-from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
+from farm.trainers.datasets.arrays import with_hidden_tokens
 from farm.trainers.datasets.places import data_places
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.training import Training

@@ -1,7 +1,8 @@
-"""Checks the arrays of a data set, converts them to one form and hashes them."""
+"""Checks the arrays of a data set, converts them to one form, hashes them and hides tokens."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable
@@ -16,6 +17,10 @@ from farm.messages.trainer_lines import DatasetSource
 from farm.text.display import byte_count
 from farm.trainers.contracts import Examples, LoadedDataset
 from farm.trainers.failures import DatasetMissing
+
+_HIDING_SEED = 0
+_HIDDEN_PERCENT = 15
+_NOT_PREDICTED = -1
 
 
 def split(images: NDArray[Any], labels: NDArray[Any]) -> Examples:
@@ -97,3 +102,31 @@ def check_memory(size_bytes: int, name: str) -> None:
     if size_bytes > machine_bytes:
         expected = f"{name}: expected at most {byte_count(machine_bytes)}, this machine's memory"
         raise ValueError(f"{expected}, got {byte_count(size_bytes)}")
+
+
+def with_hidden_tokens(data: LoadedDataset, facts: DatasetFacts) -> LoadedDataset:
+    """Hide tokens, for models that are trained to restore them; the labels are the hidden ones.
+
+    As Devlin et al. (2018): 15 % of the tokens of a sequence are to be restored. Of these 80 % are
+    replaced by a token that stands for a hidden one, 10 % by any token, and 10 % stay. Each
+    sequence has as many, and always the same ones, as the paper's data had. The token that stands
+    for a hidden one is the first number that is not one of the data set.
+    """
+    rng = np.random.default_rng(_HIDING_SEED)
+    train, test = (_hidden(rng, split, facts.class_count) for split in (data.train, data.test))
+    return dataclasses.replace(data, train=train, test=test)
+
+
+def _hidden(rng: np.random.Generator, examples: Examples, token_count: int) -> Examples:
+    count, length = examples.inputs.shape
+    hidden_count = max(1, length * _HIDDEN_PERCENT // 100)
+    places = rng.random((count, length)).argsort(axis=1)[:, :hidden_count]
+    tokens = np.take_along_axis(examples.inputs, places, axis=1)
+    fate = rng.integers(0, 10, tokens.shape)
+    any_token = rng.integers(0, token_count, tokens.shape, dtype=np.int32)
+    shown = np.where(fate < 8, np.int32(token_count), np.where(fate == 8, any_token, tokens))
+    inputs = examples.inputs.copy()
+    np.put_along_axis(inputs, places, shown, axis=1)
+    labels = np.full((count, length), _NOT_PREDICTED, dtype=np.int64)
+    np.put_along_axis(labels, places, tokens.astype(np.int64), axis=1)
+    return Examples(inputs=inputs, labels=labels)

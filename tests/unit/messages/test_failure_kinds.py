@@ -19,7 +19,7 @@ PRODUCERS = {
         "farm.importers.anwar2021",  # says it of the study's one cell without a time
     },
     FailureKind.NOT_A_NUMBER: {
-        *("farm.trainers.loop.training", "farm.trainers.script.watch"),
+        *("farm.trainers.loop.training", "farm.trainers.script.rank"),
     },
     FailureKind.DIVERGED: {"farm.trainers.loop.training"},
     FailureKind.TRAINER_RAISED: {
@@ -31,7 +31,7 @@ PRODUCERS = {
         ),
         *("farm.trainers.torch.gang", "farm.trainers.rank", "worker_agent.rank.rank"),
         *("farm.trainers.torch.loader", "farm.trainers.tensorflow.loader"),
-        *("farm.trainers.script.process", "farm.trainers.script.watch", "farm.gang.step_counts"),
+        *("farm.trainers.script.process", "farm.trainers.script.rank", "farm.gang.step_counts"),
     },
     FailureKind.TIME_LIMIT: {"worker_agent.rank.rank"},
     FailureKind.DATASET_MISSING: {"farm.trainers.failures"},
@@ -41,7 +41,6 @@ PRODUCERS = {
     FailureKind.PEER_LOST: {
         "farm.trainers.failures",
         "farm.trainers.tensorflow.sessions.gang",
-        "farm.trainers.tensorflow.sessions.runtime",
         "farm.trainers.tensorflow.gang",
         "farm.trainers.torch.gang",
         "worker_agent.rank.rank_end",

@@ -1,10 +1,11 @@
-"""One process in its gang: a rank with its session, barriers and liveness, or a server."""
+"""One process of a gang: TensorFlow's server in it, and a rank's session, barriers and liveness."""
 
 from __future__ import annotations
 
 import logging
 import queue
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from farm.configuration.spec import OperatorPlacement
 from farm.messages.trainer_lines import FailureKind
 from farm.trainers.contracts import Seat
 from farm.trainers.failures import RankFailed
-from farm.trainers.tensorflow.gang import EXIT_BARRIER_TIMEOUT_S
+from farm.trainers.tensorflow.gang import EXIT_BARRIER_TIMEOUT_S, check_port
 from farm.trainers.tensorflow.sessions.liveness import (
     BEAT_INTERVAL_S,
     GAVE_UP,
@@ -25,15 +26,10 @@ from farm.trainers.tensorflow.sessions.liveness import (
     SILENCE_LIMIT_S,
     LifeWatch,
 )
-from farm.trainers.tensorflow.sessions.runtime import (
-    await_listening,
-    session_config,
-    start_server,
-    v1,
-)
 from farm.trainers.tensorflow.sessions.scheme import Scheme
 
 logger = logging.getLogger(__name__)
+v1 = tf.compat.v1
 
 T = TypeVar("T")
 _POLL_S = 0.05
@@ -74,11 +70,11 @@ class SessionGang:
             "/device:CPU:0" if is_hard else ""
         )
         self._seat = seat
-        self._target: str = start_server(seat).target
+        self._target: str = _start_server(seat).target
         self._is_keeper = not scheme.has_servers and seat.rank == 0
         if self._is_keeper:
             self._counters(self.keeper_devices[0]).begin()
-        await_listening(addresses[:keeper_count], timeout_s=seat.peer_timeout_s)
+        _await_listening(addresses[:keeper_count], timeout_s=seat.peer_timeout_s)
         self._beats = _Beats(self._counters, seat, self.keeper_devices)
         self._beats.start()
         self._caller = _BoundedCaller(self._beats.problem)
@@ -88,7 +84,7 @@ class SessionGang:
     def open(self, graph: Any, barrier: Any) -> None:
         """Open the session that runs `graph`; `barrier` is an operation of it."""
         peers = [device.partition("/device")[0] for device in self.keeper_devices]
-        config = session_config(self._seat, peers=peers)
+        config = _session_config(self._seat, peers=peers)
         self._session = self._caller.call(
             lambda: v1.Session(self._target, graph=graph, config=config)
         )
@@ -145,7 +141,7 @@ def serve_until_left(seat: Seat, beat: Callable[[], None]) -> None:
     Raises:
         RankFailed: PORT_TAKEN; PEER_LOST, a rank has vanished, or has not come in time.
     """
-    target = start_server(seat).target
+    target = _start_server(seat).target
     own_device = f"/job:{seat.role}/task:{seat.go.task_index}/device:CPU:0"
     counters = _Counters(target, seat, own_device)
     counters.begin()
@@ -166,6 +162,64 @@ def serve_until_left(seat: Seat, beat: Callable[[], None]) -> None:
             raise RankFailed(FailureKind.PEER_LOST, problem)
         time.sleep(BEAT_INTERVAL_S / 2)
     time.sleep(_LINGER_S)
+
+
+def _start_server(seat: Seat) -> Any:
+    """Start this process's server, which listens from then on.
+
+    Raises:
+        RankFailed: PORT_TAKEN.
+    """
+    check_port(seat.go, seat.role)
+    return tf.distribute.Server(
+        tf.train.ClusterSpec({name: list(a) for name, a in seat.go.cluster.items()}),
+        job_name=seat.role,
+        task_index=seat.go.task_index,
+        config=_session_config(seat),
+    )
+
+
+def _session_config(seat: Seat, *, peers: Sequence[str] = ()) -> Any:
+    """Return what sets threads and devices. A session needs its `peers`, such as "/job:ps", alone.
+
+    Without that filter it would wait for every process of the gang, and end with any.
+    """
+    gpu_count = len(tf.config.get_visible_devices("GPU")) if seat.role == "worker" else 0
+    config = v1.ConfigProto(
+        intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        inter_op_parallelism_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        allow_soft_placement=seat.job.placement is OperatorPlacement.SOFT,
+        device_count={"GPU": gpu_count},
+    )
+    config.gpu_options.allow_growth = True
+    if peers:
+        own = f"/job:{seat.role}/task:{seat.go.task_index}"
+        config.device_filters.extend(dict.fromkeys([*peers, own]))
+    return config
+
+
+def _await_listening(addresses: Sequence[str], *, timeout_s: float) -> None:
+    """Wait until somebody listens at each address; a session would wait for ever.
+
+    Raises:
+        RankFailed: PEER_LOST, one was not there in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    for address in addresses:
+        name, _, port = address.rpartition(":")
+        while not _listens(name, int(port)):
+            if time.monotonic() > deadline:
+                problem = f"nobody listened at {address} within {timeout_s:g} s"
+                raise RankFailed(FailureKind.PEER_LOST, problem)
+            time.sleep(_POLL_S)
+
+
+def _listens(name: str, port: int) -> bool:
+    try:
+        with socket.create_connection((name.strip("[]"), port), timeout=1.0):
+            return True
+    except OSError:
+        return False
 
 
 class _BoundedCaller:
@@ -309,7 +363,7 @@ class _Counters:
             self._read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
         self._rank = rank
         peer = keeper_device.partition("/device")[0]
-        self._session = v1.Session(target, graph=graph, config=session_config(seat, peers=[peer]))
+        self._session = v1.Session(target, graph=graph, config=_session_config(seat, peers=[peer]))
 
     def begin(self) -> None:
         """Set all to "not come yet"; the keeper does it to its own."""

@@ -19,7 +19,7 @@ from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import GoLine, Started
 from farm.placement.memory import least_memory_bytes
 from farm.trainers.contracts import Seat
-from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
+from farm.trainers.datasets.arrays import with_hidden_tokens
 from farm.trainers.models import MODELS, bert
 from farm.trainers.models.architecture import Architecture
 from tests.integration.trainer_process import gang, results

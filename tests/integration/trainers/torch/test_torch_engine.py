@@ -29,7 +29,7 @@ from farm.configuration.spec import JobSpec, TrainingPass
 from farm.messages.trainer_lines import Exchange, GoLine
 from farm.trainers.contracts import Seat
 from farm.trainers.datasets import DATASETS
-from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
+from farm.trainers.datasets.arrays import with_hidden_tokens
 from farm.trainers.models import MODELS, bert
 from farm.trainers.models.architecture import Architecture
 

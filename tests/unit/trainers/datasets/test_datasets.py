@@ -12,8 +12,7 @@ from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.registry import dataset
 from farm.trainers.contracts import Dataset, Examples
 from farm.trainers.datasets import DATASETS
-from farm.trainers.datasets.arrays import loaded
-from farm.trainers.datasets.hidden_tokens import with_hidden_tokens
+from farm.trainers.datasets.arrays import loaded, with_hidden_tokens
 from farm.trainers.datasets.places import data_places, first_readable
 from farm.trainers.datasets.synthetic import Synthetic
 from farm.trainers.datasets.synthetic_tokens import SyntheticTokens
