@@ -33,9 +33,8 @@ from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
 from farm.scheduler.background_thread import BackgroundThread
 from farm.scheduler.leading import lead_attempts
-from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import CommandSender, Rules
-from farm.scheduler.placing import PlacingCache, place_jobs
+from farm.scheduler.placing import JobLengths, PlacingCache, place_jobs
 from farm.settings.server import Settings
 from farm.store.engine import TRUSTED_S, make_engine, writing
 from farm.store.gangs.clock_steps import follow_clock

@@ -1,4 +1,4 @@
-"""Assigns idle agents to waiting jobs."""
+"""Assigns idle agents to waiting jobs, at a limited pace and by how long they will run."""
 
 from __future__ import annotations
 
@@ -8,31 +8,156 @@ import logging
 import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, Unreachable
 from farm.gang.retries import RetryPolicy, is_to_come
 from farm.gang.views import LiveAgent, WaitingJob
-from farm.placement.pace import StartPace
+from farm.placement.progress import MeasuredLength, expected_lengths_s
 from farm.placement.scheduling import Placement, place
+from farm.scheduler.background_thread import BackgroundThread
 from farm.scheduler.outgoing import Outgoing, Rules, outgoing_of
 from farm.store.agents.agents import is_any_idle, live_agents
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempts import Active, views_of
 from farm.store.gangs.leases import lease_gangs
-from farm.store.gangs.lengths import gangs_at_work
+from farm.store.gangs.lengths import (
+    cell_specs,
+    gangs_at_work,
+    last_lengths,
+    unfinished_cells,
+)
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.sweeps.budgets import over_budget, use_up_budgets
+
+if TYPE_CHECKING:
+    from farm.recommend.cache.knowledge import RecommenderCache
 
 logger = logging.getLogger(__name__)
 
 _SNAPSHOT_LIFETIME_S = 1.0
 _BELIEVED_RATIO = 20.0  # of the time that it took to add up what sweeps have spent
 _LONGEST_BELIEF = dt.timedelta(minutes=1)
+# No gang is started for so long after more ranks than these were asked twice: more than the lost
+# messages and dead machines of one moment.
+START_HOLD_S, MOST_ASKED_TWICE = 1.0, 16
+_LENGTHS_EVERY_S = 5.0
+_JOBS_LOOKED_AT = 10_000  # as many as are placed at once
+_LENGTHS_LOOKED_AT = 1000
+_CELLS_PREDICTED = 500  # of those of which nothing was measured
+
+
+class JobLengths:
+    """How long waiting jobs will run, by cell hash, in seconds.
+
+    A thread reads the store every few seconds: the cells of unfinished jobs, how long gangs were at
+    work lately, and the recommender's predictions, which are fitted in another process. Only the
+    thread writes `expected_s`, as a whole. If a refresh fails, the results of the one before stay
+    valid.
+    """
+
+    def __init__(self, engine: Engine, *, home: Path | None = None) -> None:
+        self._engine = engine
+        self._home = home
+        self._cache: RecommenderCache | None = None
+        # By cell hash. Reading them again would take longer than all the rest.
+        self._specs: dict[str, JobSpec] = {}
+        self.expected_s: Mapping[str, float] = {}
+
+    def thread(self) -> BackgroundThread:
+        """Return the thread that keeps them up to date."""
+
+        def work() -> float:
+            self.refresh()
+            return _LENGTHS_EVERY_S
+
+        return BackgroundThread("job lengths", work, again_after_s=_LENGTHS_EVERY_S)
+
+    def refresh(self) -> None:
+        """Read the store once."""
+        with reading(self._engine) as session:
+            ids = unfinished_cells(session, limit=_JOBS_LOOKED_AT)
+            lasted = last_lengths(session, limit=_LENGTHS_LOOKED_AT) if ids else []
+            wanted = {one.cell_hash: one.job_id for one in lasted} | ids
+            new = cell_specs(session, [i for key, i in wanted.items() if key not in self._specs])
+        specs = self._specs | new
+        self._specs = {key: specs[key] for key in wanted if key in specs}
+        cells = {key: self._specs[key] for key in ids if key in self._specs}
+        measured = [
+            MeasuredLength(
+                cell_hash=one.cell_hash, spec=self._specs[one.cell_hash], length_s=one.length_s
+            )
+            for one in lasted
+            if one.cell_hash in self._specs
+        ]
+        known = {one.cell_hash for one in measured}
+        unknown = {key: spec for key, spec in cells.items() if key not in known}
+        predicted_s = self._predict(dict(list(unknown.items())[:_CELLS_PREDICTED]))
+        self.expected_s = expected_lengths_s(cells, measured=measured, predicted_s=predicted_s)
+
+    def _predict(self, cells: Mapping[str, JobSpec]) -> Mapping[str, float]:
+        if not cells or self._home is None:
+            return {}
+        # The recommender is imported only once there is something to ask it.
+        from farm.recommend.cache.knowledge import RecommenderCache
+        from farm.recommend.sweeps.expectation import predicted_lengths_s
+
+        if self._cache is None:
+            self._cache = RecommenderCache.of_server(self._home)
+        with reading(self._engine) as session:
+            return predicted_lengths_s(session, cells, cache=self._cache)
+
+
+@dataclass(slots=True, kw_only=True)
+class StartPace:
+    """Limits how many ranks are started per second: `burst` at once, `per_s` in the long run.
+
+    A farm that has just come up could lease all of its agents in one round. Their thousands of
+    messages would then reach the collectors within a second, what is not answered in time is sent
+    again, and what is late ends attempts: all gangs start sooner when they do not start at once.
+    And no gang is started while many of the ranks under way have to be asked twice.
+
+    Instants are in seconds, of one clock. Some 33 ranks a second keep a thousand agents at work
+    with jobs of half a minute.
+    """
+
+    per_s: float = 64.0
+    burst: int = 256
+    _left: float = field(init=False)
+    _at_s: float | None = None
+    _held_until_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._left = float(self.burst)
+
+    def may_start(self, *, now_s: float) -> bool:
+        """Whether a gang may start now, of whatever width: those after it wait for as much longer.
+
+        A clock that jumps back takes nothing away. A hold also applies to a caller that
+        read the clock just before it was set.
+        """
+        passed_s = 0.0 if self._at_s is None else max(0.0, now_s - self._at_s)
+        self._at_s = now_s
+        self._left = min(float(self.burst), self._left + passed_s * self.per_s)
+        if self._held_until_s is not None and 0.0 < self._held_until_s - now_s <= 2 * START_HOLD_S:
+            return False
+        return self._left >= 1.0
+
+    def took(self, agent_count: int) -> None:
+        """Take notice of so many ranks that have started."""
+        self._left -= agent_count
+
+    def asked_twice(self, agent_count: int, *, now_s: float) -> None:
+        """Take notice of so many ranks that have not answered in time what takes a second."""
+        if agent_count > MOST_ASKED_TWICE:
+            self._held_until_s = now_s + START_HOLD_S
 
 
 @dataclass(slots=True)

@@ -15,9 +15,8 @@ from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
 from farm.recommend.sweeps.expectation import expected, predicted_lengths_s
-from farm.scheduler.lengths import JobLengths
 from farm.scheduler.outgoing import Rules
-from farm.scheduler.placing import PlacingCache
+from farm.scheduler.placing import JobLengths, PlacingCache
 from farm.store.engine import reading, writing
 from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import waiting_jobs

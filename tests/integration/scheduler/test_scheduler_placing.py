@@ -10,10 +10,9 @@ import sqlalchemy as sa
 
 from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import StartRank
-from farm.placement.pace import StartPace
 from farm.scheduler import placing
 from farm.scheduler.outgoing import Outgoing
-from farm.scheduler.placing import PlacingCache, place_jobs
+from farm.scheduler.placing import PlacingCache, StartPace, place_jobs
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.tables import AgentRow, JobRow, SweepRow

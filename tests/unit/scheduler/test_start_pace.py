@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.placement.pace import HOLD_S, MOST_ASKED_TWICE, StartPace
+from farm.scheduler.placing import MOST_ASKED_TWICE, START_HOLD_S, StartPace
 
 
 def test_a_burst_and_then_so_many_a_second() -> None:
@@ -40,7 +40,7 @@ def test_nobody_starts_while_many_have_to_be_asked_twice() -> None:
     assert pace.may_start(now_s=10.1), "some are lost at any time"
     pace.asked_twice(MOST_ASKED_TWICE + 1, now_s=10.0)
     assert not pace.may_start(now_s=10.1)
-    assert pace.may_start(now_s=10.0 + HOLD_S)
+    assert pace.may_start(now_s=10.0 + START_HOLD_S)
     assert pace.may_start(now_s=-3600.0), "nor does a clock that jumps back hold them"
 
 
