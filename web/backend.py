@@ -32,7 +32,7 @@ from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import cells_stamp
 from farm.store.stamps import job_stamps, sweep_stamps
-from web.advice.advice_cache import AdviceCache
+from web.advice.sweep_advice import SweepAdvice
 from web.background import Background
 from web.live.changes import ChangeKind, Changes, Look, Subject
 from web.new_sweep.drafts import Draft, Sent
@@ -60,7 +60,7 @@ class Backend:
     recommender_cache: RecommenderCache
     prices: Prices
     changes: Changes
-    advice: AdviceCache
+    advice: SweepAdvice
     # Each of the tables, of 5,000 cells, is some 8 MB.
     tables: Cache = field(default_factory=lambda: Cache(most=8))
     comparisons: Cache = field(default_factory=lambda: Cache(most=8))
@@ -103,7 +103,7 @@ def make_backend(settings: Settings, engine: sa.Engine) -> Backend:
         recommender_cache=recommender_cache,
         prices=load_prices(settings.prices),
         changes=Changes(_look(engine)),
-        advice=AdviceCache(engine, recommender_cache),
+        advice=SweepAdvice(engine, recommender_cache),
     )
 
 

@@ -68,6 +68,7 @@ class Cache:
         self._patience_s = patience_s
         self._clock = clock
         self._lock = threading.Lock()
+        self._turn = threading.Lock()  # of threads that make what nobody waits for
         self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
 
     def get(
@@ -134,13 +135,28 @@ class Cache:
                 return self._put(slot, make)
             finally:
                 slot.lock.release()
-        try:
-            threading.Thread(
-                target=self._renew, args=(slot, renew), name="cache", daemon=True
-            ).start()
-        except RuntimeError:  # no thread can be started: the next caller tries again
-            slot.lock.release()
+        self._start(slot, renew, turn=_TURN)
         return made.value
+
+    def at_once(
+        self,
+        key: Hashable,
+        make: Callable[[], _T],
+        *,
+        is_good: Callable[[CachedValue[_T]], bool],
+        rest_s: float,
+    ) -> _T | None:
+        """Return the last value, None before the first, and never wait.
+
+        A value that is not good is made again in another thread, at the earliest `rest_s` after the
+        last time, and of this cache one at a time: later calls start the others.
+        """
+        slot = self._slot(key)
+        made = cast("CachedValue[_T] | None", slot.made)
+        is_due = made is None or not (is_good(made) or self._clock() < made.done_s + rest_s)
+        if is_due and not self._turn.locked() and slot.lock.acquire(blocking=False):
+            self._start(slot, make, turn=self._turn)
+        return None if made is None else made.value
 
     def _slot(self, key: Hashable) -> _Slot:
         with self._lock:
@@ -150,16 +166,24 @@ class Cache:
                 self._slots.popitem(last=False)
             return slot
 
-    def _renew(self, slot: _Slot, renew: Callable[[], object]) -> None:
-        """Compute the value again; the caller that started the thread took the lock."""
-        has_turn = _TURN.acquire(timeout=self._patience_s)
+    def _start(self, slot: _Slot, renew: Callable[[], object], *, turn: threading.Lock) -> None:
+        """Compute the value in another thread, which releases the slot's lock."""
+        try:
+            threading.Thread(
+                target=self._renew, args=(slot, renew, turn), name="cache", daemon=True
+            ).start()
+        except RuntimeError:  # no thread can be started: the next caller tries again
+            slot.lock.release()
+
+    def _renew(self, slot: _Slot, renew: Callable[[], object], turn: threading.Lock) -> None:
+        has_turn = turn.acquire(timeout=self._patience_s)
         try:
             self._put(slot, renew)
         except Exception:
             logger.exception("what was kept could not be made again")
         finally:
             if has_turn:
-                _TURN.release()
+                turn.release()
             slot.lock.release()
 
     def _put(self, slot: _Slot, make: Callable[[], _T]) -> _T:

@@ -20,7 +20,7 @@ from farm.store.measurements.cell_rows import FailedJob
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import JobRow
 from farm.text.display import short_fingerprint
-from web.advice.advice_cache import Advice
+from web.advice.sweep_advice import Advice
 
 # Axes that have a column of their own; the others share one.
 _WITH_COLUMN = frozenset(axis for axis in AXES if axis.is_required or axis in PROFILE_AXES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -226,3 +227,55 @@ def test_who_asks_for_what_is_long_out_of_date_waits_for_it() -> None:
     assert cache.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 0
     clock.now_s += 100.0
     assert cache.for_a_while("a", slowly, keep_s=1.0, renew=_refuse) == 1
+
+
+def _joined() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "cache":
+            thread.join(PATIENCE_S)
+
+
+def test_who_does_not_wait_gets_nothing_first_and_then_the_last_value() -> None:
+    clock = _Clock()
+    cache, made = Cache(most=8, clock=clock), iter(range(10))
+
+    def ask(least: int) -> int | None:
+        return cache.at_once(
+            "a", lambda: next(made), is_good=lambda one: one.value >= least, rest_s=15.0
+        )
+
+    assert ask(0) is None
+    _joined()
+    assert ask(0) == 0
+    assert ask(1) == 0
+    _joined()
+    assert ask(1) == 0, "it rests"
+    clock.now_s += 15.0
+    assert ask(1) == 0
+    _joined()
+    assert ask(1) == 1
+
+
+def test_what_nobody_waits_for_is_made_one_at_a_time() -> None:
+    cache = Cache(most=8)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def slowly() -> str:
+        has_begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return "slow"
+
+    def ask(key: str, make: Callable[[], object]) -> object:
+        return cache.at_once(key, make, is_good=lambda _: True, rest_s=0.0)
+
+    assert ask("a", slowly) is None
+    assert has_begun.wait(PATIENCE_S)
+    for _ in range(3):
+        assert ask("a", _refuse) is None
+        assert ask("b", _refuse) is None
+    may_end.set()
+    _joined()
+    assert ask("a", _refuse) == "slow"
+    assert ask("b", lambda: "next") is None
+    _joined()
+    assert ask("b", _refuse) == "next"

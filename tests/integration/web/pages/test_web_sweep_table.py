@@ -21,7 +21,7 @@ from tests.integration.web.pages.test_web_sweep_page import add_measured, grid
 from tests.web.web_client import client_of, web_settings
 from tests.web.web_reading import page_of, read
 from web import backend
-from web.advice.advice_cache import Advice, AdviceCache
+from web.advice.sweep_advice import Advice, SweepAdvice
 from web.backend import cached_reading
 
 PRICES = load_prices()
@@ -183,7 +183,7 @@ def test_the_first_cells_are_whole(engine: sa.Engine) -> None:
 def test_advice_that_takes_long_is_made_beside_the_request(engine: sa.Engine) -> None:
     sweep_id = add_measured(engine, *grid())
     cache = RecommenderCache.of_server(web_settings().home)
-    at_once, beside = AdviceCache(engine, cache), AdviceCache(engine, cache, many=0)
+    at_once, beside = SweepAdvice(engine, cache), SweepAdvice(engine, cache, many=0)
 
     def ask() -> list[Advice] | None:
         with reading(engine) as session:

@@ -1,4 +1,4 @@
-"""Caches the recommendations that follow from a sweep's measurements.
+"""The recommendations that follow from a sweep's measurements.
 
 Kept until the store has other measurements, since pages ask again every two seconds and each
 answer reads every measurement of its workload. Where there are many, a thread answers, and what was
@@ -9,16 +9,15 @@ must not fit predictions with every result, on what may be the machine it measur
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import profile_numbers
+from farm.processes.cache import Cache, CachedValue
 from farm.recommend.answering.measured import distinctions, told_apart_by
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.contracts import Option, Question, Recommendation
@@ -90,19 +89,12 @@ class Advice:
         return other_s / time_s if time_s and other_s else None
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedAdvice:
-    stamp: Hashable
-    advice: Sequence[Advice]
-    made_at_s: float  # of the monotonic clock
+# With the stamp of the measurements that it follows from; None: it could not be made.
+_Stamped: TypeAlias = tuple[Hashable, Sequence[Advice]]
 
 
-class AdviceCache:
-    """The advice of the sweeps that were looked at last. Threads share it.
-
-    It is no `farm.processes.cache.Cache`, whose first callers wait for a value: here they get None
-    and the page asks again, one sweep at a time is worked out, and a failure is remembered.
-    """
+class SweepAdvice:
+    """The advice of the sweeps that were looked at last. Threads share it."""
 
     def __init__(
         self, engine: sa.Engine, cache: RecommenderCache, *, many: int = MANY_MEASUREMENTS
@@ -110,9 +102,7 @@ class AdviceCache:
         self._engine = engine
         self._cache = cache
         self._many = many
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[int, _CachedAdvice] = OrderedDict()
-        self._is_working = False
+        self._kept = Cache(most=_SWEEPS_KEPT)
 
     def of_sweep(self, session: Session, sweep_id: int) -> Sequence[Advice] | None:
         """Return what follows from the measurements that the session sees, or saw before.
@@ -120,47 +110,29 @@ class AdviceCache:
         None: that is being worked out, ask again.
         """
         stamp = measurement_stamp(session)
-        with self._lock:
-            known = self._kept.get(sweep_id)
-        if known is not None and known.stamp == stamp:
-            return known.advice
         assert isinstance(stamp, tuple)  # it begins with how many measurements there are
+
+        def is_good(made: CachedValue[_Stamped]) -> bool:
+            return made.value[0] == stamp
+
         if stamp[0] <= self._many:
-            return self._make(session, sweep_id, stamp)
-        if known is None or time.monotonic() - known.made_at_s >= _REST_S:
-            self._start(sweep_id)
-        return known.advice if known is not None else None
+            return self._kept.get(
+                sweep_id,
+                lambda _: (stamp, advise(session, sweep_id, self._cache)),
+                is_good=is_good,
+            )[1]
+        found = self._kept.at_once(
+            sweep_id, lambda: self._made(sweep_id), is_good=is_good, rest_s=_REST_S
+        )
+        return None if found is None else found[1]
 
-    def _make(self, session: Session, sweep_id: int, stamp: Hashable) -> Sequence[Advice]:
-        advice = advise(session, sweep_id, self._cache)
-        self._keep(sweep_id, _CachedAdvice(stamp, advice, time.monotonic()))
-        return advice
-
-    def _keep(self, sweep_id: int, made: _CachedAdvice) -> None:
-        with self._lock:
-            self._kept[sweep_id] = made
-            self._kept.move_to_end(sweep_id)
-            while len(self._kept) > _SWEEPS_KEPT:
-                self._kept.popitem(last=False)
-
-    def _start(self, sweep_id: int) -> None:
-        with self._lock:
-            if self._is_working:
-                return  # one at a time: the next request starts it
-            self._is_working = True
-        threading.Thread(target=self._work, args=(sweep_id,), name="advice", daemon=True).start()
-
-    def _work(self, sweep_id: int) -> None:
+    def _made(self, sweep_id: int) -> _Stamped:
         try:
             with reading(self._engine) as session:
-                self._make(session, sweep_id, measurement_stamp(session))
+                return measurement_stamp(session), advise(session, sweep_id, self._cache)
         except Exception:
             logger.exception("the advice of a sweep could not be made", extra={"sweep": sweep_id})
-            # Not again with every look.
-            self._keep(sweep_id, _CachedAdvice(None, (), time.monotonic()))
-        finally:
-            with self._lock:
-                self._is_working = False
+            return None, ()  # not tried again with every look
 
 
 def advise(session: Session, sweep_id: int, cache: RecommenderCache) -> list[Advice]:
