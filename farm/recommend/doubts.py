@@ -51,7 +51,7 @@ def doubts(
     lacking: list[str] = []
     is_preliminary = False
     for model, dataset in workloads[:MOST_WORKLOADS]:
-        knowledge = cache.knowledge.of(session, origin=origin, model=model, dataset=dataset)
+        knowledge = cache.knowledge(session, origin=origin, model=model, dataset=dataset)
         models = Models(knowledge, cache, may_wait=may_wait)
         found += [
             Doubt(

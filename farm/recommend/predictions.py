@@ -159,7 +159,7 @@ def _predict(
     may_wait: bool,
 ) -> list[Prediction]:
     fingerprint, model, dataset = kind
-    knowledge = cache.knowledge.of(session, origin=origin, model=model, dataset=dataset)
+    knowledge = cache.knowledge(session, origin=origin, model=model, dataset=dataset)
     if (model, dataset) not in knowledge.workloads:
         why = f"nothing is measured of {model or 'no model'} on {dataset or 'no data set'}"
         return [Prediction.unknown(why)] * len(configurations)

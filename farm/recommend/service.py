@@ -127,7 +127,7 @@ def settle(
         InvalidSpec: the question leaves open which of several workloads is meant.
     """
     question, _ = _of_script(session, question)
-    read: Callable[..., Knowledge] = cache.knowledge.of if cache else read_knowledge
+    read: Callable[..., Knowledge] = cache.knowledge if cache else read_knowledge
     knowledge = read(
         session, origin=question.origin, model=question.model, dataset=question.dataset
     )

@@ -108,28 +108,6 @@ def read_knowledge(
     )
 
 
-class KnowledgeCache:
-    """What was asked about last. Threads share it; it serves one store."""
-
-    def __init__(self) -> None:
-        self._cache = Cache(most=_MOST_KEPT)
-
-    def of(
-        self, session: Session, *, origin: str, model: str | None, dataset: str | None
-    ) -> Knowledge:
-        """Return what follows from the measurements that the session sees."""
-        key = (origin, model, dataset)
-        # Of these alone: what the farm measures all day says nothing new about an imported study.
-        which = MeasurementFilter(origin=origin, axes={"model": model, "dataset": dataset})
-        stamp = measurements_stamp(session, which)
-
-        def read(before: tuple[Hashable, Knowledge] | None) -> tuple[Hashable, Knowledge]:
-            return stamp, read_knowledge(session, origin=origin, model=model, dataset=dataset)
-
-        _, knowledge = self._cache.get(key, read, is_good=lambda made: made.value[0] == stamp)
-        return knowledge
-
-
 def _evidence(row: Row[Any]) -> Evidence:
     return Evidence(
         measurement_id=row.id,
@@ -142,15 +120,32 @@ def _evidence(row: Row[Any]) -> Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RecommenderCache:
-    """Measurements as they were read, and the models fitted to them. Threads share it."""
+    """Measurements as they were read, and the models fitted to them.
+
+    Threads share it; it serves one store.
+    """
 
     fits: Fits
-    knowledge: KnowledgeCache = field(default_factory=KnowledgeCache)
+    _read: Cache = field(default_factory=lambda: Cache(most=_MOST_KEPT))
 
     @classmethod
     def of_server(cls, home: Path) -> RecommenderCache:
         """Return one that fits in another process and shares its models with commands."""
         return cls(Fits(in_subprocess(fit_default), folder=home / FITS_FOLDER, in_background=True))
+
+    def knowledge(
+        self, session: Session, *, origin: str, model: str | None, dataset: str | None
+    ) -> Knowledge:
+        """Return what follows from the measurements that the session sees."""
+        # Of these alone: what the farm measures all day says nothing new about an imported study.
+        which = MeasurementFilter(origin=origin, axes={"model": model, "dataset": dataset})
+        stamp = measurements_stamp(session, which)
+
+        def read(before: tuple[Hashable, Knowledge] | None) -> tuple[Hashable, Knowledge]:
+            return stamp, read_knowledge(session, origin=origin, model=model, dataset=dataset)
+
+        key = (origin, model, dataset)
+        return self._read.get(key, read, is_good=lambda made: made.value[0] == stamp)[1]
 
 
 def fit_default(observations: Sequence[Observation]) -> StepTimeModel:
