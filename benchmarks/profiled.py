@@ -29,7 +29,7 @@ from farm.recommend.cache.knowledge import FITS_FOLDER, RecommenderCache, fit_de
 from farm.recommend.contracts import Objective
 from farm.recommend.service import recommend
 from farm.scheduler.outgoing import Rules
-from farm.scheduler.placing import PlacingCache
+from farm.scheduler.placing import PlacingState
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
 from farm.store.gangs.moves import end_attempts
@@ -95,7 +95,7 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
         _fill_farm(engine)
         now = dt.datetime.now(dt.UTC)
         rules, rng = Rules(lease=_LEASE, reserve_after_s=60.0), random.Random(1)
-        known = PlacingCache(queue=WaitingQueue(epoch=now))
+        known = PlacingState(queue=WaitingQueue(epoch=now))
 
         def end_some() -> None:
             with writing(engine) as session:
@@ -113,7 +113,7 @@ def scheduler_round(folder: Path) -> Iterator[Turn]:
                 session.execute(at_work.values(state=AttemptState.RUNNING))
 
         def run() -> None:
-            run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules, cache=known)
+            run_round(engine, now=dt.datetime.now(dt.UTC), rules=rules, state=known)
 
         yield Turn(prepare=end_some, run=run)
 

@@ -26,7 +26,7 @@ from worker_agent.machine.gpus import open_nvml, own_gpus
 from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.nft import NoAnswer, find_obstacle
-from worker_agent.rank.bundles import BundleCache
+from worker_agent.rank.bundles import BundleFolder
 from worker_agent.settings import AgentSettings, parse_agent_id
 from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 from worker_agent.trainer_process.user import TrainerUser, close_to_others, find_user
@@ -116,9 +116,9 @@ class AgentConfig:
         return dataclasses.replace(self, address=address, interface=interface_of(None, address))
 
     @property
-    def bundles(self) -> BundleCache:
+    def bundles(self) -> BundleFolder:
         """The bundles of scripts that were fetched."""
-        return BundleCache(self.settings.state_dir / "bundles")
+        return BundleFolder(self.settings.state_dir / "bundles")
 
     @property
     def trainer_uid(self) -> int | None:

@@ -34,7 +34,7 @@ from farm.processes.service_manager import ServiceManager
 from farm.scheduler.background_thread import BackgroundThread
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.outgoing import CommandSender, Rules
-from farm.scheduler.placing import JobLengths, PlacingCache, place_jobs
+from farm.scheduler.placing import JobLengths, PlacingState, place_jobs
 from farm.settings.server import Settings
 from farm.store.engine import TRUSTED_S, make_engine, writing
 from farm.store.gangs.clock_steps import follow_clock
@@ -130,7 +130,7 @@ def _loops(
     """Return the threads that lead gangs, place jobs, and predict for placing how long jobs run."""
     rules = rules_of(settings)
     lengths = JobLengths(engine, home=settings.home)
-    kept = PlacingCache(
+    kept = PlacingState(
         queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
     )
 
@@ -255,7 +255,7 @@ def lead_once(engine: Engine, sender: CommandSender, *, now: dt.datetime, rules:
 
 
 def place_once(
-    engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules, known: PlacingCache
+    engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules, known: PlacingState
 ) -> None:
     """Give gangs to jobs that wait, and have them start."""
     if not sender.is_away:

@@ -184,8 +184,8 @@ class PlacingSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacingCache:
-    """What a scheduler caches between turns; without it placing is slower and its order worse.
+class PlacingState:
+    """What a scheduler knows from earlier turns; without it placing is slower, its order worse.
 
     `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
     agents; `queue`: the jobs that wait; `budgets_due_at`: by sweep, when to look again whether its
@@ -201,7 +201,7 @@ class PlacingCache:
 
 
 def place_jobs(
-    engine: Engine, *, now: dt.datetime, rules: Rules, known: PlacingCache
+    engine: Engine, *, now: dt.datetime, rules: Rules, known: PlacingState
 ) -> list[Outgoing]:
     """Lease gangs to jobs that wait, as fast as their pace allows; return what starts them.
 
@@ -274,7 +274,7 @@ def _at_their_pace(
 
 
 def _over_budget(
-    session: Session, sweep_ids: set[int], *, now: dt.datetime, known: PlacingCache
+    session: Session, sweep_ids: set[int], *, now: dt.datetime, known: PlacingState
 ) -> Collection[int]:
     """Return those of these sweeps that have used up their budgets.
 
@@ -303,7 +303,7 @@ def _lease(
     *,
     now: dt.datetime,
     rules: Rules,
-    known: PlacingCache,
+    known: PlacingState,
 ) -> list[Outgoing]:
     if not placements:
         return []
@@ -347,7 +347,7 @@ def _queue(
     *,
     now: dt.datetime,
     policy: RetryPolicy,
-    known: PlacingCache,
+    known: PlacingState,
 ) -> tuple[list[WaitingJob], float]:
     """Return the jobs that may be placed, and for how much longer they have waited than they say.
 
@@ -362,7 +362,7 @@ def _queue(
 
 
 def _since_start_s(
-    known: PlacingCache, sweep_ids: Collection[int], *, now: dt.datetime
+    known: PlacingState, sweep_ids: Collection[int], *, now: dt.datetime
 ) -> dict[int, float]:
     """Return for how long sweeps that wait have been given nothing; forget those that do not."""
     for sweep_id in known.last_starts.keys() - sweep_ids:

@@ -8,13 +8,12 @@ from sqlalchemy import Engine
 
 from farm.scheduler.leading import lead_attempts
 from farm.scheduler.outgoing import Outgoing, Rules
-from farm.scheduler.placing import PlacingCache, place_jobs
+from farm.scheduler.placing import PlacingState, place_jobs
 
 
 def run_round(
-    engine: Engine, *, now: dt.datetime, rules: Rules, cache: PlacingCache | None = None
+    engine: Engine, *, now: dt.datetime, rules: Rules, state: PlacingState | None = None
 ) -> list[Outgoing]:
     """Lead attempts, then place jobs; return all commands in the order in which they go out."""
     outgoing = lead_attempts(engine, now=now, rules=rules)
-    known = cache or PlacingCache()
-    return outgoing + place_jobs(engine, now=now, rules=rules, known=known)
+    return outgoing + place_jobs(engine, now=now, rules=rules, known=state or PlacingState())

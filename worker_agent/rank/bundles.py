@@ -98,7 +98,7 @@ class BundleFetch:
         return archive
 
 
-class BundleCache:
+class BundleFolder:
     """Archives in one private folder, named by their sha256. `folder` need not be there yet."""
 
     def __init__(self, folder: Path, *, most_bytes: int = _MOST_BYTES) -> None:

@@ -11,7 +11,7 @@ from farm.embedded.redis import free_port
 from farm.gang.lifecycle import JobState
 from farm.scheduler.main import lead_once, place_once
 from farm.scheduler.outgoing import CommandSender
-from farm.scheduler.placing import PlacingCache
+from farm.scheduler.placing import PlacingState
 from farm.store.engine import reading, writing
 from farm.store.tables import JobRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, add_sweep, job_spec, seconds
@@ -22,7 +22,7 @@ from tests.stored.two_agents import RULES
 def turn_once(engine: sa.Engine, sender: CommandSender, *, after_s: float) -> None:
     now = NOW + seconds(after_s)
     lead_once(engine, sender, now=now, rules=RULES)
-    place_once(engine, sender, now=now, rules=RULES, known=PlacingCache())
+    place_once(engine, sender, now=now, rules=RULES, known=PlacingState())
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])

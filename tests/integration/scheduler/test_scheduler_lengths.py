@@ -16,7 +16,7 @@ from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
 from farm.recommend.sweeps.expectation import expected, predicted_lengths_s
 from farm.scheduler.outgoing import Rules
-from farm.scheduler.placing import JobLengths, PlacingCache
+from farm.scheduler.placing import JobLengths, PlacingState
 from farm.store.engine import reading, writing
 from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import waiting_jobs
@@ -68,8 +68,8 @@ def test_a_round_starts_the_longer_job_and_remembers_when(engine: sa.Engine) -> 
         add_agent(session, "a")
         _, longer = add_sweep(session, short, long)
         sweep_id = session.get_one(JobRow, longer).sweep_id
-    known = PlacingCache({short.cell_hash: 1.0, long.cell_hash: 100.0})
-    run_round(engine, now=NOW, rules=RULES, cache=known)
+    known = PlacingState({short.cell_hash: 1.0, long.cell_hash: 100.0})
+    run_round(engine, now=NOW, rules=RULES, state=known)
     with reading(engine) as session:
         [attempt] = session.scalars(sa.select(AttemptRow)).all()
         assert attempt.job_id == longer

@@ -12,7 +12,7 @@ from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import StartRank
 from farm.scheduler import placing
 from farm.scheduler.outgoing import Outgoing
-from farm.scheduler.placing import PlacingCache, StartPace, place_jobs
+from farm.scheduler.placing import PlacingState, StartPace, place_jobs
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.tables import AgentRow, JobRow, SweepRow
@@ -24,7 +24,7 @@ from tests.stored.two_agents import RULES
 def test_what_could_not_be_placed_is_decided_again_once_something_has_changed(
     engine: sa.Engine,
 ) -> None:
-    known = PlacingCache(queue=WaitingQueue(epoch=NOW))
+    known = PlacingState(queue=WaitingQueue(epoch=NOW))
 
     def placed(after_s: float) -> tuple[list[Outgoing], int]:
         with statements(engine) as seen:
@@ -57,7 +57,7 @@ def test_what_could_not_be_placed_is_decided_again_once_something_has_changed(
 
 
 def test_gangs_start_at_their_pace_and_none_is_forgotten(engine: sa.Engine) -> None:
-    known = PlacingCache(queue=WaitingQueue(epoch=NOW), pace=StartPace(per_s=1.0, burst=2))
+    known = PlacingState(queue=WaitingQueue(epoch=NOW), pace=StartPace(per_s=1.0, burst=2))
 
     def started(after_s: float) -> int:
         now = NOW + seconds(after_s)
@@ -74,7 +74,7 @@ def test_gangs_start_at_their_pace_and_none_is_forgotten(engine: sa.Engine) -> N
 
 
 def test_a_dozen_gangs_cost_as_many_statements_as_two(engine: sa.Engine) -> None:
-    known = PlacingCache(queue=WaitingQueue(epoch=NOW))
+    known = PlacingState(queue=WaitingQueue(epoch=NOW))
 
     def statement_count(gang_count: int, *, after_s: float) -> int:
         with writing(engine) as session:
@@ -93,7 +93,7 @@ def test_a_dozen_gangs_cost_as_many_statements_as_two(engine: sa.Engine) -> None
 
 
 def test_a_gang_that_cannot_be_leased_keeps_no_other_from_its_own(engine: sa.Engine) -> None:
-    known = PlacingCache(queue=WaitingQueue(epoch=NOW), pace=StartPace(per_s=0.001, burst=2))
+    known = PlacingState(queue=WaitingQueue(epoch=NOW), pace=StartPace(per_s=0.001, burst=2))
     with writing(engine) as session:
         for name in ("a", "b"):
             add_agent(session, name, machine_id=name)
@@ -107,7 +107,7 @@ def test_a_gang_that_cannot_be_leased_keeps_no_other_from_its_own(engine: sa.Eng
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_a_gang_that_others_have_overtaken_has_not_started(engine: sa.Engine) -> None:
-    known = PlacingCache(queue=WaitingQueue(epoch=NOW), pace=StartPace(per_s=0.001, burst=1))
+    known = PlacingState(queue=WaitingQueue(epoch=NOW), pace=StartPace(per_s=0.001, burst=1))
     with writing(engine) as session:
         add_sweep(session, job_spec())
         add_agent(session, "a", machine_id="a")
@@ -121,7 +121,7 @@ def test_a_gang_that_others_have_overtaken_has_not_started(engine: sa.Engine) ->
 def test_a_budget_is_not_added_up_again_at_once(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, took_s: float
 ) -> None:
-    known = PlacingCache(queue=WaitingQueue(epoch=NOW))
+    known = PlacingState(queue=WaitingQueue(epoch=NOW))
     clock = itertools.count(0.0, took_s)
     monkeypatch.setattr(placing, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with writing(engine) as session:

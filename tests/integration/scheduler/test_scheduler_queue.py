@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import NetworkProfile
 from farm.gang.lifecycle import AttemptState
 from farm.gang.views import LiveAgent
-from farm.scheduler.placing import PlacingCache, place_jobs
+from farm.scheduler.placing import PlacingState, place_jobs
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.gangs.lengths import unfinished_cells
@@ -42,9 +42,9 @@ def _few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["kept", "read"])
-def known(request: pytest.FixtureRequest) -> PlacingCache:
+def known(request: pytest.FixtureRequest) -> PlacingState:
     """A scheduler's, with a queue that it keeps or reads anew."""
-    return PlacingCache(queue=WaitingQueue(epoch=NOW) if request.param == "kept" else None)
+    return PlacingState(queue=WaitingQueue(epoch=NOW) if request.param == "kept" else None)
 
 
 def _older(session: Session, *, count: int = 2 * MOST, priority: int = 0, **spec: object) -> int:
@@ -99,7 +99,7 @@ HELD_UP: dict[str, Callable[[Session], object]] = {
 
 @pytest.mark.parametrize("before", HELD_UP.values(), ids=HELD_UP.keys())
 def test_what_cannot_be_served_now_does_not_hold_up_what_can(
-    engine: sa.Engine, known: PlacingCache, before: Callable[[Session], object]
+    engine: sa.Engine, known: PlacingState, before: Callable[[Session], object]
 ) -> None:
     with writing(engine) as session:
         for name in ("a", "b"):
@@ -113,7 +113,7 @@ def test_what_cannot_be_served_now_does_not_hold_up_what_can(
 
 @pytest.mark.parametrize("sweep_count", [1, 3, 2 * MOST])
 def test_each_sweep_has_its_turn_whatever_the_lengths_of_the_others(
-    engine: sa.Engine, known: PlacingCache, sweep_count: int
+    engine: sa.Engine, known: PlacingState, sweep_count: int
 ) -> None:
     """With an agent for each sweep, each has one job at work."""
     with writing(engine) as session:
@@ -132,7 +132,7 @@ def test_each_sweep_has_its_turn_whatever_the_lengths_of_the_others(
 
 
 def test_more_important_jobs_of_a_kind_are_not_hidden_by_many_sweeps(
-    engine: sa.Engine, known: PlacingCache
+    engine: sa.Engine, known: PlacingState
 ) -> None:
     with writing(engine) as session:
         for n in range(3):

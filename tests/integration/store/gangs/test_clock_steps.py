@@ -11,7 +11,7 @@ from farm.gang.barriers import Limits
 from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.gang.retries import MAX_WAIT_S, RetryPolicy, pause_s
 from farm.scheduler.outgoing import Rules
-from farm.scheduler.placing import PlacingCache, place_jobs
+from farm.scheduler.placing import PlacingState, place_jobs
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.gangs.clock_steps import follow_clock
@@ -27,9 +27,9 @@ RULES = Rules(lease=LEASE, reserve_after_s=60.0, limits=Limits(prepare_s=30.0), 
 
 
 @pytest.fixture(params=["kept", "read"])
-def known(request: pytest.FixtureRequest) -> PlacingCache:
+def known(request: pytest.FixtureRequest) -> PlacingState:
     queue = WaitingQueue(epoch=NOW, policy=POLICY) if request.param == "kept" else None
-    return PlacingCache(queue=queue)
+    return PlacingState(queue=queue)
 
 
 def _reason(engine: sa.Engine, job_id: int, *, now: dt.datetime) -> str:
@@ -53,7 +53,7 @@ def _is_placed(engine: sa.Engine, job_id: int) -> bool:
 
 @pytest.mark.parametrize("attempt_count", [0, 1, 2])
 def test_a_job_stored_while_the_clock_was_ahead_starts_at_once(
-    engine: sa.Engine, known: PlacingCache, attempt_count: int
+    engine: sa.Engine, known: PlacingState, attempt_count: int
 ) -> None:
     with writing(engine) as session:
         add_agent(session)
@@ -67,7 +67,7 @@ def test_a_job_stored_while_the_clock_was_ahead_starts_at_once(
 @pytest.mark.parametrize("attempt_count", [1, 2])
 @pytest.mark.parametrize("left", [0.001, 0.5, 1.0])
 def test_a_retry_waits_for_its_pause_and_no_longer(
-    engine: sa.Engine, known: PlacingCache, attempt_count: int, left: float
+    engine: sa.Engine, known: PlacingState, attempt_count: int, left: float
 ) -> None:
     left_s = left * pause_s(attempt_count, policy=POLICY)
     with writing(engine) as session:

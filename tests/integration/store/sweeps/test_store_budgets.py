@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.errors import InvalidTransition, NotFound
 from farm.gang.lifecycle import AttemptState, JobState
-from farm.scheduler.placing import PlacingCache, place_jobs
+from farm.scheduler.placing import PlacingState, place_jobs
 from farm.store import schema
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
@@ -65,9 +65,9 @@ def spend(
     session.get_one(AttemptRow, token).leased_at = NOW - dt.timedelta(hours=hours)
 
 
-def placed(engine: sa.Engine, *, after_s: float = 0.0, cache: PlacingCache | None = None) -> int:
+def placed(engine: sa.Engine, *, after_s: float = 0.0, state: PlacingState | None = None) -> int:
     """Return for how many jobs a scheduler finds an agent."""
-    known = cache or PlacingCache(queue=WaitingQueue(epoch=NOW))
+    known = state or PlacingState(queue=WaitingQueue(epoch=NOW))
     return len(place_jobs(engine, now=NOW + seconds(after_s), rules=RULES, known=known))
 
 
@@ -103,7 +103,7 @@ def test_all_attempts_are_paid_for_times_their_agents(engine: sa.Engine) -> None
 def test_no_job_starts_once_the_budget_is_used_up_until_there_is_another(
     engine: sa.Engine, is_kept: bool
 ) -> None:
-    cache = PlacingCache(queue=WaitingQueue(epoch=NOW) if is_kept else None)
+    state = PlacingState(queue=WaitingQueue(epoch=NOW) if is_kept else None)
     with writing(engine) as session:
         sweep_id = limited_sweep(session)
         for name in ("a", "b"):
@@ -112,7 +112,7 @@ def test_no_job_starts_once_the_budget_is_used_up_until_there_is_another(
     with reading(engine) as session:
         assert sweep_summary(session, sweep_id).status is SweepStatus.RUNNING
     # What is left pays for the beginning of both, and then ends.
-    assert placed(engine, cache=cache) == 2
+    assert placed(engine, state=state) == 2
     with writing(engine) as session:
         for agent in session.scalars(sa.select(AgentRow)):
             agent.attempt_id, agent.lease_expires_at = None, None
@@ -129,8 +129,8 @@ def test_no_job_starts_once_the_budget_is_used_up_until_there_is_another(
         )
         other = limited_sweep(session, job_count=1, hours=None)
     later = NOW + seconds(60)
-    assert placed(engine, after_s=60, cache=cache) <= 1
-    assert placed(engine, after_s=60, cache=cache) <= 1
+    assert placed(engine, after_s=60, state=state) <= 1
+    assert placed(engine, after_s=60, state=state) <= 1
     assert used_up_at(engine, sweep_id) == later
     with reading(engine) as session:
         [started] = session.scalars(sa.select(JobRow).where(JobRow.state == JobState.LEASED))
@@ -155,7 +155,7 @@ def test_no_job_starts_once_the_budget_is_used_up_until_there_is_another(
         }
     with writing(engine) as session:
         assert resume_sweep(session, sweep_id, budget_machine_s=3 * HOUR, now=later)
-    assert placed(engine, after_s=60, cache=cache) == 1
+    assert placed(engine, after_s=60, state=state) == 1
     with reading(engine) as session:
         assert sweep_summary(session, sweep_id).status is SweepStatus.RUNNING
 

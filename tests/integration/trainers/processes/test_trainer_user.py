@@ -19,7 +19,7 @@ from farm.messages.commands import StopAttempt
 from farm.messages.reports import RankEnded
 from tests.fakes.server import wait_until
 from tests.machine.agents import ROOT, TRAINER, AgentFarm, AgentProcess
-from worker_agent.rank.bundles import BundleCache
+from worker_agent.rank.bundles import BundleFolder
 from worker_agent.trainer_process.leftovers import find_marked
 
 PYTHON = shutil.which("python3", path="/usr/bin")
@@ -117,7 +117,7 @@ def test_the_trainers_user_may_read_its_scripts_bundle_and_nobody_change_it(
     before = copies()
     with AgentFarm(tmp_path, start_limit_s=START_LIMIT_S) as farm:
         agent = agent_of(farm, AGENT_SCRIPTS="submitted")
-        BundleCache(agent.state_dir / "bundles").put(bundle.archive)
+        BundleFolder(agent.state_dir / "bundles").put(bundle.archive)
         model = f"bundle:train.py@{bundle.sha256[:12]}"
         gang = farm.gang(1, agent, model=model, dataset="script")
         gang.start()
