@@ -50,7 +50,7 @@ class ScoreLimit:
 
 
 _ERROR, _REGRET = ("errors", "median_ratio"), ("choices", "mean_ratio")
-LIMITS = (
+SCORE_LIMITS = (
     ScoreLimit("anwar2021", RANDOM, "median error", _ERROR, 0.03),
     ScoreLimit("anwar2021", RANDOM, "mean regret", _REGRET, 0.006),
     ScoreLimit("anwar2021", RANDOM, "largest regret", ("choices", "max_ratio"), 0.25),
@@ -73,11 +73,11 @@ def measure(given: argparse.Namespace) -> Sequence[BenchmarkFigure]:
         if given.quick:
             _farm(home, "import", "anwar2021")
             quick = [_evaluated(home, "anwar2021", "--split", INNER_DELAYS, "--no-few-shot")]
-            return [_split_figure(quick, at) for at in LIMITS if at.split == INNER_DELAYS]
-        for origin in dict.fromkeys(at.origin for at in LIMITS):
+            return [_split_figure(quick, at) for at in SCORE_LIMITS if at.split == INNER_DELAYS]
+        for origin in dict.fromkeys(at.origin for at in SCORE_LIMITS):
             _farm(home, "import", origin)
             told = _all_told(home, origin)
-            figures += [_split_figure(told, at) for at in LIMITS if at.origin == origin]
+            figures += [_split_figure(told, at) for at in SCORE_LIMITS if at.origin == origin]
             figures += _interval_figures(told, origin)
             if told[0]["few_shots"]:
                 figures.append(_few_shot_figure(told, origin))

@@ -18,7 +18,7 @@ from farm.configuration.bundle import (
     ENVIRONMENT_FILE,
     IGNORE_FILE,
     MAX_SCRIPT_BUNDLE_BYTES,
-    MOST_FILES,
+    MOST_SCRIPT_FILES,
     SCRIPT_PATH,
     ScriptBundle,
     check_files,
@@ -176,8 +176,8 @@ def files_of(script: Path, folder: Path, *, home: Path | None) -> list[Path]:
         target = file.resolve()  # of a link, which is followed within the folder
         if target.is_relative_to(folder) and not is_the_farms(target):
             found.add(file)
-        if len(found) > MOST_FILES:
-            expected = f"at most {MOST_FILES} files beside it; name others in {IGNORE_FILE}"
+        if len(found) > MOST_SCRIPT_FILES:
+            expected = f"at most {MOST_SCRIPT_FILES} files beside it; name others in {IGNORE_FILE}"
             raise InvalidSpec("script", str(script), expected)
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in found}
     _refuse_too_large(sizes, sum(sizes.values()))

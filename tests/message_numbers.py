@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any
 
-from farm.values.codec import UNREAD
+from farm.values.codec import UNDECODED
 from farm.values.ranges import Range, RangesByName
 
 Path = tuple[str | int, ...]
@@ -86,7 +86,7 @@ def replaced(message: Any, path: Path, value: object) -> Any:
 
 def _is_unread(kind: Any, name: str) -> bool:
     [field] = [field for field in dataclasses.fields(kind) if field.name == name]
-    return UNREAD.items() <= field.metadata.items()
+    return UNDECODED.items() <= field.metadata.items()
 
 
 def _parts(kind: Any) -> tuple[Any, Any]:

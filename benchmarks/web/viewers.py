@@ -18,7 +18,7 @@ from http import HTTPStatus
 from types import TracebackType
 
 from benchmarks.web.web_server import Client
-from farm.embedded.redis import LOOPBACK
+from farm.embedded.redis import LOOPBACK_ADDRESS
 from farm.errors import FarmError
 
 _REST_S = 1.0  # REST_MS of live.js
@@ -87,7 +87,7 @@ class Viewers:
         return sum(viewer.status != HTTPStatus.OK for viewer in self.viewers)
 
     def _listen(self, viewer: Viewer, told: threading.Event) -> None:
-        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=_STREAM_S)
+        connection = http.client.HTTPConnection(LOOPBACK_ADDRESS, self._port, timeout=_STREAM_S)
         try:
             # A stream ends after a while, and a browser connects again.
             while viewer.status in (None, HTTPStatus.OK) and not self._is_over.is_set():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.figures import root, say
 from benchmarks.stopping import stop
-from farm.embedded.redis import LOOPBACK, free_port
+from farm.embedded.redis import LOOPBACK_ADDRESS, free_port
 from farm.errors import FarmError
 
 _START_S = 60.0
@@ -68,7 +68,7 @@ class Client:
     """One connection that is kept open, as a browser's."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_S)
+        self._connection = http.client.HTTPConnection(LOOPBACK_ADDRESS, port, timeout=_ANSWER_S)
 
     def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> TimedAnswer:
         """Ask for a path and read the whole answer.

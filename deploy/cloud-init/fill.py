@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 # AWS takes 16 KiB of user data, Azure 64.
 MOST_BYTES = 16 * 1024
 NEEDED = ("AGENT_ID", "AGENT_KEY", "FARM_BROKER_URL")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class WrongValueError(Exception):
@@ -48,7 +48,7 @@ def checked_settings(path: Path) -> str:
     for name in NEEDED:
         if not values.get(name) or "CHANGE-ME" in values[name]:
             raise WrongValueError(f"--settings: expected a value of {name} in {path}")
-    if urlsplit(values["FARM_BROKER_URL"]).hostname in LOOPBACK:
+    if urlsplit(values["FARM_BROKER_URL"]).hostname in LOCAL_HOSTS:
         raise WrongValueError(
             "--settings: FARM_BROKER_URL: expected the server's address, got the VM's own"
         )

@@ -11,7 +11,7 @@ from farm.charts.histogram import Histogram
 from farm.charts.timelines import TimelineFigure, write_second
 from farm.text.display import MISSING, count, duration
 
-MOST_ROWS = 100
+MOST_FIGURE_ROWS = 100
 TableRow: TypeAlias = tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ def table_of(figure: Figure | Bars | Histogram | TimelineFigure) -> FigureTable:
     else:
         titles = ("", "From", "To", "Least", "Most")
         rows = list(_of_lines(figure))
-    return FigureTable(titles, tuple(rows[:MOST_ROWS]), max(0, len(rows) - MOST_ROWS))
+    return FigureTable(titles, tuple(rows[:MOST_FIGURE_ROWS]), max(0, len(rows) - MOST_FIGURE_ROWS))
 
 
 def _of_marks(figure: Figure) -> Iterator[TableRow]:

@@ -37,7 +37,7 @@ _LEFT_OUT = re.compile(
 )
 MAX_SCRIPT_BUNDLE_BYTES = 20 * 10**6  # of an archive
 MOST_SCRIPT_BYTES = 2**20  # of the file that is run
-MOST_FILES = 5000
+MOST_SCRIPT_FILES = 5000
 MOST_FOLDERS = 2000
 # Of an archive as people make it, with what is left out of it.
 _MOST_MEMBERS = 50_000
@@ -109,8 +109,8 @@ def read_archive(archive: bytes) -> ScriptBundle:
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             members = opened.infolist()
-            if len(members) > MOST_FILES:
-                raise InvalidSpec("bundle", len(members), f"at most {MOST_FILES} files")
+            if len(members) > MOST_SCRIPT_FILES:
+                raise InvalidSpec("bundle", len(members), f"at most {MOST_SCRIPT_FILES} files")
             if sum(member.file_size for member in members) > len(archive):
                 raise InvalidSpec("bundle", "members that overlap", "each byte in one member")
             for member in members:
@@ -211,8 +211,8 @@ def _ignored(opened: zipfile.ZipFile, name: str) -> list[str]:
 
 
 def _check_sizes(members: Mapping[str, zipfile.ZipInfo], archive_bytes: int) -> None:
-    if len(members) > MOST_FILES:
-        expected = f"at most {MOST_FILES} files; name others in {IGNORE_FILE}"
+    if len(members) > MOST_SCRIPT_FILES:
+        expected = f"at most {MOST_SCRIPT_FILES} files; name others in {IGNORE_FILE}"
         raise InvalidSpec("bundle", len(members), expected)
     total = sum(member.file_size for member in members.values())
     if total > MAX_SCRIPT_BUNDLE_BYTES:

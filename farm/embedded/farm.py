@@ -24,7 +24,7 @@ from farm.broker.health_records import find_idle_reason
 from farm.broker.url import stays_here
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
 from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program
-from farm.embedded.redis import LOOPBACK, is_free, start_redis
+from farm.embedded.redis import LOOPBACK_ADDRESS, is_free, start_redis
 from farm.embedded.signals import StopSignals
 from farm.embedded.sites import AgentSite, local_site, share_cores
 from farm.errors import FarmError, InvalidSpec
@@ -71,7 +71,7 @@ class EmbeddedFarm:
         *,
         agents: int = 0,
         sites: Sequence[AgentSite] = (),
-        broker_host: str = LOOPBACK,
+        broker_host: str = LOOPBACK_ADDRESS,
         signals: StopSignals,
         report: Callable[[str], None],
         ready_limit_s: float = _READY_LIMIT_S,

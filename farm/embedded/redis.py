@@ -25,7 +25,7 @@ from farm.embedded.processes import LoggedProcess, Program, stop_all
 from farm.errors import FarmError
 from farm.processes.private_files import PRIVATE_UMASK, make_private_folder
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK_ADDRESS = "127.0.0.1"
 _READY_S = 30.0
 _POLL_S = 0.05
 _PORT_TRIES = 3
@@ -61,7 +61,7 @@ class RunningRedis:
 
     child: LoggedProcess
     port: int
-    host: str = LOOPBACK
+    host: str = LOOPBACK_ADDRESS
     password: str | None = field(default=None, repr=False)
 
     @property
@@ -97,7 +97,7 @@ class RunningRedis:
 def start_redis(
     directory: Path,
     *,
-    host: str = LOOPBACK,
+    host: str = LOOPBACK_ADDRESS,
     port: int | None = None,
     log_dir: Path | None = None,
     environ: dict[str, str] | None = None,
@@ -114,7 +114,7 @@ def start_redis(
     """
     binary = find_redis()
     make_private_folder(directory)
-    password = None if host == LOOPBACK else secrets.token_hex(16)
+    password = None if host == LOOPBACK_ADDRESS else secrets.token_hex(16)
     for left in reversed(range(_PORT_TRIES)):
         chosen = port if port is not None and is_free(host, port) else free_port(host)
         program = Program(
@@ -151,7 +151,7 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
-def free_port(host: str = LOOPBACK) -> int:
+def free_port(host: str = LOOPBACK_ADDRESS) -> int:
     """Return a port of the address on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind((host, 0))

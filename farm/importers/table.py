@@ -28,7 +28,6 @@ from farm.text.display import exact_milliseconds
 from farm.values.codec import content_hash
 
 COLUMNS = {**CONFIGURATION_COLUMNS, **OUTCOME_COLUMNS, **QUANTITY_COLUMNS}
-UNREAD = tuple(PASSED_ALONG)
 REQUIRED = ("world_size", "global_batch_size")
 _TIMES = ("step_time_s", "time_per_epoch_s")
 _THROUGHPUT = "throughput_examples_per_s"
@@ -71,7 +70,7 @@ def check_table(content: bytes, *, ignored: Collection[str] = ()) -> CheckedTabl
     Raises:
         InvalidSpec: it is no such table at all, see `read_sheet`.
     """
-    sheet = read_sheet(content, known=(*COLUMNS, *UNREAD), required=REQUIRED, ignored=ignored)
+    sheet = read_sheet(content, known=(*COLUMNS, *PASSED_ALONG), required=REQUIRED, ignored=ignored)
     parsed, refused = [], []
     for row in sheet.rows:
         values, wrong = _values(row)

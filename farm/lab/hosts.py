@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from farm.lab.slots import Slot
 from farm.lab.system import ip_batch, prefix_into, run
-from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S, QUEUE_S
+from farm.lab.wirefilter import MAX_BANDWIDTH_BYTES_PER_S, WIRE_QUEUE_S
 
 MAX_HOSTS = 64
 _BROKER = 254  # the number of our own namespace in the broker's network
@@ -117,5 +117,5 @@ def plug_in(host: Host, *, wires_namespace: str) -> None:
         namespace=host.namespace,
     )
     bits_per_s = round(8 * MAX_BANDWIDTH_BYTES_PER_S)
-    bucket = f"tbf rate {bits_per_s}bit burst {_BURST_BYTES} latency {round(QUEUE_S * 1000)}ms"
+    bucket = f"tbf rate {bits_per_s}bit burst {_BURST_BYTES} latency {round(WIRE_QUEUE_S * 1000)}ms"
     run("tc", "-n", host.namespace, "qdisc", "replace", "dev", tap, "root", *bucket.split())

@@ -27,7 +27,7 @@ MAX_BANDWIDTH_BYTES_PER_S = MAX_LAB_BANDWIDTH_BYTES_PER_S
 # one of them sends waits at its own interface, and not in two queues.
 _TOGETHER_BYTES_PER_S = 1.1 * MAX_BANDWIDTH_BYTES_PER_S
 # What a limited link holds back before it drops, as a common router does.
-QUEUE_S = 0.2
+WIRE_QUEUE_S = 0.2
 _MIN_QUEUE_BYTES = 20_000
 _TIMEOUT_S = 5.0
 _PROMPT = b"VDEwf$ "
@@ -171,7 +171,7 @@ def _parameters(profile: NetworkProfile, direction: WireDirection) -> dict[str, 
     queue_bytes = 0.0
     if bandwidth is not None:
         # What is under way counts as queued, too.
-        held = bandwidth * (QUEUE_S + profile.one_way_delay_s)
+        held = bandwidth * (WIRE_QUEUE_S + profile.one_way_delay_s)
         queue_bytes = float(max(_MIN_QUEUE_BYTES, round(held)))
     return {
         "delay": profile.one_way_delay_s * _MS,

@@ -10,7 +10,7 @@ from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id, check_short
 from farm.messages.commands import RankAddress
 from farm.messages.trainer_lines import DatasetSource, Epoch, Failure, StepKind, TrainerResult
-from farm.values.codec import UNREAD, from_json
+from farm.values.codec import UNDECODED, from_json
 from farm.values.ranges import (
     EXTRAS,
     ByteSize,
@@ -215,7 +215,7 @@ class Report:
     token: Identifier
     rank: Count
     kind: str  # a key of REPORTS
-    body: dict[str, object] = field(metadata=UNREAD)  # `decoded` reads it
+    body: dict[str, object] = field(metadata=UNDECODED)  # `decoded` reads it
 
     def __post_init__(self) -> None:
         # The store keeps what is refused, too, and counts ranks in 32 bits.

@@ -19,7 +19,7 @@ from typing import Annotated
 
 from farm.configuration.spec import WORKER, JobSpec
 from farm.errors import InvalidSpec
-from farm.sampling.names import LOOPBACK
+from farm.sampling.names import LOOPBACK_INTERFACE
 from farm.values.codec import from_json, parsed, to_json
 from farm.values.ranges import (
     ByteSize,
@@ -103,7 +103,7 @@ class Assignment:
     agent_uid: int | None = None  # the agent's user, who may own the script
     python: str | None = None  # the interpreter that runs the script; None: the trainer's own
     folder_prefix: str | None = None  # of the path of a folder that a script may change
-    interface: str = LOOPBACK  # whose byte counters are read around the timed steps
+    interface: str = LOOPBACK_INTERFACE  # whose byte counters are read around the timed steps
     peer_timeout_s: float = 60.0
     limits: TrainerLimits = TrainerLimits()
 
@@ -362,7 +362,7 @@ class TrainerResult:
         training_s = window.window_training_s
         if training_s is None or training_s <= 0:
             return WindowUse()
-        if self.interface == LOOPBACK:
+        if self.interface == LOOPBACK_INTERFACE:
             received, sent = self.payload_rx_bytes, self.payload_tx_bytes
         else:
             received, sent = self.interface_rx_bytes, self.interface_tx_bytes

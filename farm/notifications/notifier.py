@@ -34,7 +34,7 @@ from farm.notifications.events import DeliveryState, SendOutcome, make_secret
 from farm.store.engine import reading, writing
 from farm.store.notifications import (
     FIRST_LOOK,
-    LONGEST_PAUSE,
+    LONGEST_NOTIFICATION_PAUSE,
     ClaimedAddress,
     Message,
     add_targets,
@@ -243,7 +243,7 @@ class Notifier:
 
 
 def _pause(failure_count: int, *, least_s: float) -> dt.timedelta:
-    most_s = LONGEST_PAUSE.total_seconds() / 2
+    most_s = LONGEST_NOTIFICATION_PAUSE.total_seconds() / 2
     own_s = doubled_pause_s(failure_count, first_s=_FIRST_PAUSE_S, most_s=most_s)
     return dt.timedelta(seconds=max(own_s, min(least_s, most_s)))
 

@@ -25,7 +25,7 @@ NAMES = (*_ALONE, "setup", *_NAMES_OF_GANGS)
 named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
 named_alone = operator.attrgetter(*_ALONE)
 # The conditions of a network of which less makes a step slower; of others more does.
-LIMITS = frozenset(axis.field for axis in PROFILE_AXES if axis.is_limit)
+LIMIT_CONDITIONS = frozenset(axis.field for axis in PROFILE_AXES if axis.is_limit)
 # How a model's layers divide among more or fewer ranks follows no curve over the world size.
 _OF_STAGES = frozenset(f.name for f in catalogue().strategies.values() if f.splits_layers)
 # Fewer measurements say nothing that could be checked.
@@ -101,7 +101,7 @@ def _shown(value: object) -> str:
 
 def amount(condition: str, value: float) -> float:
     """Return how much of a condition there is: of a limit its inverse, so that 0 is no limit."""
-    return 1 / value if condition in LIMITS else value
+    return 1 / value if condition in LIMIT_CONDITIONS else value
 
 
 def rounded(value: float) -> float:

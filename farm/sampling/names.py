@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 # This interface carries each byte of all ranks of a machine. So bytes received and sent are those
 # of the trainers' own TCP connections there, and the whole interface's anywhere else.
-LOOPBACK = "lo"
+LOOPBACK_INTERFACE = "lo"
 
 # Calls that read or write, of the trainers' process tree, in a second.
 TRAINER_READS_EXTRA = "trainer_read_operations_per_s"

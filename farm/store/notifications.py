@@ -27,7 +27,7 @@ from farm.store.tables import (
 )
 
 # A clock that was set back must not hold messages for longer than this.
-LONGEST_PAUSE = dt.timedelta(hours=1)
+LONGEST_NOTIFICATION_PAUSE = dt.timedelta(hours=1)
 # How far back a scheduler looks for events when it begins. Until then each is kept, so that none is
 # found anew.
 FIRST_LOOK = dt.timedelta(days=7)
@@ -210,7 +210,7 @@ class ClaimedAddress:
 
 def _is_due(column: Any, now: dt.datetime) -> ColumnElement[bool]:
     # As `is_to_come` says it of one value.
-    return or_(column <= now, column > now + LONGEST_PAUSE)
+    return or_(column <= now, column > now + LONGEST_NOTIFICATION_PAUSE)
 
 
 def claim_addresses(
@@ -250,7 +250,9 @@ def claim_addresses(
             .order_by(NotificationTarget.id)
             .with_for_update()
         ).all()
-        if any(is_to_come(one.due_at, now=now, longest=LONGEST_PAUSE) for one in targets):
+        if any(
+            is_to_come(one.due_at, now=now, longest=LONGEST_NOTIFICATION_PAUSE) for one in targets
+        ):
             continue
         for target in targets:
             target.due_at = now + claim

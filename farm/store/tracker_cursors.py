@@ -15,7 +15,7 @@ from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AttemptRow, TrackerCursor
 
 MOST_TRIES = 3
-LONGEST_PAUSE = dt.timedelta(minutes=10)
+LONGEST_TRACKER_PAUSE = dt.timedelta(minutes=10)
 # The newest measurements are looked up one by one: transactions may end in another order than that
 # of their ids, and SQLite gives the id of a measurement that a retry has removed to another one.
 _NEWEST_COUNT = 1000
@@ -62,7 +62,7 @@ def given_up(cursor: TrackerCursor) -> list[int]:
 
 def is_due(cursor: TrackerCursor, *, now: dt.datetime) -> bool:
     """Whether nobody sends, and the pause after a failure is over."""
-    return not is_to_come(cursor.due_at, now=now, longest=LONGEST_PAUSE)
+    return not is_to_come(cursor.due_at, now=now, longest=LONGEST_TRACKER_PAUSE)
 
 
 def claim_cursor(session: Session, tracker: str, *, now: dt.datetime, claim: dt.timedelta) -> bool:

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from farm.errors import FarmError, InvalidSpec
-from farm.sweep_bundle.manifest import MANIFEST, MOST_FILES, is_file_name
+from farm.sweep_bundle.manifest import MANIFEST, MOST_BUNDLE_FILES, is_file_name
 from farm.text.display import byte_count
 
 MOST_UNPACKED_BYTES = 16 << 30
-_MOST_MEMBERS = MOST_FILES + 100  # folders have entries, too
+_MOST_MEMBERS = MOST_BUNDLE_FILES + 100  # folders have entries, too
 _PIECE_BYTES = 1 << 20
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # Python unpacks the others without a limit
 _PACKED = (".csv", ".html", ".json", ".svg", ".toml")  # the other files are packed already

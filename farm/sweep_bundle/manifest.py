@@ -25,7 +25,7 @@ from farm.values.ranges import Length, Range
 FORMAT, VERSION = "benchfarm sweep bundle", 1
 MANIFEST = "manifest.json"
 MEASUREMENTS, SAMPLE_FILE = "measurements.csv", "samples.parquet"  # which an import reads
-MOST_FILES = 10_000
+MOST_BUNDLE_FILES = 10_000
 _NAME = re.compile(r"(figures/)?[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}", re.ASCII)
 _MANIFEST_BYTES = 4 << 20
 _PIECE_BYTES = 1 << 20
@@ -49,7 +49,7 @@ class Manifest:
     sweep_id: Annotated[int, Range(1, 2**63 - 1)]
     sweep_name: _Name
     created_at: _Name  # of the sweep
-    files: Annotated[dict[str, BundleFile], Length(MOST_FILES)]
+    files: Annotated[dict[str, BundleFile], Length(MOST_BUNDLE_FILES)]
 
     @property
     def farm(self) -> str:

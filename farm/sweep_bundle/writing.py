@@ -63,7 +63,7 @@ from farm.text.toml_text import document_text
 # other fit models for minutes.
 _KINDS = tuple(k for k in PlotKind if k not in (PlotKind.HISTORY, PlotKind.PREDICTION))
 _FORMS = ("svg", "png")
-MOST_ROWS = 1000  # of a table of the report; the files have all
+MOST_REPORT_ROWS = 1000  # of a table of the report; the files have all
 _WHOLE = frozenset(
     {
         *("job_id", "attempt_id", "repetition", "number", "rank", "process"),
@@ -197,7 +197,7 @@ def report_html(report: BundleReport) -> str:
         finalize=lambda value: printable(value) if isinstance(value, str) else value,
     )
     environment.filters["base64"] = lambda svg: base64.b64encode(svg).decode()
-    return environment.get_template("report.html").render(report=report, most_rows=MOST_ROWS)
+    return environment.get_template("report.html").render(report=report, most_rows=MOST_REPORT_ROWS)
 
 
 def _write_tables(

@@ -41,7 +41,7 @@ from farm.store.series.step_ranges import step_series
 from farm.store.sweeps.sweeps import find_sweep
 from farm.store.tables import JobRow, SweepRow, TrackerCursor
 from farm.store.tracker_cursors import (
-    LONGEST_PAUSE,
+    LONGEST_TRACKER_PAUSE,
     PendingJob,
     claim_cursor,
     is_due,
@@ -163,7 +163,7 @@ class Follower:
         failure_count = failure_count + 1 if trouble else 0
         pause_s = 0.0
         if trouble:
-            most_s = LONGEST_PAUSE.total_seconds()
+            most_s = LONGEST_TRACKER_PAUSE.total_seconds()
             pause_s = doubled_pause_s(failure_count, first_s=_FIRST_PAUSE_S, most_s=most_s)
         now = dt.datetime.now(dt.UTC)
         with writing(self._engine) as session:

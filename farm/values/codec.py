@@ -29,7 +29,7 @@ MAX_DEPTH = 32  # of free JSON; what we write ourselves has three or four
 _SHOWN_CHARACTERS = 80
 
 # Metadata of a field: a table of JSON that is passed on as it is. `from_json` reads it later.
-UNREAD: Mapping[str, bool] = types.MappingProxyType({"is_unread": True})
+UNDECODED: Mapping[str, bool] = types.MappingProxyType({"is_unread": True})
 
 T = TypeVar("T")
 _Reader = Callable[[object], object]
@@ -124,7 +124,7 @@ def _written(kind: type) -> tuple[tuple[str, str, Callable[[Any], object]], ...]
     found = []
     for field in dataclasses.fields(kind):
         said = field.metadata
-        write = said.get("write", _as_it_is if UNREAD.items() <= said.items() else to_json)
+        write = said.get("write", _as_it_is if UNDECODED.items() <= said.items() else to_json)
         found.append((field.name, said.get("alias", field.name), write))
     return tuple(found)
 
@@ -137,7 +137,8 @@ def _as_it_is(value: object) -> object:
 def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
     """Return the names of a dataclass's fields, and whether each is a table that is not read."""
     return tuple(
-        (field.name, UNREAD.items() <= field.metadata.items()) for field in dataclasses.fields(kind)
+        (field.name, UNDECODED.items() <= field.metadata.items())
+        for field in dataclasses.fields(kind)
     )
 
 

@@ -7,7 +7,7 @@ import socket
 
 import psutil
 
-LOOPBACK = "127.0.0.1"
+from farm.embedded.redis import LOOPBACK_ADDRESS
 
 
 def own_address() -> str:
@@ -19,4 +19,4 @@ def own_address() -> str:
             address = ipaddress.ip_address(found.address)
             if not (address.is_loopback or address.is_link_local):
                 return found.address
-    return LOOPBACK
+    return LOOPBACK_ADDRESS

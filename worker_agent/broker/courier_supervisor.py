@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 PING_EVERY_S = 5.0
 # Publishing gives up after about 10 s, so a courier that is silent for this long has failed.
 PING_LIMIT_S = 30.0
-FIRST_PAUSE_S = 0.5
-LAST_PAUSE_S = 30.0
+FIRST_COURIER_PAUSE_S = 0.5
+LONGEST_COURIER_PAUSE_S = 30.0
 PROVEN_AFTER_S = 60.0
 # A courier that publishes well and hears nothing may have lost its subscription, or the server
 # may be away. A new one costs a second of CPU, so this is tried ever more rarely.
@@ -52,7 +52,7 @@ class CourierSupervisor:
         self._is_ready = False
         self._start_at = 0.0
         self._started_s = 0.0
-        self._pause_s = FIRST_PAUSE_S
+        self._pause_s = FIRST_COURIER_PAUSE_S
         self._under_way: dict[str, int] = {}  # what is being published or pinged, by its order
         self._pinged_s = 0.0
         self._heard_s = 0.0
@@ -152,11 +152,11 @@ class CourierSupervisor:
 
     def _lose(self, now: float) -> None:
         if now - self._started_s >= PROVEN_AFTER_S:
-            self._pause_s = FIRST_PAUSE_S
+            self._pause_s = FIRST_COURIER_PAUSE_S
         if self._start_at != float("inf"):
             self._start_at = now + self._pause_s
         logger.warning("courier is gone; the next starts in %.1f s", self._pause_s)
-        self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, LONGEST_COURIER_PAUSE_S)
         self._courier = None
         self._is_ready = False
         self._under_way.clear()

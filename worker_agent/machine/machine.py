@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from farm.errors import InvalidSpec, Unreachable
-from farm.sampling.names import LOOPBACK
+from farm.sampling.names import LOOPBACK_INTERFACE
 
 _SHORT_NAME_BYTES = 16
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
@@ -80,7 +80,7 @@ def interface_of(given: str | None, address: str) -> str:
     # machines reach it by the others.
     ips = {ip for ip in ips if not ipaddress.ip_address(ip).is_loopback}
     if not ips:
-        return LOOPBACK
+        return LOOPBACK_INTERFACE
     for name, addresses in interfaces.items():
         if any(known.address.partition("%")[0] in ips for known in addresses):
             # It may be the label of an address, such as eth0:1.

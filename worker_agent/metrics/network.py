@@ -13,7 +13,7 @@ import psutil
 
 from farm.processes.tcp_connections import PROC, socket_inodes, tcp_connections
 from farm.sampling.byte_count import ByteCount
-from farm.sampling.names import LOOPBACK
+from farm.sampling.names import LOOPBACK_INTERFACE
 from farm.sampling.ticks import Rates
 from worker_agent.metrics.contracts import Metric, Watched
 
@@ -22,7 +22,7 @@ _UNKNOWN = {"net_rx_bytes_per_s": None, "net_tx_bytes_per_s": None}
 
 
 def create(watched: Watched) -> Metric | None:
-    if watched.interface != LOOPBACK:
+    if watched.interface != LOOPBACK_INTERFACE:
         return NetworkMetric(watched.interface)
     # Beyond the trainers is a proxy, which passes on what they have sent.
     trainers = watched.pids[: len(watched.roles)] if watched.roles else watched.pids

@@ -33,8 +33,8 @@ _END_LIMIT_S = 5.0
 _LOG_TAIL_BYTES = 2000
 # Twelve seconds are usual where four import at once on two cores, a minute from a cold, slow disk.
 IMPORT_LIMIT_S = 90.0
-FIRST_PAUSE_S = 1.0
-LAST_PAUSE_S = 600.0
+FIRST_TEMPLATE_PAUSE_S = 1.0
+LONGEST_TEMPLATE_PAUSE_S = 600.0
 PROVEN_AFTER_S = 600.0
 # Adding up its pages takes the kernel some milliseconds.
 MEASURE_EVERY_S = 60.0
@@ -189,7 +189,7 @@ class TemplateSupervisor:
         self._template: TemplateProcess | None = None
         self._number = 0
         self._start_at = 0.0
-        self._pause_s = FIRST_PAUSE_S
+        self._pause_s = FIRST_TEMPLATE_PAUSE_S
         self._measure_at = 0.0
         self.template_bytes: int | None = None
 
@@ -234,7 +234,7 @@ class TemplateSupervisor:
             self._measure_at = now
             return
         if now - template.started_s > PROVEN_AFTER_S:
-            self._pause_s = FIRST_PAUSE_S
+            self._pause_s = FIRST_TEMPLATE_PAUSE_S
         self._template = self.template_bytes = None
         reason = f"it ended ({event.return_code}); {template.log_tail}"
         self._lose(reason, now=now)
@@ -267,7 +267,7 @@ class TemplateSupervisor:
                 self._pause_s,
                 reason,
             )
-        self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, LONGEST_TEMPLATE_PAUSE_S)
 
     def _environment(self) -> dict[str, str]:
         return trainer_environment(

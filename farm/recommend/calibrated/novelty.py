@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from farm.configuration.axes import AXES_BY_FIELD
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import LIMITS, NAMES, amount, named, plain, rounded
+from farm.recommend.features import LIMIT_CONDITIONS, NAMES, amount, named, plain, rounded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -369,7 +369,7 @@ def _warped(value: float, axis: GapAxis) -> float:
     """Return the number that lies between two others as one expects of it."""
     if axis in BY_RATIO:
         return math.log(value)
-    if axis.condition in LIMITS:
+    if axis.condition in LIMIT_CONDITIONS:
         return -1 / value  # no limit: 0
     return value
 

@@ -28,7 +28,7 @@ from farm.recommend.configuration import (
     Observation,
 )
 from farm.recommend.evaluating.questions import Positions
-from farm.recommend.features import LIMITS, amount
+from farm.recommend.features import LIMIT_CONDITIONS, amount
 from farm.recommend.predictors.contracts import FittedPredictor
 from farm.recommend.predictors.least_squares import nonnegative
 
@@ -121,7 +121,9 @@ def physical_terms(configurations: Sequence[Configuration]) -> Array:
         n = c.world_size
         volume = n / c.server_count if c.server_count else 2 * (n - 1) / n
         waiting = [
-            (volume if name in LIMITS else doublings) * amount(name, value) if value else 0.0
+            (volume if name in LIMIT_CONDITIONS else doublings) * amount(name, value)
+            if value
+            else 0.0
             for name, value in c.by_field.items()
         ]
         rows.append((1.0, c.per_replica_batch_size, doublings, volume, *waiting))
@@ -192,7 +194,7 @@ def _smooth(configurations: Sequence[Configuration]) -> Array:
     ]
     for name in CONDITIONS:
         given = [getattr(c, name) for c in configurations]
-        if name in LIMITS:
+        if name in LIMIT_CONDITIONS:
             places.append(np.log([value or _NO_LIMIT for value in given]) / _BATCH_LENGTH)
         else:
             values = np.array(given)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import LIMITS, NAMES, plain
+from farm.recommend.features import LIMIT_CONDITIONS, NAMES, plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ LEAST_WEIGHT = 1e-3  # so that nothing is divided by 0
 Names = tuple[object, ...]  # the values of `features.NAMES`, in that order
 
 NUMERIC_FEATURES = ("global_batch_size", *CONDITIONS)
-_LIMITS = [NUMERIC_FEATURES.index(name) for name in CONDITIONS if name in LIMITS]
+_LIMITS = [NUMERIC_FEATURES.index(name) for name in CONDITIONS if name in LIMIT_CONDITIONS]
 _place = operator.attrgetter(*NUMERIC_FEATURES)
 _family = operator.attrgetter("world_size", "server_count", *NAMES)
 

@@ -32,7 +32,7 @@ from farm.measuring.quantities import measure
 from farm.messages.agents import Hardware
 from farm.messages.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.messages.trainer_lines import Failure
-from farm.sampling.names import LOOPBACK, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
+from farm.sampling.names import LOOPBACK_INTERFACE, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
 from farm.store.gangs.attempts import AttemptReports, Member
 from farm.store.result_tables import FURTHER_QUANTITIES
 from farm.store.series.series import unpacked
@@ -215,7 +215,7 @@ def _further(figures: AttemptFigures, verdict: NoiseVerdict) -> dict[str, Any]:
     if figures.exchange.staleness_counts is not None:
         found["staleness_counts"] = list(figures.exchange.staleness_counts)
     found |= _operations(figures)
-    if any(rank.result.interface == LOOPBACK for rank in figures.training):
+    if any(rank.result.interface == LOOPBACK_INTERFACE for rank in figures.training):
         found["net_bytes_of"] = OF_CONNECTIONS
     if apart := servers(figures.spec, figures.ranks):
         found["servers"] = [dataclasses.asdict(server) for server in apart]

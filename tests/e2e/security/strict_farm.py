@@ -18,10 +18,10 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from farm.cli.main import main
-from farm.embedded.redis import free_port
+from farm.embedded.redis import LOOPBACK_ADDRESS, free_port
 from farm.keys.keyring import FRESH_S
 from tests.e2e.live_farm import REPOSITORY, LiveFarm, wait_until
-from tests.machine.own_address import LOOPBACK, own_address
+from tests.machine.own_address import own_address
 from tests.services.certificates import Authority, Certificate
 from tests.services.postgres_server import TlsPostgresServer
 from tests.services.redis_server import TlsRedisServer, speaks_tls
@@ -168,7 +168,7 @@ def what_lacks() -> str | None:
     """Say what this machine lacks for a strict farm; None: nothing."""
     if not speaks_tls():
         return "its Redis was built without TLS"
-    if own_address() == LOOPBACK:
+    if own_address() == LOOPBACK_ADDRESS:
         return "it has no address but its loopback, where less is refused"
     return None
 

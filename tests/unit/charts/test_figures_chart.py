@@ -7,7 +7,7 @@ import json
 import pytest
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark, ends, ticks
-from farm.charts.figure_table import MOST_ROWS, table_of
+from farm.charts.figure_table import MOST_FIGURE_ROWS, table_of
 from farm.text.display import MISSING, count, duration
 from web.drawing.drawn import drawn, to_plotly
 
@@ -38,7 +38,7 @@ def test_a_long_table_says_how_much_it_leaves_out() -> None:
     table = table_of(
         _figure(ChartSeries(name="ring", marks=_marks(*((n, 1.0) for n in range(1, 251)))))
     )
-    assert (len(table.rows), table.left_out) == (MOST_ROWS, 250 - MOST_ROWS)
+    assert (len(table.rows), table.left_out) == (MOST_FIGURE_ROWS, 250 - MOST_FIGURE_ROWS)
 
 
 def test_series_are_joined_only_where_they_say_so() -> None:

@@ -140,7 +140,7 @@ def test_a_damaged_archive_is_read_or_refused_and_nothing_else(data: st.DataObje
 
 def test_too_many_and_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = ScriptBundle({"a": b"1", "b": b"2", "c": b"3"}).archive
-    monkeypatch.setattr(bundles, "MOST_FILES", 2)
+    monkeypatch.setattr(bundles, "MOST_SCRIPT_FILES", 2)
     with pytest.raises(InvalidSpec, match="at most 2 files"):
         read_archive(archive)
     monkeypatch.setattr(bundles, "MOST_FOLDERS", 4)

@@ -12,7 +12,7 @@ from farm.gang.transfers import (
     plan_transfer,
     transfers_s,
 )
-from worker_agent.network.emulators.tc_plan import QUEUE_S
+from worker_agent.network.emulators.tc_plan import SHAPED_QUEUE_S
 
 
 @pytest.mark.parametrize("bytes_per_s", [LEAST_BANDWIDTH_BYTES_PER_S, 12_500, 1.25e6, 1.25e11])
@@ -30,7 +30,7 @@ def test_what_is_under_way_fills_the_link_and_no_more_than_tc_netems_queue() -> 
     plan = plan_transfer(1.25e6, rtt_s=0.04)
     assert plan.window_bytes == pytest.approx(1.25e6 * 0.085, rel=0.02)
     headers = 1514 / 1448
-    assert headers * (plan.window_bytes - 1.25e6 * 0.04) < 1.25e6 * QUEUE_S
+    assert headers * (plan.window_bytes - 1.25e6 * 0.04) < 1.25e6 * SHAPED_QUEUE_S
     assert plan.untimed_bytes > 4 * 1.25e6 * 0.04
 
 

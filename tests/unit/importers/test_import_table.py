@@ -8,7 +8,8 @@ from farm.configuration.spec import TrainingPass
 from farm.errors import InvalidSpec
 from farm.exporting import MEASUREMENTS
 from farm.importers import sheet
-from farm.importers.table import COLUMNS, REQUIRED, UNREAD, check_table, read_table
+from farm.importers.columns import PASSED_ALONG
+from farm.importers.table import COLUMNS, REQUIRED, check_table, read_table
 from farm.measuring.imported import ImportedMeasurement
 
 HEADER = "world_size,global_batch_size,step_time_s"
@@ -34,8 +35,8 @@ def keys(*lines: str) -> list[str]:
 
 
 def test_every_column_that_is_exported_is_known() -> None:
-    assert {*COLUMNS, *UNREAD} == set(MEASUREMENTS)
-    assert not set(COLUMNS) & set(UNREAD)
+    assert {*COLUMNS, *PASSED_ALONG} == set(MEASUREMENTS)
+    assert not set(COLUMNS) & set(PASSED_ALONG)
     assert set(REQUIRED) <= set(MEASUREMENTS)
 
 

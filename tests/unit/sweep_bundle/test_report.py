@@ -4,7 +4,7 @@ import dataclasses
 from html.parser import HTMLParser
 
 from farm.sweep_bundle.writing import (
-    MOST_ROWS,
+    MOST_REPORT_ROWS,
     BundleReport,
     ReportFigure,
     ReportTable,
@@ -63,9 +63,9 @@ def test_a_report_without_measurements_says_so() -> None:
 
 
 def test_a_long_table_says_how_much_it_leaves_out() -> None:
-    rows = [["cell"]] * (MOST_ROWS + 7)
+    rows = [["cell"]] * (MOST_REPORT_ROWS + 7)
     read = _read(
         dataclasses.replace(PLAIN, tables=[ReportTable(title="t", titles=["c"], rows=rows)])
     )
-    assert read.texts.count("cell") == MOST_ROWS
+    assert read.texts.count("cell") == MOST_REPORT_ROWS
     assert "7 more rows are in the files beside this page." in read.texts

@@ -9,7 +9,7 @@ import pytest
 from farm.errors import InvalidSpec
 from farm.values.codec import (
     MAX_DEPTH,
-    UNREAD,
+    UNDECODED,
     canonical_json,
     content_hash,
     from_json,
@@ -43,7 +43,7 @@ class Outer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    table: dict[str, object] = field(metadata=UNREAD)
+    table: dict[str, object] = field(metadata=UNDECODED)
     name: str = "n"
 
 

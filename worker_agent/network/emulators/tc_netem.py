@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from farm.configuration.spec import EXACT_EMULATION, LEAST_BANDWIDTH_BYTES_PER_S, NetworkProfile
 from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
-from farm.sampling.names import LOOPBACK
+from farm.sampling.names import LOOPBACK_INTERFACE
 from worker_agent.machine.machine import interface_index
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_link import (
@@ -76,8 +76,8 @@ class TcNetem:
         return ()
 
     def probe(self) -> str | None:
-        if self._site.interface == LOOPBACK:
-            return f"{LOOPBACK} is not shaped, since all agents of a machine share it"
+        if self._site.interface == LOOPBACK_INTERFACE:
+            return f"{LOOPBACK_INTERFACE} is not shaped, since all agents of a machine share it"
         return find_obstacle()
 
     def serves(self, profile: NetworkProfile) -> bool:

@@ -42,7 +42,7 @@ PACKET_BYTES = 1514
 # How much may wait behind a limited bandwidth, beyond the packets in flight. Routers of wide area
 # networks hold 50 to 100 ms. With fewer packets than the least, each new connection of a gang
 # would lose some of its first ten.
-QUEUE_S = 0.05
+SHAPED_QUEUE_S = 0.05
 LEAST_QUEUED_PACKETS = 32
 # netem's own default, for packets that wait behind no limit.
 _DEFAULT_LIMIT = 1000
@@ -111,7 +111,7 @@ def make_plan(
 
 def queued_packets(bytes_per_s: float) -> int:
     """Return how many full packets may wait behind a limited bandwidth."""
-    return max(LEAST_QUEUED_PACKETS, math.ceil(bytes_per_s * QUEUE_S / PACKET_BYTES))
+    return max(LEAST_QUEUED_PACKETS, math.ceil(bytes_per_s * SHAPED_QUEUE_S / PACKET_BYTES))
 
 
 def _queue(profile: NetworkProfile) -> NetemQueue | None:

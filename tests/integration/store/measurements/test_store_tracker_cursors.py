@@ -10,7 +10,7 @@ from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from farm.store.tables import TrackerCursor
 from farm.store.tracker_cursors import (
-    LONGEST_PAUSE,
+    LONGEST_TRACKER_PAUSE,
     MOST_TRIES,
     claim_cursor,
     note_sent,
@@ -98,7 +98,7 @@ def test_a_claim_is_over_in_time_also_after_a_clock_that_was_ahead(engine: sa.En
         assert claim_cursor(session, NAME, now=NOW, claim=seconds(60))
         assert not claim_cursor(session, NAME, now=NOW + seconds(59), claim=seconds(60))
         assert claim_cursor(session, NAME, now=NOW + seconds(60), claim=seconds(60))
-    early = NOW - 2 * LONGEST_PAUSE
+    early = NOW - 2 * LONGEST_TRACKER_PAUSE
     with writing(engine) as session:
         assert claim_cursor(session, NAME, now=early, claim=seconds(60))
     with reading(engine) as session:

@@ -23,7 +23,7 @@ from worker_agent.supervisor.events import AgentEvent, TemplateEvent, TemplateGo
 from worker_agent.trainer_process import template as template_module
 from worker_agent.trainer_process.process import TrainerProcess
 from worker_agent.trainer_process.template import (
-    FIRST_PAUSE_S,
+    FIRST_TEMPLATE_PAUSE_S,
     IMPORT_LIMIT_S,
     MEASURE_EVERY_S,
     TemplateProcess,
@@ -145,9 +145,9 @@ def test_the_next_template_is_started_after_a_pause_and_never_beside_a_rank(
     supervisor.handle(next_event(events, TemplateGone), now=now)
     supervisor.tick(now=now, is_idle=True)
     assert supervisor.pids == set()
-    supervisor.tick(now=now + FIRST_PAUSE_S, is_idle=False)
+    supervisor.tick(now=now + FIRST_TEMPLATE_PAUSE_S, is_idle=False)
     assert supervisor.pids == set()
-    supervisor.tick(now=now + FIRST_PAUSE_S, is_idle=True)
+    supervisor.tick(now=now + FIRST_TEMPLATE_PAUSE_S, is_idle=True)
     assert supervisor.pids not in (set(), {first})
 
 
@@ -193,10 +193,15 @@ def test_a_template_that_cannot_be_started_is_tried_again_ever_more_rarely(
     supervisor = TemplateSupervisor(
         dataclasses.replace(config, template=("/no/such/program",)), events.put
     )
-    for now in (0.0, FIRST_PAUSE_S, FIRST_PAUSE_S + 0.1, 3 * FIRST_PAUSE_S):
+    for now in (
+        0.0,
+        FIRST_TEMPLATE_PAUSE_S,
+        FIRST_TEMPLATE_PAUSE_S + 0.1,
+        3 * FIRST_TEMPLATE_PAUSE_S,
+    ):
         supervisor.tick(now=now, is_idle=True)
     assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [
-        *(FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S)
+        *(FIRST_TEMPLATE_PAUSE_S, 2 * FIRST_TEMPLATE_PAUSE_S, 4 * FIRST_TEMPLATE_PAUSE_S)
     ]
     assert "No such file" in caplog.text
 
