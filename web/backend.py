@@ -1,4 +1,4 @@
-"""The settings, store and scheduler wake-up signal that requests use.
+"""What requests share: settings, store, caches, background work, and how to wake the scheduler.
 
 A request never publishes to the broker. It writes to the store and, when the answer is out,
 wakes the scheduler. That signal may be lost: the scheduler also reads the store regularly.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
+import logging
+import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 import sqlalchemy as sa
 from flask import Flask, current_app, g
@@ -23,6 +26,7 @@ from werkzeug.wrappers import Response
 
 from farm.broker.wake_up import WakeReason, WakeUp
 from farm.cells.reading import SweepReading, read_sweep
+from farm.errors import FarmError
 from farm.gang.views import LiveAgent
 from farm.processes.cache import Cache
 from farm.recommend.cache.knowledge import RecommenderCache
@@ -33,16 +37,150 @@ from farm.store.engine import reading, writing
 from farm.store.measurements.cell_rows import cells_stamp
 from farm.store.stamps import job_stamps, sweep_stamps
 from web.advice.sweep_advice import SweepAdvice
-from web.background import Background
 from web.live.changes import ChangeKind, Changes, Look, Subject
 from web.new_sweep.drafts import Draft, Sent
-from web.tickets import Tickets
+
+logger = logging.getLogger(__name__)
 
 _KEY = "benchfarm"
 _WRITES = "in_each_transaction"
 MOST_JOBS = 10_000  # of a sweep, summed up on pages, which say so
 _BUSY_S = 2.0  # how often a job that runs counts as changed
+_MOST_MADE = 32  # answers that are kept
+_MOST_DUE = 8
+_PATIENCE_S = 0.1  # of a request, which has twice that
+_T = TypeVar("_T")
 _R = TypeVar("_R", bound=Response)
+
+
+class Tickets(Generic[_T]):
+    """Values of one kind, of one process, each found by a ticket. Threads share them.
+
+    Beyond a limit the oldest go, and a restart forgets all.
+
+    `most`: how many are kept; `most_size`: the sum of their sizes, unless one alone is larger.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int,
+        kept_for: dt.timedelta = dt.timedelta.max,
+        most_size: int = 0,
+        size_of: Callable[[_T], int] = lambda _: 0,
+    ) -> None:
+        self._most = most
+        self._kept_for = kept_for
+        self._most_size = most_size
+        self._size_of = size_of
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[_T, dt.datetime]] = OrderedDict()
+
+    def keep(self, value: _T, *, now: dt.datetime) -> str:
+        """Keep a value, and return the ticket that it is found by."""
+        ticket = secrets.token_urlsafe(24)
+        with self._lock:
+            self._kept[ticket] = value, now
+            size = sum(self._size_of(kept) for kept, _ in self._kept.values())
+            while len(self._kept) > self._most or (size > self._most_size and len(self._kept) > 1):
+                _, (oldest, _) = self._kept.popitem(last=False)
+                size -= self._size_of(oldest)
+        return ticket
+
+    def find(self, ticket: str, *, now: dt.datetime) -> _T | None:
+        """Return the value; None: it was never there, too long ago, or before too many others."""
+        with self._lock:
+            value, kept_at = self._kept.get(ticket, (None, now))
+            if now - kept_at > self._kept_for:
+                del self._kept[ticket]
+                return None
+        return value
+
+    def forget(self, ticket: str) -> None:
+        """Let go of a value, if it is kept."""
+        with self._lock:
+            self._kept.pop(ticket, None)
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundValue(Generic[_T]):
+    value: _T
+
+
+class Background:
+    """Computes slow answers in one thread, while pages poll for them. Threads share it.
+
+    One at a time, since they need a processor each. What was made is kept by its key, which has to
+    name all that the answer follows from. An error is reported once and not kept: the next request
+    finds out whether its cause, such as a database that was away, has passed.
+    """
+
+    def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._changed = threading.Condition()
+        self._kept: OrderedDict[Hashable, BackgroundValue[object] | Exception] = OrderedDict()
+        self._due: OrderedDict[Hashable, Callable[[], object]] = OrderedDict()
+        self._is_working = False
+
+    def ask(
+        self, key: Hashable, make: Callable[[], _T], *, patience_s: float | None = None
+    ) -> BackgroundValue[_T] | None:
+        """Return what was made for the key; None: not yet, ask again.
+
+        Where too much is to be made already, nothing is added: asking again does. `patience_s`: how
+        long to wait for it here, unless as always.
+
+        Raises what `make` has raised.
+        """
+        timeout_s = self._patience_s if patience_s is None else patience_s
+        with self._changed:
+            if key not in self._kept and self._is_due(key, make):
+                self._changed.wait_for(lambda: key in self._kept, timeout=timeout_s)
+            outcome = self._kept.get(key)
+            if outcome is None:
+                return None
+            if isinstance(outcome, Exception):
+                del self._kept[key]
+            else:
+                self._kept.move_to_end(key)
+        if isinstance(outcome, Exception):
+            raise outcome.with_traceback(None)
+        return cast("BackgroundValue[_T]", outcome)
+
+    def _is_due(self, key: Hashable, make: Callable[[], object]) -> bool:
+        """Put it on the list, unless that is full; tell whether it is there."""
+        if key not in self._due and len(self._due) < _MOST_DUE:
+            self._due[key] = make
+        if not self._is_working:
+            self._is_working = True
+            threading.Thread(target=self._work, name="background", daemon=True).start()
+        return key in self._due
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._due:
+                    self._is_working = False
+                    return
+                # It stays there while it is made, so that nobody adds it again.
+                key, make = next(iter(self._due.items()))
+            outcome = _outcome(make)
+            with self._changed:
+                del self._due[key]
+                self._kept[key] = outcome
+                while len(self._kept) > _MOST_MADE:
+                    self._kept.popitem(last=False)
+                self._changed.notify_all()
+
+
+def _outcome(make: Callable[[], object]) -> BackgroundValue[object] | Exception:
+    try:
+        return BackgroundValue(make())
+    except FarmError as error:
+        return error
+    except Exception as error:
+        logger.exception("an answer could not be made")
+        return error
 
 
 @dataclass(frozen=True, slots=True)

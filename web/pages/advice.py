@@ -1,9 +1,9 @@
-"""The pages that answer a question: what to train on, with evidence, and what to measure next."""
+"""The pages that answer a question: what to train on, with figures, and what to measure next."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -14,27 +14,37 @@ from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
 from farm.cells.option_table import option_columns, option_lines
-from farm.charts.chart import Figure
+from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.measurement import OK
 from farm.recommend.answering.measured import (
+    UNNAMED,
     ToldApart,
     distinctions,
     name_of,
     servers_words,
     told_apart_by,
 )
-from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Objective, Question, Recommendation
+from farm.recommend.contracts import (
+    MACHINE_STATUSES,
+    Basis,
+    Evidence,
+    Objective,
+    Option,
+    Question,
+    Recommendation,
+)
+from farm.recommend.objective import is_compared_by_step
 from farm.recommend.service import FARM, recommend, settle
 from farm.store.measurements.imports import origin_names
 from farm.store.measurements.known_axes import known_axes
 from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
-from farm.text import display
 from farm.text.columns import Column
+from farm.text.display import count, dollars, duration, short_fingerprint
+from farm.text.nouns import counted
 from web.access.scopes import costly
-from web.advice.answer_figures import MOST_WAYS, figures_of, way_names
 from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
 from web.advice.questions import (
     RecommendationParameters,
@@ -51,11 +61,26 @@ from web.drawing.plotly import page_with_charts
 from web.errors import status_of
 from web.parameters import read_from
 
+if TYPE_CHECKING:
+    from farm.recommend.plans.planning import Task
+
 bp = Blueprint("advice", __name__)
 
 _OPTIONS_SHOWN = 40
 _ROWS_SHOWN = 20
 _FAILURES_SHOWN = 12
+MOST_WAYS = 12  # more lines than these cannot be told apart
+_WORLD_SIZE = ChartAxis(title="World size", write=count, is_counted=True)
+_COST = ChartAxis(title="Cost", write=dollars)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerInterval:
+    """A value with its 90 % interval; None: nothing tells it."""
+
+    value: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +182,175 @@ def _not_working(
     )
     ordered = sorted(failed, key=lambda key: (abs(key[1] - global_batch_size), key))
     return [
-        (f"{name}, batch {display.count(batch)}", status, failed[key])
+        (f"{name}, batch {count(batch)}", status, failed[key])
         for key in ordered[:_FAILURES_SHOWN]
         for name, batch, status in [key]
     ]
 
 
-if TYPE_CHECKING:
-    from farm.recommend.plans.planning import Task
+def time_of(option: Option, *, by_step: bool) -> AnswerInterval | None:
+    """Return the time of the training, or of one step where lengths are not known.
+
+    The interval is that of an epoch, which the training has so many of, or of a step.
+    """
+    value = option.step_time_s if by_step else option.time_s
+    one, low, high = (
+        (option.step_time_s, option.step_low_s, option.step_high_s)
+        if by_step or option.low_s is None
+        else (option.time_per_epoch_s, option.low_s, option.high_s)
+    )
+    if value is None:
+        return None
+    if not one or low is None or high is None:
+        return AnswerInterval(value, None, None)
+    return AnswerInterval(value, value * low / one, value * high / one)
+
+
+def cost_of(option: Option) -> AnswerInterval | None:
+    """Return the cost of the training: as uncertain as its time, since prices are known."""
+    time = time_of(option, by_step=False)
+    if option.cost_usd is None or time is None or not time.value:
+        return None
+    factor = option.cost_usd / time.value
+    return AnswerInterval(
+        option.cost_usd,
+        None if time.low is None else time.low * factor,
+        None if time.high is None else time.high * factor,
+    )
+
+
+def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:
+    """Name each way of training in the options: by its strategy, and what tells it from others."""
+    ways = dict.fromkeys(_way(option) for option in options)
+    by = told_apart_by(options)
+    named: dict[tuple[object, ...], str] = {}
+    for option in options:
+        way = _way(option)
+        parts = [str(way[0] or "unnamed strategy")]
+        for position in range(1, len(way)):
+            if len({other[position] for other in ways}) > 1 and way[position]:
+                parts.append(_part(position, way[position]))
+        parts += [words for words in distinctions(option, by) if words.startswith(UNNAMED)]
+        # Of a way with options of one machine and of gangs, only these lack a network's name.
+        named[way] = max(named.get(way, ""), ", ".join(parts), key=len)
+    return named
+
+
+def figures_of(answer: Recommendation) -> list[Figure]:
+    """Return what can be shown_ways of an answer: nothing where it has no options."""
+    by_step = is_compared_by_step(answer.options)
+    titled = "Time of one step" if by_step else "Time of the training"
+    figures = [
+        _against_world_size(
+            answer.options,
+            lambda option: time_of(option, by_step=by_step),
+            y=ChartAxis(title=titled, write=duration),
+        ),
+        _against_world_size(answer.options, cost_of, y=_COST),
+        _pareto(answer),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _way(option: Option) -> tuple[object, ...]:
+    return (
+        option.strategy,
+        option.instance_type,
+        option.network,
+        option.setup,
+        option.framework,
+        option.server_count,
+        option.fingerprint,
+    )
+
+
+def _part(position: int, value: object) -> str:
+    if position == 5:
+        return counted(int(str(value)), "server")
+    if position == 6:
+        return f"hardware {short_fingerprint(str(value))}"
+    return str(value)
+
+
+def _against_world_size(
+    options: Sequence[Option], read: Callable[[Option], AnswerInterval | None], *, y: ChartAxis
+) -> Figure | None:
+    names = way_names(options)
+    by_way: dict[tuple[object, ...], list[Mark]] = {}
+    for option in options:  # the best first, so the ways of the best options are shown_ways
+        span = read(option)
+        if span is not None:
+            by_way.setdefault(_way(option), []).append(
+                _mark(option, span, _named(option, names), x=option.world_size, write=y.write)
+            )
+    shown_ways = list(by_way.items())[:MOST_WAYS]
+    if not shown_ways:
+        return None
+    left_out = len(by_way) - len(shown_ways)
+    shown = [mark for _, marks in shown_ways for mark in marks]
+    least, most = min(shown, key=lambda mark: mark.y), max(shown, key=lambda mark: mark.y)
+    return Figure(
+        title=f"{y.title} against the world size",
+        summary=f"from {y.write(least.y)} at {least.x:g} to {y.write(most.y)} at {most.x:g}"
+        + (f"; the {MOST_WAYS} best of {len(by_way)} kinds" if left_out else ""),
+        x=_WORLD_SIZE,
+        y=y,
+        series=[
+            ChartSeries(name=names[way], marks=sorted(marks, key=lambda mark: mark.x))
+            for way, marks in shown_ways
+        ],
+    )
+
+
+def _pareto(answer: Recommendation) -> Figure | None:
+    names = way_names(answer.options)
+    on_front = {id(option) for option in answer.pareto}
+    front: list[Mark] = []
+    others: list[Mark] = []
+    for option in answer.options:
+        time, cost = time_of(option, by_step=False), cost_of(option)
+        if time is not None and cost is not None:
+            name = f"{_named(option, names)}, {dollars(cost.value)}"
+            mark = _mark(option, time, name, x=cost.value, write=duration)
+            (front if id(option) in on_front else others).append(mark)
+    if len(front) + len(others) < 2:
+        return None
+    series = [
+        ChartSeries(name="Pareto front", marks=sorted(front, key=lambda mark: mark.x)),
+        ChartSeries(name="others", marks=others, is_joined=False),
+    ]
+    return Figure(
+        title="Time against cost",
+        summary=f"{len(front)} of {len(front) + len(others)} options on the Pareto front",
+        x=_COST,
+        y=ChartAxis(title="Time of the training", write=duration),
+        series=[one for one in series if one.marks],
+    )
+
+
+def _named(option: Option, names: Mapping[tuple[object, ...], str]) -> str:
+    return f"{names[_way(option)]}, world size {option.world_size}"
+
+
+def _mark(
+    option: Option,
+    span: AnswerInterval,
+    name: str,
+    *,
+    x: float,
+    write: Callable[[float | None], str],
+) -> Mark:
+    interval = ""
+    if span.low is not None and span.high is not None:
+        interval = f" (90 %: {write(span.low)} to {write(span.high)})"
+    return Mark(
+        x=x,
+        y=span.value,
+        low=span.low,
+        high=span.high,
+        is_solid=option.basis == Basis.MEASURED.value,
+        note=f"{name}: {write(span.value)}{interval}, {option.basis}",
+    )
 
 
 @bp.get("/advice/plan")

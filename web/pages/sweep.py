@@ -1,8 +1,10 @@
-"""The page of one sweep: progress, measurements and recommendations."""
+"""The page of one sweep: progress, tables of cells and jobs, figures and recommendations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 
@@ -20,28 +22,45 @@ from markupsafe import Markup
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from farm.cells.choice import CELL_METRICS, Choice, in_order, query_names, read_choice
-from farm.cells.table import SweepTable
+from farm.cells.choice import (
+    CELL_METRICS,
+    CellMetric,
+    Choice,
+    columns_of,
+    in_order,
+    query_names,
+    read_choice,
+)
+from farm.cells.configuration import CellConfiguration, configuration_of
+from farm.cells.table import CellLine, CellState, SweepTable
 from farm.charts.heat_map import heat_map
 from farm.charts.sweep_figures import figures_of
+from farm.configuration.axes import AXES, PROFILE_AXES, AxisKind
 from farm.configuration.scripts import workload_text
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, MACHINE_HOURS
 from farm.gang.lifecycle import JobState, SweepState
 from farm.keys.api_tokens import Scope
+from farm.measuring.measurement import OK
+from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
+from farm.measuring.scaling import Baselines, efficiency
 from farm.store.agents.agents import live_agent_count
 from farm.store.dashboard import SweepJob, sweep_jobs
-from farm.store.measurements.cell_rows import failed_jobs
+from farm.store.measurements.cell_rows import FailedJob, failed_jobs
 from farm.store.notifications import list_deliveries
 from farm.store.queue.waiting_reasons import group_reasons, missing_agents
+from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.budgets import spent_machine_s
 from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, pause_sweep, resume_sweep, sweep_summary
+from farm.store.tables import JobRow
+from farm.text.display import short_fingerprint
 from farm.text.nouns import counted
 from farm.values.codec import from_json
 from web import parameters, received
 from web.access.callers import caller
 from web.access.scopes import needs
+from web.advice.sweep_advice import Advice
 from web.backend import (
     backend,
     now,
@@ -56,7 +75,6 @@ from web.drawing.plotly import page_with_charts
 from web.exports import can_bundle, forms
 from web.live.page_cache import shared
 from web.overview.progress import cached_waiting_reasons, sweep_remaining_s
-from web.pages.sweep_tables import cells_shown, columns_of, jobs_shown
 from web.parameters import NUMBER, PageNumber, Parameters
 
 bp = Blueprint("sweep", __name__)
@@ -68,6 +86,8 @@ _REASONS_SHOWN = 3
 _MESSAGES_SHOWN = 20
 _MANY_CELLS = 500
 _PICTURES_LIFE_S = 10.0  # of pictures of so many cells, which each change would draw again
+# Axes that have a column of their own; the others share one.
+_WITH_COLUMN = frozenset(axis for axis in AXES if axis.is_required or axis in PROFILE_AXES)
 
 
 class PagesParameters(Parameters):
@@ -83,6 +103,54 @@ class BudgetParameters(Parameters):
     budget_machine_hours: (
         Annotated[float, Field(gt=MACHINE_HOURS.low, le=MACHINE_HOURS.high), NUMBER] | None
     ) = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownColumns:
+    """Which columns tell anything, of both tables."""
+
+    has_workloads: bool
+    has_networks: bool
+    has_further: bool
+    has_targets: bool
+    has_repetitions: bool
+    metrics: tuple[CellMetric, ...]  # of cells
+    quantities: tuple[Quantity, ...]  # of jobs
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether a cost is shown."""
+        return any(metric.name == "cost" for metric in self.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellShown:
+    """What a cell's row shows. `why` its first failed job did; `also`: axes without a column.
+
+    `values`: of the columns' metrics, written.
+    """
+
+    line: CellLine
+    why: str | None
+    also: str
+    values: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShown:
+    """What the row of a job shows. `is_advised`: a firm recommendation rests on it.
+
+    `why` it failed or waits; `measurement` None: nothing that counts. `values`: of the columns'
+    quantities, written.
+    """
+
+    job: JobRow
+    configuration: CellConfiguration
+    why: str | None
+    efficiency_ratio: float | None
+    is_advised: bool
+    measurement: MeasurementRow | None
+    values: Sequence[str]
 
 
 @bp.get("/sweeps/<sweep_id>")
@@ -126,7 +194,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         reasons = (
             cached_waiting_reasons(session, now=instant) if summary.counts[JobState.WAITING] else {}
         )
-    columns = columns_of(table, jobs)
+    columns = _shown_columns(table, jobs)
     is_busy = summary.state is not SweepState.FINISHED
     return page_with_charts(
         "sweep.html",
@@ -148,12 +216,12 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
         pictures=_pictures(number, table, choice),
         columns=columns,
         workload=_workload(jobs[0]) if jobs and not columns.has_workloads else None,
-        cells=cells_shown(lines, failed, table, columns),
+        cells=_cells_shown(lines, failed, table, columns),
         cell_count=cell_count,
         failed_count=table.failed_count,
         cells_page=pages.cells,
         cells_page_count=-(-cell_count // _CELLS_SHOWN),
-        rows=jobs_shown(jobs, advice or (), table.single, columns),
+        rows=_jobs_shown(jobs, advice or (), table.single, columns),
         has_flags=any(item.measurement and item.measurement.flags for item in jobs),
         is_listed=is_listed,
         page=pages.page,
@@ -224,6 +292,92 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
         said = change(session, number)
     flash(said)
     return wake_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
+
+
+def _shown_columns(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
+    """Return the columns for a sweep's cells and these of its jobs."""
+    values = table.values
+    known = [known_beside_step_time(item.measurement) for item in jobs]
+    return ShownColumns(
+        has_workloads=any(axis.name in values for axis in AXES if axis.kind is AxisKind.WORKLOAD),
+        has_networks=any(
+            not axis.is_left_out(axis.value_of(line.configuration))
+            for line in table.lines
+            for axis in PROFILE_AXES
+        ),
+        has_further=any(axis not in _WITH_COLUMN for axis in table.axes)
+        or _hardware(table) != set(),
+        has_targets=table.precision is not None,
+        has_repetitions=any(item.job.repetition for item in jobs),
+        metrics=tuple(columns_of(table.measured)),
+        quantities=tuple(one for one in SHOWN if any(one in of_job for of_job in known)),
+    )
+
+
+def _hardware(table: SweepTable) -> set[str | None]:
+    """Return the kinds of hardware that cells were measured on, if there are several."""
+    kinds = {line.fingerprint for line in table.measured}
+    return kinds if len(kinds) > 1 else set()
+
+
+def _cells_shown(
+    lines: Sequence[CellLine],
+    failed: Mapping[int, FailedJob],
+    table: SweepTable,
+    columns: ShownColumns,
+) -> list[CellShown]:
+    """Return a row for each cell. `failed`: jobs by id, for their reasons."""
+    rest = [axis for axis in table.axes if axis not in _WITH_COLUMN]
+    hardware = _hardware(table)
+    found = []
+    for line in itertools.chain.from_iterable((line, *line.other_kinds) for line in lines):
+        why = failed.get(line.failed_job_ids[0]) if line.failed_job_ids else None
+        kind = (line.failure_kind or "failed").replace("_", " ")
+        also = [axis.named(axis.value_of(line.configuration)) for axis in rest]
+        if hardware and line.state is CellState.MEASURED:
+            also.append(f"hardware {short_fingerprint(line.fingerprint or 'unknown')}")
+        found.append(
+            CellShown(
+                line=line,
+                why=f"{kind}: {why.reason or 'no reason'}" if why else None,
+                also=", ".join(also),
+                values=[metric.write(metric.read(line)) for metric in columns.metrics],
+            )
+        )
+    return found
+
+
+def _jobs_shown(
+    jobs: Sequence[SweepJob], advice: Sequence[Advice], single: Baselines, columns: ShownColumns
+) -> list[JobShown]:
+    """Return a row for each job. `single`: what one machine makes of the work."""
+    advised = {
+        measurement_id
+        for item in advice
+        if item.answer.recommended is not None and item.answer.is_firm
+        for measurement_id in item.answer.recommended.measurement_ids
+    }
+    return [_job_shown(item, advised, single, columns) for item in jobs]
+
+
+def _job_shown(
+    item: SweepJob, advised: set[int], single: Baselines, columns: ShownColumns
+) -> JobShown:
+    job, measurement = item.job, item.measurement
+    configuration = configuration_of(job.spec)
+    each = configuration["ranks_per_agent"]
+    known = known_beside_step_time(measurement)
+    return JobShown(
+        job=job,
+        configuration=configuration,
+        why=job.reason if job.state in (JobState.FAILED, JobState.WAITING) else None,
+        efficiency_ratio=efficiency(measurement, single, ranks_per_agent=each)
+        if measurement
+        else None,
+        is_advised=measurement is not None and measurement.id in advised,
+        measurement=measurement if measurement and measurement.status == OK else None,
+        values=[one.write(known.get(one)) for one in columns.quantities],
+    )
 
 
 def _workload(item: SweepJob) -> str:

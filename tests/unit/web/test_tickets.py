@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from web.tickets import Tickets
+from web.backend import Tickets
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from farm.errors import InvalidSpec, Unreachable
-from web.background import Background
+from web.backend import Background
 
 DEADLINE_S = 30.0
 

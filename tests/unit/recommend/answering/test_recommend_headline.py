@@ -22,7 +22,7 @@ from farm.recommend.objective import best_probability, choose, rank
 from farm.recommend.setup import Setup, published_name
 from tests.unit.recommend.answering.test_recommend_measured import evidence
 from tests.unit.recommend.test_recommend_objective import option
-from web.advice.answer_figures import way_names
+from web.pages.advice import way_names
 
 QUESTION = Question(global_batch_size=64)
 GUESS = "it lies beyond everything that was measured"

@@ -23,8 +23,8 @@ from web.drawing.drawn import histogram_to_plotly
 from web.job.network import NetworkVerdict, network_of
 from web.job.ranks import RankCard, card, chosen_ranks, written
 from web.job.step_profile import shares
-from web.job.story import told
 from web.job.view import compare
+from web.pages.job import chapters_of
 
 DELAYED = NetworkProfile(one_way_delay_s=0.02)
 
@@ -238,7 +238,7 @@ def _story(*events: tuple[float, str, int | None], is_cut: bool = False) -> Stor
 
 
 def test_a_story_folds_each_attempt_between_what_happened_to_the_job() -> None:
-    chapters = told(
+    chapters = chapters_of(
         _story(
             (1, "job: leased", 3),
             (4, "attempt: measuring", 3),
@@ -264,7 +264,7 @@ def test_a_story_folds_each_attempt_between_what_happened_to_the_job() -> None:
 
 
 def test_what_happened_while_nobody_worked_on_it_is_of_the_job() -> None:
-    chapters = told(
+    chapters = chapters_of(
         _story((0, "job: waiting", None), (30, "job: cancelled", None), (31, "something new", None))
     )
     # Attempts without events are told all the same.
@@ -277,7 +277,7 @@ def test_what_happened_while_nobody_worked_on_it_is_of_the_job() -> None:
 
 
 def test_a_story_that_is_cut_does_not_begin_with_its_submission() -> None:
-    chapters = told(_story((30, "job: waiting", None), is_cut=True))
+    chapters = chapters_of(_story((30, "job: waiting", None), is_cut=True))
     assert chapters[0].entry is not None
     assert chapters[0].entry.event == "job: waiting"
 
@@ -400,6 +400,6 @@ def test_equal_times_are_one_bin_and_one_time_is_none() -> None:
 
 def test_a_clock_behind_says_nothing_of_the_time_between() -> None:
     story = _story((5, "job: leased", 4), (4, "job: cancel requested", 4))
-    [runs] = [c.attempt for c in told(story) if c.attempt and c.attempt.attempt.number == 2]
+    [runs] = [c.attempt for c in chapters_of(story) if c.attempt and c.attempt.attempt.number == 2]
     assert [entry.after_s for entry in runs.entries] == [None, None]
     assert runs.entries[0].at == NOW + dt.timedelta(seconds=5)

@@ -8,7 +8,7 @@ import pytest
 
 from farm.recommend.contracts import Option, Recommendation
 from farm.recommend.setup import USUAL_SETUP
-from web.advice.answer_figures import MOST_WAYS, cost_of, figures_of, time_of, way_names
+from web.pages.advice import MOST_WAYS, cost_of, figures_of, time_of, way_names
 
 OPTION = Option(
     strategy="mwms_ring",
