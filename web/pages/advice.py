@@ -237,7 +237,7 @@ def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:
 
 
 def figures_of(answer: Recommendation) -> list[Figure]:
-    """Return what can be shown_ways of an answer: nothing where it has no options."""
+    """Return what can be shown of an answer: nothing where it has no options."""
     by_step = is_compared_by_step(answer.options)
     titled = "Time of one step" if by_step else "Time of the training"
     figures = [
@@ -277,7 +277,7 @@ def _against_world_size(
 ) -> Figure | None:
     names = way_names(options)
     by_way: dict[tuple[object, ...], list[Mark]] = {}
-    for option in options:  # the best first, so the ways of the best options are shown_ways
+    for option in options:  # the best first, so the ways of the best options are shown
         span = read(option)
         if span is not None:
             by_way.setdefault(_way(option), []).append(
