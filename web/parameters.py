@@ -25,12 +25,13 @@ from pydantic import (
 )
 from werkzeug.datastructures import MultiDict
 
-from farm.configuration.axes import Axis
+from farm.configuration.axes import AXES, Axis
 from farm.configuration.spec import MAX_WORLD_SIZE
+from farm.configuration.sweep import CASE_OPTIONS
 from farm.errors import InvalidSpec
-from farm.values.fields import Amount, OneOf, Whole, whole_of
+from farm.values.fields import Amount, OneOf, Type, Whole, WholeOrWord, whole_of
 from web import received
-from web.value_types import PlainSchema, annotation
+from web.value_types import PlainSchema, annotation, bounds
 
 _T = TypeVar("_T")
 _Q = TypeVar("_Q", bound="Parameters")
@@ -107,6 +108,12 @@ _Cursor = Annotated[
 ]
 
 
+_DECLARED: Mapping[str, Type] = {
+    **{axis.name: axis.type for axis in AXES},
+    **{option.name: option.type for option in CASE_OPTIONS},
+}
+
+
 def of_axis(axis: Axis) -> Any:
     """Return the type of a value of an axis, in the unit of its name."""
     match axis.type:
@@ -117,6 +124,15 @@ def of_axis(axis: Axis) -> Any:
         case OneOf(kind=kind):
             return kind
     return QueryText
+
+
+def bounds_of(name: str) -> Any:
+    """Return the limits of a number of sweep files, an axis or an option of a case."""
+    of = _DECLARED[name]
+    if isinstance(of, WholeOrWord):
+        of = of.whole
+    assert isinstance(of, Whole | Amount)
+    return bounds(of)
 
 
 class Parameters(BaseModel):

@@ -35,16 +35,12 @@ def annotation(of: Type) -> Any:
     match of:
         case Name(pattern=pattern):
             return _annotated[str, Field(pattern=f"^{pattern}$")] if pattern else ApiName
-        case Whole(low=low, high=high):
-            return _annotated[int, Field(ge=low, le=high)]
+        case Whole():
+            return _annotated[int, bounds(of)]
         case WholeOrWord(whole=whole, word=word):
             return annotation(whole) | _literal[word]
         case Amount():
-            bounds: dict[str, Any] = {
-                "gt" if of.is_above_low else "ge": of.low,
-                "lt" if of.is_below_high else "le": of.high,
-            }
-            return _annotated[float, Field(**bounds)]
+            return _annotated[float, bounds(of)]
         case OneOf(kind=kind):
             return kind
         case Word(words=words):
@@ -56,6 +52,17 @@ def annotation(of: Type) -> Any:
             return address | _annotated[_list[address], Field(max_length=most)]
         case Labels():
             return _annotated[dict[ApiName, ApiName], Field(max_length=MAX_LABELS)]
+
+
+def bounds(of: Whole | Amount) -> Any:
+    """Return the limits of a number, for an annotation."""
+    if isinstance(of, Whole):
+        return Field(ge=of.low, le=of.high)
+    limits: dict[str, Any] = {
+        "gt" if of.is_above_low else "ge": of.low,
+        "lt" if of.is_below_high else "le": of.high,
+    }
+    return Field(**limits)
 
 
 class PlainSchema(GenerateJsonSchema):

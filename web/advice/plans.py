@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from farm.configuration.sweep import CASE_OPTIONS
 from farm.registry import catalogue
 from farm.store.engine import reading
 from farm.store.measurements.measurements import MeasurementFilter, measurements_stamp
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from farm.recommend.plans.planning import Planned, Task
 
 DEFAULT_COUNT = 5
-DEFAULT_WARMUP_STEPS = 5
+DEFAULT_WARMUP_STEPS: int = next(
+    option.default for option in CASE_OPTIONS if option.name == "warmup_steps"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,19 +16,14 @@ from pydantic import Field, PlainValidator, WithJsonSchema, create_model
 from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, profile_fields
-from farm.configuration.spec import (
-    LARGEST,
-    MAX_STEPS,
-    MAX_WORLD_SIZE,
-    TrainingPass,
-)
+from farm.configuration.spec import LARGEST, TrainingPass
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.store.measurements.known_axes import KnownAxes
 from web import parameters
 from web.backend import now
-from web.parameters import NUMBER, WHOLE, Listed, Parameters, QueryText, QueryTexts
+from web.parameters import NUMBER, WHOLE, Listed, Parameters, QueryText, QueryTexts, bounds_of
 
 _MOST_PRICES_CHARACTERS = 2000
 _FIELD = "price:"  # begins the names of a form's fields
@@ -122,7 +117,7 @@ def price_fields(text: str, axes: KnownAxes, table: Prices) -> Sequence[PriceFie
 _MOST_CHARACTERS = 200
 _TICKED = frozenset({"strategy", "instance_types", "network"})  # of which a form may tick several
 
-WorldSize = Annotated[int, Field(ge=1, le=MAX_WORLD_SIZE), WHOLE]
+WorldSize = Annotated[int, bounds_of("world_size"), WHOLE]
 NotNegative = Annotated[float, Field(ge=0.0, le=LARGEST), NUMBER]
 _Ratio = Annotated[float, Field(ge=0.0, le=1.0), NUMBER]
 
@@ -144,6 +139,9 @@ class AdviceParameters(Parameters):
     beta: NotNegative = Field(0.0, description="Weight of cost, in 1/USD.")
 
 
+_PASS = AXES_BY_NAME["pass"]
+
+
 class _Question(AdviceParameters):
     model: QueryText | None = Field(None, description="Needed where the origin has several.")
     dataset: QueryText | None = Field(None, description="Needed where the origin has several.")
@@ -153,9 +151,9 @@ class _Question(AdviceParameters):
     script_sha256: QueryText | None = Field(None, description="Another version of `script`.")
     parameter: QueryTexts = Field((), description="Of `script`, such as `hidden=256,lr=1e-3`.")
     training_pass: TrainingPass = Field(
-        TrainingPass.FORWARD_BACKWARD, alias="pass", description="`forward_backward` by default."
+        _PASS.default, alias="pass", description=f"`{_PASS.default_value}` by default."
     )
-    epochs: Annotated[int, Field(ge=1, le=MAX_STEPS), WHOLE] | None = Field(
+    epochs: Annotated[int, bounds_of("epochs"), WHOLE] | None = Field(
         None, description="How long the training is; 1 by default."
     )
     target_accuracy: Annotated[float, Field(gt=0.0, le=1.0), NUMBER] | None = Field(

@@ -13,8 +13,7 @@ from flask.typing import ResponseReturnValue
 from pydantic import Field
 
 from farm.configuration.axes import DELAY
-from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_STEPS
-from farm.configuration.sweep import DEFAULT_STEPS, MAX_SEED
+from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
 from farm.values.codec import to_json
 from web import parameters
@@ -25,7 +24,7 @@ from web.api.schema import answers
 from web.api.schema.openapi import described
 from web.backend import backend
 from web.errors import RefusedRequest
-from web.parameters import NUMBER, WHOLE, Listed, QueryText
+from web.parameters import NUMBER, WHOLE, Listed, QueryText, bounds_of
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import Task
@@ -53,10 +52,10 @@ class PlanParameters(AdviceParameters):
     world_sizes: Listed[WorldSize] = Field(
         (), description="Such as 1,2,4; those that were measured."
     )
-    global_batch_sizes: Listed[Annotated[int, Field(ge=1, le=MAX_GLOBAL_BATCH_SIZE), WHOLE]] = (
-        Field((), description="Such as 64,256; those that were measured.")
+    global_batch_sizes: Listed[Annotated[int, bounds_of("global_batch_size"), WHOLE]] = Field(
+        (), description="Such as 64,256; those that were measured."
     )
-    one_way_delays_ms: Listed[Annotated[float, Field(ge=DELAY.low, le=DELAY.high), NUMBER]] = Field(
+    one_way_delays_ms: Listed[Annotated[float, bounds_of("one_way_delay_ms"), NUMBER]] = Field(
         (), description="Such as 0,20,100; those that were measured."
     )
     next: Annotated[int, Field(ge=1, le=_MOST_PROPOSALS), WHOLE] | None = Field(
@@ -69,13 +68,13 @@ class PlanParameters(AdviceParameters):
     budget_machine_hours: NotNegative | None = Field(
         None, description="The same where there are no prices."
     )
-    steps: Annotated[int, Field(ge=1, le=MAX_STEPS), WHOLE] = Field(
+    steps: Annotated[int, bounds_of("steps"), WHOLE] = Field(
         DEFAULT_STEPS, description=f"Of a measurement; {DEFAULT_STEPS}."
     )
-    warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS), WHOLE] = Field(
+    warmup_steps: Annotated[int, bounds_of("warmup_steps"), WHOLE] = Field(
         DEFAULT_WARMUP_STEPS, description=f"Before them; {DEFAULT_WARMUP_STEPS}."
     )
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED), WHOLE] = Field(
+    seed: Annotated[int, bounds_of("seed"), WHOLE] = Field(
         0, description="Decides between equals; 0."
     )
 

@@ -19,7 +19,6 @@ from flask import (
 )
 from flask.typing import ResponseReturnValue
 from markupsafe import Markup
-from pydantic import Field
 from sqlalchemy.orm import Session
 
 from farm.cells.choice import (
@@ -76,6 +75,7 @@ from web.exports import can_bundle, forms
 from web.live.page_cache import shared
 from web.overview.progress import cached_waiting_reasons, sweep_remaining_s
 from web.parameters import NUMBER, PageNumber, Parameters
+from web.value_types import bounds
 
 bp = Blueprint("sweep", __name__)
 
@@ -100,9 +100,7 @@ class PagesParameters(Parameters):
 class BudgetParameters(Parameters):
     """A new budget, where one was typed."""
 
-    budget_machine_hours: (
-        Annotated[float, Field(gt=MACHINE_HOURS.low, le=MACHINE_HOURS.high), NUMBER] | None
-    ) = None
+    budget_machine_hours: Annotated[float, bounds(MACHINE_HOURS), NUMBER] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
