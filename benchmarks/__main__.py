@@ -143,10 +143,10 @@ def write_lines(
         del machines[day]
         say(f"{page}: the other lines of {day} go, they are of another machine")
     others = [line for line in of_others(kept, "| `", name) if is_known(line, machines)]
-    names = {named(line) for line in others}
+    names = {benchmark_of(line) for line in others}
     machines[day] = machine
     rows = [*others, *(f"| `{name}` | {' | '.join(escaped(f))} | {day} |" for f in figures)]
-    notes = [line for line in of_others(kept, "- `", name) if named(line) in names]
+    notes = [line for line in of_others(kept, "- `", name) if benchmark_of(line) in names]
     notes += [f"- `{name}`, {figure.name}: {figure.note}" for figure in figures if figure.note]
     days = sorted({day_of(row) for row in rows})
     lines = [
@@ -163,7 +163,7 @@ def write_lines(
 
 def is_known(row: str, machines: Mapping[str, str]) -> bool:
     """Whether there is still such a benchmark, and its machine is told."""
-    return named(row) in BENCHMARKS and day_of(row) in machines
+    return benchmark_of(row) in BENCHMARKS and day_of(row) in machines
 
 
 def day_of(row: str) -> str:
@@ -171,7 +171,7 @@ def day_of(row: str) -> str:
     return row.split("|")[-2].strip()
 
 
-def named(line: str) -> str:
+def benchmark_of(line: str) -> str:
     """Return the benchmark that a line is of."""
     return line.split("`")[1]
 
@@ -193,7 +193,7 @@ def of_others(lines: Sequence[str], prefix: str, name: str) -> list[str]:
 def ordered(lines: Sequence[str]) -> list[str]:
     """Sort lines by the order in which their benchmarks run; one's own stay as they are."""
     order = list(BENCHMARKS)
-    return sorted(lines, key=lambda line: order.index(named(line)))
+    return sorted(lines, key=lambda line: order.index(benchmark_of(line)))
 
 
 if __name__ == "__main__":

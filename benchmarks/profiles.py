@@ -46,7 +46,7 @@ def main() -> int:
     for name in given.names or PATHS:
         say(name)
         with tempfile.TemporaryDirectory(prefix="farm-profile-") as folder:
-            table = table_of(name, profile(PATHS[name](Path(folder))))
+            table = profile_table(name, profile(PATHS[name](Path(folder))))
         print(table, end="\n\n", flush=True)
     return 0
 
@@ -66,7 +66,7 @@ def profile(path: AbstractContextManager[Turn]) -> _Stats:
     return stats
 
 
-def table_of(name: str, stats: _Stats) -> str:
+def profile_table(name: str, stats: _Stats) -> str:
     """Return a Markdown table: who owns the time, and the functions with most of it."""
     total_s = sum(entry[2] for entry in stats.values()) or 1.0
     owners: Counter[str] = Counter()

@@ -136,7 +136,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return nouns.counted(number, noun, plural, write=display.count)
 
 
-def shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
+def state_shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
     """Return what a progress bar shows: the share of each state, in percent, waiting left out."""
     total = sum(counts.values()) or 1
     active = counts[JobState.LEASED] + counts[JobState.RUNNING]
@@ -171,6 +171,6 @@ def _add_filters(app: Flask) -> None:
         display.joules,
         display.clock,
         display.ago,
-        shares,
+        state_shares,
     ):
         app.add_template_filter(function)

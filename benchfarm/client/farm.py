@@ -111,16 +111,16 @@ class Farm:
         self, *, library: Library = "pandas", **query: Unpack[MeasurementQuery]
     ) -> Any:
         """Return a frame with a row for each measurement: units in the names, flags beside them."""
-        found = self._connection.items("/measurements", **named(query))
+        found = self._connection.items("/measurements", **query_parameters(query))
         return frame_of(list(found), library)
 
     def recommend(self, **query: Unpack[RecommendationQuery]) -> FarmAdvice:
         """Return which configuration to train on, and how sure that is."""
-        return FarmAdvice(self._connection.get("/recommendation", **named(query)))
+        return FarmAdvice(self._connection.get("/recommendation", **query_parameters(query)))
 
     def plan(self, **query: Unpack[PlanQuery]) -> FarmAnswer:
         """Return what to measure next; `answer["sweep"]` is a sweep file that can be submitted."""
-        return FarmAnswer(self._connection.get("/plan", **named(query)))
+        return FarmAnswer(self._connection.get("/plan", **query_parameters(query)))
 
     def origins(self, *, library: Library = "pandas") -> Any:
         """Return a frame of where measurements came from: the farm itself, and imported studies."""
@@ -188,7 +188,7 @@ def read_sweep(sweep: SweepSource) -> dict[str, Any] | bytes:
         return content
 
 
-def named(query: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def query_parameters(query: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return a query as the API names it: `pass_` is `pass`, a word that Python keeps to itself."""
     return {name.rstrip("_"): value for name, value in query.items()}
 

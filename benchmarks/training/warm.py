@@ -54,7 +54,7 @@ _RING = dataclasses.replace(
 )
 
 
-def compare(
+def compare_starts(
     job: JobSpec,
     configs: Sequence[AgentConfig],
     templates: Sequence[TemplateProcess],
@@ -230,7 +230,7 @@ def compare_often(
     for _ in range(lives):
         with ready_templates(configs) as templates:
             memory = memory_of(templates[0])
-            more_warm, more_cold = compare(job, configs, templates, pair_count=pair_count)
+            more_warm, more_cold = compare_starts(job, configs, templates, pair_count=pair_count)
         warm += more_warm
         cold += more_cold
     return memory, warm, cold

@@ -100,7 +100,7 @@ class SweepComparison:
         return sum(pair.verdict in (Verdict.SLOWER, Verdict.FASTER) for pair in self.pairs)
 
 
-def compare(
+def compare_sweeps(
     a: SweepTable, b: SweepTable, *, before: SweepComparison | None = None
 ) -> SweepComparison:
     """Pair the cells of two sweeps: those that are the same job, then those that are alike.

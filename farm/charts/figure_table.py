@@ -24,7 +24,7 @@ class FigureTable:
     left_out: int = 0
 
 
-def table_of(figure: Figure | Bars | Histogram | TimelineFigure) -> FigureTable:
+def figure_table(figure: Figure | Bars | Histogram | TimelineFigure) -> FigureTable:
     """Return the values that a figure shows. Of a line over seconds, its least and its most."""
     if isinstance(figure, Figure):
         titles: TableRow = ("", figure.x.title, figure.y.title, "Interval")

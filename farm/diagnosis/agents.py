@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.configuration.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
-from farm.diagnosis.finding import Finding, doubt, named, well, wrong
+from farm.diagnosis.finding import Finding, doubt, list_names, well, wrong
 from farm.messages.agents import CLOCK_TOLERANCE_S, CLOSES_PORTS, TRAINER_USER, AgentState
 from farm.placement.agent_index import SHARES_CORES
 from farm.text.display import byte_count, duration
@@ -79,7 +79,7 @@ def judge_heartbeats(agents: Sequence[AgentCondition]) -> list[Finding]:
     if drained := [a.agent_id for a in live if a.is_drained]:
         found.append(
             doubt(
-                f"drained, and so without new ranks: {named(drained)}",
+                f"drained, and so without new ranks: {list_names(drained)}",
                 "`farm drain --resume AGENT` lets it take ranks again",
             )
         )
@@ -89,14 +89,14 @@ def judge_heartbeats(agents: Sequence[AgentCondition]) -> list[Finding]:
 def _silent(agents: Sequence[AgentCondition]) -> list[Finding]:
     found = []
     if left := [a.agent_id for a in agents if not a.is_live and a.state is AgentState.LEAVING]:
-        found.append(well(f"told to stop: {named(left)}"))
+        found.append(well(f"told to stop: {list_names(left)}"))
     known = [(a.agent_id, a.silent_s) for a in agents if not a.is_live and a.agent_id not in left]
     if lately := [
         f"{name} for {duration(s)}" for name, s in known if s is not None and s < _GONE_S
     ]:
         found.append(
             doubt(
-                f"silent: {named(lately)}",
+                f"silent: {list_names(lately)}",
                 "see whether the machine is up and reaches the broker, and look at the agent's log "
                 "(`journalctl -u farm-agent`)",
             )
@@ -104,7 +104,7 @@ def _silent(agents: Sequence[AgentCondition]) -> list[Finding]:
     if never := [name for name, silent_s in known if silent_s is None]:
         found.append(
             doubt(
-                f"seen, but not known to be alive: {named(never)}",
+                f"seen, but not known to be alive: {list_names(never)}",
                 "wait for its second heartbeat; if none comes, it does not hear the server's "
                 "answers: look whether the collector runs",
             )
@@ -124,8 +124,8 @@ def judge_machines(agents: Sequence[AgentCondition]) -> list[Finding]:
         if names:
             found.append(
                 doubt(
-                    f"{named(names)} have different addresses and the same machine id, so they are "
-                    "taken for one machine, whose cores only one of them uses at a time",
+                    f"{list_names(names)} have different addresses and the same machine id, so "
+                    "they are taken for one machine, whose cores only one of them uses at a time",
                     "where they are VMs cloned from one image, give each an id of its own, `rm "
                     "/etc/machine-id && systemd-machine-id-setup`, and restart its agent; where "
                     "they are containers of one host, give them disjoint AGENT_CPUS",
@@ -158,7 +158,7 @@ def judge_versions(
         for agent_id, spoken in sorted(strangers.items())
     ]
     if others := [a for a in live if a.benchfarm_version != version]:
-        text = named([f"{a.agent_id} {a.benchfarm_version}" for a in others])
+        text = list_names([f"{a.agent_id} {a.benchfarm_version}" for a in others])
         found.append(
             doubt(
                 f"of another benchfarm than {version}: {text}",
@@ -223,14 +223,14 @@ def judge_capabilities(agents: Sequence[AgentCondition]) -> list[Finding]:
     if only_torch := [a.agent_id for a in without if _has_torch(a)]:
         found.append(
             doubt(
-                f"without TensorFlow: {named(only_torch)}",
+                f"without TensorFlow: {list_names(only_torch)}",
                 "jobs of PyTorch alone run there; install benchfarm with [agent] for the others",
             )
         )
     if idle := [a.agent_id for a in without if not _has_torch(a)]:
         found.append(
             doubt(
-                f"without TensorFlow and PyTorch: {named(idle)}",
+                f"without TensorFlow and PyTorch: {list_names(idle)}",
                 "install benchfarm with [agent] there; it can serve no job",
             )
         )
@@ -291,7 +291,7 @@ def judge_leases(agents: Sequence[AgentCondition], losses: LossCounts) -> list[F
     if losses.lost_attempts:
         most = Counter(losses.reasons).most_common()
         reasons = [one if count == 1 else f"{one}, {count} times" for one, count in most]
-        why = f" ({named(reasons)})" if most else ""
+        why = f" ({list_names(reasons)})" if most else ""
         found.append(
             doubt(
                 f"{counted(losses.lost_attempts, 'attempt')} of the last hour ended since an agent "
@@ -348,7 +348,7 @@ def judge_access(
     if keyless := [a.agent_id for a in agents if a.agent_id not in keyed]:
         found.append(
             wrong(
-                f"without a key that counts: {named(keyless)}; nothing that they say is taken",
+                f"without a key that counts: {list_names(keyless)}; nothing that they say is taken",
                 "`farm agent add NAME` prints what to install there",
             )
         )
@@ -356,7 +356,8 @@ def judge_access(
     if alike := [a.agent_id for a in live if TRAINER_USER not in a.capabilities]:
         found.append(
             doubt(
-                f"trainers run as the agent's own user, and may read what it may: {named(alike)}",
+                "trainers run as the agent's own user, and may read what it may: "
+                f"{list_names(alike)}",
                 "set AGENT_TRAINER_USER there (docs/security.md)",
             )
         )
@@ -371,7 +372,8 @@ def judge_ports(agents: Sequence[AgentCondition]) -> list[Finding]:
     if leaving := [a.agent_id for a in live if CLOSES_PORTS not in a.capabilities]:
         return [
             doubt(
-                f"the trainers' ports of {named(leaving)} are open to any host that reaches them",
+                f"the trainers' ports of {list_names(leaving)} are open to any host that reaches "
+                "them",
                 "run these agents with CAP_NET_ADMIN and nft, or have a firewall open "
                 "AGENT_PORT_RANGE to the other agents alone (docs/security.md)",
             )

@@ -50,7 +50,7 @@ def worst(findings: Iterable[Finding]) -> Level:
 _MOST_NAMED = 5
 
 
-def named(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Name some, and count the others: "a, b, c, d, e and 7 more"."""
     shown = ", ".join(names[:_MOST_NAMED])
     more = len(names) - _MOST_NAMED

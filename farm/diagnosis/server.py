@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.diagnosis.finding import Finding, doubt, named, well, wrong
+from farm.diagnosis.finding import Finding, doubt, list_names, well, wrong
 from farm.messages.agents import CLOCK_TOLERANCE_S
 from farm.text.display import byte_count, duration
 from farm.text.nouns import counted
@@ -180,7 +180,7 @@ def _running(found: Sequence[ProcessState], what: str, *, version: str) -> list[
         judged.append(
             doubt(
                 f"it is of another version than this command, which is {version} "
-                f"({named(differing)})",
+                f"({list_names(differing)})",
                 "restart it after an upgrade",
             )
         )

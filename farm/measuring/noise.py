@@ -251,7 +251,7 @@ class _Finding:
     severity: float | None  # value over the limit that voids; None: it does not void
 
 
-def judge(
+def judge_noise(
     ranks: Sequence[RankEvidence],
     *,
     timed_steps_s: Mapping[int, Sequence[float]],

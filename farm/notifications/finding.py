@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.cells.comparison import CellPair, Verdict, compare
+from farm.cells.comparison import CellPair, Verdict, compare_sweeps
 from farm.cells.reading import read_sweep
 from farm.gang.lifecycle import JobState
 from farm.notifications.events import EventKind
@@ -107,7 +107,7 @@ def events_of_budgets(session: Session, *, since: dt.datetime) -> Iterator[Found
 
 def slower_cells(session: Session, baseline_sweep_id: int, sweep_id: int) -> list[CellPair]:
     """Return the cells of a sweep that are slower than in another, as `farm check` judges them."""
-    found = compare(
+    found = compare_sweeps(
         *(read_sweep(session, one, prices=Prices()).table for one in (baseline_sweep_id, sweep_id))
     )
     return [pair for pair in found.pairs if pair.change() is Verdict.SLOWER]

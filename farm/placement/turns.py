@@ -168,7 +168,9 @@ class Turns:
         return sum(1 for other_s in self._waits_s.values() if other_s >= waited_s)
 
 
-def shares(queue: Sequence[_T], *, most: int, group_of: Callable[[_T], TurnGroup]) -> list[_T]:
+def choose_by_turns(
+    queue: Sequence[_T], *, most: int, group_of: Callable[[_T], TurnGroup]
+) -> list[_T]:
     """Choose the jobs that one round looks at from a queue that is longer than `most`, in order.
 
     Jobs that ask their agents for different things have equal shares, since those that wait for

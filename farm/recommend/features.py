@@ -22,8 +22,8 @@ _NAMES_OF_GANGS = (STRATEGY.field, "network")
 # What is free text or a name, from the one that changes a step most to the one that changes it
 # least: a child in this order is fitted near its parent.
 NAMES = (*_ALONE, "setup", *_NAMES_OF_GANGS)
-named = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
-named_alone = operator.attrgetter(*_ALONE)
+names_of = operator.attrgetter(*NAMES)  # the names of a configuration, in that order
+names_of_one_machine = operator.attrgetter(*_ALONE)
 # The conditions of a network of which less makes a step slower; of others more does.
 LIMIT_CONDITIONS = frozenset(axis.field for axis in PROFILE_AXES if axis.is_limit)
 # How a model's layers divide among more or fewer ranks follows no curve over the world size.
@@ -47,7 +47,7 @@ class KnownConditions:
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> KnownConditions:
-        ours = [plain(o.configuration) for o in observations]
+        ours = [canonical(o.configuration) for o in observations]
         gangs = [c for c in ours if not c.is_one_machine]
         return cls(
             count=len({c for c in ours}),
@@ -63,7 +63,7 @@ class KnownConditions:
 
     def why_unknown(self, configuration: Configuration) -> str | None:
         """Say why nothing can be said about the configuration, or None where something can."""
-        ours = plain(configuration)
+        ours = canonical(configuration)
         if self.count < MIN_OBSERVATIONS:
             return (
                 f"only {counted(self.count, 'configuration was', 'configurations were')} measured"
@@ -113,7 +113,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else rounded(value)
 
 
-def plain(configuration: Configuration) -> Configuration:
+def canonical(configuration: Configuration) -> Configuration:
     """Return the configuration without what cannot matter to it: one machine has no network."""
     c = configuration
     # Asked far more often than a copy is needed, which takes ten times as long.
@@ -125,7 +125,7 @@ def plain(configuration: Configuration) -> Configuration:
 def without_names(configuration: Configuration) -> Configuration:
     """Return what is no name of it: equal where one value stands under several names."""
     return dataclasses.replace(
-        plain(configuration),
+        canonical(configuration),
         model=None,
         dataset=None,
         framework=None,

@@ -28,7 +28,7 @@ from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.contracts import MACHINE_STATUSES
-from farm.recommend.outlying import AgentComparison, Timed, compare
+from farm.recommend.outlying import AgentComparison, Timed, compare_agents
 from farm.recommend.setup import Setup, farm_placement
 from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 
@@ -104,7 +104,7 @@ def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
 def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
     observations: list[tuple[Observation, Disturbance]] = []
     failures = []
-    comparison = compare(
+    comparison = compare_agents(
         _timed(row) for row in rows if row.agents and row.status not in MACHINE_STATUSES
     )
     set_aside_ids = comparison.set_aside_ids

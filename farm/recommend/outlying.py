@@ -128,7 +128,7 @@ class _Accused:
         return 2 * len(self.far) - sum(len(one.logs) for one in self.sides)
 
 
-def compare(measured: Iterable[Timed]) -> AgentComparison:
+def compare_agents(measured: Iterable[Timed]) -> AgentComparison:
     """Compare the agents of one kind of hardware.
 
     The worst agent is found first and its measurements are left out, until there is none: others

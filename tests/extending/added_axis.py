@@ -51,7 +51,7 @@ from farm.values.fields import OneOf
 from tests import document_tables, factories
 from tests.extending.added import look
 from tests.web.web_client import client_of
-from web.job.view import compare
+from web.job.view import compare_with_neighbours
 
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -131,7 +131,9 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         job = job_detail(session, 1).job
         spec = from_json(JobSpec, job.spec)
         near = neighbours_of(session, spec, fingerprint=None)
-        compared = compare(spec, near, step_time_s=0.1, throughput_examples_per_s=None)
+        compared = compare_with_neighbours(
+            spec, near, step_time_s=0.1, throughput_examples_per_s=None
+        )
         yield "comparison", [one.axis for one in compared] == [title]
         of_network = {axis.field: other} if axis.is_of_network else {}
         question = Question(global_batch_size=64, **of_network)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import named, plain
+from farm.recommend.features import canonical, names_of
 from tests.truths.synthetic_steps import grid
 
 ONE_REGIME = "the same everywhere"
@@ -47,8 +47,8 @@ class Truth:
 
     def is_knowable(self, asked: Configuration, training: Sequence[Configuration]) -> bool:
         """Whether anything measured with the same names follows the same law."""
-        own = named(plain(asked))
-        return any(named(c) == own and self.regime(c) == self.regime(asked) for c in training)
+        own = names_of(canonical(asked))
+        return any(names_of(c) == own and self.regime(c) == self.regime(asked) for c in training)
 
 
 def _work_s(c: Configuration) -> float:

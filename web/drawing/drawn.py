@@ -26,7 +26,7 @@ from farm.charts.chart import (
     heights,
     ticks,
 )
-from farm.charts.figure_table import FigureTable, table_of
+from farm.charts.figure_table import FigureTable, figure_table
 from farm.charts.heat_map import HeatMap
 from farm.charts.histogram import Bin, Histogram
 from farm.charts.timelines import TimelineFigure, TimelineSeries
@@ -60,7 +60,7 @@ class Drawn(Generic[_F]):
 
 def drawn(figure: _F) -> Drawn[_F]:
     """Return all that a template needs to show a figure."""
-    table = None if isinstance(figure, HeatMap) else table_of(figure)
+    table = None if isinstance(figure, HeatMap) else figure_table(figure)
     is_empty = table is not None and not table.rows
     drawing = Markup("") if is_empty else _in_page(_plotly(figure))
     return Drawn(figure=figure, json=drawing, table=table)

@@ -118,7 +118,7 @@ class Shares:
         return [(part.name, 100 * part.ratio) for part in self.parts]
 
 
-def shares(
+def step_shares(
     name: str, *, step_s: float | None, compute_s: float | None, communication_s: float | None
 ) -> Shares | None:
     """Split a profiled step; None where the profiler told nothing.
@@ -144,7 +144,7 @@ def shares(
 def rank_shares(ranks: Sequence[RankCard]) -> list[Shares]:
     """Return the shares of each rank that was profiled, in order."""
     found = (
-        shares(
+        step_shares(
             f"rank {one.rank}",
             step_s=one.profile.step_time_s,
             compute_s=one.profile.compute_s,

@@ -28,7 +28,7 @@ from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts
 from web.job.network import Network, network_of
 from web.job.ranks import RankCard, card, chosen_ranks
-from web.job.step_profile import Shares, rank_shares, shares
+from web.job.step_profile import Shares, rank_shares, step_shares
 from web.setup_words import setup_words, size_words
 
 _RANKS_READ = 256
@@ -166,7 +166,7 @@ def comparison(session: Session, story: Story, spec: JobSpec) -> JobComparison:
     neighbours = neighbours_of(session, spec, fingerprint=own.fingerprint if own else None)
     return JobComparison(
         repetitions=repetitions_of(session, story.job, limit=_REPETITIONS_LISTED),
-        others=compare(
+        others=compare_with_neighbours(
             spec,
             neighbours,
             step_time_s=own.step_time_s if own else None,
@@ -180,7 +180,7 @@ def gang_shares(story: Story) -> Shares | None:
     own = story.measurement
     if own is None:
         return None
-    return shares(
+    return step_shares(
         "all ranks",
         step_s=own.profiled_step_time_s,
         compute_s=own.compute_s,
@@ -231,7 +231,7 @@ class _ComparedCell:
     rows: list[Neighbour]
 
 
-def compare(
+def compare_with_neighbours(
     spec: JobSpec,
     neighbours: Sequence[Neighbour],
     *,

@@ -11,7 +11,7 @@ from flask.typing import ResponseReturnValue
 from pydantic import AfterValidator
 from sqlalchemy.orm import Session
 
-from farm.cells.comparison import CHANCE_RATIO, SweepComparison, by_difference, compare
+from farm.cells.comparison import CHANCE_RATIO, SweepComparison, by_difference, compare_sweeps
 from farm.cells.table import SweepTable
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import SweepState
@@ -147,7 +147,7 @@ def _comparison(key: Hashable, a: SweepTable, b: SweepTable) -> SweepComparison:
     tokens = a.token, b.token
 
     def make(before: _Compared | None) -> _Compared:
-        found = compare(a, b, before=None if before is None else before.comparison)
+        found = compare_sweeps(a, b, before=None if before is None else before.comparison)
         return _Compared(tokens=tokens, comparison=found)
 
     cache = backend().comparisons

@@ -41,7 +41,7 @@ class GateRules:
     trainer_uid: int | None = None  # whose packets go to the peers alone; None: nobody's
 
 
-def table_of(state_dir: str) -> str:
+def nft_table_name(state_dir: str) -> str:
     """Name the table of an agent; agents of one machine have a state directory each."""
     return _PREFIX + hashlib.sha256(state_dir.encode()).hexdigest()[:12]
 

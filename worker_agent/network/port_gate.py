@@ -18,11 +18,11 @@ from worker_agent.network.nft import (
     INCOMING,
     GateRules,
     closing_script,
+    nft_table_name,
     outgoing_chain,
     refused_counts,
     removing_script,
     run_nft,
-    table_of,
     tables_with,
 )
 from worker_agent.network.undo import undo_gate
@@ -39,7 +39,7 @@ class PortGate:
         """`trainer_uid`: a user whose every packet is for the gang, if there is one."""
         self._site = site
         self._trainer_uid = trainer_uid
-        self._table = table_of(site.state_dir)
+        self._table = nft_table_name(site.state_dir)
         self._guard: Guard | None = None
 
     def close(self, own: RankAddress, peers: tuple[RankAddress, ...], *, limit_s: float) -> None:

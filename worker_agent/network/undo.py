@@ -13,7 +13,7 @@ from farm.errors import EmulationFailed
 from worker_agent.network.emulators import create_emulators
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import GATE, AppliedNote, NoteFile
-from worker_agent.network.nft import find_obstacle, removing_script, run_nft, table_of
+from worker_agent.network.nft import find_obstacle, nft_table_name, removing_script, run_nft
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def undo_gate(state_dir: str, *, number: str | None = None) -> str | None:
         return None  # it is written before anything is closed
 
     def open_ports(_: AppliedNote) -> str:
-        run_nft(removing_script(table_of(state_dir)))
+        run_nft(removing_script(nft_table_name(state_dir)))
         return "the closing of ports"
 
     return _undo(notes, state_dir, number, open_ports)
@@ -87,7 +87,7 @@ def undo_leftovers(site: Site) -> None:
         if undo_gate(site.state_dir) is not None:
             logger.warning("ports that a crashed agent had closed were opened")
         if find_obstacle() is None:
-            run_nft(removing_script(table_of(site.state_dir)))  # should its note be lost
+            run_nft(removing_script(nft_table_name(site.state_dir)))  # should its note be lost
     except EmulationFailed:
         logger.exception("ports that a crashed agent had closed may still be closed")
     try:

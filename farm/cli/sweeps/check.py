@@ -7,7 +7,7 @@ from collections import Counter
 
 import click
 
-from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare
+from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare_sweeps
 from farm.cells.reading import read_sweep
 from farm.cells.result_table import naming_columns, ratio_text
 from farm.cells.table import CellLine
@@ -134,7 +134,7 @@ def check(
             watch_to_end(SweepWatch(engine, sweep_id, settings=loaded), patience_s=patience_s)
         with reading(engine) as session:
             summary = sweep_summary(session, sweep_id)
-            found = compare(
+            found = compare_sweeps(
                 read_sweep(session, base_id, prices=prices).table,
                 read_sweep(session, sweep_id, prices=prices).table,
             )

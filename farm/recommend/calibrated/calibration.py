@@ -42,9 +42,9 @@ from farm.recommend.calibrated.novelty import (
     Side,
     Space,
 )
-from farm.recommend.calibrated.repetitions import shares
+from farm.recommend.calibrated.repetitions import experiment_weights
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import named, plain
+from farm.recommend.features import canonical, names_of
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 from farm.statistics import student_quantile
 
@@ -74,7 +74,7 @@ class Calibration:
     """Held-out errors of n observations, by the kind of question.
 
     `places`: (n, dimensions). `cells`: (n,), the number of each one's configuration, which
-    `cell_of` has too. `shares`: (n,), how much each counts, see `repetitions.shares`.
+    `cell_of` has too. `shares`: (n,), how much each counts, see `repetitions.experiment_weights`.
     `together`: what `factors` found.
     """
 
@@ -232,7 +232,7 @@ class Calibration:
         """Return what those of a measured configuration would be, had it been held out."""
         import numpy as np
 
-        conformal, asked = self.conformal(None), plain(configuration)
+        conformal, asked = self.conformal(None), canonical(configuration)
         is_own = self.cells[self.held_out.rows] == self.cell_of[asked]
         own = np.flatnonzero(is_own & self.held_out.is_cell)
         if conformal is None or not len(own):
@@ -324,7 +324,7 @@ def calibrate(
         held_out,
         hold_out(observations, predictor, axes, own=own, combined=combined, fitted=fitted),
     )
-    configurations = [plain(o.configuration) for o in observations]
+    configurations = [canonical(o.configuration) for o in observations]
     cell_of = {c: number for number, c in enumerate(dict.fromkeys(configurations))}
     calibration = Calibration(
         observations=tuple(observations),
@@ -332,7 +332,7 @@ def calibrate(
         neighbourhood=neighbourhood,
         places=neighbourhood.locate(configurations),
         cells=np.array([cell_of[c] for c in configurations], dtype=np.int64),
-        shares=np.array(shares(observations)),
+        shares=np.array(experiment_weights(observations)),
         cell_of=cell_of,
         held_out=held_out,
         conformals={},
@@ -414,6 +414,6 @@ def varied(space: Space) -> list[GapAxis]:
         values = {v for c in space.configurations if (v := space.value(c, axis)) is not None}
         if len(values) > 1:
             found.append(axis)
-    if len({named(c) for c in space.configurations if not c.is_one_machine}) > 1:
+    if len({names_of(c) for c in space.configurations if not c.is_one_machine}) > 1:
         found.append(GapAxis.NAMES)
     return found

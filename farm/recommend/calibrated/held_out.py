@@ -17,7 +17,7 @@ from farm.recommend.calibrated.novelty import NUMBERS, Gap, GapAxis, OwnGap, Sid
 from farm.recommend.calibrated.repetitions import value_of
 from farm.recommend.calibrated.splits import Fold, GroupOf, holding_out, random_folds
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import named, plain
+from farm.recommend.features import canonical, names_of
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def hold_out(
     import numpy as np
 
     refit = refit_of(fitted, predictor)
-    configurations = [plain(o.configuration) for o in observations]
+    configurations = [canonical(o.configuration) for o in observations]
     number_of: dict[Hashable, int] = {}
     values = [value_of(observation) for observation in observations]
     value_numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
@@ -218,9 +218,9 @@ def hold_out(
             # Configurations are off each in its own way; values, as often as they are left out.
             key: Hashable = configurations[row] if axis is None else number
             if axis == GapAxis.NAMES:
-                key = named(configurations[row])
+                key = names_of(configurations[row])
             group = number_of.setdefault(key, len(number_of))
-            curve, value = curve_of[named(configurations[row])], value_numbers[values[row]]
+            curve, value = curve_of[names_of(configurations[row])], value_numbers[values[row]]
             rows.append((row, axis is None, value, group, curve))
             error = math.log(observations[row].step_time_s / estimate.step_time_s)
             errors.append((error, estimate.log_scale))
@@ -249,7 +249,7 @@ def _curve_numbers(
     """Return a number for the names of each curve; curves with the same values have the same."""
     curves: dict[tuple[object, ...], set[Hashable]] = {}
     for c, value in zip(configurations, values, strict=True):
-        curves.setdefault(named(c), set()).add(value)
+        curves.setdefault(names_of(c), set()).add(value)
     numbers: dict[Hashable, int] = {}
     return {
         curve: numbers.setdefault(frozenset(own), len(numbers)) for curve, own in curves.items()
@@ -295,7 +295,7 @@ def folds(configurations: Sequence[Configuration], axis: GapAxis | None) -> list
     if axis is None or axis == GapAxis.NAMES:
         found = random_folds(configurations, group, count=_MOST_FOLDS)
     else:
-        found = _values_out([group(plain(c)) for c in configurations])
+        found = _values_out([group(canonical(c)) for c in configurations])
     return [fold for fold in found if _is_useful(fold, configurations)]
 
 
@@ -310,8 +310,10 @@ def own_folds(configurations: Sequence[Configuration], gap: OwnGap) -> list[Fold
     for start in range(min(_OWN_FOLDS, len(going_on))):
         ended = set(going_on[start::_OWN_FOLDS])
         out = [
-            not c.is_one_machine and named(c) in ended and gap.is_beyond(space.value(c, gap.axis))
-            for c in map(plain, configurations)
+            not c.is_one_machine
+            and names_of(c) in ended
+            and gap.is_beyond(space.value(c, gap.axis))
+            for c in map(canonical, configurations)
         ]
         found.append(holding_out(out, [True]))
     return [fold for fold in found if _is_useful(fold, configurations)]
@@ -323,7 +325,7 @@ def _going_on(space: Space, gap: OwnGap) -> list[Hashable]:
     for c in space.configurations:
         value = space.value(c, gap.axis)
         if not c.is_one_machine and value is not None:
-            curves.setdefault(named(c), set()).add(gap.is_beyond(value))
+            curves.setdefault(names_of(c), set()).add(gap.is_beyond(value))
     return sorted((curve for curve, sides in curves.items() if len(sides) > 1), key=repr)
 
 
@@ -334,11 +336,11 @@ def combined_folds(configurations: Sequence[Configuration], combination: Combina
     of names some combinations are left out; of other axes some values, on the side of the gap
     where there are several.
     """
-    ours = [plain(c) for c in configurations]
+    ours = [canonical(c) for c in configurations]
     space = Space.of(ours)
     lacking = sorted(combination.gaps, key=repr)
     own = {end.axis: end for end in combination.own}
-    curves = sorted({named(c) for c in ours if not c.is_one_machine}, key=repr)
+    curves = sorted({names_of(c) for c in ours if not c.is_one_machine}, key=repr)
     for end in own.values():
         going_on = set(_going_on(space, end))
         curves = [curve for curve in curves if curve in going_on]
@@ -346,7 +348,7 @@ def combined_folds(configurations: Sequence[Configuration], combination: Combina
     def is_out(c: Configuration, gap: Gap, ended: set[Hashable], values: set[float]) -> bool:
         value = None if gap.axis == GapAxis.NAMES else space.value(c, gap.axis)
         if gap.axis == GapAxis.NAMES or gap.axis in own:
-            is_ended = not c.is_one_machine and named(c) in ended
+            is_ended = not c.is_one_machine and names_of(c) in ended
             return is_ended and (gap.axis not in own or own[gap.axis].is_beyond(value))
         return value in values and not (gap.axis in _STRICT and c.is_one_machine)
 
@@ -395,7 +397,7 @@ def _group(axis: GapAxis | None, space: Space) -> GroupOf:
     if axis is None:
         return lambda c: c
     if axis == GapAxis.NAMES:
-        return lambda c: None if c.is_one_machine else named(c)
+        return lambda c: None if c.is_one_machine else names_of(c)
     return lambda c: space.value(c, axis)
 
 

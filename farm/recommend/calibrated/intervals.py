@@ -117,7 +117,7 @@ class Errors:
 
     `places`: (m, dimensions). `cells`: (m,), equal where the configuration is. `sizes`: (m,), of
     ln(measured / predicted), without sign. `scales`: (m,), the predictor's own doubt. `weights`:
-    (m,), how much each counts as an experiment, see `repetitions.shares`.
+    (m,), how much each counts as an experiment, see `repetitions.experiment_weights`.
     """
 
     places: NDArray[np.float64]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from farm.configuration.axes import AXES_BY_FIELD
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import LIMIT_CONDITIONS, NAMES, amount, named, plain, rounded
+from farm.recommend.features import LIMIT_CONDITIONS, NAMES, amount, canonical, names_of, rounded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,11 +142,11 @@ class Space:
 
     @classmethod
     def of(cls, configurations: Iterable[Configuration]) -> Space:
-        ours = tuple(dict.fromkeys(plain(c) for c in configurations))
+        ours = tuple(dict.fromkeys(canonical(c) for c in configurations))
         is_weak = keeps_replica_batch(ours)
         curves: dict[bool, dict[tuple[object, ...], list[Configuration]]] = {True: {}, False: {}}
         for c in ours:
-            curves[c.is_one_machine].setdefault(named(c), []).append(c)
+            curves[c.is_one_machine].setdefault(names_of(c), []).append(c)
         return cls(
             configurations=ours,
             is_weak=is_weak,
@@ -168,11 +168,11 @@ class Space:
         machines for one, and of gangs for a gang, where there are any. No gang tells what one
         machine takes: where none was measured, that is all that lacks, and enough.
         """
-        asked = plain(configuration)
+        asked = canonical(configuration)
         if asked.is_one_machine and not self._curves[True]:
             return frozenset({Gap(GapAxis.ALONE, Side.BELOW, is_everywhere=True)})
         gaps = set()
-        if named(asked) not in self._curves_like(asked):
+        if names_of(asked) not in self._curves_like(asked):
             gaps.add(Gap(GapAxis.NAMES, Side.INSIDE, is_everywhere=False))
         for axis, value, known in self._own_values(asked):
             if value not in known:
@@ -187,7 +187,7 @@ class Space:
         the network's conditions, which may be 0, a doubling is another time the range that was
         measured: from 0 to 80 ms, 160 ms is one and 320 ms are two.
         """
-        asked = plain(configuration)
+        asked = canonical(configuration)
         found = []
         for axis, value, known in self._own_values(asked):
             side = _side(value, known)
@@ -219,7 +219,7 @@ class Space:
 
     def _own_values(self, asked: Configuration) -> Iterator[tuple[GapAxis, float, set[float]]]:
         """Yield each axis that matters, the value there, and the values of the own curve."""
-        curves, own = self._curves_like(asked), named(asked)
+        curves, own = self._curves_like(asked), names_of(asked)
         comparable = [curves[own]] if own in curves else _closest(own, curves)
         for index, axis in enumerate(NUMBERS):
             value = self.value(asked, axis)
@@ -324,7 +324,7 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, space: Space) -> Neighbourhood:
-        known = [named(c) for c in space.configurations]
+        known = [names_of(c) for c in space.configurations]
         return cls(
             space=space,
             values=tuple(
@@ -347,7 +347,7 @@ class Neighbourhood:
         import numpy as np
 
         dimensions = len(NUMBERS) + sum(len(known) for known in self.names if len(known) > 1)
-        rows = [self._row(plain(c)) for c in configurations]
+        rows = [self._row(canonical(c)) for c in configurations]
         return np.array(rows, dtype=float).reshape(len(rows), dimensions)
 
     def _row(self, configuration: Configuration) -> list[float]:
@@ -358,7 +358,7 @@ class Neighbourhood:
                 row.append(0.0)
             else:
                 row.append(_position(_warped(value, axis), _all_warped(values, axis)))
-        for own, known in zip(named(configuration), self.names, strict=True):
+        for own, known in zip(names_of(configuration), self.names, strict=True):
             if len(known) > 1:
                 # Half the squared distance of two that differ is 1 / 2 + 1 / 2 of the square.
                 row += [_NAME_DISTANCE / math.sqrt(2) * (own == name) for name in known]

@@ -20,9 +20,9 @@ from farm.recommend.calibrated.intervals import (
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import (
     amount,
-    named,
-    named_alone,
-    plain,
+    canonical,
+    names_of,
+    names_of_one_machine,
     rounded,
     without_names,
 )
@@ -74,10 +74,10 @@ class _NoiseGroup:
 
     @classmethod
     def of(cls, configuration: Configuration) -> _NoiseGroup:
-        c = plain(configuration)
+        c = canonical(configuration)
         return cls(
-            of_machines=named_alone(c),
-            of_gangs=None if c.is_one_machine else named(c),
+            of_machines=names_of_one_machine(c),
+            of_gangs=None if c.is_one_machine else names_of(c),
             amounts=(
                 *(c.world_size, c.server_count),
                 *(
@@ -112,7 +112,7 @@ class Repetitions:
     def of(cls, observations: Iterable[Observation]) -> Repetitions:
         groups: dict[Configuration, list[Observation]] = {}
         for observation in observations:
-            groups.setdefault(plain(observation.configuration), []).append(observation)
+            groups.setdefault(canonical(observation.configuration), []).append(observation)
         noises = {True: Noise(), False: Noise()}
         of_groups: dict[_NoiseGroup, Noise] = {}
         for configuration, group in groups.items():
@@ -138,7 +138,7 @@ class Repetitions:
         Fewer borrow the noise of others, by its degrees of freedom: exp(m -+ t s sqrt(1 + 1/n))
         with m the mean of ln(time). What no network disturbs says nothing of how gangs vary.
         """
-        times_s = [o.step_time_s for o in self.observations[plain(configuration)]]
+        times_s = [o.step_time_s for o in self.observations[canonical(configuration)]]
         noise = self._noise(configuration)
         deviation = noise.deviation
         own = prediction_interval(
@@ -155,7 +155,7 @@ class Repetitions:
 
     def tells(self, configuration: Configuration) -> bool:
         """Whether repetitions say how much this one varies: its own, or those of its kind."""
-        times_s = [o.step_time_s for o in self.observations[plain(configuration)]]
+        times_s = [o.step_time_s for o in self.observations[canonical(configuration)]]
         return len(distinct(times_s)) >= MIN_REPETITIONS or self._of_kind(configuration) is not None
 
     def least_half_widths(self, configuration: Configuration) -> list[float]:
@@ -171,7 +171,7 @@ class Repetitions:
     def _noise(self, configuration: Configuration) -> Noise:
         """Return that of its kind; where that was hardly repeated, of all gangs or machines."""
         pooled = self.of_gangs
-        if plain(configuration).is_one_machine:
+        if canonical(configuration).is_one_machine:
             is_enough = self.of_one_machine.degrees >= _LEAST_DEGREES
             pooled = self.of_one_machine if is_enough else self.of_one_machine + pooled
         of_kind = self._of_kind(configuration)
@@ -204,7 +204,7 @@ def counted_once(observations: Sequence[Observation]) -> list[Observation]:
     ]
 
 
-def shares(observations: Sequence[Observation]) -> list[float]:
+def experiment_weights(observations: Sequence[Observation]) -> list[float]:
     """Return how much each counts as an experiment, 1 for a value that nothing repeats.
 
     The repetitions of a configuration share 1, each distinct value alike; so do configurations
@@ -227,11 +227,11 @@ def _values_s(observations: Sequence[Observation]) -> list[tuple[Configuration, 
     """Return for each its configuration and the least of the times that are one with its own."""
     groups: dict[Configuration, list[float]] = {}
     for observation in observations:
-        groups.setdefault(plain(observation.configuration), []).append(observation.step_time_s)
+        groups.setdefault(canonical(observation.configuration), []).append(observation.step_time_s)
     values_s = {configuration: distinct(times_s) for configuration, times_s in groups.items()}
     found = []
     for observation in observations:
-        configuration = plain(observation.configuration)
+        configuration = canonical(observation.configuration)
         known = values_s[configuration]
         kept = bisect.bisect_right(known, observation.step_time_s) - 1
         found.append((configuration, known[kept]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from farm.recommend.calibrated.novelty import GapAxis, Space
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import named, plain
+from farm.recommend.features import canonical, names_of
 
 FOLD_COUNT = 10  # of random splits
 _LEAST_VALUES = 3  # of which one can be left out, and two still show a trend
@@ -42,7 +42,7 @@ def random_folds(
     configurations: Sequence[Configuration], group: GroupOf, *, count: int, seed: int = 0
 ) -> list[Fold]:
     """Deal the groups out to at most `count` folds, whatever the order of the configurations."""
-    groups = [group(plain(c)) for c in configurations]
+    groups = [group(canonical(c)) for c in configurations]
     distinct = sorted({g for g in groups if g is not None}, key=repr)
     random.Random(seed).shuffle(distinct)
     return [holding_out(groups, distinct[start::count]) for start in range(count)][: len(distinct)]
@@ -50,7 +50,7 @@ def random_folds(
 
 def leave_one_out(configurations: Sequence[Configuration], group: GroupOf) -> list[Fold]:
     """Hold each group out once, in their order."""
-    groups = [group(plain(c)) for c in configurations]
+    groups = [group(canonical(c)) for c in configurations]
     distinct = sorted({g for g in groups if g is not None}, key=_order)
     return [holding_out(groups, [g]) for g in distinct] if len(distinct) > 1 else []
 
@@ -77,7 +77,7 @@ def all_splits(observations: Sequence[Observation], *, seed: int = 0) -> list[Sp
     world size together too: these were measured one after the other, and one gives away the next.
     Those of one machine are kept together over the strategies, which print the same run again.
     """
-    configurations = [plain(o.configuration) for o in observations]
+    configurations = [canonical(o.configuration) for o in observations]
     space = Space.of(configurations)
 
     def by(axis: GapAxis) -> list[Fold]:
@@ -151,14 +151,17 @@ def _curves_ended(configurations: Sequence[Configuration]) -> list[Fold]:
     sizes: dict[Hashable, set[int]] = {}
     for c in configurations:
         if not c.is_one_machine:
-            sizes.setdefault(named(c), set()).add(c.world_size)
+            sizes.setdefault(names_of(c), set()).add(c.world_size)
     curves = sorted((names for names in sizes if len(sizes[names]) > 2), key=repr)
     if len(sizes) < 2:
         return []
     count = min(_MOST_CURVES, len(curves))
     return [
         holding_out(
-            [named(c) == names and c.world_size > sorted(sizes[names])[1] for c in configurations],
+            [
+                names_of(c) == names and c.world_size > sorted(sizes[names])[1]
+                for c in configurations
+            ],
             [True],
         )
         for names in (curves[i * len(curves) // count] for i in range(count))

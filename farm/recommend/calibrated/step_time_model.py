@@ -24,7 +24,7 @@ from farm.recommend.calibrated.repetitions import (
 from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Basis, Prediction
-from farm.recommend.features import plain
+from farm.recommend.features import canonical
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate, Predictor
 
@@ -91,7 +91,7 @@ class CalibratedModel:
         groups: dict[frozenset[Gap], list[int]] = {}
         doubted_ids = {suspicion.measurement_id for suspicion in self.suspicions}
         for i, (configuration, estimate) in enumerate(zip(configurations, estimates, strict=True)):
-            if plain(configuration) in self.repetitions.observations:
+            if canonical(configuration) in self.repetitions.observations:
                 answers[i] = self._measured(configuration, estimate, doubted_ids)
             elif estimate.step_time_s is None:
                 answers[i] = Prediction.unknown(estimate.unknown_because)
@@ -145,7 +145,7 @@ class CalibratedModel:
 
         What is suspicious counts as all do: of two runs, nothing says for sure which one is wrong.
         """
-        group = self.repetitions.observations[plain(configuration)]
+        group = self.repetitions.observations[canonical(configuration)]
         value_s = weighted_median_s(group)
         times_s = distinct([o.step_time_s for o in group])
         reached_s = [value_s, *(times_s if len(times_s) < MIN_REPETITIONS else ())]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from farm.recommend.calibrated.held_out import HeldOut
 from farm.recommend.calibrated.novelty import Neighbourhood, Space
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, plain, without_names
+from farm.recommend.features import NAMES, canonical, without_names
 from farm.recommend.setup import published_name
 from farm.text.display import duration
 
@@ -130,7 +130,7 @@ def _standard_errors(observations: Sequence[Observation], held_out: HeldOut) -> 
 
     cells = np.flatnonzero(held_out.is_cell)
     rows = held_out.rows[cells]
-    configurations = [plain(observations[row].configuration) for row in rows]
+    configurations = [canonical(observations[row].configuration) for row in rows]
     if not configurations:
         return {}
     number_of = {c: index for index, c in enumerate(dict.fromkeys(configurations))}
@@ -186,7 +186,7 @@ def _broken_laws(
     for field, write, without, amount in _LAWS:
         curves: dict[Configuration, list[int]] = {}
         for position, observation in enumerate(observations):
-            alike = without(plain(observation.configuration))
+            alike = without(canonical(observation.configuration))
             curves.setdefault(alike, []).append(position)
         for curve in curves.values():
             medians = _medians(observations, curve, amount)
@@ -246,7 +246,7 @@ def _copied(observations: Sequence[Observation]) -> list[Suspicion]:
     for observation in observations:
         key = (without_names(observation.configuration), float(f"{observation.step_time_s:.6g}"))
         equal.setdefault(key, []).append(observation)
-    groups = [g for g in equal.values() if len({plain(o.configuration) for o in g}) > 1]
+    groups = [g for g in equal.values() if len({canonical(o.configuration) for o in g}) > 1]
     groups = [g for g in groups if not all(o.configuration.is_one_machine for o in g)]
     if sum(map(len, groups)) > _MOST_EQUAL_RATIO * len(observations):
         return []

@@ -29,7 +29,7 @@ from farm.recommend.evaluating.scores import (
     regret_ratio,
     regret_score,
 )
-from farm.recommend.features import plain
+from farm.recommend.features import canonical
 from farm.recommend.predictors import PREDICTORS
 
 POOLED = "all that leave one out"
@@ -173,7 +173,7 @@ class _Regrets:
         held_out: dict[Configuration, list[float]] = {}
         for t in tried:
             for outcome in t.outcomes:
-                times_s = held_out.setdefault(plain(outcome.observation.configuration), [])
+                times_s = held_out.setdefault(canonical(outcome.observation.configuration), [])
                 if outcome.prediction.step_time_s is not None:
                     times_s.append(outcome.prediction.step_time_s)
         found = []

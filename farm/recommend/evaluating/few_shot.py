@@ -23,7 +23,7 @@ from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.questions import Factor, choices
 from farm.recommend.evaluating.questions import factor as factor_of
 from farm.recommend.evaluating.scores import RegretScore, regret_score
-from farm.recommend.features import plain
+from farm.recommend.features import canonical
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.planner import Candidate, plan
 from farm.recommend.predictors import PREDICTORS
@@ -71,8 +71,8 @@ class Truth:
     ) -> Truth:
         groups: dict[Configuration, list[Observation]] = {}
         for observation in observations:
-            groups.setdefault(plain(observation.configuration), []).append(observation)
-        failed = {plain(c) for c in failures} - set(groups)
+            groups.setdefault(canonical(observation.configuration), []).append(observation)
+        failed = {canonical(c) for c in failures} - set(groups)
         return cls(
             repetitions={c: tuple(group) for c, group in groups.items()},
             failures=frozenset(failed),
@@ -85,7 +85,7 @@ class Truth:
 
     def step_time_s(self, configuration: Configuration) -> float:
         """Return the median of the repetitions."""
-        return statistics.median(o.step_time_s for o in self.repetitions[plain(configuration)])
+        return statistics.median(o.step_time_s for o in self.repetitions[canonical(configuration)])
 
 
 def run_few_shot(
@@ -196,7 +196,7 @@ class _Campaign:
             self._measure(configuration)
 
     def _measure(self, configuration: Configuration) -> None:
-        repetitions = self._truth.repetitions.get(plain(configuration))
+        repetitions = self._truth.repetitions.get(canonical(configuration))
         if repetitions is None:
             self._failures.append(configuration)
             return
@@ -227,10 +227,10 @@ class _Campaign:
         """Return what is known of each: measured where it was, predicted elsewhere, or None."""
         measured: dict[Configuration, list[float]] = {}
         for o in self._observations:
-            measured.setdefault(plain(o.configuration), []).append(o.step_time_s)
+            measured.setdefault(canonical(o.configuration), []).append(o.step_time_s)
         predicted = self._predicted(configurations, predictor)
         times_s = [
-            statistics.median(measured[plain(c)]) if plain(c) in measured else time_s
+            statistics.median(measured[canonical(c)]) if canonical(c) in measured else time_s
             for c, time_s in zip(configurations, predicted, strict=True)
         ]
         return [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from farm.configuration.spec import TrainingPass
 from farm.recommend.calibrated.novelty import GapAxis, Space
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import named, plain
+from farm.recommend.features import canonical, names_of
 
 # At the same per-replica batch size more machines always train on more examples a second. What
 # is minimised there is the time per example x (1 + machines / 16), which has a least value.
@@ -46,7 +46,7 @@ def _distinct(configurations: Sequence[Configuration], positions: Sequence[int])
     """Keep the first of the positions that are one and the same machine."""
     first: dict[Configuration, int] = {}
     for i in positions:
-        first.setdefault(plain(configurations[i]), i)
+        first.setdefault(canonical(configurations[i]), i)
     return list(first.values())
 
 
@@ -62,7 +62,7 @@ def questions(configurations: Sequence[Configuration]) -> list[tuple[Configurati
     gangs: dict[Hashable, list[Configuration]] = {}
     for c in space.configurations:
         if not c.is_one_machine:
-            key = (named(c), c.conditions, space.value(c, GapAxis.BATCH))
+            key = (names_of(c), c.conditions, space.value(c, GapAxis.BATCH))
             gangs.setdefault(key, []).append(c)
     found = []
     for curve in gangs.values():
@@ -77,7 +77,7 @@ def questions(configurations: Sequence[Configuration]) -> list[tuple[Configurati
 def _begins(space: Space, alone: Configuration, gang: Configuration) -> bool:
     """Whether one machine is the beginning of a gang's curve: the same but for the network."""
     same_batch = space.value(alone, GapAxis.BATCH) == space.value(gang, GapAxis.BATCH)
-    return same_batch and named(alone)[:-1] == named(gang)[:-1]
+    return same_batch and names_of(alone)[:-1] == names_of(gang)[:-1]
 
 
 def factor(configurations: Sequence[Configuration], *, machine_price: float) -> Factor:

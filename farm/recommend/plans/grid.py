@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from farm.configuration.spec import NetworkConditions
 from farm.recommend.calibrated.novelty import keeps_replica_batch
 from farm.recommend.configuration import UNTOUCHED_NETWORK, Configuration
-from farm.recommend.features import plain
+from farm.recommend.features import canonical
 from farm.recommend.memory_limits import limits_by_workload, workload
 from farm.recommend.setup import USUAL_SETUP
 
@@ -42,7 +42,7 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
     network, in the ways it was measured in; if it never was, then in those of the gangs. So do
     several ranks on one machine, which on more machines are crossed with every network.
     """
-    known = [plain(c) for c in known if _is_meant(c, axes)]
+    known = [canonical(c) for c in known if _is_meant(c, axes)]
     gangs = [c for c in known if not c.is_one_machine]
     world_sizes = sorted(set(axes.world_sizes) or {c.world_size for c in known})
     found: dict[Configuration, None] = {}
@@ -63,7 +63,7 @@ def grid(known: Sequence[Configuration], axes: Axes) -> list[Configuration]:
                         gang = dataclasses.replace(
                             way.on_network(*network), world_size=world_size, global_batch_size=batch
                         )
-                        found.setdefault(plain(gang))
+                        found.setdefault(canonical(gang))
     return list(found)
 
 
@@ -77,13 +77,13 @@ def works(
 
     `failures`: configurations with their status; what was measured all the same works.
     """
-    measured = [plain(c) for c in measured]
-    failed = {plain(c) for c, _ in failures}.difference(measured)
+    measured = [canonical(c) for c in measured]
+    failed = {canonical(c) for c, _ in failures}.difference(measured)
     limits = limits_by_workload(failures, measured)
     return [
         c
         for c in configurations
-        if plain(c) not in failed
+        if canonical(c) not in failed
         and (workload(c) not in limits or limits[workload(c)].exceeded_by(c) is None)
     ]
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.evaluating.questions import Positions, choices
-from farm.recommend.features import NAMES, plain
+from farm.recommend.features import NAMES, canonical
 from farm.recommend.plans.belief import (
     Belief,
     ExpectedRegret,
@@ -112,8 +112,8 @@ def plan(
     else the belief's own are taken. Deterministic for a seed, which decides between equals and
     draws the possible truths.
     """
-    failed = {plain(c) for c in failures}
-    known = [c for c in _distinct(candidates) if plain(c.configuration) not in failed]
+    failed = {canonical(c) for c in failures}
+    known = [c for c in _distinct(candidates) if canonical(c.configuration) not in failed]
     configurations = [c.configuration for c in known]
     found = choices(configurations)
     fitted = predictor.fit(observations) if predictor and observations else None
@@ -124,7 +124,7 @@ def plan(
         candidates=known,
         choices=found,
         belief=belief,
-        tested=[plain(o.configuration) for o in observations] + sorted(failed, key=repr),
+        tested=[canonical(o.configuration) for o in observations] + sorted(failed, key=repr),
         precise=precisely_measured(observations),
         once=frozenset((c for c, own in _believed_logs(observations).items() if len(own) == 1)),
         random=random.Random(seed),
@@ -135,7 +135,7 @@ def plan(
 def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
     first: dict[Configuration, Candidate] = {}
     for candidate in candidates:
-        first.setdefault(plain(candidate.configuration), candidate)
+        first.setdefault(canonical(candidate.configuration), candidate)
     return list(first.values())
 
 
@@ -158,7 +158,7 @@ class _Search:
         self._choices = choices
         self._belief = belief
         self._tested = list(tested)
-        self._open = [i for i, c in enumerate(self._configurations) if plain(c) not in precise]
+        self._open = [i for i, c in enumerate(self._configurations) if canonical(c) not in precise]
         self._once = once
         self._random = random
 
@@ -202,7 +202,7 @@ class _Search:
             )
             now = after
             self._open.remove(position)
-            self._tested.append(plain(candidate.configuration))
+            self._tested.append(canonical(candidate.configuration))
         return MeasurementPlan(
             proposals=tuple(proposals),
             choice_count=len(self._choices),
@@ -233,7 +233,7 @@ class _Search:
         return best, f"{again}{self._reason(savings[best])}"
 
     def _is_once(self, position: int) -> bool:
-        return plain(self._configurations[position]) in self._once
+        return canonical(self._configurations[position]) in self._once
 
     def _most_telling(self, future: ExpectedRegret, positions: Sequence[int]) -> int:
         """Return the D-optimal one: the largest gain in the log determinant of what is known.
@@ -302,7 +302,7 @@ def _believed_logs(observations: Iterable[Observation]) -> dict[Configuration, l
     """Return ln(time) of the measurements that are believed, by configuration."""
     logs: dict[Configuration, list[float]] = {}
     for o in observations:
-        own = logs.setdefault(plain(o.configuration), [])
+        own = logs.setdefault(canonical(o.configuration), [])
         if o.weight >= _BELIEVED:
             own.append(math.log(o.step_time_s))
     return logs
@@ -326,7 +326,7 @@ def start_positions(
     `tested`: what was measured, planned, or failed. Empty once every curve has its anchors and
     there are enough configurations.
     """
-    tested = {plain(c) for c in tested}
+    tested = {canonical(c) for c in tested}
     done: dict[tuple[object, ...], set[int]] = {}
     for c in tested:
         done.setdefault(curve(c), set()).add(c.world_size)
@@ -352,7 +352,7 @@ def start_positions(
 
 def curve(configuration: Configuration) -> tuple[object, ...]:
     """Return what configurations of one curve agree in; one machine exchanges by no strategy."""
-    c = plain(configuration)
+    c = canonical(configuration)
     names = [n for n in NAMES if not (c.is_one_machine and n in ("strategy", "setup"))]
     return (c.is_one_machine, c.server_count, *(getattr(c, name) for name in names))
 

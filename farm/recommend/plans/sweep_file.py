@@ -10,7 +10,7 @@ from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import EMULATOR_NAMES, UNTOUCHED, ServerPlacement, TrainingPass
 from farm.recommend.configuration import Configuration
-from farm.recommend.features import plain
+from farm.recommend.features import canonical
 from farm.recommend.plans.planner import MeasurementPlan
 from farm.text.display import percent_in_digits
 from farm.text.nouns import counted
@@ -37,7 +37,7 @@ def sweep_text(planned: MeasurementPlan, form: SweepForm, *, catalogue: Catalogu
     Names that are not registered here, as those of an imported study, are written as they are,
     and listed in a comment at the top: `farm submit` refuses them until they are mapped.
     """
-    configurations = [plain(proposal.configuration) for proposal in planned.proposals]
+    configurations = [canonical(proposal.configuration) for proposal in planned.proposals]
     lines = [
         f"# {counted(len(configurations), 'measurement')} for the origin {form.origin!a}, "
         "in the order of their use",

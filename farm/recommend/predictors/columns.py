@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import LIMIT_CONDITIONS, NAMES, plain
+from farm.recommend.features import LIMIT_CONDITIONS, NAMES, canonical
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ class FeatureColumns:
     def of(cls, configurations: Sequence[Configuration]) -> FeatureColumns:
         import numpy as np
 
-        ours = [plain(c) for c in configurations]
+        ours = [canonical(c) for c in configurations]
         numbers: dict[tuple[Any, ...], int] = {}
         family_of = [numbers.setdefault(_family(c), len(numbers)) for c in ours]
         places = np.array([_place(c) for c in ours], dtype=float).reshape(-1, len(NUMERIC_FEATURES))
@@ -123,7 +123,7 @@ class FeatureColumns:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """n configurations, plain and distinct, the mean of ln(time) of each and its weight.
+    """n configurations, canonical and distinct, the mean of ln(time) of each and its weight.
 
     `columns`: the same configurations.
     """
@@ -143,7 +143,7 @@ def cells_of(observations: Sequence[Observation]) -> Cells:
 
     groups: dict[Configuration, list[Observation]] = {}
     for observation in observations:
-        groups.setdefault(plain(observation.configuration), []).append(observation)
+        groups.setdefault(canonical(observation.configuration), []).append(observation)
     ordered = sorted(groups, key=repr)
     kept = [ordered[i] for i in spread(len(ordered), _MAX_CELLS)]
     logs, weights = np.zeros(len(kept)), np.zeros(len(kept))

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import NAMES, KnownConditions, named, plain
+from farm.recommend.features import NAMES, KnownConditions, canonical, names_of
 from farm.recommend.predictors.columns import LEAST_WEIGHT, FeatureColumns, Names
 from farm.recommend.predictors.contracts import PointEstimate
 from farm.recommend.predictors.estimates import equally_doubtful, estimates
@@ -88,7 +88,7 @@ class ModelTerms:
 
     @classmethod
     def of(cls, configurations: Sequence[Configuration]) -> ModelTerms:
-        """Return those of plain configurations (`features.plain`)."""
+        """Return those of canonical configurations (see `features.canonical`)."""
         networks = {c.network for c in configurations if not c.is_one_machine}
         sizes = sorted({c.world_size for c in configurations} - {1})
         return cls(tuple(sorted(networks, key=repr)), tuple(sizes[:-1]))
@@ -174,7 +174,7 @@ class FittedPhysical:
         )
         own_count = len(observations)
         observations = [*observations, *_adopted(observations)]
-        configurations = [plain(o.configuration) for o in observations]
+        configurations = [canonical(o.configuration) for o in observations]
         self._terms = ModelTerms.of(configurations)
         self._coefficients: dict[_Path, NDArray[np.float64]] = {}
         self._least_s = 0.0
@@ -198,7 +198,7 @@ class FittedPhysical:
         # A coefficient is as far from its parent's as that changes the times, relatively.
         effects = np.sqrt(np.average(terms**2, axis=0, weights=weights))
         effects[kinds == BEND] *= _BEND_RATIO**0.5
-        paths = [_paths(named(c)) for c in configurations]
+        paths = [_paths(names_of(c)) for c in configurations]
         groups = _groups(paths, own_count)
         for path, members in groups.items():
             if path and members == groups[path[:-1]]:

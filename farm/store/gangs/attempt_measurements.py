@@ -27,7 +27,13 @@ from farm.measuring.measurement import (
     averaged,
     servers,
 )
-from farm.measuring.noise import NoiseLimits, NoiseVerdict, RankEvidence, judge, ranks_on_a_core
+from farm.measuring.noise import (
+    NoiseLimits,
+    NoiseVerdict,
+    RankEvidence,
+    judge_noise,
+    ranks_on_a_core,
+)
 from farm.measuring.quantities import measure
 from farm.messages.agents import Hardware
 from farm.messages.reports import Prepared, RankEnded, RankStarted, Shaped
@@ -113,7 +119,7 @@ def evidence_of(
         outcomes=outcomes,
         is_synchronous=is_synchronous,
         timed_steps_s=timed_steps_s,
-        verdict=judge(
+        verdict=judge_noise(
             ranks,
             timed_steps_s=judged,
             limits=limits,

@@ -19,7 +19,7 @@ from farm.gang.views import LiveAgent, WaitingJob
 from farm.messages.trainer_lines import FailureKind
 from farm.placement.agent_index import JobKind
 from farm.placement.scheduling import HopelessReasons
-from farm.placement.turns import TurnGroup, shares
+from farm.placement.turns import TurnGroup, choose_by_turns
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import CellKey, CellServers, cell_servers
 from farm.store.sweeps.budgets import IS_HELD
@@ -69,7 +69,7 @@ class QueuedJob:
 
     @property
     def group(self) -> TurnGroup:
-        """The group that it shares its part of a round with, see `shares`."""
+        """The group that it shares its part of a round with, see `choose_by_turns`."""
         # Those that failed before may wait for other agents than those that are idle.
         return (self.kind, self.attempt_count > 0), self.job.priority, self.job.sweep_id
 
@@ -93,7 +93,7 @@ def waiting_jobs(
 
     A job in the pause before its next attempt is not among them, nor is one of a held sweep, nor
     one that the `agents`, where they are given, could not serve if all of them were idle. Where
-    more than `limit` are left, or `MOST_LOOKED_AT`, see `shares` for those that are returned.
+    more than `limit` are left, or `MOST_LOOKED_AT`, `choose_by_turns` chooses those it returns.
     `is_spread`: look up who has measured their cells, over whom repetitions are to be spread.
     `expected_s`: by cell hash, how long jobs take, if that is known.
     """
@@ -106,7 +106,7 @@ def waiting_jobs(
     kinds = Kinds()
     found = _first_of_groups(rows, kinds, agents, most=most)
     queue = [queued_job(row, kinds, now=now, expected_s=expected_s or {}) for row in found]
-    queue = shares(queue, most=most, group_of=attrgetter("group"))
+    queue = choose_by_turns(queue, most=most, group_of=attrgetter("group"))
     return with_history(session, queue, spread_count=_SPREAD_COUNT if is_spread else 0)
 
 

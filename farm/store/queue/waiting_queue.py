@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent, WaitingJob
 from farm.placement.scheduling import hopeless_kinds
-from farm.placement.turns import shares
+from farm.placement.turns import choose_by_turns
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import CellKey, CellServers, cell_servers
 from farm.store.queue import waiting
@@ -105,7 +105,9 @@ class WaitingQueue:
         version = self._changes, len(may_be_placed), frozenset(held), hopeless
         if version != self.version:
             servable = [one for one in may_be_placed if one.kind not in hopeless]
-            self._looked_at = shares(servable, most=waiting.MOST_LOOKED_AT, group_of=_group)
+            self._looked_at = choose_by_turns(
+                servable, most=waiting.MOST_LOOKED_AT, group_of=_group
+            )
             self.version = version
         return with_history(session, self._looked_at, servers_of=self._measured.servers)
 

@@ -15,7 +15,7 @@ from farm.gang.lifecycle import JobState
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.views import LiveAgent
 from farm.placement.scheduling import HopelessReasons, explain
-from farm.placement.turns import TurnGroup, shares
+from farm.placement.turns import TurnGroup, choose_by_turns
 from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import (
     IS_WAITING,
@@ -99,7 +99,7 @@ def waiting_reasons(
         if counts[one.group] < MOST_LOOKED_AT:
             counts[one.group] += 1
             queue.append(one)
-    looked_at = shares(queue, most=MOST_LOOKED_AT, group_of=lambda one: one.group)
+    looked_at = choose_by_turns(queue, most=MOST_LOOKED_AT, group_of=lambda one: one.group)
     # Who has measured a cell before decides which of equal agents is taken, and not whether any.
     jobs = with_history(session, looked_at, spread_count=0)
     gangs = gangs_at_work(session, now=now) if jobs else []

@@ -9,7 +9,7 @@ from benchmarks.server.schedule_sim import longest_drought_s, makespan_s, simula
 from benchmarks.server.traces import TracedJob, lower_bound_s
 from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.scheduling import place
-from farm.placement.turns import TurnGroup, Turns, shares
+from farm.placement.turns import TurnGroup, Turns, choose_by_turns
 
 LENGTHS_S = st.sampled_from([1.0, 5.0, 20.0, 100.0])
 AGENT_COUNT = 8
@@ -142,7 +142,7 @@ def test_shares_of_a_round_are_equal_as_far_as_they_are_used(
     queue: list[TurnGroup], most: int
 ) -> None:
     jobs = list(enumerate(queue))
-    chosen = shares(jobs, most=most, group_of=lambda job: job[1])
+    chosen = choose_by_turns(jobs, most=most, group_of=lambda job: job[1])
     assert len(chosen) == min(most, len(jobs))
     assert chosen == sorted(chosen)
     there, taken = Counter(queue), Counter(group for _, group in chosen)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.features import plain
+from farm.recommend.features import canonical
 from farm.recommend.predictors.contracts import Predictor
 from farm.recommend.predictors.ensemble import Ensemble
 from farm.recommend.predictors.physical import Physical
@@ -22,7 +22,7 @@ BANDWIDTHS = st.sampled_from([None, 1e6, 1e8])
 # Loss and jitter seldom vary together, and their grid would make these tests slow.
 ROUGHNESS = st.sampled_from([{}, {"packet_loss_ratio": 0.01}, {"jitter_s": 0.002}])
 CONFIGURATIONS = st.builds(
-    lambda n, b, d, w, rough, network: plain(
+    lambda n, b, d, w, rough, network: canonical(
         configuration(n, b, d, network=network, bandwidth_bytes_per_s=w, **rough)
     ),
     st.sampled_from([1, 2, 3, 8]),

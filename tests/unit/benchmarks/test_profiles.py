@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.profiles import main, owner, place, table_of
+from benchmarks.profiles import main, owner, place, profile_table
 
 ROOT = Path(__file__).parents[3]
 OURS = (f"{ROOT}/farm/broker/celery_app.py", 12, "send")
@@ -32,7 +32,7 @@ def test_a_place_is_the_same_on_every_machine() -> None:
 
 def test_the_most_comes_first_and_shares_are_of_all_of_it() -> None:
     entry: tuple[int, int, float, float, object] = (20, 20, 1.0, 9.0, {})
-    table = table_of("a path", {OURS: entry, WAIT: (40, 40, 3.0, 3.0, {})})
+    table = profile_table("a path", {OURS: entry, WAIT: (40, 40, 3.0, 3.0, {})})
     assert table.splitlines() == [
         "`a path`: waiting 75%, Benchfarm 25%.",
         "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farm.cells.comparison import by_difference, compare
+from farm.cells.comparison import by_difference, compare_sweeps
 from farm.configuration.sweep import Precision
 from tests.stored.sweep_cells import cell, table
 
@@ -15,7 +15,7 @@ def test_equal_configurations_are_paired_whatever_their_length() -> None:
         cell(0.2, 0.2, 0.2, steps=None, epochs=2, label_pairs=(("rack", "b"),)),
         cell(0.3, world_size=4),
     )
-    found = compare(a, b)
+    found = compare_sweeps(a, b)
     [pair] = found.pairs
     assert pair.ratio is not None
     assert round(pair.ratio.ratio, 9) == 2
@@ -26,7 +26,7 @@ def test_equal_configurations_are_paired_whatever_their_length() -> None:
 
 
 def test_of_few_repetitions_nothing_is_said() -> None:
-    found = compare(table(cell(0.1)), table(cell(0.2)))
+    found = compare_sweeps(table(cell(0.1)), table(cell(0.2)))
     [pair] = found.pairs
     assert pair.ratio is not None
     assert pair.ratio.is_beyond_noise is None
@@ -34,22 +34,22 @@ def test_of_few_repetitions_nothing_is_said() -> None:
 
 
 def test_what_was_not_measured_in_both_has_no_ratio() -> None:
-    [pair] = compare(table(cell(0.1)), table(cell())).pairs
+    [pair] = compare_sweeps(table(cell(0.1)), table(cell())).pairs
     assert pair.ratio is None
 
 
 def test_cells_that_differ_in_their_length_alone_stay_apart() -> None:
     a = table(cell(0.1), cell(0.2, steps=None, epochs=5))
     b = table(cell(0.1), cell(0.2, steps=None, epochs=5))
-    found = compare(a, b)
+    found = compare_sweeps(a, b)
     assert len(found.pairs) == 2
     assert [pair.ratio.ratio for pair in found.pairs if pair.ratio] == [1.0, 1.0]
 
 
 def test_other_hardware_is_marked() -> None:
-    [pair] = compare(table(cell(0.1)), table(cell(0.1, fingerprint="y"))).pairs
+    [pair] = compare_sweeps(table(cell(0.1)), table(cell(0.1, fingerprint="y"))).pairs
     assert pair.is_other_hardware
-    [pair] = compare(table(cell(0.1)), table(cell())).pairs
+    [pair] = compare_sweeps(table(cell(0.1)), table(cell())).pairs
     assert not pair.is_other_hardware
 
 
@@ -68,17 +68,17 @@ def test_the_most_different_come_first_and_the_unknown_last() -> None:
         cell(world_size=8),
         cell(0.02, 0.02, 0.02, world_size=16),
     )
-    ordered = by_difference(compare(a, b).pairs)
+    ordered = by_difference(compare_sweeps(a, b).pairs)
     assert [pair.a.configuration["world_size"] for pair in ordered] == [16, 2, 4, 1, 8]
 
 
 def test_pairs_of_unchanged_cells_are_those_of_before() -> None:
     a = table(cell(0.1, 0.1, 0.1), cell(0.2, 0.2, 0.2, world_size=2))
     b = table(cell(0.1, 0.1, 0.1), cell(0.2, 0.2, 0.2, world_size=2))
-    first = compare(a, b)
+    first = compare_sweeps(a, b)
     later = dataclasses.replace(b, lines=[b.lines[0], table(cell(0.4, world_size=2)).lines[0]])
-    found = compare(a, later, before=first)
-    assert found == compare(a, later)
+    found = compare_sweeps(a, later, before=first)
+    assert found == compare_sweeps(a, later)
     assert found.pairs[0] is first.pairs[0]
     other_test = dataclasses.replace(b, precision=Precision(target_ratio=0.05, max_repetitions=9))
-    assert compare(a, other_test, before=first) == compare(a, other_test)
+    assert compare_sweeps(a, other_test, before=first) == compare_sweeps(a, other_test)

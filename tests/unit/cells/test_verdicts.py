@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farm.cells.comparison import Verdict, compare
+from farm.cells.comparison import Verdict, compare_sweeps
 from farm.measuring.noise import Disturbance, NoiseKind
 from tests.stored.sweep_cells import cell, table
 
@@ -28,19 +28,19 @@ BASE = (0.100, 0.101, 0.099)
 def test_a_change_is_said_as_far_as_the_evidence_goes(
     times_s: tuple[float, ...], changes: dict[str, Any], verdict: Verdict
 ) -> None:
-    [pair] = compare(table(cell(*BASE)), table(cell(*times_s, **changes))).pairs
+    [pair] = compare_sweeps(table(cell(*BASE)), table(cell(*times_s, **changes))).pairs
     assert pair.change() is verdict
 
 
 def test_disturbed_repetitions_judge_nothing_unless_they_were_set_aside() -> None:
     disturbed = (Disturbance(kinds=(NoiseKind.STEAL,)),)
     slow = (0.120, 0.121, 0.119)
-    [pair] = compare(
+    [pair] = compare_sweeps(
         table(cell(*BASE)), table(dataclasses.replace(cell(*slow), disturbed=disturbed))
     ).pairs
     assert pair.change() is Verdict.DISTURBED
     aside = dataclasses.replace(cell(*slow), disturbed=disturbed, set_aside_count=1)
-    [pair] = compare(table(cell(*BASE)), table(aside)).pairs
+    [pair] = compare_sweeps(table(cell(*BASE)), table(aside)).pairs
     assert pair.change() is Verdict.SLOWER
 
 
@@ -48,5 +48,5 @@ def test_disturbed_repetitions_judge_nothing_unless_they_were_set_aside() -> Non
 def test_what_is_slower_by_less_than_the_tolerance_is_not_slower(
     tolerance: float, verdict: str
 ) -> None:
-    [pair] = compare(table(cell(*BASE)), table(cell(0.120, 0.121, 0.119))).pairs
+    [pair] = compare_sweeps(table(cell(*BASE)), table(cell(0.120, 0.121, 0.119))).pairs
     assert pair.change(tolerance_ratio=tolerance).value == verdict

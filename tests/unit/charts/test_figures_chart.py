@@ -7,7 +7,7 @@ import json
 import pytest
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark, ends, ticks
-from farm.charts.figure_table import MOST_FIGURE_ROWS, table_of
+from farm.charts.figure_table import MOST_FIGURE_ROWS, figure_table
 from farm.text.display import MISSING, count, duration
 from web.drawing.drawn import drawn, to_plotly
 
@@ -25,7 +25,7 @@ def _marks(*points: tuple[float, float]) -> list[Mark]:
 
 def test_the_table_has_every_mark_with_its_interval() -> None:
     marks = [*_marks((1, 4.0)), Mark(x=2, y=0.7, is_solid=False)]
-    table = table_of(_figure(ChartSeries(name="ring", marks=marks)))
+    table = figure_table(_figure(ChartSeries(name="ring", marks=marks)))
     assert table.titles == ("", "World size", "Time", "Interval")
     assert table.rows == (
         ("ring", "1", "4.00 s", "3.60 s to 4.80 s"),
@@ -35,7 +35,7 @@ def test_the_table_has_every_mark_with_its_interval() -> None:
 
 
 def test_a_long_table_says_how_much_it_leaves_out() -> None:
-    table = table_of(
+    table = figure_table(
         _figure(ChartSeries(name="ring", marks=_marks(*((n, 1.0) for n in range(1, 251)))))
     )
     assert (len(table.rows), table.left_out) == (MOST_FIGURE_ROWS, 250 - MOST_FIGURE_ROWS)

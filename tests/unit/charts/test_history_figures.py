@@ -11,7 +11,7 @@ import pytest
 from farm.cells.configuration import CellConfiguration
 from farm.cells.history import CellHistory, HistoryPoint
 from farm.cells.table import CellLine, CellState
-from farm.charts.figure_table import table_of
+from farm.charts.figure_table import figure_table
 from farm.charts.history import history_figures
 from farm.measuring.noise import Disturbance, NoiseKind
 from farm.measuring.precision import Repetition, RepetitionState
@@ -89,7 +89,7 @@ def test_what_changed_is_said_where_it_happened() -> None:
     assert event.x == 2.5
     assert event.text.startswith("torch 2.13.0 -> 2.13.1; kernel")
     assert len(event.text) == 34
-    assert table_of(figure).rows[-1][:2] == (event.text, "2026-03-03")
+    assert figure_table(figure).rows[-1][:2] == (event.text, "2026-03-03")
     drawn: Any = to_plotly(figure)
     assert [one["x"] for one in drawn["events"]] == [2.5]
     assert "events" not in to_plotly(dataclasses.replace(figure, events=()))

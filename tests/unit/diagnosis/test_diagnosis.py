@@ -10,7 +10,7 @@ import pytest
 from farm.diagnosis import agents as of_agents
 from farm.diagnosis.agents import AgentCondition, LossCounts, judge_access, judge_ports
 from farm.diagnosis.broker import BrokerState, judge_broker
-from farm.diagnosis.finding import Finding, Level, named, worst
+from farm.diagnosis.finding import Finding, Level, list_names, worst
 from farm.diagnosis.jobs import judge_noise, judge_queue
 from farm.diagnosis.server import (
     DatabaseState,
@@ -450,4 +450,4 @@ def test_jobs_that_wait_for_the_end_of_a_pause_have_no_turn() -> None:
 
 
 def test_many_names_are_cut_short() -> None:
-    assert named([str(n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
+    assert list_names([str(n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"

@@ -18,7 +18,7 @@ from farm.measuring.noise import (
     RankEvidence,
     control_voids,
     foreign_load_ratio,
-    judge,
+    judge_noise,
     ranks_on_a_core,
 )
 from farm.messages.reports import Sample
@@ -64,7 +64,7 @@ def evidence(rank: int = 0, *, control: ControlRun | None = None, **changes: Any
 
 
 def verdict(*ranks: RankEvidence, limits: NoiseLimits = LIMITS) -> NoiseVerdict:
-    return judge(ranks, timed_steps_s={0: STEPS_S}, limits=limits)
+    return judge_noise(ranks, timed_steps_s={0: STEPS_S}, limits=limits)
 
 
 def kinds(found: NoiseVerdict) -> list[NoiseKind]:
@@ -231,9 +231,9 @@ def test_one_lost_second_or_a_window_without_whole_seconds_is_no_hole() -> None:
 
 def test_outliers_are_counted_and_flagged_where_they_are_many() -> None:
     few, many = (*STEPS_S[:95], *(0.3,) * 5), (*STEPS_S[:85], *(0.3,) * 14, 0.7)
-    found = judge([evidence()], timed_steps_s={0: few}, limits=LIMITS)
+    found = judge_noise([evidence()], timed_steps_s={0: few}, limits=LIMITS)
     assert (found.outlier_step_count, found.largest_outlier_s, found.flags) == (5, 0.3, ())
-    found = judge([evidence()], timed_steps_s={0: many}, limits=LIMITS)
+    found = judge_noise([evidence()], timed_steps_s={0: many}, limits=LIMITS)
     assert (found.outlier_step_count, found.largest_outlier_s) == (15, 0.7)
     [flag] = found.flags
     assert (flag.kind, flag.rank, found.voids) == (NoiseKind.OUTLIERS, None, ())
@@ -245,7 +245,7 @@ def test_the_interval_of_the_median_comes_with_the_verdict() -> None:
     assert found.step_time_low_s is not None
     assert found.step_time_high_s is not None
     assert found.step_time_low_s <= sorted(STEPS_S)[50] <= found.step_time_high_s
-    none = judge([evidence()], timed_steps_s={}, limits=LIMITS)
+    none = judge_noise([evidence()], timed_steps_s={}, limits=LIMITS)
     assert (none.step_time_low_s, none.outlier_step_count, none.flags) == (None, None, ())
 
 
@@ -296,10 +296,10 @@ def test_a_machine_that_changed_for_good_is_void_three_times_then_flagged_then_n
 
 def test_ranks_out_of_step_are_each_held_against_their_own_median() -> None:
     paces = {0: [0.1] * 20, 1: [0.3] * 20}
-    found = judge([evidence()], timed_steps_s=paces, limits=LIMITS)
+    found = judge_noise([evidence()], timed_steps_s=paces, limits=LIMITS)
     assert (found.outlier_step_count, found.flags) == (0, ())
     jolted = {**paces, 1: [0.3] * 15 + [3.0] * 5}
-    found = judge([evidence()], timed_steps_s=jolted, limits=LIMITS)
+    found = judge_noise([evidence()], timed_steps_s=jolted, limits=LIMITS)
     assert found.outlier_step_count == 5
     assert [flag.message.partition(":")[0] for flag in found.flags] == ["rank 1"]
 
@@ -307,14 +307,14 @@ def test_ranks_out_of_step_are_each_held_against_their_own_median() -> None:
 def test_a_rank_beside_others_of_its_agent_is_not_taken_for_an_agents_place() -> None:
     paces = {rank: [0.3] * 20 for rank in range(3)} | {3: [0.3] * 15 + [3.0] * 5}
     agents = [evidence(0), evidence(1)]
-    found = judge(agents, timed_steps_s=paces, limits=LIMITS, ranks_per_agent=2)
+    found = judge_noise(agents, timed_steps_s=paces, limits=LIMITS, ranks_per_agent=2)
     [flag] = found.flags
     assert flag.message.startswith("agent a2, process of rank 3: 25 % of its timed steps")
 
 
 def test_two_durations_all_over_a_run_are_how_it_behaves_and_no_disturbance() -> None:
     times_s = [0.2 if (i * 7) % 10 < 4 else 0.1 for i in range(100)]
-    found = judge([evidence()], timed_steps_s={0: times_s}, limits=LIMITS)
+    found = judge_noise([evidence()], timed_steps_s={0: times_s}, limits=LIMITS)
     assert (found.outlier_step_count, found.flags) == (40, ())
 
 
@@ -337,6 +337,6 @@ def test_ranks_that_share_a_core_are_flagged(
     ranks_per_core: float | None, is_flagged: bool
 ) -> None:
     shared = dataclasses.replace(evidence(), ranks_per_core=ranks_per_core)
-    verdict = judge([shared], timed_steps_s={0: STEPS_S}, limits=LIMITS)
+    verdict = judge_noise([shared], timed_steps_s={0: STEPS_S}, limits=LIMITS)
     assert [flag.kind for flag in verdict.flags] == [NoiseKind.SHARED_CORES] * is_flagged
     assert verdict.voids == ()

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.observations import load
-from farm.recommend.outlying import AgentComparison, Timed, cannot_tell, compare
+from farm.recommend.outlying import AgentComparison, Timed, cannot_tell, compare_agents
 from farm.recommend.service import recommend
 from tests.factories import add_measurement
 from tests.facts import lacking
@@ -81,7 +81,7 @@ def test_a_liar_is_found_among_three_and_more(factor: float) -> None:
     wrong = []
     for _ in range(200):
         agents = names(chance.randint(3, 8))
-        found = compare(
+        found = compare_agents(
             simulated(
                 chance,
                 agents=agents,
@@ -99,7 +99,7 @@ def test_a_liar_is_found_among_three_and_more(factor: float) -> None:
 
 @pytest.mark.parametrize("factor", [10.0, 0.1, 1e-6])
 def test_one_measurement_of_each_of_three_is_enough_for_what_no_machine_does(factor: float) -> None:
-    found = compare(single({"a1": [0.1], "a2": [0.103], "liar": [factor * 0.1]}))
+    found = compare_agents(single({"a1": [0.1], "a2": [0.103], "liar": [factor * 0.1]}))
     [one] = found.outlying
     assert (one.agents, sorted(one.set_aside_ids), one.is_everywhere) == (("liar",), [2], True)
     assert "agent liar" in one.message
@@ -115,7 +115,7 @@ def test_a_liar_in_gangs_is_found_and_nobody_with_it(factor: float, is_telling: 
         return factor if (gang[0] == "a1" if is_telling else "a1" in gang) else 1.0
 
     runs = [
-        compare(
+        compare_agents(
             simulated(chance, agents=names(8), world_sizes=[2, 3], repetitions=10, effect=effect)
         )
         for _ in range(50)
@@ -159,7 +159,7 @@ def test_honest_agents_are_hardly_ever_named(noise: Callable[[random.Random], fl
         )
         for _ in range(300)
     ]
-    assert sum(bool(compare(one).outlying) for one in farms) <= 8
+    assert sum(bool(compare_agents(one).outlying) for one in farms) <= 8
 
 
 def test_disturbed_measurements_accuse_nobody() -> None:
@@ -173,49 +173,51 @@ def test_disturbed_measurements_accuse_nobody() -> None:
             for n, one in enumerate(measured)
             if "a1" in one.agents
         ]
-        assert not compare([*measured, *disturbed]).outlying
+        assert not compare_agents([*measured, *disturbed]).outlying
 
 
 def test_a_clean_lie_among_disturbed_measurements_is_found() -> None:
     busy = single({"a1": [0.25, 0.2], "a2": [0.3], "a3": [0.2]}, is_disturbed=True)
-    assert accused(compare([*busy, timed(9, ["liar"], 1e-7)])) == {"liar"}
+    assert accused(compare_agents([*busy, timed(9, ["liar"], 1e-7)])) == {"liar"}
     # An honest one may be alone in being undisturbed.
-    assert not compare([*busy, timed(9, ["a4"], 0.1)]).outlying
+    assert not compare_agents([*busy, timed(9, ["a4"], 0.1)]).outlying
 
 
 def test_two_agents_cannot_be_compared_and_neither_can_three_in_pairs() -> None:
-    two = compare(single({"a1": [0.1] * 5, "a2": [1.0] * 5}))
+    two = compare_agents(single({"a1": [0.1] * 5, "a2": [1.0] * 5}))
     assert (two.outlying, two.compared) == ((), frozenset())
     said = cannot_tell([two], {"a1", "a2"})
     assert lacking(said, "a1", "a2", "cannot be told", "2 agents", "three") == []
     # Either a3 is slow, or a1 has told of a2 and itself what is not so.
     pairs = [("a1", "a2", 0.1), ("a2", "a3", 1.0), ("a3", "a1", 1.0)]
-    three = compare([timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)])
+    three = compare_agents([timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)])
     assert (three.outlying, three.compared) == ((), frozenset())
     assert (cannot_tell([three], {"a1"}) or "").startswith("whether the times of agent a1 are")
     # What each did alone tells them apart, and so settles the pairs.
     alone = [timed(10 + n, [a], t, cell=1) for n, (a, t) in enumerate([("a1", 1), ("a2", 1)])]
-    told = compare([timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)] + alone)
+    told = compare_agents([timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)] + alone)
     assert not told.outlying
     slow = timed(12, ["a3"], 10, cell=1)
-    told = compare([*(timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)), *alone, slow])
+    told = compare_agents(
+        [*(timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)), *alone, slow]
+    )
     [one] = told.outlying
     assert (one.agents, sorted(one.set_aside_ids)) == (("a3",), [1, 2, 12])
 
 
 def test_a_liar_that_measures_most_does_not_make_the_others_odd() -> None:
-    found = compare(single({"liar": [0.01] * 50, "a1": [0.1], "a2": [0.1], "a3": [0.101]}))
+    found = compare_agents(single({"liar": [0.01] * 50, "a1": [0.1], "a2": [0.1], "a3": [0.101]}))
     assert accused(found) == {"liar"}
 
 
 def test_two_against_two_accuse_nobody() -> None:
-    found = compare(single({"a1": [0.1], "a2": [0.1], "a3": [1.0], "a4": [1.0]}))
+    found = compare_agents(single({"a1": [0.1], "a2": [0.1], "a3": [1.0], "a4": [1.0]}))
     assert not found.outlying
     assert found.compared == {"a1", "a2", "a3", "a4"}
 
 
 def test_two_liars_among_five_are_found() -> None:
-    found = compare(single({"a1": [0.1], "a2": [0.1], "a3": [0.1], "b": [1.0], "c": [1e-6]}))
+    found = compare_agents(single({"a1": [0.1], "a2": [0.1], "a3": [0.1], "b": [1.0], "c": [1e-6]}))
     assert accused(found) == {"b", "c"}
 
 
@@ -226,14 +228,14 @@ def test_a_lie_about_one_configuration_is_set_aside_there_alone() -> None:
         for cell, times_s in enumerate(cells)
         for n, (agent, time_s) in enumerate(zip(["a1", "a2", "liar"], times_s, strict=True))
     ]
-    [one] = compare(measured).outlying
+    [one] = compare_agents(measured).outlying
     assert (one.agents, sorted(one.set_aside_ids), one.is_everywhere) == (("liar",), [22], False)
     assert (one.far_cell_count, one.cell_count) == (1, 3)
 
 
 def test_agents_that_always_work_together_are_named_together() -> None:
     gangs = [("a1", "a2", 0.1), ("a3", "a4", 0.1), ("b1", "b2", 5.0), ("a5", "a6", 0.1)]
-    [one] = compare([timed(n, [a, b], t) for n, (a, b, t) in enumerate(gangs)]).outlying
+    [one] = compare_agents([timed(n, [a, b], t) for n, (a, b, t) in enumerate(gangs)]).outlying
     assert one.agents == ("b1", "b2")
     assert lacking(one.message, "agents b1 and b2", "50 times") == []
 
@@ -247,15 +249,15 @@ def test_the_verdict_goes_with_nothing_but_the_ratios_and_not_with_the_order() -
         repetitions=4,
         effect=lambda gang: 3.0 if "a2" in gang else 1.0,
     )
-    found = compare(measured)
+    found = compare_agents(measured)
     assert accused(found) == {"a2"}
     shuffled = chance.sample(measured, len(measured))
-    assert compare(shuffled) == found
+    assert compare_agents(shuffled) == found
     scaled = [
         timed(one.measurement_id, one.agents, 1e-3 * (one.times_s[0] or 0), cell=one.cell)
         for one in measured
     ]
-    assert compare(scaled).set_aside_ids == found.set_aside_ids
+    assert compare_agents(scaled).set_aside_ids == found.set_aside_ids
 
 
 KEYS = itertools.count()

@@ -35,7 +35,7 @@ from farm.text.display import (
     points,
     roughly,
 )
-from web.app import shares
+from web.app import state_shares
 
 ROOT = Path(__file__).parents[3]
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -159,8 +159,8 @@ def test_the_shares_of_a_progress_bar_leave_room_for_what_waits() -> None:
         JobState.LEASED: 1,
         JobState.WAITING: 4,
     }
-    assert shares(counts) == [("succeeded", 25.0), ("active", 25.0)]
-    assert shares(dict.fromkeys(JobState, 0)) == []
+    assert state_shares(counts) == [("succeeded", 25.0), ("active", 25.0)]
+    assert state_shares(dict.fromkeys(JobState, 0)) == []
 
 
 @pytest.mark.parametrize(

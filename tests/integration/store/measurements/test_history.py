@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.cells.comparison import compare
+from farm.cells.comparison import compare_sweeps
 from farm.cells.history import CellHistory, read_history
 from farm.cells.reading import read_sweep
 from farm.errors import NotFound
@@ -227,7 +227,7 @@ def test_a_history_says_what_the_check_of_the_two_sweeps_says(
                 )
     with reading(engine) as session:
         tables = [read_sweep(session, sweep_id, prices=Prices()).table for sweep_id in (1, 2)]
-    [pair, _] = compare(*tables).pairs
+    [pair, _] = compare_sweeps(*tables).pairs
     point = history().points[1]
     assert pair.ratio is not None
     assert point.ratio == pair.ratio

@@ -22,7 +22,7 @@ from tests.machine.watchdogs import watchdogs
 from worker_agent.network import nft
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.guard import GATE, NoteFile
-from worker_agent.network.nft import table_of
+from worker_agent.network.nft import nft_table_name
 from worker_agent.network.undo import undo_leftovers
 from worker_agent.trainer_process.privilege import CAP_NET_ADMIN
 
@@ -187,7 +187,7 @@ def test_an_agent_that_hangs_keeps_its_rules_only_until_the_deadline(
     near, _ = hosts
     with closed(near, tmp_path, limit_s=1.0) as agent:
         agent.send_signal(signal.SIGSTOP)
-        assert table_of(str(tmp_path)) in tables(near)
+        assert nft_table_name(str(tmp_path)) in tables(near)
         await_true(lambda: tables(near) == "", "no table is left")
 
 
@@ -200,7 +200,7 @@ def test_the_next_life_opens_what_was_closed(
         kill_both(agent, tmp_path)
         if not has_note:
             NoteFile(str(tmp_path), GATE).remove()
-        assert table_of(str(tmp_path)) in tables(near)
+        assert nft_table_name(str(tmp_path)) in tables(near)
         site = Site(state_dir=str(tmp_path), interface="lo", cpus=(0,), spared_ports=())
         near.run(lambda: undo_leftovers(site))
         assert tables(near) == ""
@@ -279,7 +279,7 @@ def test_two_agents_do_not_hold_one_user_to_two_gangs(
             closed(near, other, trainer_uid=UID, port=PORT + 10),
         ):
             pass
-        assert table_of(str(tmp_path)) in tables(near)
+        assert nft_table_name(str(tmp_path)) in tables(near)
 
 
 @contextmanager

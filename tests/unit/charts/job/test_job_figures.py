@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farm.charts.figure_table import table_of
+from farm.charts.figure_table import figure_table
 from farm.charts.job.figures import rank_timelines
 from farm.charts.job.steps import (
     StepPoint,
@@ -200,7 +200,7 @@ def test_no_step_is_no_chart() -> None:
 def test_the_table_has_the_least_and_the_most_of_every_line() -> None:
     points = [(0.0, 0.1), (1.0, 0.2), (1.0, None), (3.0, 0.3), (9.0, None), (70.0, 2.0)]
     empty = TimelineSeries(name="rank 1", points=[(0.0, None)])
-    table = table_of(_timeline(TimelineSeries(name="rank 0", points=points), empty))
+    table = figure_table(_timeline(TimelineSeries(name="rank 0", points=points), empty))
     assert table.titles == ("", "From", "To", "Least", "Most")
     [row] = table.rows
     assert row[:3] == ("rank 0", "0 s", "1 min 10 s")

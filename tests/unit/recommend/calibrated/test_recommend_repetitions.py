@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from farm.recommend.calibrated.held_out import hold_out
 from farm.recommend.calibrated.intervals import distinct, prediction_interval
-from farm.recommend.calibrated.repetitions import Repetitions, shares
+from farm.recommend.calibrated.repetitions import Repetitions, experiment_weights
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Prediction
@@ -228,7 +228,7 @@ def test_copies_of_any_values_make_nothing_surer(counts: list[int]) -> None:
 
 
 def test_a_value_under_several_names_is_one_experiment() -> None:
-    found = shares(
+    found = experiment_weights(
         observed(
             {
                 configuration(1, 64): [0.4, 0.4],

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from farm.charts.chart import Bars, BarSeries, ChartAxis, Mark
-from farm.charts.figure_table import table_of
+from farm.charts.figure_table import figure_table
 from farm.text.display import MISSING
 from web.drawing.drawn import bars_to_plotly
 
@@ -56,7 +56,7 @@ def test_an_interval_is_drawn_upon_its_bar_alone() -> None:
 
 
 def test_its_table_names_every_bar() -> None:
-    table = table_of(bars())
+    table = figure_table(bars())
     assert table.titles == ("Strategy", "", "Step time", "Interval")
     assert table.rows == (
         ("ring", "2 ranks", "1.00", "0.80 to 1.40"),

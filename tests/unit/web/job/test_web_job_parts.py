@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farm.charts.figure_table import table_of
+from farm.charts.figure_table import figure_table
 from farm.charts.histogram import histogram
 from farm.charts.job.reading import timed_window
 from farm.configuration.axes import AXES
@@ -22,8 +22,8 @@ from tests.factories import NOW, job_spec, seconds
 from web.drawing.drawn import histogram_to_plotly
 from web.job.network import NetworkVerdict, network_of
 from web.job.ranks import RankCard, card, chosen_ranks, written
-from web.job.step_profile import shares
-from web.job.view import compare
+from web.job.step_profile import step_shares
+from web.job.view import compare_with_neighbours
 from web.pages.job import chapters_of
 
 DELAYED = NetworkProfile(one_way_delay_s=0.02)
@@ -192,18 +192,18 @@ def test_of_a_wide_gang_the_ways_furthest_off_are_listed() -> None:
 
 
 def test_what_is_neither_compute_nor_communication_is_idle() -> None:
-    found = shares("all", step_s=1.0, compute_s=0.5, communication_s=0.25)
+    found = step_shares("all", step_s=1.0, compute_s=0.5, communication_s=0.25)
     assert found is not None
     assert {part.name: part.seconds for part in found.parts} == {
         "compute": 0.5,
         "communication": 0.25,
         "idle": 0.25,
     }
-    over = shares("all", step_s=1.0, compute_s=0.75, communication_s=0.75)
+    over = step_shares("all", step_s=1.0, compute_s=0.75, communication_s=0.75)
     assert over is not None
     assert [part.ratio for part in over.parts] == [0.5, 0.5, 0.0]
-    assert shares("all", step_s=None, compute_s=0.5, communication_s=0.5) is None
-    assert shares("all", step_s=1.0, compute_s=None, communication_s=0.5) is None
+    assert step_shares("all", step_s=None, compute_s=0.5, communication_s=0.5) is None
+    assert step_shares("all", step_s=1.0, compute_s=None, communication_s=0.5) is None
 
 
 # --- story ---
@@ -322,7 +322,7 @@ def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
         _neighbour(3, world_size=4, disturbance=DISTURBED),
         _neighbour(4, one_way_delay_s=0.0, network="none"),
     ]
-    found = compare(spec, rows, step_time_s=0.1, throughput_examples_per_s=320.0)
+    found = compare_with_neighbours(spec, rows, step_time_s=0.1, throughput_examples_per_s=320.0)
     shown = [(one.axis, one.value, one.job_id, one.repetition_count) for one in found]
     assert shown == [
         ("world size", "1 machine, single", 5, 1),
@@ -335,7 +335,7 @@ def test_repetitions_of_a_neighbour_are_one_line_with_its_ratio() -> None:
     assert found[1].step_ratio == pytest.approx(3.0)
     assert found[1].throughput_ratio == pytest.approx(2.0)
     assert [one.is_disturbed for one in found] == [False, False, False, True, False]
-    unknown = compare(spec, rows, step_time_s=None, throughput_examples_per_s=None)
+    unknown = compare_with_neighbours(spec, rows, step_time_s=None, throughput_examples_per_s=None)
     assert {(one.step_ratio, one.throughput_ratio) for one in unknown} == {(None, None)}
 
 
@@ -354,7 +354,7 @@ def test_neighbours_that_are_set_up_in_another_way_say_how() -> None:
         _neighbour(6, one_way_delay_s=0.0),
         _neighbour(7, **served, training_pass="forward"),
     ]
-    found = compare(spec, rows, step_time_s=0.1, throughput_examples_per_s=None)
+    found = compare_with_neighbours(spec, rows, step_time_s=0.1, throughput_examples_per_s=None)
     assert [(one.axis, one.value) for one in found] == [
         ("pass", "forward"),
         ("strategy", "mwms_ring"),
@@ -370,7 +370,7 @@ def test_a_neighbour_without_a_limit_comes_after_those_with_one() -> None:
     profile = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=2e6)
     spec = job_spec(world_size=2, global_batch_size=64, network=profile)
     rows = [_neighbour(2), _neighbour(1, bandwidth_bytes_per_s=1.25e6)]
-    found = compare(spec, rows, step_time_s=None, throughput_examples_per_s=None)
+    found = compare_with_neighbours(spec, rows, step_time_s=None, throughput_examples_per_s=None)
     assert [one.value for one in found] == ["10.0 Mbit/s", "unlimited"]
 
 
@@ -388,7 +388,7 @@ def test_a_histogram_counts_every_time_once() -> None:
     data = histogram_to_plotly(found)["data"]
     assert isinstance(data, list)
     assert [len(trace["x"]) for trace in data] == [len(found.bins) - 1, 1]
-    assert len(table_of(found).rows) == len(found.bins)
+    assert len(figure_table(found).rows) == len(found.bins)
 
 
 def test_equal_times_are_one_bin_and_one_time_is_none() -> None:

@@ -11,7 +11,7 @@ import pytest
 from farm.errors import EmulationFailed, InvalidSpec, Unreachable
 from worker_agent.config import load_config
 from worker_agent.network import nft
-from worker_agent.network.nft import GateRules, closing_script, removing_script, table_of
+from worker_agent.network.nft import GateRules, closing_script, nft_table_name, removing_script
 
 
 def test_a_script_replaces_the_table_and_names_each_address_once() -> None:
@@ -39,8 +39,8 @@ def test_a_rank_alone_lets_nobody_in() -> None:
 
 
 def test_agents_of_one_machine_have_tables_of_their_own() -> None:
-    assert table_of("/state/a") != table_of("/state/b")
-    assert removing_script(table_of("/state/a")).count(table_of("/state/a")) == 2
+    assert nft_table_name("/state/a") != nft_table_name("/state/b")
+    assert removing_script(nft_table_name("/state/a")).count(nft_table_name("/state/a")) == 2
 
 
 @pytest.fixture
