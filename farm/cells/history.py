@@ -159,11 +159,27 @@ def read_history(
     by_sweep: dict[int, list[Any]] = {}
     for row in jobs_of_cell(session, hashes, sweep_ids):
         by_sweep.setdefault(row.sweep_id, []).append(row)
-    groups = _in_order(by_sweep)
+    points = _points(session, configuration, _in_order(by_sweep), sweeps)
+    shown = set(sweep_ids[:limit])
+    return CellHistory(
+        job_id=job_id,
+        configuration=configuration,
+        points=[point for point in points if point.sweep_id in shown],
+        next_id=min(shown) if len(sweep_ids) > limit else None,
+    )
+
+
+def _points(
+    session: Session,
+    configuration: CellConfiguration,
+    groups: Sequence[Sequence[Any]],
+    sweeps: Mapping[int, SweepRow],
+) -> list[HistoryPoint]:
+    """Make a point of each group of jobs, compared with the last sure one on like machines."""
     lasts = [last.measurement_id for group in groups if (last := _last_measured(group))]
     details = details_of(session, lasts)
     timelines = {
-        sweep_id: latest_runs(session, sweep_id, (), most_jobs=_MOST_RUNS) for sweep_id in sweep_ids
+        sweep_id: latest_runs(session, sweep_id, (), most_jobs=_MOST_RUNS) for sweep_id in sweeps
     }
     points: list[HistoryPoint] = []
     latest: dict[str, HistoryPoint] = {}
@@ -192,13 +208,7 @@ def read_history(
         points.append(point)
         if line.times_s and (key not in latest or _is_sure(line) >= _is_sure(latest[key].line)):
             latest[key] = point
-    shown = set(sweep_ids[:limit])
-    return CellHistory(
-        job_id=job_id,
-        configuration=configuration,
-        points=[point for point in points if point.sweep_id in shown],
-        next_id=min(shown) if len(sweep_ids) > limit else None,
-    )
+    return points
 
 
 def _is_sure(line: CellLine) -> bool:

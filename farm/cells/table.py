@@ -244,12 +244,7 @@ def make_line(
 ) -> CellLine:
     """Sum up jobs of a cell. `of_cell`: the repetitions of the whole cell; empty: these are all."""
     repetitions = tuple(repetition_of(job) for job in jobs)
-    of_median = {job_id for job_id, _ in judged(repetitions)}
-    succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
-    kinds: dict[str | None, list[Any]] = {}  # of hardware, that of the median first
-    for job in sorted(succeeded, key=lambda job: job.id not in of_median):
-        kinds.setdefault(job.fingerprint, []).append(job)
-    own, *others = list(kinds.values()) or [[]]
+    own, *others = _succeeded_by_hardware(jobs, repetitions) or [[]]
     by_job = {repetition.job_id: repetition for repetition in repetitions}
     found = aggregate(own, lambda job: by_job[job.id])
     first = found.counted[0] if found.counted else None
@@ -296,6 +291,18 @@ def make_line(
         ),
         timeline=timeline,
     )
+
+
+def _succeeded_by_hardware(
+    jobs: Sequence[Any], repetitions: Sequence[Repetition]
+) -> list[list[Any]]:
+    """Return the jobs that succeeded by kind of hardware, the kind of the median first."""
+    of_median = {job_id for job_id, _ in judged(repetitions)}
+    succeeded = [job for job in jobs if job.state is JobState.SUCCEEDED and job.status == OK]
+    kinds: dict[str | None, list[Any]] = {}
+    for job in sorted(succeeded, key=lambda job: job.id not in of_median):
+        kinds.setdefault(job.fingerprint, []).append(job)
+    return list(kinds.values())
 
 
 def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:

@@ -103,16 +103,11 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     if problem is not None:
         return problem
     facts = catalogue.strategies[cell["strategy"]]
-    if facts.divides_model and cell["model"] not in catalogue.models:
-        expected = f"a model of the farm's own for strategy '{facts.name}'"
-        return InvalidSpec("model", cell["model"], expected)
-    if cell["compile"] is Compilation.XLA and not facts.compiles_by_xla:
-        expected = f"'none' for strategy '{facts.name}', which XLA does not compile"
-        return InvalidSpec("compile", Compilation.XLA.value, expected)
-    if cell["input_pipeline"] is InputPipeline.LOADER and not facts.has_loader:
-        expected = f"'memory' for strategy '{facts.name}', which has no loader"
-        return InvalidSpec("input_pipeline", InputPipeline.LOADER.value, expected)
-    problem = _problem_of_width(cell, facts) or _problem_of_network(cell, facts)
+    problem = (
+        _problem_of_strategy(cell, facts, catalogue)
+        or _problem_of_width(cell, facts)
+        or _problem_of_network(cell, facts)
+    )
     if problem is not None:
         return problem
     replica_count = cell["world_size"] * cell["replicas_per_rank"]
@@ -137,6 +132,22 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
             cell["global_batch_size"],
             f"at most {examples_count}, the examples of '{cell['dataset']}', without repeat = true",
         )
+    return None
+
+
+def _problem_of_strategy(
+    cell: Cell, facts: StrategyFacts, catalogue: Catalogue
+) -> InvalidSpec | None:
+    """Say what the strategy cannot do: train this model, be compiled, or read by a loader."""
+    if facts.divides_model and cell["model"] not in catalogue.models:
+        expected = f"a model of the farm's own for strategy '{facts.name}'"
+        return InvalidSpec("model", cell["model"], expected)
+    if cell["compile"] is Compilation.XLA and not facts.compiles_by_xla:
+        expected = f"'none' for strategy '{facts.name}', which XLA does not compile"
+        return InvalidSpec("compile", Compilation.XLA.value, expected)
+    if cell["input_pipeline"] is InputPipeline.LOADER and not facts.has_loader:
+        expected = f"'memory' for strategy '{facts.name}', which has no loader"
+        return InvalidSpec("input_pipeline", InputPipeline.LOADER.value, expected)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import cast
 
 from farm import registry
 from farm.configuration.catalogue import StrategyFacts
-from farm.configuration.spec import TORCH, WORKER, Device
+from farm.configuration.spec import TORCH, WORKER, Device, JobSpec
 from farm.messages.trainer_lines import (
     Assignment,
     Failure,
@@ -24,7 +24,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
-from farm.trainers.contracts import Seat, ServedStrategy
+from farm.trainers.contracts import Engine, Model, Seat, ServedStrategy
 from farm.trainers.datasets.arrays import with_hidden_tokens
 from farm.trainers.datasets.places import data_places
 from farm.trainers.failures import RankFailed
@@ -50,18 +50,8 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     if launcher is not None:
         run_script(assignment, launcher, line=line, orders=orders)
         return
-    file = None if assignment.model_file is None else Path(assignment.model_file)
-    model, dataset = registry.model(job.model, file=file), registry.dataset(job.dataset)
-    if isinstance(model, ModelFile):
-        model = dataclasses.replace(
-            model,
-            world_size=job.world_size,
-            announce=lambda is_running: line.emit(
-                UserCode(name=f"model {job.model}", is_running=is_running)
-            ),
-        )
-        serve_spawned(model)
-        report_own_kills(lambda how: line.emit(_own_kill(job.model, how)))
+    model = _load_model(assignment, line)
+    dataset = registry.dataset(job.dataset)
     strategy = registry.strategy(job.strategy)
     # First, since it needs no framework: an agent without the data says so within a second.
     data = dataset.load(data_places(assignment.data_dir, os.environ))
@@ -98,12 +88,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     begun_s = time.monotonic()
     engine = strategy.build(seat)
     connect_s = time.monotonic() - begun_s
-    if job.device is Device.GPU and engine.settings.get("device") != Device.GPU.value:
-        raise RankFailed(
-            FailureKind.TRAINER_RAISED,
-            f"device: expected a GPU, and {framework} finds none that it can use: install its build"
-            " for this GPU's CUDA",
-        )
+    _check_gpu(job, engine, framework)
     is_compared = isinstance(model, ModelFile) and job.world_size > 1
     training = Training(
         assignment,
@@ -117,6 +102,33 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     )
     line.emit(training.run())
     engine.leave()
+
+
+def _load_model(assignment: Assignment, line: EventWriter) -> Model:
+    """Find the job's model. A model file is prepared to run, and says when its code runs."""
+    job = assignment.job
+    file = None if assignment.model_file is None else Path(assignment.model_file)
+    model = registry.model(job.model, file=file)
+    if isinstance(model, ModelFile):
+        model = dataclasses.replace(
+            model,
+            world_size=job.world_size,
+            announce=lambda is_running: line.emit(
+                UserCode(name=f"model {job.model}", is_running=is_running)
+            ),
+        )
+        serve_spawned(model)
+        report_own_kills(lambda how: line.emit(_own_kill(job.model, how)))
+    return model
+
+
+def _check_gpu(job: JobSpec, engine: Engine, framework: str) -> None:
+    if job.device is Device.GPU and engine.settings.get("device") != Device.GPU.value:
+        raise RankFailed(
+            FailureKind.TRAINER_RAISED,
+            f"device: expected a GPU, and {framework} finds none that it can use: install its build"
+            " for this GPU's CUDA",
+        )
 
 
 def _device_control_s(assignment: Assignment, facts: StrategyFacts) -> float | None:

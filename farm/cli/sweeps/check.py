@@ -24,7 +24,7 @@ from farm.store.sweeps.baselines import (
     remove_baseline,
     set_baseline,
 )
-from farm.store.sweeps.sweeps import find_sweep, sweep_summary
+from farm.store.sweeps.sweeps import SweepSummary, find_sweep, sweep_summary
 from farm.text import display
 from farm.text.columns import Column
 from farm.text.nouns import counted
@@ -169,20 +169,24 @@ def check(
             cells = counted(len(missing), "cell")
             passes = "; allowed" if allow_missing else "; see --allow-missing"
             click.echo(f"missing: {cells} of sweep {base_id} in sweep {sweep_id}{passes}")
-        if failed_count:
-            jobs = counted(failed_count, "job")
-            states = [
-                f"`farm jobs --sweep {sweep_id} --state {state.value}`"
-                for state in (JobState.FAILED, JobState.CANCELLED)
-                if summary.counts[state]
-            ]
-            click.echo(
-                f"failed or cancelled: {jobs} of sweep {sweep_id}, see {' and '.join(states)}"
-            )
-        if unfinished_count:
-            of = f"{unfinished_count} of {counted(summary.job_count, 'job')} of sweep {sweep_id}"
-            click.echo(f"not ended: {of}; --wait waits for them")
+        _print_unsuccessful(summary, failed_count, unfinished_count)
     ctx.exit(0 if is_passed else 1)
+
+
+def _print_unsuccessful(summary: SweepSummary, failed_count: int, unfinished_count: int) -> None:
+    """Print how many jobs failed, were cancelled or have not ended."""
+    sweep_id = summary.sweep_id
+    if failed_count:
+        jobs = counted(failed_count, "job")
+        states = [
+            f"`farm jobs --sweep {sweep_id} --state {state.value}`"
+            for state in (JobState.FAILED, JobState.CANCELLED)
+            if summary.counts[state]
+        ]
+        click.echo(f"failed or cancelled: {jobs} of sweep {sweep_id}, see {' and '.join(states)}")
+    if unfinished_count:
+        of = f"{unfinished_count} of {counted(summary.job_count, 'job')} of sweep {sweep_id}"
+        click.echo(f"not ended: {of}; --wait waits for them")
 
 
 def _json(pair: CellPair, verdict: Verdict) -> dict[str, object]:

@@ -11,7 +11,7 @@ import click
 from sqlalchemy.orm import Session
 
 from farm.cells.accurate_cells import AccurateCell, accurate_cells
-from farm.cells.json_forms import CellSummary, results_json
+from farm.cells.json_forms import CellSummary, SweepCells, results_json
 from farm.cells.reading import first_cells, read_sweep
 from farm.cells.result_table import naming_columns
 from farm.cells.table import CellLine
@@ -143,13 +143,17 @@ def status(
     if target_accuracy is not None:
         _print_accurate_cells(accurate, by_job, target_accuracy)
     if found.machine_s:
-        text = f"machine time: {display.duration(found.machine_s)}"
-        if (saved := found.saving) is not None:
-            text += (
-                f"; {counted(saved.fixed_repetitions, 'repetition')} of every cell would have "
-                f"taken {display.duration(saved.fixed_machine_s)} for the same precision"
-            )
-        click.echo(text)
+        _print_machine_time(found)
+
+
+def _print_machine_time(found: SweepCells) -> None:
+    text = f"machine time: {display.duration(found.machine_s)}"
+    if (saved := found.saving) is not None:
+        text += (
+            f"; {counted(saved.fixed_repetitions, 'repetition')} of every cell would have "
+            f"taken {display.duration(saved.fixed_machine_s)} for the same precision"
+        )
+    click.echo(text)
 
 
 def measured_json(cell: CellSummary, line: CellLine) -> dict[str, object]:

@@ -31,7 +31,7 @@ from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.sweeps.bundles import add_bundle
-from farm.submission import SubmissionPlan, plan, read_sweep_file, within_memory
+from farm.submission import SubmissionPlan, SubmittedSweep, plan, read_sweep_file, within_memory
 from farm.submission import submit as submit_sweep
 from farm.text import display
 from farm.text.columns import Column
@@ -99,12 +99,7 @@ def submit(
         raise click.UsageError("--wait and --dry-run exclude each other")
     # Asked only of a sweep with scripts: others can be checked without settings.
     data, scripts = with_bundles(read_sweep_file(sweep_file), home=lambda: settings().home)
-    if addresses and isinstance(data, Mapping):
-        given = data.get(NOTIFY, [])
-        data = {**data, NOTIFY: [*(given if isinstance(given, list) else [given]), *addresses]}
-    if budget_machine_hours is not None and isinstance(data, Mapping):
-        data = {**data, BUDGET: budget_machine_hours}
-    planned = plan(data)
+    planned = plan(_with_options(data, addresses, budget_machine_hours))
     if dry_run:
         found, unknown_because = _expected(planned, prices_file, region)
         _print_plan(planned, found, unknown_because, as_json=as_json)
@@ -135,13 +130,7 @@ def submit(
             "notify": [{"address": one.address, "secret": one.secret} for one in submitted.notify],
         }
         if not as_json:
-            count = submitted.job_count
-            click.echo(
-                f"sweep {submitted.sweep_id}: {counted(count, 'job')} enqueued{_more(planned)}"
-            )
-            _print_skipped(submitted.skipped)
-            for target in submitted.notify:
-                click.echo(f"messages to {target.address} are signed with {target.secret}")
+            _print_submitted(submitted, planned)
         watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
         first = watch.look()
         if first.hopeless:
@@ -153,6 +142,29 @@ def submit(
         print_json(result)
     if counts is not None and counts[JobState.SUCCEEDED] < sum(counts.values()):
         ctx.exit(1)
+
+
+def _with_options(
+    data: object, addresses: Sequence[str], budget_machine_hours: float | None
+) -> object:
+    """Return what a sweep file says with what the options add; no table is left as it is."""
+    if not isinstance(data, Mapping):
+        return data
+    added = dict(data)
+    if addresses:
+        given = data.get(NOTIFY, [])
+        added[NOTIFY] = [*(given if isinstance(given, list) else [given]), *addresses]
+    if budget_machine_hours is not None:
+        added[BUDGET] = budget_machine_hours
+    return added
+
+
+def _print_submitted(submitted: SubmittedSweep, planned: SubmissionPlan) -> None:
+    count = submitted.job_count
+    click.echo(f"sweep {submitted.sweep_id}: {counted(count, 'job')} enqueued{_more(planned)}")
+    _print_skipped(submitted.skipped)
+    for target in submitted.notify:
+        click.echo(f"messages to {target.address} are signed with {target.secret}")
 
 
 def _conclude(
