@@ -213,6 +213,7 @@ class KerasHook:
         self._changed: set[Any] = set()
 
     def install(self, module: ModuleType) -> None:
+        """Have a module's `CallbackList` call back after each batch; do so once for a class."""
         callback_list = getattr(module, "CallbackList", None)
         # A package and its module have the same class.
         if callback_list is None or callback_list in self._changed:
@@ -306,6 +307,7 @@ class ImportWatch(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Have a watched module's hook called once it is imported; None: not one of them."""
         then = self._then.get(name)
         if then is None:
             return None

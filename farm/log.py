@@ -46,6 +46,7 @@ class LogBound(logging.Filter):
         self._places: dict[tuple[str, int], _Place] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Take a line, or count it where its place in the source logged too many of late."""
         if record.levelno < logging.WARNING:
             return True
         with self._lock:

@@ -93,6 +93,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         super().__init__()
 
     def load_config(self) -> None:
+        """Set Gunicorn's options from the farm's settings."""
         options: dict[str, Any] = {
             # Gunicorn closes it in the end.
             "bind": f"fd://{self._listener.detach()}",

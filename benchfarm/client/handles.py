@@ -350,6 +350,7 @@ class _Progress:
         self._last = ""
 
     def show(self, found: dict[str, Any]) -> None:
+        """Write how far the sweep is, unless that is what the last line says."""
         failed = found["jobs_by_state"].get("failed", 0)
         left_s = found["remaining_s"]
         parts = [f"sweep {found['id']}: {found['finished_count']} of {found['job_count']} jobs"]

@@ -69,6 +69,7 @@ class FleetServer:
         return [r for r in self.readings if since_s <= r.at_s <= until_s]
 
     def read(self, client: redis.Redis, connection: sa.Connection) -> ServerReading:
+        """Read the lengths of the queues, the sizes and each part's CPU seconds and memory."""
         cpu_s: dict[str, float] = {}
         memory_bytes: dict[str, int] = {}
         for part, members in self.processes.items():

@@ -52,6 +52,7 @@ class ShellLoop:
         self._pause = pause
 
     def play(self, work: Work, *, first_seed: int, job_count: int) -> Played:
+        """Run the jobs one after the other from a shell script, and time them together."""
         seeds = range(first_seed, first_seed + job_count)
         orders = [work.order(rank) for rank in range(WORLD_SIZE)]
         for seed in seeds:

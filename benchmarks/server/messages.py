@@ -139,6 +139,7 @@ def _steps(second: int, rng: random.Random) -> StepTimes:
 
 
 def beat_of(one: AgentSeries, number: int) -> object:
+    """Return the sealed heartbeat number `number` of an agent that trains."""
     now_s = time.time()
     return seal(
         Heartbeat(

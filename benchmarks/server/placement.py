@@ -88,6 +88,7 @@ def make_farm(agent_count: int, *, seed: int) -> list[LiveAgent]:
 
 
 def make_jobs(job_count: int, *, seed: int) -> list[WaitingJob]:
+    """Return waiting jobs of random widths, requirements, priorities and waits, by a seed."""
     rng = random.Random(seed)
     return [
         WaitingJob(

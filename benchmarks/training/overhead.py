@@ -91,6 +91,7 @@ class Pairs:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
     parser.add_argument(
         "--pairs", type=at_least(1), default=PAIR_COUNT, help="of one and of two ranks"
     )

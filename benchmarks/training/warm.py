@@ -157,6 +157,7 @@ def figure(
     reached: bool | None = None,
     note: str = "",
 ) -> BenchmarkFigure:
+    """Return a figure in seconds, warm against cold, with the interval of their ratio."""
     warm, cold = runs
     interval = (
         f"ratio {ratio.median:.4f}, 95 % interval {ratio.low:.4f} to {ratio.high:.4f}, "

@@ -342,6 +342,7 @@ def _expected_bytes_per_step(configuration: CellConfiguration, first: Any) -> fl
 
 
 def saving_of(lines: Sequence[CellLine], spent_s: Mapping[str, float]) -> Saving | None:
+    """Return what stopping at the target precision saved; `spent_s`: machine time by cell hash."""
     costs = []
     for line in lines:
         target = line.statistics.target

@@ -155,6 +155,7 @@ class _Farm(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> NoReturn:
+        """Run a command and exit with its status. An interruption ends without a traceback."""
         try:
             with standard_output():
                 self._main(args, prog_name, complete_var, **extra)

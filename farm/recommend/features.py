@@ -47,6 +47,7 @@ class KnownConditions:
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> KnownConditions:
+        """Collect what occurs in these observations."""
         ours = [canonical(o.configuration) for o in observations]
         gangs = [c for c in ours if not c.is_one_machine]
         return cls(

@@ -122,6 +122,7 @@ class KnownConfigurations:
         )
 
     def resolve(self, given: Mapping[str, Any]) -> ResolvedConfiguration:
+        """Find the configuration that is meant, and say why it cannot be predicted, if so."""
         if not self.configurations:
             return ResolvedConfiguration(
                 configuration=None, unknown_because="no step time was measured on such hardware"

@@ -21,6 +21,11 @@ DEFAULT_PORT = 6379  # of a broker URL that names none
 
 
 def address_towards(broker_url: str) -> str:
+    """Return the address of this machine that it reaches the broker from.
+
+    Raises:
+        Unreachable: no route leads there, or the host's name is not known.
+    """
     parts = urlsplit(broker_url)
     try:
         # Connecting a datagram socket sends nothing; it only asks the routing table.
@@ -63,6 +68,11 @@ def _index_by_netlink(name: str) -> int | None:
 
 
 def interface_of(given: str | None, address: str) -> str:
+    """Return the interface `given` or, without one, the one that holds the address.
+
+    Raises:
+        InvalidSpec: there is no such interface, the address is unknown, or none holds it.
+    """
     interfaces = psutil.net_if_addrs()
     if given is not None:
         index = interface_index(given)

@@ -142,6 +142,7 @@ class Space:
 
     @classmethod
     def of(cls, configurations: Iterable[Configuration]) -> Space:
+        """Sort the distinct configurations into curves, each of the same names."""
         ours = tuple(dict.fromkeys(canonical(c) for c in configurations))
         is_weak = keeps_replica_batch(ours)
         curves: dict[bool, dict[tuple[object, ...], list[Configuration]]] = {True: {}, False: {}}
@@ -324,6 +325,7 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, space: Space) -> Neighbourhood:
+        """Collect the values of each number and name that occur in a space."""
         known = [names_of(c) for c in space.configurations]
         return cls(
             space=space,

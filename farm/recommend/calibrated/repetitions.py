@@ -74,6 +74,7 @@ class _NoiseGroup:
 
     @classmethod
     def of(cls, configuration: Configuration) -> _NoiseGroup:
+        """Return the group of a configuration: what is equal where repetitions differ alike."""
         c = canonical(configuration)
         return cls(
             of_machines=names_of_one_machine(c),
@@ -110,6 +111,7 @@ class Repetitions:
 
     @classmethod
     def of(cls, observations: Iterable[Observation]) -> Repetitions:
+        """Group observations by configuration, and sum up the noise of each kind of group."""
         groups: dict[Configuration, list[Observation]] = {}
         for observation in observations:
             groups.setdefault(canonical(observation.configuration), []).append(observation)

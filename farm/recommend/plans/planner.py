@@ -170,6 +170,10 @@ class _Search:
         until_regret_ratio: float | None,
         budget: float | None,
     ) -> MeasurementPlan:
+        """Choose measurements one by one until a limit is reached or none promises anything.
+
+        `count`: at most so many; `budget`: of all of them, in the unit of their costs.
+        """
         before = now = _mean(regret_ratios(future))
         most = math.inf if budget is None else budget
         proposals: list[PlannedMeasurement] = []

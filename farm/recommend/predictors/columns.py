@@ -60,6 +60,7 @@ class FeatureColumns:
 
     @classmethod
     def of(cls, configurations: Sequence[Configuration]) -> FeatureColumns:
+        """Make the columns of configurations, in their order."""
         import numpy as np
 
         ours = [canonical(c) for c in configurations]

@@ -64,6 +64,7 @@ class AxisLines:
     def of(
         cls, points: AxisPoints, errors: NDArray[np.float64], weights: NDArray[np.float64]
     ) -> AxisLines:
+        """Sort points that are on the axis by line and place; `errors`, `weights`: (n,)."""
         import numpy as np
 
         on = np.flatnonzero(points.are_on)

@@ -64,6 +64,7 @@ class Frame:
 
     @classmethod
     def of(cls, columns: FeatureColumns) -> Frame:
+        """Return the frame of what is varied in these columns."""
         import numpy as np
 
         typical = {}

@@ -118,6 +118,7 @@ class TimedWindow:
         self.cpu_s += self._read_cpu_s() - self._cpu_at_open_s
 
     def close(self) -> None:
+        """End a timed part, and add what the counters grew by since it was opened."""
         if self._ended_s is None:
             self.stop()
         assert self.begun_s is not None

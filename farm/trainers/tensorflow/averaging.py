@@ -103,6 +103,7 @@ class AveragingEngine(TensorFlowEngine):
         return cls(seat, schedule, gang=gang)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        """Train on own examples, and average weights where the schedule says so."""
         self._evaluated = None
         loss_sum = 0.0
         if len(indices) > 0:

@@ -43,6 +43,7 @@ class TorchAveragingEngine(TorchEngine):
         self._evaluated: list[torch.Tensor] | None = None
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        """Train on own examples, and average weights where the schedule says so."""
         self._evaluated = None
         indices = self._held(indices)
         loss_sum = 0.0

@@ -140,6 +140,7 @@ class TorchEngine:
         }
 
     def matrix_product(self, side: int) -> MatrixProduct:
+        """Return a product of two square matrices of that side, in the job's precision."""
         is_half = self._chosen["precision"] == ComputePrecision.BFLOAT16.value
         generator = torch.Generator(self._device).manual_seed(0)
         left, right, product = (

@@ -107,6 +107,7 @@ class SessionEngine:
         return take_device_memory_bytes()
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
+        """Train on own examples, sending the gradients to the parameter servers."""
         # Partial steps are not among the timed ones, whose exchange is counted.
         is_counted = examples_count == self._seat.job.global_batch_size
         inputs, labels = self._examples(indices)
