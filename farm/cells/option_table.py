@@ -19,7 +19,7 @@ from farm.cells.result_table import (
     step_time_text,
 )
 from farm.cells.table import CellLine
-from farm.configuration.axes import AXES, AXES_BY_NAME, PROFILE_AXES, SETUP_AXES
+from farm.configuration.axes import AXES, SETUP_AXES
 from farm.configuration.spec import EMULATOR_NAMES
 from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.recommend.configuration import TrainingTask
@@ -125,15 +125,14 @@ def configuration_of(option: Option, task: TrainingTask) -> CellConfiguration:
     emulator = network if network in EMULATOR_NAMES else None
     said = dict(option.setup.pairs)
     values: dict[str, Any] = {
-        **{axis.field: axis.usual for axis in SETUP_AXES},
+        **{axis.field: axis.value_in({}) for axis in AXES},
         **{
             axis.field: axis.read(said[axis.name], axis.name)
             for axis in SETUP_AXES
             if axis.name in said
         },
-        **{axis.field: axis.absent for axis in PROFILE_AXES},
         **(task.by_field if has_network else {}),
-        "placement": said.get(PLACEMENT, AXES_BY_NAME[PLACEMENT].usual),
+        **({PLACEMENT: said[PLACEMENT]} if PLACEMENT in said else {}),
         "model": task.model or "",
         "dataset": task.dataset or "",
         "training_pass": task.training_pass.value,
