@@ -1,4 +1,4 @@
-"""Marks: a line on the farm's pipe for each training step of this process.
+"""Reports each training step of this process to the farm, as one line on a pipe.
 
 A mark must never break a training. If the pipe is closed or its reader is gone, the script runs on
 as if there were no farm. A mark costs a few microseconds.

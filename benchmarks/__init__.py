@@ -1,1 +1,1 @@
-"""What the farm itself costs: one figure a module, see docs/performance.md."""
+"""Benchmarks of what the farm itself costs, one per module; results: docs/performance.md."""

@@ -1,4 +1,4 @@
-"""The figures that the page of the benchmarks holds, beside which today's are printed.
+"""Compares today's benchmark figures with those in docs/performance.md.
 
 Machines differ, so that only ratios are compared, each of which is to a baseline of its own run.
 """

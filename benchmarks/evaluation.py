@@ -1,4 +1,4 @@
-"""How good predictions are on the two published studies, as `farm evaluate` has it, with limits.
+"""Checks the errors of predictions on two published studies against limits.
 
 What is held to a limit is the default predictor with the weights and intervals that answers have,
 on measurements that it has not seen. The baseline of errors and regrets is `physical`, the sum that

@@ -1,4 +1,4 @@
-"""What every benchmark prints: our figure, its baseline of the same run, their ratio and a limit.
+"""The table that every benchmark prints: our figure, a baseline, their ratio, a limit.
 
 A benchmark is a module of this package whose docstring says what it measures. It hands a function
 that returns figures to `run_benchmark`, which knows the options that all of them share:

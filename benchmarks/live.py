@@ -1,4 +1,4 @@
-"""A whole farm for a benchmark to measure: the embedded one, in a folder of its own."""
+"""Runs a whole embedded farm in a folder of its own, for a benchmark to measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures were measured on and with, in the words of the page that shows them."""
+"""Describes the hardware and software of a run for the page of the benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a page that a program writes: what stands between two markers of its own."""
+"""Reads and replaces the generated part of a Markdown page, between two markers."""
 
 from __future__ import annotations
 

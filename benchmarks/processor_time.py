@@ -1,4 +1,4 @@
-"""What processes have had of the cores, those that have ended since included."""
+"""Measures the processor time of processes and their descendants, ended ones included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hot paths that `benchmarks.profiles` looks into, each ready to be run again and again."""
+"""The hot paths that `benchmarks.profiles` profiles, each ready to run repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of four hot paths goes: the functions that take most of it, by their own time.
+"""Profiles four hot paths, and lists the functions that take most of the time.
 
     python -m benchmarks.profiles [NAME ...]
 

@@ -1,4 +1,4 @@
-"""Processes that a benchmark has started, and must not leave behind."""
+"""Stops the processes that a benchmark has started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the program is built: counts that say how hard it is to change, read off the source.
+"""Counts features of the source code that make it hard to change.
 
     python -m benchmarks.structure [--json]
 

@@ -32,7 +32,7 @@ _CHATTY = (
 
 
 class LogBound(logging.Filter):
-    """Bounds what one place in the code logs from WARNING on, so that no loop fills a disk.
+    """Rate-limits warnings and errors from each place in the code, so that no loop fills a disk.
 
     The first `LINES_AT_ONCE` lines of a place are written, and then `LINES_A_MINUTE`; a line after
     a gap says how many were left out. Beyond `TRACEBACKS_AT_ONCE` and `TRACEBACKS_A_MINUTE` a line
@@ -133,7 +133,7 @@ def configure(level: str = "INFO", *, json: bool = False) -> None:
 
 
 def stand_for(**ids: object) -> None:
-    """Let every line of this process carry these ids from now on, and those before no longer.
+    """Add these ids to every later log line of this process, replacing those set before.
 
     Such as the rank that an agent serves. What a line's own `extra` says comes first; one that
     speaks of another attempt is not of the rank that stands.

@@ -299,7 +299,7 @@ def write_session() -> Iterator[Session]:
 
 
 def in_each_transaction(write: Callable[[Session], None]) -> None:
-    """Have something written in the transactions of this request, before anything else."""
+    """Call `write` first in each write transaction of this request."""
     g.setdefault(_WRITES, []).append(write)
 
 

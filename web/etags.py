@@ -22,7 +22,7 @@ PARAMETER: Mapping[str, object] = {
 
 
 def answer(response: Response) -> Response:
-    """Name the answer, and leave its body away where the client has it. Mutates the response."""
+    """Add an ETag, and reply 304 if the client has this answer. Mutates the response."""
     response.set_etag(hashlib.sha256(response.get_data()).hexdigest()[:32])
     conditional = response.make_conditional(request)
     assert isinstance(conditional, Response)

@@ -1,4 +1,4 @@
-"""Reads the bodies that clients send, and the ids in addresses."""
+"""Parses the bodies of requests, and the ids in their URLs."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _LEFT_TO_A_THREAD = re.compile(rb"\r\n(?:transfer-encoding|expect):", re.IGNOREC
 
 
 def missing_bytes(text: bytes | bytearray) -> int | None:
-    """Return how many bytes a request lacks at least; None: a thread is to read the rest."""
+    """Return how many more bytes a request needs at least; None: leave the rest to a thread."""
     head_end = text.find(b"\r\n\r\n")
     if head_end < 0:
         return None if len(text) > _LONGEST_HEAD_BYTES else 1

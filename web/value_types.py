@@ -1,4 +1,4 @@
-"""Pydantic types of the values that people write, and the JSON Schema that is made of types."""
+"""Pydantic types for the values that people write, and the JSON Schema of these types."""
 
 from __future__ import annotations
 

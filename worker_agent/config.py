@@ -311,7 +311,7 @@ def _host_name() -> str:
     try:
         return parse_agent_id(name)
     except ValueError as error:
-        raise InvalidSpec("AGENT_ID", name, f"{error}; the host's name does not serve") from None
+        raise InvalidSpec("AGENT_ID", name, f"{error}; the host's name cannot be used") from None
 
 
 def _trouble_with(path: Path, *, is_folder: bool = False) -> str | None:

@@ -1,4 +1,4 @@
-"""The client: a running farm, from Python and from notebooks.
+"""Python client of a running farm, also for notebooks.
 
 farm = benchfarm.connect()
 sweep = farm.submit("sweep.toml").wait(progress=True)

@@ -1,4 +1,4 @@
-"""What a farm answers, as mappings that draw themselves in notebooks."""
+"""The farm's JSON answers as mappings, which notebooks show as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP to a farm: tokens, repeats, pages, and exceptions in the place of status codes."""
+"""Sends HTTP requests to a farm: adds the token, retries, follows pages, raises ClientError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client raises: each says what happened, and what to do."""
+"""Exceptions of the client; each message says what happened and what to do."""
 
 from __future__ import annotations
 

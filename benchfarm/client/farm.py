@@ -1,4 +1,4 @@
-"""A farm: what a program may ask of it, one method for each operation of its API."""
+"""The class Farm: one method for each operation of a farm's HTTP API."""
 
 from __future__ import annotations
 

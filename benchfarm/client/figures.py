@@ -1,4 +1,4 @@
-"""Draws figures that the farm describes, as `farm plot` does, into axes of matplotlib."""
+"""Draws the figures of a farm with matplotlib, from their JSON description."""
 
 from __future__ import annotations
 

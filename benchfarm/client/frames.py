@@ -1,4 +1,4 @@
-"""Lists of JSON objects and Arrow batches as data frames of the library that a user has."""
+"""Converts lists of JSON objects and Arrow tables to pandas, polars or pyarrow tables."""
 
 from __future__ import annotations
 

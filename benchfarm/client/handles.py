@@ -1,4 +1,4 @@
-"""Sweeps and jobs of a farm: how far they are, what they measured, and how to steer them."""
+"""Handles of a farm's sweeps and jobs: follow their progress, read results, control them."""
 
 from __future__ import annotations
 

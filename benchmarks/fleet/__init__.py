@@ -1,1 +1,1 @@
-"""Simulated agents, hundreds in a process: real messages, no machine behind them."""
+"""Simulated agents, hundreds per process, which send and receive real messages."""

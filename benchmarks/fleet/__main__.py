@@ -1,4 +1,4 @@
-"""One process of simulated agents: `python -m benchmarks.fleet`; it ends when its input does.
+"""`python -m benchmarks.fleet`: runs simulated agents in one process until its input ends.
 
 Once a second it writes a line of JSON to its standard output: what its agents have noted since the
 line before, and how much they hold back.

@@ -1,4 +1,4 @@
-"""One simulated agent: the real one's heartbeat, delivery, fencing and rank, without a machine.
+"""A simulated agent: the code of the real one, without machine and trainer.
 
 Pure but for the messages it makes; instants are readings of one monotonic clock.
 """

@@ -1,4 +1,4 @@
-"""The agents' side of the broker: every agent waits at its own queue, all in one thread.
+"""Receives the commands for all simulated agents of a process, in one thread.
 
 What they consume would be a Celery worker each; here each has a connection of its own and the
 command that Celery's transport sends on it, `BRPOP`, and the message is read as that transport

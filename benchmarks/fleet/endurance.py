@@ -1,4 +1,4 @@
-"""A large farm over minutes: what must not grow, and a backlog that must not starve the others."""
+"""Runs a large farm for minutes: memory must not grow, a backlog not delay other agents."""
 
 from __future__ import annotations
 

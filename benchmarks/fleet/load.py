@@ -1,4 +1,4 @@
-"""Work for a fleet: a long queue of jobs of several widths, and single ones to time dispatch."""
+"""Submits jobs to a simulated fleet: a long queue, and single jobs to time dispatch."""
 
 from __future__ import annotations
 

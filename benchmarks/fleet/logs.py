@@ -1,4 +1,4 @@
-"""The logs of a fleet and its server, which lie in a folder that is gone when an error is read."""
+"""Adds the ends of a fleet's logs to errors, since the folder of the logs is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank holds on its machine, without processes: a trainer that trains nothing, on time.
+"""Simulates the machine and the trainer of a rank, without processes.
 
 Pure: it says what happens when, and whoever drives it has the clock.
 """

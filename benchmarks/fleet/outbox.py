@@ -1,4 +1,4 @@
-"""What simulated agents publish: one connection for those of a process, and no wait for an answer.
+"""Publishes the messages of simulated agents over one connection per process.
 
 A real agent waits until Redis has taken each message, on a machine of its own. A thousand of them
 on the server's would spend most of their time so, and take it from the server that is measured.

@@ -1,4 +1,4 @@
-"""Simulated agents in processes of their own, and what these tell."""
+"""Starts processes of simulated agents, and collects the figures that they report."""
 
 from __future__ import annotations
 

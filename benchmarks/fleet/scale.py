@@ -1,4 +1,4 @@
-"""What a farm of 10, 100 and 1,000 agents costs its server, and how each figure grows.
+"""Measures the server's load with 10, 100 and 1,000 agents, and how each figure grows.
 
 Simulated agents, all in at most four processes, speak with a real Redis, two collectors, a
 scheduler and a PostgreSQL: a heartbeat every 5 s, a sample a second in batches of three, a report

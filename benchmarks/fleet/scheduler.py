@@ -1,4 +1,4 @@
-"""The scheduler's process with a clock at what it does.
+"""Runs the scheduler process, and records how long its operations take.
 
 `python -m benchmarks.fleet.scheduler FILE` is `farm run scheduler`, but for the lines of JSON that
 it adds to FILE, one for each turn of its two loops.

@@ -1,4 +1,4 @@
-"""The server of a fleet of simulated agents, as processes of their own, and what they consume."""
+"""Runs the server of simulated agents as processes, and measures their CPU and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantiles, and what simulated agents themselves cost."""
+"""Quantiles, and the processor time that simulated agents themselves take."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the farm adds around jobs, against what people use instead."""
+"""Measures what the farm adds around jobs, compared with other ways to run them."""

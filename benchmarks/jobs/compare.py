@@ -1,4 +1,4 @@
-"""The same sweep of short jobs on the farm, and on what people use instead.
+"""Compares the farm with Celery, Dask and a shell loop on the same sweep of short jobs.
 
 40 jobs of two ranks on two slots, so that one gang is at work at a time, by four contenders that
 take turns in eight rounds, each beginning with another one: the farm (embedded: agents, scheduler,

@@ -1,4 +1,4 @@
-"""What the farm adds around a job: from the store to the trainer, and from its last step on.
+"""Times a job from its submission to its trainer's start, and from its end to the next job.
 
 **Dispatch.** On an idle farm a sweep of one job is submitted, again and again: from just before its
 transaction begins to the moment at which the trainer's process has been started, which its first

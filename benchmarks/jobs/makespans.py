@@ -1,4 +1,4 @@
-"""What rounds of short jobs add up to: makespans, overheads, idle slots. Pure."""
+"""Computes makespan, overhead and idle time of rounds of short jobs. Pure."""
 
 from __future__ import annotations
 

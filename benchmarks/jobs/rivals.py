@@ -1,4 +1,4 @@
-"""What people run short jobs of several ranks with instead, each as its own guide advises.
+"""Runs short jobs of several ranks by Celery or Dask, each as its own guide advises.
 
 Each has two slots, as the farm has two agents, and stays up between the rounds. What a rank does is
 in `benchmarks.jobs.rank_by_hand`; how ranks find each other is each one's own. `python -m

@@ -1,4 +1,4 @@
-"""Jobs of several ranks by a loop of the shell, as in a batch script of Slurm's.
+"""Runs jobs of several ranks by a shell loop, as in a batch script for Slurm.
 
 A turn of the loop has a process group of its own, of which nothing is left when the turn is over,
 however it ends: what waits for it may be told to stop by a Ctrl-C that nobody else hears.

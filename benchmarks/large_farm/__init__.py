@@ -1,1 +1,1 @@
-"""A large farm, made up in a store."""
+"""Fills a store with the made-up data of a large farm."""

@@ -1,4 +1,4 @@
-"""A made-up farm that goes on: heartbeats, samples and a change of the sweep with every second.
+"""Keeps a made-up farm busy: writes heartbeats, samples and a change every second.
 
 Nobody runs anything. A thread writes what agents and the scheduler would have written, by the
 store's own functions where they are not about single agents.

@@ -1,4 +1,4 @@
-"""The attempts of a made-up farm: rows of attempts, their ranks, and the story of their jobs."""
+"""Makes up the attempts of a large farm: rows of attempts, ranks and job events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large farm's store, made up: agents, a sweep with most of its jobs done, and a job of a day.
+"""Fills a store with a made-up farm: agents, a sweep nearly done, and a day-long job.
 
 Rows are as the farm itself writes them: sweeps are expanded and stored by its own code, reports are
 the JSON of their classes, and every job has its story. Samples come from `farm_series`.

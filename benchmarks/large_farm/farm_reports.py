@@ -1,4 +1,4 @@
-"""What agents and ranks of a made-up farm say, and what was measured by them: rows of the store."""
+"""Makes up the reports of agents and ranks, and their measurements, as rows of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The series of a made-up farm: samples and step times, made by PostgreSQL itself, and logs.
+"""Makes up samples and step times by SQL in PostgreSQL itself, and logs.
 
 Ten million rows that came from here would take minutes on their way.
 """

@@ -1,4 +1,4 @@
-"""How large a farm a benchmark makes up."""
+"""The size of the made-up farm that a benchmark uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of samples a second from a Redis backlog to commits, against a bare load of the same rows.
+"""Measures how many rows per second collectors store, against a bare load of the same rows.
 
 The backlog is made by the agents' own code: reports of two seconds each go into a real spool, and
 what its delivery would send is sealed and published, about 500 rows a message. Then one collector,

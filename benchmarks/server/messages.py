@@ -1,4 +1,4 @@
-"""What a small message costs the collector's processor: alone, and stored together with others.
+"""Measures the collector's processor time per message: stored alone, or with others.
 
 While agents train, each sends a batch every 3 s, of three samples and three reports of step times,
 and a heartbeat every 5 s. The same messages are stored and answered as the collector does it, on a

@@ -1,4 +1,4 @@
-"""How well the scheduler packs a queue: its makespan in simulated time, and how fair it is.
+"""Simulates the scheduler on long queues, to measure its makespan and fairness.
 
 Traces of 1,000 jobs of seven sweeps (`traces.py`) are played through the pure decision itself:
 at every arrival and every end it is asked whom to start, as the scheduler would ask it. Nothing

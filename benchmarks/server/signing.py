@@ -1,4 +1,4 @@
-"""Signing a message and checking it, beside what the same message costs unsigned.
+"""Times signing and checking a message, against the same message unsigned.
 
 A heartbeat, and a batch of samples as full as agents send them. The sender makes the message into
 the text that goes to the broker; the receiver parses and checks that text into the message. Ours

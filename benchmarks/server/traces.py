@@ -1,4 +1,4 @@
-"""Made-up queues for the scheduler's simulator: what a farm is asked to do, and how long it takes.
+"""Makes up queues for the scheduler's simulator: jobs, and how long each takes.
 
 A trace is several sweeps of unequal size. A sweep is made of cells with some repetitions each: all
 first ones, then the second, each round in an order of its own, as `farm.configuration.expansion`

@@ -1,1 +1,1 @@
-"""What the farm costs a training: steps, starts, sampling."""
+"""Measures what the farm adds to a training: step time, start time, sampling."""

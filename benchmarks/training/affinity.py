@@ -1,4 +1,4 @@
-"""Where the processes of a benchmark's farm run, and that they stand still."""
+"""Binds the processes of a benchmark's farm to cores, and suspends them."""
 
 from __future__ import annotations
 

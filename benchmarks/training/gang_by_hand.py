@@ -1,4 +1,4 @@
-"""A gang started by hand: its processes, which train only while it is their turn."""
+"""Starts a gang without the farm; its processes train only while it is their turn."""
 
 from __future__ import annotations
 

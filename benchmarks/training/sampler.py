@@ -1,4 +1,4 @@
-"""What sampling once a second costs, and whether it keeps its ticks while every core is busy.
+"""Measures what sampling once a second costs, and whether busy cores make it lose samples.
 
 The agent's own sampler reads all its metrics in a thread, once a second, for a tree of seven
 processes, as long as `--seconds` says (10 minutes). As many processes as there are cores burn them

@@ -1,4 +1,4 @@
-"""Trainers started as an agent starts them, warm or cold, without a farm around them."""
+"""Starts trainers as an agent does, warm or cold, without a farm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm trainers against cold ones: when the first step is done, and how long a step takes.
+"""Compares warm with cold trainers: time to the first step, and step time.
 
 Both kinds are started as an agent starts them, one right after the other, in turn first and second
 (ABBA), with several templates one after the other: one rank alone, and a ring of two where there

@@ -1,1 +1,1 @@
-"""What pages, the API and answers cost the web server."""
+"""Measures what pages, the API and answers cost the web server."""

@@ -1,4 +1,4 @@
-"""Every address that a reader of a made-up farm can ask for, from the web server's own routes.
+"""Lists every URL that a made-up farm serves, from the web server's own routes.
 
 So a page that is new is measured the moment it is registered, or the benchmark says what it lacks.
 """

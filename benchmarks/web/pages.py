@@ -1,4 +1,4 @@
-"""How long pages and lists of the API take on a large farm, and with 40 people who watch it live.
+"""Times pages and API lists of a large farm, alone and with 40 viewers of live pages.
 
 The store is a PostgreSQL with 100 agents, a sweep of 5,000 jobs (2,500 cells, most of them
 measured), a job that has trained on eight machines for a day and still does, the published studies,

@@ -1,4 +1,4 @@
-"""Answering a question: the fit behind it, a warm answer in process and over HTTP, a cold command.
+"""Times an answer of the recommender: fitting, in process, over HTTP, and by a command.
 
 The measurements are made up: two strategies on 1 to 16 machines, several batch sizes and delays, by
 a formula with some noise, 400 of them. Each question is another batch size and delay, so that

@@ -1,4 +1,4 @@
-"""People who follow pages live: a stream of events each, and the page again after an event.
+"""Simulates viewers of live pages: each follows events, and reloads its page after one.
 
 They do what `web/static/live.js` does in a browser: an event plans a look, a look reads the whole
 page, and what happens meanwhile plans the next one.

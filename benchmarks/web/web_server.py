@@ -1,4 +1,4 @@
-"""The web server as a process of its own, and a client that asks it over one connection."""
+"""Runs the web server as a separate process, and requests pages over one connection."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class BrokerAccounts:
         self._url = admin_url
 
     def put(self, agent_id: str, passwords: Collection[str]) -> bool:
-        """Let the agent's account have these passwords and its rights, and no others.
+        """Set the passwords and rights of an agent's account, replacing all earlier ones.
 
         Return whether a restart of the broker keeps it.
 
@@ -97,7 +97,7 @@ class BrokerAccounts:
 
 
 def agent_url(broker_url: str, agent_id: str, password: str) -> str:
-    """Return the broker's URL as an agent signs in there, with nothing of who the server is."""
+    """Return the broker's URL with an agent's account and password, and no other credentials."""
     parts = urlsplit(without_credentials(broker_url))
     user = f"{quote(account_name(agent_id), safe='')}:{quote(password, safe='')}"
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}"))

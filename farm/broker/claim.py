@@ -110,7 +110,7 @@ class Claim:
         self._broker_id = owner.broker_id
 
     def release(self) -> None:
-        """Let the farm be used with another broker at once; a store that is away waits for none."""
+        """Allow the farm to use another broker at once; do nothing if the store is away."""
         if self._broker_id is not None:
             with contextlib.suppress(Unreachable):
                 release_broker(self._engine, self._broker_id)
@@ -131,7 +131,7 @@ def look_at_claim(engine: sa.Engine, client: Any) -> FarmIdentity | None:
 
 
 def refusal_of(owner: Owner, farm_id: str, incarnation: int) -> str | None:
-    """Return why a broker does not serve the store of a farm, to be said of it; None: it does."""
+    """Return why this broker must not serve that farm's store; None: it may."""
     if owner.farm_id != farm_id:
         return (
             f"serves farm {owner.farm_id[:8]}, and the database is of farm {farm_id[:8]}: give "

@@ -11,7 +11,7 @@ from farm.errors import Unreachable
 
 
 def broker_errors() -> tuple[type[Exception], ...]:
-    """Return what a broker that is away makes clients raise."""
+    """Return the exceptions that clients raise when the broker cannot be reached."""
     import redis
     from kombu.exceptions import LimitExceeded, OperationalError
 
@@ -20,7 +20,7 @@ def broker_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def reported(broker_url: str) -> Iterator[None]:
-    """Raise Unreachable, in plain words, in the place of what a broker's client raises."""
+    """Replace an exception of the broker's client by Unreachable, with a clear message."""
     try:
         yield
     except broker_errors() as error:

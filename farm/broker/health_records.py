@@ -293,7 +293,7 @@ def find_idle_reason(broker_url: str) -> str | None:
 
 
 def record_refusal(client: Any) -> str | None:
-    """Return why the broker would take no record, as when it is full; None where it would.
+    """Return why the broker would refuse a health record, such as being full; else None.
 
     Nothing is written.
     """

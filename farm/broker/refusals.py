@@ -20,7 +20,7 @@ class RefusalCounts:
         self._told_at: dict[str, float] = {}
 
     def add(self, sender: str, reason: str) -> bool:
-        """Count one; True if it was told of. `sender` is what it claims to be, and unproven."""
+        """Count a refused message; True if it was logged. `sender` is unproven."""
         if sender not in self._counts and len(self._counts) >= _MOST_SENDERS:
             sender = _OTHERS
         self._counts[sender] = self._counts.get(sender, 0) + 1

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @contextmanager
 def asked(broker_url: str, *, timeout_s: float) -> Iterator[Any]:
-    """Open a client for some questions.
+    """Open a client of the broker for a few queries, and close it afterwards.
 
     Raises:
         InvalidSpec: not a Redis URL.
@@ -70,7 +70,7 @@ def _not_permitted(broker_url: str, refusal: str) -> NotPermitted:
 
 
 def account_of(broker_url: str) -> str:
-    """Return the user that a broker knows this URL's owner by."""
+    """Return the name of the broker account in this URL."""
     parts = urlsplit(broker_url)
     return dict(parse_qsl(parts.query)).get("username") or unquote(parts.username or "default")
 

@@ -63,7 +63,7 @@ def read_task(text: bytes | str, *, queue: str) -> tuple[str, object] | None:
 
 
 def rewritten(text: bytes, *, queue: str) -> str | None:
-    """Return one of our messages with its body as one text, for `read_carried`; else None.
+    """Return our message with its body as one string, for `read_carried`; None: not ours.
 
     Celery parses each body again, deeper in the stack. A body that is nested as deeply as we can
     parse would end its worker there. It can always parse a text, and the body is parsed only once.

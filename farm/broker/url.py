@@ -61,7 +61,7 @@ def _require_verified(broker_url: str, name: str) -> None:
         if key not in _TLS_OPTIONS:
             raise InvalidSpec(name, key, f"none but {', '.join(sorted(_TLS_OPTIONS))}")
         if value.lower() != _ALWAYS.get(key, value.lower()):
-            raise InvalidSpec(f"{name} {key}", value, f"{_ALWAYS[key]}, or nothing, which is that")
+            raise InvalidSpec(f"{name} {key}", value, f"{_ALWAYS[key]}, which is also the default")
 
 
 def verified(broker_url: str) -> str:
@@ -124,7 +124,7 @@ def authorities_file(broker_url: str) -> Path | None:
 
 
 def without_credentials(broker_url: str) -> str:
-    """Return the URL without anything that proves who somebody is."""
+    """Return the URL without account, password and other credentials."""
     parts = urlsplit(broker_url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     kept = urlencode([(key, value) for key, value in query if key not in CREDENTIALS], safe="/:")
@@ -142,7 +142,7 @@ def is_local(host: str | None) -> bool:
 
 
 def stays_here(broker_url: str) -> bool:
-    """Whether nothing that goes to the broker leaves this machine."""
+    """Whether the broker is reached over this machine's loopback interface."""
     return is_local(urlsplit(broker_url).hostname)
 
 

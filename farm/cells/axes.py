@@ -159,7 +159,7 @@ def is_named(axis: Axis, words: Mapping[str, str], value: Value) -> bool:
 
 
 def named_together(axes: Sequence[Axis], values: Sequence[Value]) -> str:
-    """Name a place on some axes by what does not go without saying."""
+    """Name a set of axis values by those that are not usual, separated by commas."""
     both = zip(axes, values, strict=True)
     return ", ".join(axis.named(value) for axis, value in both if not axis.is_usual(value))
 
@@ -167,7 +167,7 @@ def named_together(axes: Sequence[Axis], values: Sequence[Value]) -> str:
 def places_of(
     configurations: Sequence[CellConfiguration],
 ) -> tuple[Sequence[Axis], Sequence[tuple[Value, ...]], Mapping[str, Sequence[Value]]]:
-    """Return the axes on which they differ, where each stands on them, and by axis the values."""
+    """Return the axes that differ, each configuration's values on them, and each axis's values."""
     known = axes_of(configurations)
     columns = {axis: list(map(axis.value_of, configurations)) for axis in known}
     values = {axis: set(column) for axis, column in columns.items()}
@@ -181,7 +181,7 @@ def places_of(
 
 
 def order(value: Value) -> tuple[int, float, str]:
-    """Sort what is not limited or not named before numbers, and numbers before names."""
+    """Sort key of a value: None first, then numbers, then names."""
     if value is None:
         return 0, 0.0, ""
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")

@@ -1,4 +1,4 @@
-"""Reads from a page's address which metric, axes and order of a sweep it shows."""
+"""Parses a page's query string: which metric, axes and order of a sweep it shows."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ SORTS: Mapping[str, Callable[[CellLine], Value]] = {
 
 
 def columns_of(lines: Sequence[CellLine]) -> list[CellMetric]:
-    """Return what a table of these cells has columns for, beside the step time."""
+    """Return the metrics, beside the step time, that some of these cells have."""
     return [one for one in _COLUMNS if any(one.read(line) is not None for line in lines)]
 
 
@@ -167,7 +167,7 @@ class Choice:
 
 
 def query_names(given: Iterable[str]) -> tuple[str, ...]:
-    """Return what a query may name: what every sweep has, and of those given a script's own."""
+    """Return the permitted query parameters: the general ones, and a script's own among `given`."""
     return (*_QUERY, *(name for name in given if name.startswith(f"{FIXED}{PARAMETER_PREFIX}")))
 
 

@@ -42,7 +42,7 @@ def settled_axes(table: SweepTable, choice: Choice, shown: Sequence[Axis]) -> li
 
 
 def tells_work(axis: Axis, *, is_one_rank: bool = False) -> bool:
-    """Whether one machine shares it with a gang: not the strategy, the network or the length.
+    """Whether a single machine shares this axis with a gang: not strategy, network or length.
 
     `is_one_rank`: the machine has one rank, which shares no setting of several ranks either.
     """

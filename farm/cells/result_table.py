@@ -1,4 +1,4 @@
-"""The measured cells of a sweep as a table of texts, with a key to its signs. Pure."""
+"""Formats the measured cells of a sweep as a table of text, with a legend. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells of a sweep as tables and figures show them; `farm.cells.reading` reads them.
+"""Builds the table of a sweep's cells, which pages, commands and figures show.
 
 A sweep may have thousands; what costs most, the interval of a cell, is worked out only for the
 cells that are shown.
@@ -112,7 +112,7 @@ class CellLine:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether what disturbed repetitions is in its figures; else those were set aside."""
+        """Whether the figures include disturbed repetitions, which were not set aside."""
         return self.disturbed_count > self.set_aside_count
 
     @property
@@ -131,7 +131,7 @@ class CellLine:
 
     @functools.cached_property
     def inflation(self) -> float:
-        """By how much the variance of the mean is larger since runs depend on each other."""
+        """Factor by which correlation between runs increases the variance of the mean."""
         return cell_inflation([job_id for job_id, _ in judged(self.repetitions)], self.timeline)
 
     @functools.cached_property

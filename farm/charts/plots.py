@@ -157,7 +157,7 @@ def _pareto(table: SweepTable, asked: PlotRequest) -> Iterator[Plot]:
 
     figure = cost_against_time(table, asked.choice)
     if figure is None:
-        raise NotFound("there is no front to draw: the time of an epoch is known of fewer than two")
+        raise NotFound("there is no front to draw: fewer than two cells have a time per epoch")
     yield Plot(
         kind=PlotKind.PARETO,
         name=PARETO,

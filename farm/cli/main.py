@@ -45,12 +45,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Sweeps and jobs": {
         "submit": ("farm.cli.sweeps.submit:submit", "Enqueue the jobs of a sweep file."),
-        "data": ("farm.cli.sweeps.data:data", "Name a data set of your own for sweep files."),
+        "data": ("farm.cli.sweeps.data:data", "Print your data set's name for sweep files."),
         "status": (
             "farm.cli.sweeps.status:status",
             "Show sweeps, or the results of one, and why jobs wait.",
         ),
-        "jobs": ("farm.cli.sweeps.jobs:jobs", "List jobs, of one sweep or state if asked."),
+        "jobs": ("farm.cli.sweeps.jobs:jobs", "List jobs, optionally of one sweep or state."),
         "job": ("farm.cli.sweeps.jobs:job", "Show a job's attempts, changes and measurement."),
         "logs": ("farm.cli.sweeps.logs:logs", "Print the output of a job's trainers."),
         "cancel": ("farm.cli.sweeps.steer:cancel", "Cancel a sweep or a job."),
@@ -62,7 +62,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "baseline": (
             "farm.cli.sweeps.check:baseline",
-            "Say which sweep later ones are checked against.",
+            "Set the sweep that later ones are compared with.",
         ),
         "check": ("farm.cli.sweeps.check:check", "Exit with 1 if a sweep became slower."),
         "history": (
@@ -79,7 +79,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "farm.cli.advice.predict:predict",
             "Predict the step time of each row of a file.",
         ),
-        "plan": ("farm.cli.advice.plan:plan", "Say what to measure next, as a sweep file."),
+        "plan": ("farm.cli.advice.plan:plan", "Write a sweep file of what to measure next."),
         "evaluate": ("farm.cli.advice.evaluate:evaluate", "Measure how good the predictions are."),
     },
     "Measurements": {
@@ -120,7 +120,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "notifications": (
             "farm.cli.operating.notifications:notifications",
-            "List the messages that were sent, and what came of each.",
+            "List the messages that were sent, and their delivery.",
         ),
         "db": ("farm.cli.operating.db:db", "Upgrade, check, back up, prune or copy the store."),
     },

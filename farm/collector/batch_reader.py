@@ -85,7 +85,7 @@ class ArrivalRate:
         return _GATHER_S if self._are_many and not self._behind else 0.0
 
     def came(self, count: int, *, queue: str, is_full: bool, now_s: float) -> None:
-        """Learn of a batch, full or not, that was taken at this reading of a monotonic clock."""
+        """Record a batch that was taken at `now_s`, a reading of the monotonic clock."""
         (self._behind.add if is_full else self._behind.discard)(queue)
         self._count += count
         if self._since_s is None:

@@ -157,7 +157,7 @@ def _byte_count(envelope: object) -> int:
     try:
         return len(json.dumps(message))
     except RecursionError:
-        raise InvalidSpec("envelope", "a message", "one that is not so nested") from None
+        raise InvalidSpec("envelope", "a message", "a less deeply nested one") from None
 
 
 def read_batch(envelope: object) -> ReportBatch:
@@ -256,7 +256,7 @@ def _is_old(beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta) -> bool:
 
 
 class ElapsedTimes:
-    """Remembers of each attempt how long it had been under way, and when that was.
+    """Remembers when each attempt was last seen and how long it had run by then.
 
     When the wall clock is set back, it says that an attempt has had less time than it had, and the
     samples of an honest rank would be refused. So the time that this process has seen pass by its

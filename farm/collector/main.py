@@ -206,7 +206,7 @@ def _register(
 
 
 class WorkerTurns:
-    """Tells the service manager of a worker that turns, or that waits for an absent broker.
+    """Notifies systemd while the worker's loop runs, or while it waits for the broker.
 
     Celery's worker does nothing else while it connects, for minutes if need be, and starting it
     again would not bring the broker back.

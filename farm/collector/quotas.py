@@ -123,7 +123,7 @@ class Quotas:
             self._drop(account, count)
 
     def charge(self, account: str, **used: float) -> None:
-        """Take from the account's quotas what it has used, but for what was charged ahead."""
+        """Charge use to the account's quotas, except what was charged in advance."""
         with self._lock:
             known = self._account(account)
             for name, amount in used.items():
@@ -132,7 +132,7 @@ class Quotas:
                 known.buckets[name].take(self._collectors() * (amount - paid), known.at_s)
 
     def charge_ahead(self, account: str, **used: float) -> None:
-        """Take from the account's quotas what it will use, so that `charge` takes it no more."""
+        """Charge expected use to the account's quotas in advance; `charge` then skips it."""
         with self._lock:
             known = self._account(account)
             for name, amount in used.items():

@@ -209,7 +209,7 @@ class Axis:
 
     @property
     def holds_alone(self) -> bool:
-        """Whether it means something for one rank that trains by itself, as its precision does."""
+        """Whether the axis also matters to one rank alone, as the precision does."""
         return self.applies(_ALONE, 1)
 
     @property
@@ -238,7 +238,7 @@ class Axis:
 
     @property
     def absent(self) -> Any:
-        """What a job has that says nothing of the axis."""
+        """The value of a job that does not specify this axis."""
         return self.default if self.unused is None else self.unused
 
     def read(self, value: object, where: str) -> Value:
@@ -299,7 +299,7 @@ class Axis:
         return f"{self.address(value)} {self.unit}".rstrip()
 
     def canonical(self, value: float) -> float:
-        """Return an amount in base units without what no unit of it tells apart."""
+        """Return an amount in base units with 12 digits; 0 if below the resolution."""
         assert isinstance(self.type, Amount)
         return 0.0 if value * self.type.per_base < self.type.resolution else canonical(value)
 
@@ -920,7 +920,7 @@ def profile_fields(values: Mapping[str, float | None]) -> dict[str, Any]:
 
 
 def profile_numbers(source: object) -> dict[str, float]:
-    """Return what has the network's axes as attributes as numbers by name, without the usual."""
+    """Return an object's unusual network values by axis name, each in that name's unit."""
     found = {axis: getattr(source, axis.field) for axis in PROFILE_AXES}
     return {
         axis.name: float(axis.address(value))

@@ -1,4 +1,4 @@
-"""The files of a folder that travel with a training script, as one archive. Pure.
+"""Packs a training script and the other files of its folder into one archive. Pure.
 
 The archive is a ZIP file without compression, named by its sha256, whose members have neither times
 nor modes: equal files make equal archives, and none is larger than it looks. What is read is
@@ -258,7 +258,7 @@ def is_member_path(path: str) -> bool:
 
 
 def check_files(files: Mapping[str, bytes]) -> None:
-    """Refuse no file at all, a file that is another one's folder, and too many folders.
+    """Refuse an empty bundle, a path that is both file and folder, and too many folders.
 
     Raises:
         InvalidSpec: as said.

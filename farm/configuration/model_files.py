@@ -1,4 +1,4 @@
-"""Models of a user's own: the name of a Python file that operators install on their agents. Pure.
+"""Names of users' own models: Python files that operators install on agents. Pure.
 
 A sweep says `model = "file:my_model.py"`. Only that name travels; an agent that has the file, and
 whose operator allows it, says so by a capability.

@@ -13,7 +13,7 @@ SHARDED_UNIT_BYTES = 25 * 2**20
 
 
 class PipelineCut(enum.Enum):
-    """Of what the largest stage of a model has as little as can be."""
+    """Which quantity of a model's largest pipeline stage is minimised."""
 
     FLOP = "flop"
     WEIGHTS = "weights"

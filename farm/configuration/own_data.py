@@ -1,4 +1,4 @@
-"""Data sets of a user's own: their names, which carry their facts. Pure.
+"""Names of users' own data sets, which state shapes and numbers of examples. Pure.
 
 A sweep says `dataset = "data:flowers.npz@b005a2175131:64x64x3:5:2000:200"`: the file or folder that
 each agent has among its data, the first digits of the sha256 of its examples, the shape of an

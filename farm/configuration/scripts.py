@@ -216,7 +216,7 @@ def bundle_of(model: str) -> str | None:
 
 
 def capability_of(name: str) -> str:
-    """Return what an agent says that has the script, such as "script:train.py"."""
+    """Return the capability of agents that have the script, such as "script:train.py"."""
     return f"{PREFIX}{name}"
 
 
@@ -230,7 +230,7 @@ def needed_capabilities(model: str) -> frozenset[str]:
 
 
 def are_of_script(capabilities: Collection[str]) -> bool:
-    """Whether a script's job asks for these: it names the framework that it needs, if any."""
+    """Whether the capabilities are those of a script's job, which names its own framework."""
     return any(one == RUNS_BUNDLES or one.startswith(PREFIX) for one in capabilities)
 
 

@@ -1,4 +1,4 @@
-"""What one job measures: the checked, immutable description that travels to every rank."""
+"""JobSpec: the checked, immutable description of one job, which is sent to every rank."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class NetworkProfile(NetworkConditions):
             raise InvalidSpec("bandwidth_bytes_per_s", bandwidth, "a finite number above 0")
 
     def beyond(self, emulator: str | None) -> tuple[str, ...]:
-        """Return what is asked for that an emulator cannot make, by field.
+        """Return the requested conditions, by field, that the emulator cannot produce.
 
         `emulator`: one of EMULATOR_NAMES; None: whichever is exact.
         """
@@ -321,7 +321,7 @@ class JobSpec:
             )
         if self.epochs is not None and is_script:
             raise InvalidSpec(
-                "epochs", self.epochs, "steps: what an epoch of a script is, it knows"
+                "epochs", self.epochs, "steps, since only the script knows its epochs"
             )
         if self.steps is not None:
             _within("steps", self.steps, 1, MAX_STEPS)

@@ -1,4 +1,4 @@
-"""A sweep: axes whose cross product becomes jobs, read from the form that people write.
+"""Parses a sweep from TOML or JSON: axes whose combinations become jobs.
 
 What `parse_sweep` returns is well formed; whether its cells can run is for
 `farm.configuration.expansion` to say, which knows the models, data sets and strategies.
@@ -55,7 +55,7 @@ MACHINE_HOURS = Amount(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """What repetitions go on for: half of the interval at most `target_ratio` of the median."""
+    """Repeat a cell until half of its interval is at most `target_ratio` of the median."""
 
     target_ratio: float = 0.02
     min_repetitions: int = LEAST_REPETITIONS

@@ -1,4 +1,4 @@
-"""One configuration of a sweep, and the reason where it cannot run."""
+"""One configuration of a sweep, and the reason if it cannot run."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _problem_of_name(cell: Cell, catalogue: Catalogue) -> InvalidSpec | None:
 def problem_of_steps(
     cell: Cell, catalogue: Catalogue, *, steps: int | None, epochs: int | None
 ) -> InvalidSpec | None:
-    """Say that a cell which can run would end before its ranks average, or have too many steps.
+    """Return an error if a cell has too few steps to average its weights, or too many.
 
     `steps`, `epochs`: timed ones of its job, one of them; neither where a script runs to its end.
     """

@@ -282,7 +282,7 @@ class EmbeddedFarm:
 
 
 def claim_web_port(host: str, wanted: int) -> tuple[int, socket.socket]:
-    """Return the first free port from `wanted` on, and what keeps other farms from it till closed.
+    """Return the first free port from `wanted` on, with a socket that reserves it until closed.
 
     The web server listens only some seconds later, and a farm that starts meanwhile must not take
     the same port. So each farm binds the port's name as an abstract address, which goes with it.

@@ -1,4 +1,4 @@
-"""The barriers before a gang trains: how long each may take, and the commands that lead to it."""
+"""The barriers before a gang trains: their time limits, and the commands sent at each."""
 
 from __future__ import annotations
 

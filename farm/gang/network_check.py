@@ -53,7 +53,7 @@ def expected_rtt_s(profile: NetworkProfile, *, untouched_s: float) -> float:
 
 
 def queueing_s(profile: NetworkProfile, *, peer_count: int) -> float:
-    """Return how much longer a round trip may take since a limited link carries other probes, too.
+    """Return how long a probe may queue behind other probes on a link of limited bandwidth.
 
     At each end a probe may find one of this rank's, or its answer to one, on the way to every peer.
     """
@@ -125,7 +125,7 @@ def is_settled(
 
 
 def probing_s(profile: NetworkProfile, *, peer_count: int) -> float:
-    """Return how long a rank takes to time the way to all its peers, the profile's part of it."""
+    """Return how much longer the profile makes a rank's probing of all its peers."""
     rtt_s = 2 * (profile.one_way_delay_s + profile.jitter_s)
     rtt_s += queueing_s(profile, peer_count=peer_count)
     rounds = math.ceil(peer_count / PARALLEL_PEERS)
@@ -153,7 +153,7 @@ def find_deviations(profile: NetworkProfile, ranks: Sequence[RankNetwork]) -> tu
 
 
 def find_leftovers(ranks: Sequence[RankNetwork]) -> tuple[str, ...]:
-    """Return which ways are not back to what they were; `shaped` is measured after the end.
+    """Return a line for each round trip longer than before; `shaped` is measured after the end.
 
     What could not be measured any more proves nothing.
     """

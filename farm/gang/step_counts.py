@@ -10,7 +10,7 @@ from farm.messages.trainer_lines import Failure, FailureKind
 
 
 def unlike_step_counts(spec: JobSpec, counts: Sequence[tuple[str, int]]) -> Failure | None:
-    """Refuse a script that trained to its end in another number of steps on each rank.
+    """Return a failure if a finished script ran different numbers of steps on its ranks.
 
     `counts`: of timed steps, each with words for its rank.
     """

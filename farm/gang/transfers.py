@@ -73,7 +73,7 @@ def plan_transfer(bytes_per_s: float, *, rtt_s: float) -> TransferPlan:
 
 
 def plan_load(bytes_per_s: float, *, rtt_s: float) -> TransferPlan | None:
-    """Plan a stream that fills a way's queue as TCP alone does; None: it would take too long."""
+    """Plan a stream that fills a link's queue; None: that would take too long."""
     load_s = max(_filling_s(rtt_s), _LEAST_LOAD_SEGMENTS * SEGMENT_BYTES / bytes_per_s)
     if load_s > _LONGEST_LOAD_S:
         return None
@@ -97,7 +97,7 @@ def _filling_s(rtt_s: float) -> float:
 
 
 def waiting_share(bytes_per_s: float, *, rtt_s: float) -> float:
-    """Return how much may be under way at most, as a share of what is timed."""
+    """Return the bytes that may be in flight at most, as a share of the timed bytes."""
     plan = plan_transfer(bytes_per_s, rtt_s=rtt_s)
     return plan.window_bytes / (plan.byte_count - plan.untimed_bytes)
 

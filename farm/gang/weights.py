@@ -12,7 +12,7 @@ _LIKE_WEIGHTS = 1e-8
 
 
 def unlike_weights(model: str, checksums: Sequence[tuple[str, float]]) -> Failure | None:
-    """Refuse a user's own model of which each rank has another one: what is trained is none.
+    """Return a failure if a user's own model starts with other weights on some ranks.
 
     `checksums`: of the weights before the training, each with words for its rank.
     """

@@ -1,4 +1,4 @@
-"""A published study: what it is, and the reading of its shipped file after a check of its hash."""
+"""Types of published studies, and their reader, which checks the hash of each file."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def check_token_name(name: str) -> str:
         InvalidSpec: it may not. A token that was given instead is not repeated.
     """
     if name.startswith(PREFIX):
-        raise InvalidSpec("NAME", f"{PREFIX}...", "a name, which never begins so")
+        raise InvalidSpec("NAME", f"{PREFIX}...", "a name, not a token")
     if not _NAME.fullmatch(name):
         raise InvalidSpec(
             "NAME",

@@ -59,7 +59,7 @@ def expiry(der: bytes) -> dt.datetime:
     validity = fields[4 if fields[0][0] == _EXPLICIT_VERSION else 3][1] if len(fields) > 4 else b""
     times = list(_elements(validity))
     if len(times) != 2 or times[1][0] not in _TIMES:
-        raise ValueError("it does not say until when it counts")
+        raise ValueError("it has no expiry date")
     tag, text = times[1]
     return dt.datetime.strptime(text.decode("ascii"), _TIMES[tag]).replace(tzinfo=dt.UTC)
 

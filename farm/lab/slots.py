@@ -1,4 +1,4 @@
-"""Numbers of labs, from which each lab's names and addresses follow.
+"""Numbers the labs of this machine, so that their names and addresses do not clash.
 
 The process of a lab holds the lock file of its slot, and the kernel releases it when the process
 ends, however it ends. So what bears the name of an unlocked slot is left from a dead lab, and the
@@ -59,7 +59,7 @@ class Slot:
         return f"198.19.{self.number}.{host}"
 
     def rival(self, networks: Sequence[IPv4Network]) -> IPv4Network | None:
-        """Return which of these the lab's broker network would get in the way of, or None.
+        """Return the first of these networks that overlaps the lab's broker network, or None.
 
         The gang's network is seen by the lab's hosts alone.
         """
@@ -97,7 +97,7 @@ class Slot:
 
 
 def claim_slot() -> Slot:
-    """Take the first slot that nobody holds, emptied of what a dead lab left there.
+    """Take the first free slot, and remove what a dead lab left in it.
 
     One whose addresses this machine uses for something else is passed over.
 

@@ -1,4 +1,4 @@
-"""Compares an agent with its own past by a fixed piece of work before each attempt.
+"""Compares an agent's speed with its own past, by a short computation before each attempt.
 
 The same work taking longer means a slower machine: a neighbour, a lower clock, another host under
 the VM. No machine is judged by another one; only to share a batch by speed are they compared, by
@@ -32,12 +32,12 @@ class ControlRun:
 
     @property
     def ratio(self) -> float | None:
-        """Over the median of the past; None where there is too little of it."""
+        """Time over the median of earlier runs; None if there are too few."""
         return self._over(self.past_s[:PAST_COUNT])
 
     @property
     def recent_ratio(self) -> float | None:
-        """Over the median of the latest five alone, which follows a change after three runs."""
+        """Time over the median of the last five runs, which follows changes sooner."""
         return self._over(self.past_s[:RECENT_COUNT])
 
     def _over(self, past_s: tuple[float, ...]) -> float | None:

@@ -1,4 +1,4 @@
-"""How much a gang achieves a second, and at what expense. Pure."""
+"""Computes a gang's throughput, hardware utilisation, memory and energy per step. Pure."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ _NOUNS = {"": "ratio", "s": "number of seconds"}
 
 
 def misfits(measured: Mapping[str, float | None]) -> list[ImpossibleValue]:
-    """Return the values, by quantity, that cannot be; whole numbers are checked as they are read.
+    """Return the values outside of their possible range; whole numbers are checked elsewhere.
 
     Of what advice is computed from; other quantities are not looked at.
     """

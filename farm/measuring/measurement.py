@@ -1,4 +1,4 @@
-"""Computes the figures of one attempt from its ranks' reports, for its quantities.
+"""Computes the measured quantities of one attempt from the reports of its ranks.
 
 Pure arithmetic on values already checked. What was not measured is None, never 0.
 """
@@ -159,7 +159,7 @@ class AttemptFigures:
 
     @functools.cached_property
     def steps(self) -> StepStatistics | None:
-        """Return the statistics of the timed steps, those of all clocks that count together."""
+        """Return the statistics of the timed steps of all ranks whose clocks count."""
         return step_statistics(itertools.chain.from_iterable(self._averaged))
 
     @property
@@ -228,7 +228,7 @@ class AttemptFigures:
 
     @property
     def pause_s(self) -> float | None:
-        """Return how long a script did something else than steps, of a step on average.
+        """Return a script's mean time per step in which it did something else.
 
         That is what it told of, and what steps above five medians took beyond the median.
         """
@@ -307,7 +307,7 @@ class AttemptFigures:
 
 
 def steps_in_epoch(examples_count: int, global_batch_size: int) -> float:
-    """Return how many full steps an epoch's examples make: N / B, a partial step as what it is.
+    """Return the steps of an epoch, N / B, counting a partial step as a fraction.
 
     A time per epoch is this many step times, whether measured or predicted: the examples of an
     epoch at the rate of the full steps. With a batch larger than the data set, which repeats
@@ -355,7 +355,7 @@ def window_samples(rank: RankOutcome) -> tuple[Sample, ...]:
 
 
 def timed_samples(rank: RankOutcome) -> tuple[Sample, ...]:
-    """Return the samples whose second lies wholly within timed steps, and nothing in their stead.
+    """Return the samples whose second lies wholly within timed steps.
 
     Warm-up, evaluation and waiting between epochs are in none of them.
     """

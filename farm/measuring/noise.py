@@ -299,7 +299,7 @@ def judge_noise(
 def control_voids(
     runs: Iterable[tuple[int, str, ControlRun | None]], limits: NoiseLimits
 ) -> tuple[NoiseFlag, ...]:
-    """Return which of the (rank, agent id, run) forbid to measure at all, the slowest first."""
+    """Return flags of the control runs that are too slow to measure, the slowest first."""
     findings = []
     for rank, agent_id, run in runs:
         where = _place(rank, agent_id)

@@ -164,7 +164,7 @@ class BeatEcho:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPiece:
-    """A piece of a script's bundle that the agent lacks, and has no other wish than this.
+    """The one piece of a script's bundle that the agent requests now.
 
     `bundle`: the first digits of its sha256; `number`: of the piece, from 0.
     """

@@ -1,4 +1,4 @@
-"""Addresses that messages are sent to, and which of them may be reached.
+"""Parses notification addresses, and refuses those inside the farm's network by default.
 
 An address that somebody submits must not lead into the farm's own network, where services trust
 every caller (server-side request forgery). So every IP address of its host is checked, when
@@ -44,7 +44,7 @@ class NotReachable(FarmError):
 
 @dataclass(frozen=True, slots=True)
 class AllowedNetworks:
-    """What of the farm's own network messages may go to: hosts by name, and networks."""
+    """Hosts and networks inside the farm's own network that may receive messages."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()

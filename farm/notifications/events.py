@@ -1,4 +1,4 @@
-"""What messages are sent about, what they are signed with, and what became of them."""
+"""Event kinds, delivery states and signing secrets of notifications."""
 
 from __future__ import annotations
 

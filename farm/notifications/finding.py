@@ -1,4 +1,4 @@
-"""Finds what messages are to be sent about: looks at the store, and never at what changed it.
+"""Finds the events that call for notifications, by reading the store.
 
 Each event has the instant of what it tells, so that looking again finds the same event; the store
 keeps each once.
@@ -81,7 +81,7 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
 
 
 def events_of_budgets(session: Session, *, since: dt.datetime) -> Iterator[FoundEvent]:
-    """Yield the sweeps of which a job was not started since then, as no budget was left."""
+    """Yield an event for each sweep that used up its budget since then."""
     for sweep in sweeps_over_budget(session, since=since):
         at, summary = sweep.budget_used_up_at, sweep_summary(session, sweep.id)
         assert at is not None, "it is over its budget"

@@ -152,7 +152,7 @@ class AgentIndex:
     def disjoint(
         self, agents: Iterable[LiveAgent], ranks_on_a_core: int | None = None
     ) -> Iterator[LiveAgent]:
-        """Pass over every agent that shares a core with one before it, unless both may, or a GPU.
+        """Yield the agents that share no GPU with one before, and no core unless both may.
 
         `ranks_on_a_core`: how many of those that may share one, if not any number.
         """

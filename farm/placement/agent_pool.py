@@ -59,7 +59,7 @@ class AvailabilityForecast:
         *,
         until_s: float,
     ) -> list[LiveAgent]:
-        """Turn round those that are expected to be free by then."""
+        """Return the agents expected to be free by `until_s`, in reverse order."""
         in_time = [a for a in soonest if self.free_in_s(a, overlaps(a)) <= until_s]
         return in_time[::-1]
 
@@ -193,7 +193,7 @@ class AgentPool:
         return chosen if len(chosen) == job.agent_count else gang
 
     def others_than_avoided(self, job: WaitingJob) -> list[tuple[Wish, list[LiveAgent]]]:
-        """Return whom the job must make do with, by wish; empty where it need not, or could not.
+        """Return, by wish, the agents that the job does not avoid, if they suffice; else nothing.
 
         An agent that refuses at once is idle again first, and would use up every attempt.
         """
@@ -314,7 +314,7 @@ class AgentPool:
 def least_measured_first(
     job: WaitingJob, agents: Iterable[LiveAgent], *, likeness: Callable[[LiveAgent], object]
 ) -> Iterator[LiveAgent]:
-    """Reorder agents that follow each other and are alike.
+    """Reorder similar agents: those that measured the cell least come first.
 
     Hardware of a kind that has measured the cell goes first, since other kinds are not pooled
     with it. Lazy, for only a few of a thousand agents are looked at.

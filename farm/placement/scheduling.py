@@ -188,7 +188,7 @@ class HopelessReasons:
 
 
 def hopeless_kinds(kinds: Iterable[JobKind], agents: Collection[LiveAgent]) -> dict[JobKind, str]:
-    """Say of each kind of job that these agents could not serve if all were idle why not."""
+    """Return the kinds of job that these agents can never serve, each with the reason."""
     reasons = HopelessReasons(agents)
     return {kind: reason for kind in kinds if (reason := reasons.of(kind)) is not None}
 

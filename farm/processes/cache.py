@@ -78,7 +78,7 @@ class Cache:
         *,
         is_good: Callable[[CachedValue[_T]], bool],
     ) -> _T:
-        """Return a good value, or make one: `make` is given the last value, which is good no more.
+        """Return a valid value, or compute one: `make` receives the last, outdated value.
 
         A thread that has waited in vain for another one makes the value itself.
         """
@@ -106,7 +106,7 @@ class Cache:
         renew: Callable[[], _T] | None = None,
         is_still_so: Callable[[_T], bool] = lambda _: False,
     ) -> _T:
-        """Return what was made at most `keep_s` ago, or ten times what it took.
+        """Return the cached value for `keep_s`, or ten times its computing time if longer.
 
         `keep_s`: a number, or a function of the value.
 

@@ -97,7 +97,7 @@ class MarkedProcesses:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether some process may be one of them or not; another look will tell.
+        """Whether it is not yet known of some process if it is marked.
 
         On a machine where others start processes all the time somebody always is, so that this is
         not asked any more two seconds after the last marked one was seen.
@@ -246,7 +246,7 @@ def _fields(stat: bytes) -> list[bytes]:
 
 
 def shows_none_yet(stat: bytes, *, is_closed: bool = False) -> bool:
-    """Tell whether a process without an environment is one that cannot be told just now.
+    """Whether a process that shows no environment may show one soon.
 
     `stat`: its /proc/PID/stat. `is_closed`: its environment could not be opened by us.
 

@@ -83,7 +83,7 @@ def _main() -> None:
 
 @contextmanager
 def spared_children() -> Iterator[None]:
-    """Start processes here that an interrupt does not end, not even while they import.
+    """Start child processes within this block that ignore Ctrl-C, even during imports.
 
     They inherit the blocked signal, so the caller must end them. An interrupt of this process is
     raised after the block; within it, a process could be left without its first message.

@@ -31,7 +31,7 @@ class MemoryLimits:
 
     @classmethod
     def of(cls, full: Iterable[Configuration], worked: Iterable[Configuration]) -> MemoryLimits:
-        """`full`: what ran out of memory. What did with more after all contradicts it."""
+        """Learn the limits. `full` ran out of memory, unless a larger batch worked."""
         worked = list(worked)
         largest: dict[_Sized, int] = {}
         for c in worked:
@@ -43,7 +43,7 @@ class MemoryLimits:
         return cls(least, full, worked)
 
     def exceeded_by(self, asked: Configuration) -> int | None:
-        """Return the batch size with which it ran out of memory; None: nothing speaks against."""
+        """Return the batch size, at most the asked one, that ran out of memory; else None."""
         limit = self.least_full.get(_sized(asked))
         return limit if limit is not None and asked.global_batch_size >= limit else None
 

@@ -116,7 +116,7 @@ def least_options(
 
 
 def may_be_better(option: Option, chosen: Option, objective: Objective, *, by_step: bool) -> bool:
-    """Whether an option of which something is not known may be better by what is known: its time.
+    """Whether an incompletely known option may beat the chosen one, judged by its time.
 
     Its score is at least that of the low end of its time, for nothing.
     """

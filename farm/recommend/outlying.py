@@ -153,7 +153,7 @@ def compare_agents(measured: Iterable[Timed]) -> AgentComparison:
 
 
 def cannot_tell(comparisons: Collection[AgentComparison], agents: Collection[str]) -> str | None:
-    """Say of the agents that an answer rests on which of them could not be compared, if any."""
+    """Say which of an answer's agents could not be compared with others; None: none."""
     compared = frozenset().union(*(one.compared for one in comparisons))
     unknown = sorted(set(agents) - compared)
     if not unknown:

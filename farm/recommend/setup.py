@@ -1,4 +1,4 @@
-"""How a strategy is set up, as the recommender compares it: the axes that are not as usual."""
+"""A strategy's set-up, as the recommender compares it: the axes with unusual values."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Setup:
         return _BETWEEN.join(_text(name, value) for name, value in self.pairs) or None
 
     def get(self, name: str) -> _Value | None:
-        """Return the value of an axis; None: as usual, or nobody said."""
+        """Return the value of an axis; None if it is usual or unknown."""
         return next((value for own, value in self.pairs if own == name), None)
 
     def without(self, *names: str) -> Setup:
@@ -112,7 +112,7 @@ class Setup:
 
     @property
     def in_sweep_file(self) -> dict[str, _Value]:
-        """What a sweep file has to say for it, by key, as far as it can ask for it."""
+        """The set-up as keys and values of a sweep file, without what no file can ask for."""
         is_known = self.get(PLACEMENT) == OperatorPlacement.HARD.value
         return dict((self if is_known else self.without(PLACEMENT)).pairs)
 

@@ -1,4 +1,4 @@
-"""Names of samples: of roles, of trainers' calls, of power, of each GPU."""
+"""Names of sampled metrics: for each role, trainers' calls, power, and each GPU."""
 
 from __future__ import annotations
 

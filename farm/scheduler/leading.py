@@ -1,4 +1,4 @@
-"""Advances the jobs at work: reads their state, decides in pure code, writes, sends commands.
+"""Advances active jobs: reads their state, decides, stores the result, sends commands.
 
 What cannot be sent is not lost: the store says what is due, and a later round sends it again.
 

@@ -1,4 +1,4 @@
-"""The commands that the scheduler sends to agents, and the times by which it goes."""
+"""Sends the scheduler's commands to agents; holds its time limits and retry policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AWAY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the scheduler goes by."""
+    """The scheduler's lease time, time limits and retry policy."""
 
     lease: dt.timedelta
     reserve_after_s: float
@@ -75,7 +75,7 @@ class CommandSender:
 
     @property
     def is_away(self) -> bool:
-        """Whether the broker did not take what was sent last, not long ago.
+        """Whether the broker refused the latest commands a short time ago.
 
         Then nobody else shall set out: a gang that hears nothing loses its attempt. What was not
         taken is due again before that is forgotten.

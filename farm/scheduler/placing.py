@@ -155,7 +155,7 @@ class StartPace:
         self._left -= agent_count
 
     def asked_twice(self, agent_count: int, *, now_s: float) -> None:
-        """Take notice of so many ranks that have not answered in time what takes a second."""
+        """Hold further starts for a while if many ranks did not answer a command in time."""
         if agent_count > MOST_ASKED_TWICE:
             self._held_until_s = now_s + START_HOLD_S
 

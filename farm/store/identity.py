@@ -119,13 +119,13 @@ def take_over(session: Session, *, above: int = 0) -> None:
 
 
 def settle_here(engine: sa.Engine) -> None:
-    """Let a store that its owner has to itself be used here, and with a broker of its own."""
+    """Let an unshared store be used from this place, and with another broker, from now on."""
     with writing(engine) as session:
         session.execute(update(FarmIdentity).values(place=None, broker_seen_at=None))
 
 
 def place_of(engine: sa.Engine) -> str:
-    """Name where a database is, such that a copy has another name and a renamed one has not.
+    """Return a name for a database's place, which changes when it is copied, not renamed.
 
     Of PostgreSQL the server's system identifier and the database's number; of SQLite the file's
     number and its path.

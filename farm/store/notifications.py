@@ -107,7 +107,7 @@ def ended_sweeps(session: Session, *, since: dt.datetime) -> list[EndedSweep]:
 
 
 def sweeps_over_budget(session: Session, *, since: dt.datetime) -> Sequence[SweepRow]:
-    """Return the sweeps whose budget was used up since then of which somebody is to be told yet."""
+    """Return the sweeps that used up their budget since then, without those already reported."""
     at = SweepRow.budget_used_up_at
     is_told = exists().where(
         NotificationEvent.kind == EventKind.BUDGET_USED_UP,

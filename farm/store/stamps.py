@@ -1,4 +1,4 @@
-"""Stamps that change whenever a sweep or a job changes. Reads only."""
+"""Computes stamps of sweeps and jobs: each changes whenever its sweep or job does. Reads only."""
 
 from __future__ import annotations
 

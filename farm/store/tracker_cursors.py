@@ -1,4 +1,4 @@
-"""How far a tracker has the measurements of the farm, and who sends it more."""
+"""Stores which measurements each tracker has received, and which process sends more."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def is_due(cursor: TrackerCursor, *, now: dt.datetime) -> bool:
 
 
 def claim_cursor(session: Session, tracker: str, *, now: dt.datetime, claim: dt.timedelta) -> bool:
-    """Become the one that sends, until the claim is over; False where another is."""
+    """Claim the tracker for this process for a time; False while another process has it."""
     cursor = _locked(session, tracker)
     if not is_due(cursor, now=now):
         return False

@@ -1,4 +1,4 @@
-"""What a study's page says of its runs: findings, machine, noise and what is left out. Pure."""
+"""Writes what a study's page says of its findings, machine, noise and failures. Pure."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _shape(claim: str) -> str:
 
 
 def refuse_other_work(runs: Iterable[StudyRun], *work: str, compares: str) -> None:
-    """Refuse runs of several kinds of work, which the page's cells would pool unseen.
+    """Refuse runs of different work, which the page would mix up in one cell.
 
     `work`: names of what must be the same, of `_WORK`; `compares`: what and by what.
 

@@ -1,4 +1,4 @@
-"""Tables of run groups in Markdown: each column is a title, and what writes a row's cell. Pure."""
+"""Writes groups of runs as Markdown tables, column by column. Pure."""
 
 from __future__ import annotations
 

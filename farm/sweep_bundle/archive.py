@@ -1,4 +1,4 @@
-"""A sweep bundle as one ZIP file, which downloads and uploads need.
+"""Packs a sweep bundle into one ZIP file, for downloads, and unpacks such files.
 
 As of a folder, all of it may be written by an attacker: what is unpacked is bounded by its real
 size, whatever the file says of itself.

@@ -1,4 +1,4 @@
-"""Reads a sweep bundle for an import on another farm: all of it is good, or none is.
+"""Reads a sweep bundle for import, and refuses it as a whole if any part is invalid.
 
 Samples are read in parts, and each value is checked as an agent's report is.
 """

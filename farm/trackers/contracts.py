@@ -1,4 +1,4 @@
-"""What a tracker gets of a job, whichever tracker it is, and what it must be able to do."""
+"""The interface of experiment trackers, and the data of a job that they receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describes measured jobs for a tracker and sends them: a sweep's, or each soon after its end.
+"""Describes measured jobs and sends them to a tracker: a sweep's on request, or each as it ends.
 
 New jobs are sent by a process of its own: a tracker's library takes seconds of a core to load, and
 a job with many samples as many to send. If it fails or hangs, it is tried again after a pause,

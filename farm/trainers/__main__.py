@@ -1,4 +1,4 @@
-"""`python -m farm.trainers`: one role process of one rank, started and fed by its agent.
+"""`python -m farm.trainers`: the process of one role of a rank, started by its agent.
 
 A warm trainer, forked from `farm.trainers.processes.template`, runs the same `main`.
 

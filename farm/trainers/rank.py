@@ -1,4 +1,4 @@
-"""One rank from its assignment to its result. Everything heavy is imported from here on."""
+"""Runs one rank from its assignment to its result; heavy libraries are imported only here."""
 
 from __future__ import annotations
 

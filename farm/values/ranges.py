@@ -41,7 +41,7 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class RangesByName:
-    """Of a table of numbers that agents name: by the end of the name, or `other`.
+    """Ranges of numbers in a table that agents name: by the name's ending, or `other`.
 
     `most`: as many items; `most_characters`: of a name.
     """

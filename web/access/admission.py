@@ -85,7 +85,7 @@ def csrf_token() -> str:
 
 
 def shown_access() -> dict[str, bool]:
-    """Return what pages show or leave out by who looks at them. Error pages may not know."""
+    """Return what templates show depending on the caller, who may be unknown on error pages."""
     who = known_caller()
     return {
         "is_signed_in": who is not None and who.scope is not None,

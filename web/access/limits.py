@@ -64,7 +64,7 @@ def note_failure() -> None:
 
 
 def viewer() -> str | None:
-    """Return whose open connections are counted together; None where nothing is limited.
+    """Return the key by which open connections are counted; None if nothing is limited.
 
     Those of programs by their token, those of browsers by their address: many people may have been
     given one token.

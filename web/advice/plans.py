@@ -48,7 +48,7 @@ class Proposed:
 
 @contextmanager
 def needing_maths() -> Iterator[None]:
-    """Import numpy and what comes with it in this block: that would cost the server's start.
+    """Turn a failed import of numpy in this block into a 503 answer.
 
     Raises:
         Refused: they are not installed.

@@ -87,7 +87,7 @@ def by_type(given: Mapping[str, float]) -> dict[str, float]:
 
 
 def folded(values: MultiDict[str, str]) -> str:
-    """Return what a form's fields and the parameter say as the one parameter; '' for nothing."""
+    """Return the prices of the form and of the query as one query value; '' for none."""
     pairs = [value.strip() for value in values.getlist(_PRICES) if value.strip()]
     for name, value in values.items(multi=True):
         if name.startswith(_FIELD) and value.strip():
@@ -270,5 +270,5 @@ def given_question() -> MultiDict[str, str]:
 
 
 def is_as_given(given: MultiDict[str, str]) -> bool:
-    """Tell whether the address is the shortest that asks so, which is the one to be kept."""
+    """Whether this URL is the shortest form of its question."""
     return request.args.to_dict(flat=False) == {name: [value] for name, value in given.items()}

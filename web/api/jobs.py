@@ -1,4 +1,4 @@
-"""Jobs: list, show one with its story or the history of its cell, cancel and retry."""
+"""Jobs: list them, show one with its events or its cell's history, cancel and retry."""
 
 from __future__ import annotations
 

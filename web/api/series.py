@@ -58,7 +58,7 @@ _POSITION_SCHEMA = WithJsonSchema({"type": "string", "pattern": f"^{_POSITION.pa
 def _read_position(text: str) -> SamplePosition:
     found = _POSITION.fullmatch(text)
     if found is None:
-        raise ValueError("what the link to the next page has")
+        raise ValueError("the value in the link to the next page")
     return SamplePosition(int(found[1]), int(found[2]))
 
 

@@ -52,7 +52,7 @@ _COMPARED_QUANTITIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What of an attempt the reader wants to see: None is what the page thinks best."""
+    """The part of an attempt that the reader chose; None: the page's default."""
 
     attempt: int | None = None
     ranks: str | None = None

@@ -44,7 +44,7 @@ Look = Callable[[frozenset[Subject]], Mapping[Subject, Hashable]]
 
 
 class TooManyWatchers(Exception):
-    """Nobody else can be told: look again by oneself."""
+    """Too many watchers: the client should poll instead."""
 
 
 class Changes:

@@ -1,4 +1,4 @@
-"""Sweeps that were previewed but not sent, and which forms were sent already.
+"""Keeps previewed sweeps until they are sent, and stops a form from being sent twice.
 
 Both are kept in memory, for the one process that serves. A restart forgets them, and with the key
 of its sessions every form that was open, so that none of these can be sent a second time either.

@@ -264,7 +264,7 @@ def _is_plain(text: str) -> bool:
 
 
 def refused_field(error: InvalidSpec) -> tuple[str | None, InvalidSpec]:
-    """Return which field of the form has to be mended, and the error in that field's name.
+    """Return the form field that caused the error, and the error renamed for that field.
 
     None: no single field; the error then stays as it is.
     """

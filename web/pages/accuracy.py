@@ -1,4 +1,4 @@
-"""The page about the accuracy that a sweep's trainings reached, and after what time.
+"""The page that shows what accuracy a sweep's trainings reached, and how soon.
 
 How much accuracy an epoch brings at which global batch size is statistical efficiency: with the
 time of an epoch it makes the time to an accuracy.

@@ -1,4 +1,4 @@
-"""Samples the agent's CPU cores: load, frequency, heat, and for how long they were held back."""
+"""Samples the agent's CPU cores: load, frequency, and throttling by heat or by a quota."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def _clear(note: AppliedNote) -> str:
 
 
 def undo_all(state_dir: str, *, number: str | None = None) -> list[str]:
-    """Undo whatever is noted; what cannot be undone keeps nothing else. As `undo_applied`."""
+    """Undo all noted changes; one that fails does not stop the others. See `undo_applied`."""
     undone, failed = [], []
     for undo in (undo_gate, undo_applied):
         try:

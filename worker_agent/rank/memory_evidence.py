@@ -89,7 +89,7 @@ def kernel_log_path() -> Path | None:
 
 
 class KernelLog:
-    """Whom the kernel says it has killed for want of memory, from now on.
+    """The processes that the kernel has killed for lack of memory since this was opened.
 
     With None, or where its log may not be read, it tells nothing.
 

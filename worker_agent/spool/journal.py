@@ -22,7 +22,7 @@ _SERIES = (Samples, StepTimes, Epoch, LogPart)
 
 
 class Journal:
-    """What the disk does not take waits in memory, in order, until it does."""
+    """Writes reports to the spool; while the disk is full it keeps them in memory, in order."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool

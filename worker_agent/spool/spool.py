@@ -110,7 +110,7 @@ class Spool:
 
     @property
     def has_urgent(self) -> bool:
-        """Whether a report waits that somebody waits for."""
+        """Whether an unconfirmed report is urgent: the server waits for it."""
         return self._urgent_number > self._confirmed
 
     @property

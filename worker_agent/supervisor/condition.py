@@ -1,4 +1,4 @@
-"""Decides whether an agent accepts a rank, or why not, and how long a stopping one waits."""
+"""Decides whether an agent accepts a rank, and how long it waits before it stops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLUSH_LIMIT_S = 2.0
 
 
 class Departure:
-    """From the wish to leave to its end; instants are readings of the monotonic clock."""
+    """The agent's shutdown, from its request to its end; times are of the monotonic clock."""
 
     def __init__(self) -> None:
         self._begun_s: float | None = None

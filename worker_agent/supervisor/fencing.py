@@ -52,7 +52,7 @@ class TokenFile:
             raise InvalidSpec(
                 str(self._path),
                 text[:20].decode(errors="replace"),
-                "a number: write the attempt's that this agent served last, by the farm's pages",
+                "a number: write that of this agent's last attempt, which the farm's pages show",
             )
         return int(text)
 

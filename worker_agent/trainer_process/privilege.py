@@ -49,7 +49,7 @@ def withhold() -> None:
 
 @contextmanager
 def handed_on() -> Iterator[None]:
-    """Let a child that is started within, by this thread, administer the network as well.
+    """Let children started in this block, by this thread, configure the network.
 
     What this process itself may not do it cannot hand on, and need not: root's children may all.
     """

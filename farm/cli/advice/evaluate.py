@@ -140,7 +140,7 @@ def _load(
         found = load(session, origin=origin, model=model, dataset=dataset)
     kinds = [k for k in found.values() if (k.fingerprint or "").startswith(fingerprint or "")]
     if not kinds:
-        raise NotFound(f"origin '{origin}': nothing of it as asked is in this store")
+        raise NotFound(f"origin '{origin}': the store has no such measurement of it")
     if len(kinds) > 1:
         others = ", ".join(short_fingerprint(k.fingerprint or "none") for k in kinds[1:])
         to_stderr(f"several kinds of hardware; --fingerprint evaluates {others}")

@@ -1,4 +1,4 @@
-"""The tables and pictures of an evaluation, and the page of Markdown that has them.
+"""Writes an evaluation as tables and pictures, and as a Markdown page of them.
 
 The pictures are SVG, the same bytes for the same data.
 """

@@ -32,18 +32,18 @@ prices_option = click.option(
     type=click.Path(path_type=Path),
     help="CSV file with what VMs cost, instead of FARM_PRICES or the shipped table.",
 )
-region_option = click.option("--region", help="Whose prices, where the table has several.")
+region_option = click.option("--region", help="Region of the prices, if the table has several.")
 
 
 SCRIPT_OPTIONS = (
-    click.option("--script", help="Of your own, instead of --model: its newest version."),
+    click.option("--script", help="Your own script, instead of --model: its newest version."),
     click.option("--script-sha256", metavar="DIGITS", help="Another version of --script."),
     click.option(
         "--parameter",
         "script_parameters",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Of --script's own; may be repeated.",
+        help="Value of a parameter of --script; may be repeated.",
     ),
 )
 
@@ -81,7 +81,7 @@ def script_asked(
             ("--parameter", ", ".join(script_parameters)),
         ):
             if value:
-                raise InvalidSpec(option, value, "a --script that it is of")
+                raise InvalidSpec(option, value, "--script as well")
         return None
     found = measured_script(
         session, origin=origin, script=script, sha256=script_sha256, parameters=script_parameters

@@ -96,7 +96,7 @@ def _objective_options(command: _F) -> _F:
         click.option("--deadline-s", type=at_least_0, help="The training must not be longer."),
         click.option("--min-accuracy", type=Real(0, 1), help="From 0 to 1."),
         click.option(
-            "--machines", type=CountRange(1, MAX_WORLD_SIZE), help="How many are at hand."
+            "--machines", type=CountRange(1, MAX_WORLD_SIZE), help="How many are available."
         ),
     )
     return with_options(options, command)

@@ -81,7 +81,7 @@ def add(name: str, *, as_json: bool) -> None:
     default=24.0,
     show_default=True,
     metavar="N",
-    help="For so long the key that it has counts too. 0: at once no more, as for one that leaked.",
+    help="How long its old key stays valid. 0: not at all, as for a key that leaked.",
 )
 @json_option
 def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:

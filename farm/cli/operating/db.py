@@ -273,7 +273,7 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Thin or drop what is old, or only say what.
+    """Thin or drop old data, or only list it.
 
     Without an age nothing is changed: it says what the default retention would do.
 

@@ -1,4 +1,4 @@
-"""`farm notifications`: what was sent where, and what came of it."""
+"""`farm notifications`: lists the latest messages, and whether each was delivered."""
 
 from __future__ import annotations
 

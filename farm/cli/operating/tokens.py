@@ -31,7 +31,7 @@ _COLUMNS = (
 def token() -> None:
     """Create, list and revoke tokens of the web server.
 
-    Its pages and its API ask for one as soon as there is one, be it revoked.
+    Its pages and API require a token as soon as one exists, even a revoked one.
     """
 
 

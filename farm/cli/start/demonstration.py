@@ -126,7 +126,7 @@ def check_abilities(
                 expected = "a network that this machine can emulate; see `farm lab` (it needs root)"
                 raise InvalidSpec("network", ability, expected)
             if ability.startswith(PYTHON_CAPABILITY):
-                expected = "agents that have this interpreter; where `farm up` runs, end it first"
+                expected = "agents that have this interpreter; if `farm up` runs, stop it first"
                 raise InvalidSpec("COMMAND", ability.removeprefix(PYTHON_CAPABILITY), expected)
             having = sum(ability in abilities for abilities in offered)
             expected = f"{job.agent_count} for a job of {job.world_size} ranks"

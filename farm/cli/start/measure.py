@@ -1,4 +1,4 @@
-"""`farm measure`: a training script of your own, unchanged, on a farm of this machine."""
+"""`farm measure`: runs your own training script, unchanged, on a farm of this machine."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def measure(
     command: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Measure a training script of your own on each number of ranks, and say what is worth it.
+    """Measure your own training script on several numbers of ranks, and recommend one.
 
     COMMAND is `python SCRIPT ARGS...`, or `python -m MODULE ARGS...` of a module in this folder.
     `python` is the farm's own interpreter; another, such as venv/bin/python, needs nothing of ours.

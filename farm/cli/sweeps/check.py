@@ -38,7 +38,7 @@ _name_option = click.option(
 
 @click.group()
 def baseline() -> None:
-    """Say which sweep later ones are checked against."""
+    """Set the sweep that later ones are compared with."""
 
 
 @baseline.command("set")
@@ -88,14 +88,14 @@ def remove(name: str) -> None:
     default=DEFAULT_NAME,
     show_default=True,
     metavar="NAME",
-    help="Which baseline it is held against.",
+    help="Baseline to compare it with.",
 )
 @click.option(
     "--tolerance",
     type=Real(0, 1000),
     default=0.0,
     metavar="PERCENT",
-    help="So much slower is not slower.",
+    help="Slowdown that is still accepted.",
 )
 @click.option("--allow-missing", is_flag=True, help="Cells of the baseline may be missing.")
 @click.option("--wait", is_flag=True, help="Show progress until the SWEEP's last job is over.")

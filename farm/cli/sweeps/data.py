@@ -1,4 +1,4 @@
-"""`farm data`: the name that sweeps have for a data set of a user's own."""
+"""`farm data`: prints the name by which sweep files refer to your own data set."""
 
 from __future__ import annotations
 

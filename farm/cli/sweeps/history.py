@@ -39,7 +39,7 @@ _MOST_CELLS = 1000
     default=DEFAULT_SWEEPS,
     show_default=True,
     metavar="NUMBER",
-    help="So many sweeps.",
+    help="Number of sweeps to show.",
 )
 @click.option(
     "--before", "before_id", type=JOB_ID, metavar="ID", help="Only sweeps with smaller ids."

@@ -88,10 +88,10 @@ class _Log:
 @click.argument("job_id", metavar="JOB", type=JOB_ID)
 @click.option("--attempt", type=click.IntRange(1), help="An attempt's number; by default the last.")
 @click.option("--rank", type=click.IntRange(0, MAX_WORLD_SIZE), default=0, show_default=True)
-@click.option("--follow", is_flag=True, help="Go on with what comes, until the attempt is over.")
+@click.option("--follow", is_flag=True, help="Print new output until the attempt is over.")
 @json_option
 def logs(*, job_id: int, attempt: int | None, rank: int, follow: bool, as_json: bool) -> None:
-    """Print what the trainers of a job write to standard output and error, one rank's.
+    """Print what the trainers of one rank of a job write to standard output and error.
 
     On a terminal without control characters, else as it was written. --json prints job_id,
     attempt, rank, text and is_complete: whether the attempt is over.

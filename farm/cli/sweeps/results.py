@@ -1,4 +1,4 @@
-"""Prints the cells of a sweep as a table with a key to its signs, and what is recommended."""
+"""Prints the cells of a sweep as a table with a legend, then the recommendations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farm.text.columns import Column
 
 
 def print_cells(lines: Sequence[CellLine]) -> None:
-    """Print the table; turned by a quarter where the terminal is too narrow for it."""
+    """Print the table of cells; transpose it if the terminal is too narrow."""
     columns, rows = table(lines)
     if sys.stdout.isatty() and table_width(columns, rows) > terminal_width():
         # A few cells fit where so many columns do not.

@@ -87,8 +87,8 @@ def submit(
     A `script` that is in the working folder travels with the files beside it; `farm measure
     --dry-run` lists them. Jobs that no live agents could serve are queued all the same, with a
     warning. With --wait the exit status is 0 only if every job succeeded; where only such jobs are
-    left, it ends after --patience with status 1, and they stay queued; so it does at once where the
-    budget is used up. --json prints id, name,
+    left, it ends after --patience with status 1, and they stay queued; if the budget is used up, it
+    ends at once. --json prints id, name,
     job_count, max_job_count (with all repetitions that precision may take), skipped and notify
     (address and secret of each --notify); with --wait also jobs_by_state and recommended, as `farm
     status` has it; with --dry-run jobs instead of id, and expected: the time and cost that the

@@ -1,4 +1,4 @@
-"""Follow a sweep until its last job is over, with a bar on a terminal and plain lines without."""
+"""Shows a sweep's progress until its last job ends: a bar on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ patience_option = click.option(
     show_default=True,
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="How long --wait waits for agents that are not there, once nothing else is left.",
+    help="How long --wait waits for missing agents, once no other job is left.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Says an answer in one sentence, as sure as its evidence. Pure."""
+"""Writes an answer as one sentence, worded as firmly as its evidence allows. Pure."""
 
 from __future__ import annotations
 

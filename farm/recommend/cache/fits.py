@@ -53,7 +53,7 @@ class _Due:
 
 
 class Fits:
-    """The models of one process. `in_background` is for servers. Threads share it."""
+    """Cache of the fitted models of a process. `in_background` is for servers. Threads share it."""
 
     def __init__(
         self, fit: Fit, *, folder: Path | None = None, in_background: bool = False

@@ -135,7 +135,7 @@ class Calibration:
         return result
 
     def factors(self, gaps: frozenset[Gap]) -> tuple[float, ...] | None:
-        """Return for each of `AIMS` what `together` says of several gaps at once.
+        """Return, for each of `AIMS`, the factor that several gaps at once require.
 
         The errors of measurements that were left out like this, over the root of the squares of
         the half-widths that each gap alone would have given them: of these the quantile. It is

@@ -76,7 +76,7 @@ class HeldOut:
         return np.array(chosen, dtype=np.int64)
 
     def experiments(self, gap: Gap, chosen: NDArray[np.int64]) -> int:
-        """Return how many of these may be off each in its own way.
+        """Return how many of the chosen errors are independent of each other.
 
         Of one curve that goes on further than its own measurements other curves tell, each once;
         of a value that nobody has, each time that values were left out.
@@ -85,11 +85,11 @@ class HeldOut:
         return len({int(number) for number in numbers[chosen]})
 
     def tells(self, gap: Gap) -> bool:
-        """Whether enough of the m lacked just that."""
+        """Whether enough held-out measurements have exactly this gap."""
         return self._is_enough(self._levels(gap)[0])
 
     def together(self, gaps: frozenset[Gap]) -> NDArray[np.int64]:
-        """Return which of the m lacked values on just these axes, two at least, all at once.
+        """Return the held-out measurements that have gaps on exactly these axes at once.
 
         Those with the same gaps; where they are too few, also those with others on these axes, as
         far as these tell of them: see `alike`. Possibly none.
@@ -300,7 +300,7 @@ def folds(configurations: Sequence[Configuration], axis: GapAxis | None) -> list
 
 
 def own_folds(configurations: Sequence[Configuration], gap: OwnGap) -> list[Fold]:
-    """Return folds that end some of the curves at the edge that go on beyond it.
+    """Return folds that cut curves at the gap's edge, another part of the curves in each fold.
 
     The others stay as they are: somebody has been there.
     """

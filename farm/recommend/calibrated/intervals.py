@@ -1,4 +1,4 @@
-"""Prediction intervals from repetitions, and from held-out errors: split conformal ones.
+"""Computes prediction intervals: from repetitions, or by split conformal prediction.
 
 Split conformal prediction (Lei et al. 2018) of |ln(measured / predicted)|: of m errors that were
 held out as the question's is, the one in place ceil((m + 1) aim) is the half-width. Before, each is

@@ -98,7 +98,7 @@ def find_suspicious(observations: Sequence[Observation], held_out: HeldOut) -> l
 def believed(
     observations: Iterable[Observation], suspicions: Iterable[Suspicion]
 ) -> list[Observation]:
-    """Return the observations, each with the weight that what speaks against it leaves."""
+    """Return the observations, with the weights of suspicious ones lowered."""
     weights: dict[int, float] = {}
     for suspicion in suspicions:
         known = weights.get(suspicion.measurement_id, 1.0)

@@ -37,7 +37,7 @@ POOLED = "all that leave one out"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldTrial:
-    """Fit to a part, ask for the rest. Splits may share a fold, which is tried once."""
+    """One predictor and one fold, tried once even if several splits share the fold."""
 
     predictor_name: str
     fold: Fold

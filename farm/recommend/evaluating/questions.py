@@ -81,7 +81,7 @@ def _begins(space: Space, alone: Configuration, gang: Configuration) -> bool:
 
 
 def factor(configurations: Sequence[Configuration], *, machine_price: float) -> Factor:
-    """Return what a step time is multiplied with to give what is minimised.
+    """Return a function: the factor that turns a configuration's step time into the objective.
 
     1 + machines x `machine_price`, over the global batch size where that differs between the
     candidates: then the step times are of different amounts of work.
@@ -96,6 +96,6 @@ def factor(configurations: Sequence[Configuration], *, machine_price: float) -> 
 
 
 def default_machine_price(observations: Sequence[Observation]) -> float:
-    """Return what a machine costs beside the time where nothing else is said: see above."""
+    """Return the default price of a machine, relative to the time: see above."""
     space = Space.of(o.configuration for o in observations)
     return WEAK_MACHINE_PRICE if space.is_weak else 0.0

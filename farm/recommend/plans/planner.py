@@ -325,7 +325,7 @@ def start_positions(
     *,
     tested: Iterable[Configuration],
 ) -> Mapping[int, str]:
-    """Return which of the positions would be a beginning, with what each would begin.
+    """Return the positions to measure first on their curves, each with its role in words.
 
     `tested`: what was measured, planned, or failed. Empty once every curve has its anchors and
     there are enough configurations.

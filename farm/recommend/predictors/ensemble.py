@@ -1,5 +1,4 @@
-"""The default: the median of three corrections of one physical sum, never faster with more of what
-slows a step down.
+"""The default predictor: the median of three predictions; more work or delay is never faster.
 
 Two Gaussian processes, one of the errors as a whole and one of the errors of each part of the sum,
 and the errors of the nearest measurements. They are wrong in different places: the median keeps

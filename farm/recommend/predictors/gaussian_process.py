@@ -1,4 +1,4 @@
-"""A physical sum, corrected by a Gaussian process of its errors in ln(time).
+"""Predicts by the physical sum, and corrects its errors in ln(time) by a Gaussian process.
 
 The errors of a sum with few terms are smooth in world size, batch and conditions, and alike for
 what has the same names; how smooth and how alike is learned from the measurements.

@@ -1,4 +1,4 @@
-"""A physical sum, corrected by what the nearest measurements on each axis were off by.
+"""Predicts by the physical sum, corrected by its errors at the nearest measurements.
 
 On each axis - batch, world size, each condition of the network - the measurements that agree with
 the question in everything else are looked up, and ln(measured / predicted) is interpolated between
@@ -128,7 +128,7 @@ class Lines:
         ]
 
     def log_errors(self, columns: FeatureColumns) -> NDArray[np.float64]:
-        """Return what ln(predicted) of each configuration is too small by: (n_configurations,)."""
+        """Return the interpolated ln(measured / predicted) of each one: (n_configurations,)."""
         import numpy as np
 
         total, weights = np.zeros(len(columns)), np.zeros(len(columns))

@@ -1,4 +1,4 @@
-"""A step as work, exchange and waiting: a sum of terms with coefficients at least 0.
+"""Predicts step time as a physical sum of work, exchange and waiting, fitted to measurements.
 
 Nothing is negative, so the sum grows with batch, delay and bytes; and it scales with the times that
 it was fitted to. Coefficients are fitted from the general to the special: to everything, then to

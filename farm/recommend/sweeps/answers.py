@@ -1,4 +1,4 @@
-"""Recommends for each workload, batch size and network that a sweep has measured.
+"""Recommends a configuration for each workload, batch size and network of a sweep.
 
 The answers rest on everything that the farm has measured under these conditions, other sweeps
 included; each says how much of it is of the sweep. Only what was measured is compared.

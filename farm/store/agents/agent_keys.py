@@ -57,7 +57,7 @@ def rotate_agent_key(
 
 
 def remove_agent(session: Session, agent_id: str, *, now: dt.datetime) -> None:
-    """Let nothing count any more that an agent says, and its lease end at once.
+    """Revoke an agent's keys, so that its messages count no more, and end its lease.
 
     The scheduler then ends the attempt and frees the gang, as after every lease that ran out. What
     is kept of its reports that did not count goes at once: a stolen agent may have sent many.

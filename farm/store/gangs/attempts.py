@@ -1,4 +1,4 @@
-"""Active attempts: their rows, locked, snapshots to decide on, and all that was measured."""
+"""Reads active attempts: locked rows, snapshots for decisions, and agents' reports."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _FARTHEST = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """What came of some placements: new attempts, oldest first, and by job why it got no gang."""
+    """Result of leasing: new attempts, oldest first, and the conflict of each other job."""
 
     attempts: Sequence[StoredAttempt]
     conflicts: Mapping[int, str]

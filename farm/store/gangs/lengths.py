@@ -1,4 +1,4 @@
-"""How long gangs are at work: those of now, and the last ones that succeeded."""
+"""Reads how long gangs run: those now leased, and the last ones that succeeded."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def unfinished_cells(session: Session, *, limit: int) -> dict[str, int]:
 
 
 def cell_specs(session: Session, job_ids: Collection[int]) -> dict[str, JobSpec]:
-    """Return by cell hash what these jobs are, of which each is another cell's."""
+    """Return the specifications of jobs of different cells, by cell hash."""
     found: dict[str, JobSpec] = {}
     ids = list(job_ids)
     for begin in range(0, len(ids), _CELLS_A_QUERY):

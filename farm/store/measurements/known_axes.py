@@ -1,4 +1,4 @@
-"""Origins, and the values that a question can ask of each."""
+"""Reads the origins of measurements, and which values of each axis they have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells of a sweep that were trained by epochs, with how accurate they got. Reads only."""
+"""Reads the cells of a sweep that trained by epochs, with their accuracies. Reads only."""
 
 from __future__ import annotations
 

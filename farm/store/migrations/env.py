@@ -1,4 +1,4 @@
-"""What Alembic runs for every command: on the connection, and in the transaction, of the caller."""
+"""Alembic's environment: runs each command on the caller's connection, in its transaction."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def _held_reasons(session: Session) -> dict[int, str]:
 def missing_agents(
     summaries: Iterable[SweepSummary], reasons: Mapping[int, WaitingReason]
 ) -> dict[int, str]:
-    """Say what those sweeps lack of which the live agents could serve nothing that is left."""
+    """Say what agents are missing for the sweeps that the live ones cannot serve at all."""
     open_ids = {one.sweep_id for one in summaries if may_wait_for_agents(one)}
     of_sweep: dict[int, dict[str, None]] = {}
     for reason in reasons.values():

@@ -1,4 +1,4 @@
-"""Stores the output of trainers as it comes, and reads it from any place."""
+"""Stores the output of trainers as it arrives, and reads it from any position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Baselines: sweeps by the name that later ones are checked against."""
+"""Stores baselines: names of sweeps that later sweeps are compared with."""
 
 from __future__ import annotations
 

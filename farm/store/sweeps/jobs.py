@@ -1,4 +1,4 @@
-"""Jobs in the store: look up, tell their stories, cancel, retry."""
+"""Jobs in the store: look up, read their history, cancel, retry."""
 
 from __future__ import annotations
 

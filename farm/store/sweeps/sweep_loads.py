@@ -1,4 +1,4 @@
-"""Remaining jobs of sweeps and the speed so far, for estimates of the end.
+"""Reads the remaining jobs of sweeps and their speed so far, to estimate the end.
 
 Summed up by the database: of a large sweep nearly all jobs wait and are alike.
 """

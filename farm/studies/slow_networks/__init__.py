@@ -1,4 +1,4 @@
-"""The slow-networks study: what averaging saves under a delay, and costs, and its page."""
+"""The slow-networks study: benefits and costs of averaging under a delay, and its page."""
 
 from __future__ import annotations
 

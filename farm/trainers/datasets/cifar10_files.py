@@ -1,4 +1,4 @@
-"""Read CIFAR-10's pickles, from a folder or from the tar file, without running what they say.
+"""Reads CIFAR-10's pickles from a folder or the tar file, without executing them.
 
 A pickle is a program, and NumPy's own classes do not withstand it: a forged state of `dtype`
 makes an array of bytes one of objects, and its bytes pointers. So nothing of NumPy is within its

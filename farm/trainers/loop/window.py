@@ -1,4 +1,4 @@
-"""The timed window: begin and end of the timed steps, and bytes meanwhile."""
+"""The timed window: when timed steps begin and end, and the bytes exchanged in it."""
 
 from __future__ import annotations
 

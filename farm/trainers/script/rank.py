@@ -1,4 +1,4 @@
-"""One rank that runs a script of a user's own: from its assignment to its result."""
+"""Runs one rank of a user's own script, from its assignment to its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several replicas in one process, the weights once, on the CPU: CentralStorageStrategy.
+"""Several replicas in one process share one copy of the weights: CentralStorageStrategy.
 
 Each replica reads the weights from the CPU, and their gradients are summed and applied there.
 """

@@ -1,4 +1,4 @@
-"""Asynchronous training with parameter servers, which apply whatever comes when it comes.
+"""Asynchronous training with parameter servers, which apply each gradient on arrival.
 
 Each step a rank pulls the weights, G bytes, and pushes its gradients, G bytes again: two messages,
 of which it sends one. No rank waits for another, so that a gradient may be stale: computed from

@@ -1,4 +1,4 @@
-"""What TensorFlow computes with on one rank: its GPUs, or else all its threads."""
+"""The devices that TensorFlow uses on one rank: its GPUs, or else all its threads."""
 
 from __future__ import annotations
 

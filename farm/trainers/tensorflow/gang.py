@@ -1,4 +1,4 @@
-"""Connects TensorFlow ranks by its coordination service, and parts them.
+"""Connects TensorFlow ranks by its coordination service, and disconnects them.
 
 The rendezvous of the agents comes before: a peer that is absent here would hang the leader for
 minutes, deaf to SIGTERM, since the strategy's constructor keeps the interpreter's lock.

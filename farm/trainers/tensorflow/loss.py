@@ -1,4 +1,4 @@
-"""What every strategy of TensorFlow computes alike: a model's inputs, loss and evaluation."""
+"""A model's inputs, loss and evaluation, the same for all TensorFlow strategies."""
 
 from __future__ import annotations
 

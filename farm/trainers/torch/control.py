@@ -1,4 +1,4 @@
-"""The control run of a GPU: a fixed piece of work, which tells how fast it is beside others.
+"""Measures a GPU's speed by a fixed computation, to compare it with other GPUs.
 
 Half of it is a matrix product and half a copy to the GPU and back. A rank does it while it waits
 for *go*. The agent's own control run does not see a GPU.

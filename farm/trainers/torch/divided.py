@@ -1,4 +1,4 @@
-"""One rank of PyTorch that holds a part of a model, which no rank has as a whole."""
+"""One rank of PyTorch that holds only a part of the model."""
 
 from __future__ import annotations
 

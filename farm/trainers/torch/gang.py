@@ -1,4 +1,4 @@
-"""Connects PyTorch ranks by a store and process groups, and parts them.
+"""Connects PyTorch ranks by a store and process groups, and disconnects them.
 
 The store listens on rank 0's trainer port. Everything else is gloo's or NCCL's own: they listen on
 ports that the kernel chooses, on the interface towards the peers, and learn each other's addresses

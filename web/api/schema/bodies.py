@@ -1,4 +1,4 @@
-"""Request bodies: Pydantic models that check them, and of which the document is made.
+"""Pydantic models of request bodies, which check them and describe them in OpenAPI.
 
 A sweep is checked by `farm.configuration.sweep`; its types here are made of the same declarations.
 """

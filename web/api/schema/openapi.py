@@ -1,4 +1,4 @@
-"""The OpenAPI document: what views say of their routes, and the page that shows it.
+"""Builds the OpenAPI document from the views' descriptions, and serves a page of it.
 
 A view says it by the decorator `described`. The document takes the JSON Schema of the models that
 check a route's parameters and body, and of the type of its answer, from `web.api.schema.answers`.

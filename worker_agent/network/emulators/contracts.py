@@ -1,4 +1,4 @@
-"""The interface of network emulators, and the facts about its machine that one receives."""
+"""The interface of network emulators, and the facts that they receive about the machine."""
 
 from __future__ import annotations
 

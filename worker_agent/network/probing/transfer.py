@@ -255,7 +255,7 @@ class IncomingStreams:
                 timeout=max(0.0, deadline - time.monotonic()),
             )
             if rank not in self._waiting:
-                raise TimeoutError("it did not come to send")
+                raise TimeoutError("it did not connect to send")
             stream = self._waiting.pop(rank)
             self._given.append(stream.connection)
             return stream

@@ -1,1 +1,1 @@
-"""Data sets of a user's own: readers of their files, which may hold anything."""
+"""Readers of users' own data sets, whose files are untrusted."""

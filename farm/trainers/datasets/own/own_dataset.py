@@ -1,4 +1,4 @@
-"""A data set of a user's own: read by its name, and named after its files, in whatever form.
+"""A user's own data set, identified by the hash of its examples, in any file format.
 
 What is hashed are the examples as they are trained on, and not the files: the order of files, how
 they are split, and how an image is decoded belong to what all agents must have in common.
@@ -68,7 +68,7 @@ def examine(
     if is_of_tokens and sequence_length is None:
         raise InvalidSpec("--sequence-length", None, "how many tokens a sequence has")
     if not is_of_tokens and sequence_length is not None:
-        raise InvalidSpec("--sequence-length", sequence_length, "nothing for what has no tokens")
+        raise InvalidSpec("--sequence-length", sequence_length, "no value for data without tokens")
     wanted = _Wanted(
         image_size=None if image_side is None else (image_side, image_side),
         sequence_length=sequence_length,
@@ -77,7 +77,7 @@ def examine(
     if found is None:
         raise DatasetMissing(f"{path}: there is no such file")
     if image_side is not None and found.train.inputs.shape[1:3] != wanted.image_size:
-        raise InvalidSpec("--image-side", image_side, "nothing for what is no folder of images")
+        raise InvalidSpec("--image-side", image_side, "a folder of images, or no value")
     sha256 = sha256_of_splits(found.train, found.test)
     splits = (found.train, found.test)
     highest = max(int(split.labels.max()) for split in splits)

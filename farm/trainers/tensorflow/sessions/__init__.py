@@ -1,4 +1,4 @@
-"""Strategies with central weights, in parameter servers or in rank 0, by TensorFlow 1 sessions.
+"""Strategies that store weights on servers or on rank 0, by TensorFlow 1 sessions.
 
 Between-graph replication with sessions of TensorFlow 1: every rank builds its own graph and drives
 its own loop, and nobody is a chief that only gives orders, as `ParameterServerStrategy` would need.

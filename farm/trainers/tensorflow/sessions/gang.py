@@ -1,4 +1,4 @@
-"""One process of a gang: TensorFlow's server in it, and a rank's session, barriers and liveness."""
+"""Connects a rank or a parameter server to its gang: session, barriers and liveness."""
 
 from __future__ import annotations
 

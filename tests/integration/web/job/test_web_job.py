@@ -387,7 +387,7 @@ def test_a_job_retried_for_ever_has_a_bounded_story(client: FlaskClient, engine:
             for n in range(600)
         )
     story = _read(_part(_page(client, f"/jobs/{job_id}"), "story"))
-    assert "The latest of it" in story
+    assert "Only the latest events" in story
     assert "number 599" in story
     assert "number 100 " in story
     assert "number 99 " not in story

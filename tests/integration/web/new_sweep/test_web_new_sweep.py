@@ -253,12 +253,12 @@ def test_a_preview_expects_what_the_farm_measured_at_the_prices_it_names(
     assert "(90 %)" in text
     assert "Standard_D2s_v3" in text.split("Prices that were used", 1)[1]
     assert "USD" in text.split("cost", 1)[1][:40]
-    assert "Of which nothing is known" not in text
+    assert "Jobs without an estimate" not in text
 
 
 def test_jobs_of_which_nothing_is_known_are_counted(client: FlaskClient) -> None:
     text = text_of(followed(client, look(client)))
-    assert "Of which nothing is known 8 jobs" in text
+    assert "Jobs without an estimate 8 jobs" in text
 
 
 def test_a_sweep_until_precise_says_how_many_jobs_it_may_become(client: FlaskClient) -> None:

@@ -194,7 +194,7 @@ def test_a_peer_that_does_not_come_is_named(stations: Stations) -> None:
     with pytest.raises(
         EmulationFailed,
         match=rf"bandwidth to rank 1 at 127.0.0.1:{two.address.probe_port} was not measured: it did"
-        " not come to send",
+        " not connect to send",
     ):
         measure_bandwidths(link_test(one, reached), one.streams, deadline=time.monotonic() + 0.5)
 
