@@ -177,12 +177,13 @@ class _Absent:
         at = [table.axes.index(axis) for axis in shown]
         for line, full in choice.admitted(table):
             self._elsewhere.setdefault(tuple([full[i] for i in at]), []).append(line)
-        self._fixed = named_together(
-            [axis for axis in others if axis.name in choice.fixed],
-            [choice.fixed[axis.name] for axis in others if axis.name in choice.fixed],
-        )
+        fixed = [axis for axis in others if axis.name in choice.fixed]
+        values = [choice.fixed[axis.name] for axis in fixed]
+        self._fixed = named_together(fixed, values)
         cells = [read_shown(line) for line in table.skipped]
-        self._skipped = [(named, reason) for named, reason in cells if self._is_admitted(named)]
+        self._skipped = [
+            (named, reason) for named, reason in cells if self._stands_at(named, fixed, values)
+        ]
 
     def field(self, place: AxisValues, where: str) -> Field:
         """Return a field that says where in the sweep the cell is, or that it is nowhere."""
@@ -216,10 +217,6 @@ class _Absent:
         more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
         return f"in this sweep at {names or 'other settings'}: {found}{more}"
 
-    def _is_admitted(self, named: Mapping[str, str]) -> bool:
-        fixed = [axis for axis in self._others if axis.name in self._choice.fixed]
-        return self._stands_at(named, fixed, [self._choice.fixed[axis.name] for axis in fixed])
-
     @staticmethod
     def _stands_at(named: Mapping[str, str], axes: Sequence[Axis], values: Sequence[Value]) -> bool:
         return all(is_named(axis, named, value) for axis, value in zip(axes, values, strict=True))
@@ -249,7 +246,9 @@ def _mapped(
     row_names = ["" if y is None else y.text(value) for value in rows]
 
     def field_at(i: int, j: int) -> Field:
-        where = _where((x, column_names[i]), (y, row_names[j]))
+        where = f"{x.title.lower()} {column_names[i]}"
+        if y is not None:
+            where += f", {y.title.lower()} {row_names[j]}"
         line = lines[j][i]
         if line is None:
             return absent.field((columns[i],) if y is None else (columns[i], rows[j]), where)
@@ -363,11 +362,6 @@ def _left_out(table: SweepTable, x: Axis, y: Axis | None, *, hidden_count: int) 
             )
         )
     return "; ".join(said) or None
-
-
-def _where(*named: tuple[Axis | None, str]) -> str:
-    parts = [f"{axis.title.lower()} {text}" for axis, text in named if axis is not None]
-    return ", ".join(parts)
 
 
 def _summary(

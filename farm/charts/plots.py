@@ -15,7 +15,6 @@ from farm.cells.table import CellState, SweepTable
 from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels, no_lines, nothing_known
 from farm.charts.sweep_figures import BARS, LINES, PARETO, bars_of, cost_against_time
-from farm.charts.timelines import TimelineFigure
 from farm.configuration.spec import ServerPlacement
 from farm.configuration.sweep_cell import shown
 from farm.errors import NotFound
@@ -190,7 +189,16 @@ def _series(session: Session, table: SweepTable, asked: PlotRequest) -> Plot:
     read = read_job(session, last.attempt, selection, timed_window=timed_window(chief))
     # Without servers every rank has the same role, and its own line.
     by_role = list(read.roles) or list(read.ranks)[:_MEASURED_OF_RANKS]
-    timelines = [one for one in by_role if _is_measured(one)]
+    timelines = [
+        timeline
+        for timeline in by_role
+        if any(
+            value is not None
+            for line in timeline.lines
+            if not line.is_over
+            for _, value in line.points
+        )
+    ]
     if not timelines:
         raise NotFound(f"job {job_id}: no sample of its ranks was stored")
     place = next(
@@ -223,11 +231,6 @@ def _first_gang(table: SweepTable, choice: Choice) -> int:
     if not jobs:
         raise NotFound("there is no series to draw: no job of several ranks was measured")
     return min(jobs)
-
-
-def _is_measured(timeline: TimelineFigure) -> bool:
-    own = [line for line in timeline.lines if not line.is_over]
-    return any(value is not None for line in own for _, value in line.points)
 
 
 def _history(session: Session, asked: PlotRequest) -> Plot:

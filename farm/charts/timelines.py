@@ -105,7 +105,8 @@ class TimelineFigure:
         """Return from where to where the axis at the left, or the one at the right, goes."""
         quantity = self.over if is_over else self.quantity
         assert quantity is not None, "what is laid over has an axis"
-        values = self._values(is_over=is_over)
+        lines = [line for line in self.lines if line.is_over == is_over]
+        values = [value for line in lines for _, value in line.points if value is not None]
         if quantity.top is not None and max(values, default=0.0) <= quantity.top:
             return 0.0, quantity.top
         return ends(quantity.axis, values)
@@ -116,10 +117,6 @@ class TimelineFigure:
         assert quantity is not None, "what is laid over has an axis"
         low, high = self.extent(is_over=is_over)
         return [t for t in ticks(quantity.axis, [low, high / 1.06]) if low <= t <= high]
-
-    def _values(self, *, is_over: bool) -> list[float]:
-        lines = [line for line in self.lines if line.is_over == is_over]
-        return [value for line in lines for _, value in line.points if value is not None]
 
 
 def second_ticks(begin_s: float, end_s: float) -> list[float]:
