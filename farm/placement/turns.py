@@ -109,15 +109,10 @@ class Turns:
         self, sweep_id: int, own: list[WaitingJob], critical_s: float
     ) -> tuple[_Level, float, int]:
         """Return the sweep's place in line, the least first."""
-        level = self._level_of(sweep_id, own, critical_s)
+        count = self._at_work[sweep_id]
+        level = (1 if _is_critical(own[-1], critical_s) else 2, count) if count else (0, 0)
         # Sweeps served in this decision have not waited since: the first of them goes first.
         return level, -self._unserved(sweep_id), self._served_at.get(sweep_id, 0)
-
-    def _level_of(self, sweep_id: int, own: list[WaitingJob], critical_s: float) -> _Level:
-        count = self._at_work[sweep_id]
-        if count == 0:
-            return 0, 0
-        return (1 if _is_critical(own[-1], critical_s) else 2), count
 
     def _critical_s(self, jobs: Collection[WaitingJob]) -> float:
         """Return from which length on jobs are critical; inf: none is.

@@ -148,13 +148,10 @@ class MarkedProcesses:
     def _look_at(self, pid: int) -> None:
         environment = environment_of(pid, owner=self._owner)
         was_marked = environment is not None and self._is_in(environment)
-        if (was_marked or environment is None) and not self._has_its_hands_full:
-            self._hold(pid, was_marked=was_marked)
-
-    @property
-    def _has_its_hands_full(self) -> bool:
-        left = [held for held in self._held.values() if held.is_marked or held.is_undecided]
-        return len(left) >= _MOST_HELD
+        if was_marked or environment is None:
+            left = [held for held in self._held.values() if held.is_marked or held.is_undecided]
+            if len(left) < _MOST_HELD:
+                self._hold(pid, was_marked=was_marked)
 
     def _hold(self, pid: int, *, was_marked: bool) -> None:
         try:

@@ -34,11 +34,6 @@ def _noise_policy(text: str) -> NoisePolicy:
         raise ValueError(f"one of {', '.join(NoisePolicy)}") from None
 
 
-def _token(text: str) -> str | None:
-    # A blank in an environment file must not become the password of a whole farm.
-    return text.strip() or None
-
-
 def _addresses(text: str) -> str:
     try:
         return " ".join(dict.fromkeys(check_address(one).geturl() for one in text.split()))
@@ -116,7 +111,8 @@ class Settings:
         meaning="One more token with the scope `admin`. Without any token the web server serves "
         "only this machine, and everybody there may do everything. See "
         "[access](operations.md#access).",
-        parse=_token,
+        # A blank in an environment file must not become the password of a whole farm.
+        parse=lambda text: text.strip() or None,
         secret=True,
     )
     home: Path = setting(
