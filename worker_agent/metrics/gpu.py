@@ -139,13 +139,17 @@ class GpuMetric:
         bits = self._ask_first(
             ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons"), device
         )
+        if bits is None:
+            return dict.fromkeys(_REASONS)
         return {
-            name: None if bits is None else float(any(bits & self._bit(one) for one in reasons))
+            name: float(
+                any(
+                    bits & getattr(self._nvml, f"nvmlClocksThrottleReason{reason}", 0)
+                    for reason in reasons
+                )
+            )
             for name, reasons in _REASONS.items()
         }
-
-    def _bit(self, reason: str) -> int:
-        return getattr(self._nvml, f"nvmlClocksThrottleReason{reason}", 0)
 
     def _rates(self, tick: int, device: Any, rates: Rates) -> dict[str, float | None]:
         asked = [(field, scope) for field, scope, _ in self._fields.values()]

@@ -168,7 +168,10 @@ class Guard:
             try:
                 take_away()
             finally:
-                self._alarm()
+                # Let it undo now, and try until it succeeds.
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+                threading.Thread(target=self._process.wait, name="watchdog", daemon=True).start()
             raise
         self._release()
 
@@ -184,9 +187,3 @@ class Guard:
             self._process.wait(timeout=_END_LIMIT_S)
         except subprocess.TimeoutExpired:
             logger.warning("watchdog does not end", extra={"pid": self.pid})
-
-    def _alarm(self) -> None:
-        """Let it undo now, and try until it succeeds."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        threading.Thread(target=self._process.wait, name="watchdog", daemon=True).start()

@@ -10,6 +10,7 @@ wait until their turn comes.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import struct
@@ -138,19 +139,15 @@ def _push(connection: socket.socket, plan: TransferPlan, until: float) -> tuple[
                 if events & selectors.EVENT_WRITE:
                     sent += connection.send(_BLOCK[: allowed - allowed % SEGMENT_BYTES or allowed])
                 if events & selectors.EVENT_READ:
-                    words += _heard(connection)
+                    data = connection.recv(4096)
+                    if not data:
+                        raise ConnectionResetError("the connection was closed")
+                    words += data
             while len(words) >= _WORD.size:
                 received, timed_bytes, timed_s, is_over = _WORD.unpack(words[: _WORD.size])
                 words = words[_WORD.size :]
                 if is_over:
                     return received, timed_bytes, timed_s
-
-
-def _heard(connection: socket.socket) -> bytes:
-    data = connection.recv(4096)
-    if not data:
-        raise ConnectionResetError("the connection was closed")
-    return data
 
 
 class _Receipt:
@@ -267,13 +264,8 @@ class IncomingStreams:
             for stream in self._waiting.values():
                 stream.connection.close()
             for connection in self._given:
-                _hang_up(connection)
+                # The other end may have gone, or it may be closed already.
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
             self._waiting.clear()
             self._changed.notify_all()
-
-
-def _hang_up(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # the other end has gone, or it is closed already
