@@ -144,11 +144,6 @@ def _beat_ages(seen: FarmState) -> _LabelledValues:
             yield {"agent": agent.id}, max(0.0, (seen.now - at).total_seconds())
 
 
-def _lag_s(agent: AgentRow) -> float | None:
-    # Nothing that waits is no lag; not to have told is none at all.
-    return None if agent.backlog_count is None else agent.report_lag_s or 0.0
-
-
 def _queues(seen: FarmState) -> _LabelledValues:
     if seen.queues is not None:
         for queue, count in seen.queues.counts.items():
@@ -243,7 +238,8 @@ PROMETHEUS_METRICS = (
         "farm_agent_report_lag_seconds",
         "gauge",
         "For how long the oldest of them has waited; 0 where none waits.",
-        _of_agents(_lag_s),
+        # Nothing that waits is no lag; not to have told is none at all.
+        _of_agents(lambda a: None if a.backlog_count is None else a.report_lag_s or 0.0),
     ),
     PrometheusMetric(
         "farm_agent_disk_free_bytes",

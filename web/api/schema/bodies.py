@@ -74,10 +74,6 @@ SweepFile = _object(
 )
 
 
-def _read_hours(value: object) -> float:
-    return MACHINE_HOURS.read(value, BUDGET)
-
-
 class Nothing(BaseModel):
     """No fields: the address says all about the action."""
 
@@ -91,5 +87,8 @@ class NewBudget(BaseModel):
 
     budget_machine_s: Annotated[
         float | None,
-        PlainValidator(_read_hours, json_schema_input_type=annotation(MACHINE_HOURS)),
+        PlainValidator(
+            lambda value: MACHINE_HOURS.read(value, BUDGET),
+            json_schema_input_type=annotation(MACHINE_HOURS),
+        ),
     ] = Field(None, alias=BUDGET)
