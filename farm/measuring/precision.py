@@ -30,8 +30,8 @@ from typing import Protocol
 
 from farm.configuration.sweep import LEAST_REPETITIONS, Precision
 from farm.measuring.noise import UNDISTURBED, Disturbance, undisturbed_first
-from farm.measuring.quantities import LEAST_TIME_S, MOST_TIME_S
 from farm.statistics import outlier_positions, student_quantile, weighted_median
+from farm.values.ranges import LEAST_TIME_S, MOST_TIME_S
 
 CONFIDENCE = 0.95
 # Of the interval that repetitions are stopped by; see `time_interval`.

@@ -36,20 +36,30 @@ from farm.text.display import (
     joules,
     percent,
 )
+from farm.values.ranges import (
+    LEAST_TIME_S,
+    MOST_COUNT,
+    MOST_TIME_S,
+    ByteSize,
+    Count,
+    CountedShare,
+    Difference,
+    Duration,
+    Rate,
+    Share,
+    Throughput,
+)
 
 _Value: TypeAlias = int | float | None
-
-_MOST_COUNT = 2**31 - 1  # that a column of the store holds
-# Far beyond any step or epoch, and far from where floats lose digits.
-LEAST_TIME_S, MOST_TIME_S = 1e-9, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Quantity:
     """One quantity.
 
-    - `name`: the column of measurements and exports, with its unit; a quantity without a column of
-      its own is kept among the `quantities` of a measurement's details
+    - `name`: the column of measurements and exports, with its unit
+    - `stored_as`: the type of the column of measurements; None: there is none, and it is among the
+      `quantities` of a measurement's details
     - `title`: over a column and beside an axis; empty: only exports and the API have it
     - `of`: its value in an attempt that succeeded, None or `Unknown` where it cannot be told
     - `write`: a value for people; `is_whole`: a value is a whole number
@@ -65,6 +75,7 @@ class Quantity:
     name: str
     meaning: str
     of: Callable[[AttemptFigures], _Value | Unknown]
+    stored_as: Any = None
     title: str = ""
     unit: str = ""
     write: Callable[[float | None], str] = decimal
@@ -109,6 +120,7 @@ def _tenths_of_a_percent(value: float | None) -> str:
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         name="step_time_s",
+        stored_as=Duration,
         title="Step time",
         meaning="median of the timed steps",
         unit="s",
@@ -123,6 +135,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="step_time_p25_s",
+        stored_as=Duration,
         meaning="lower quartile of the timed steps",
         unit="s",
         write=duration,
@@ -130,6 +143,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="step_time_p75_s",
+        stored_as=Duration,
         meaning="upper quartile of the timed steps",
         unit="s",
         write=duration,
@@ -137,6 +151,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="step_time_spread_s",
+        stored_as=Difference,
         meaning="interquartile range of the timed steps",
         unit="s",
         write=duration,
@@ -146,14 +161,16 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="timed_step_count",
+        stored_as=Count,
         meaning="steps that the step time rests on",
         write=count,
         is_whole=True,
-        most=_MOST_COUNT,
+        most=MOST_COUNT,
         of=lambda figures: figures.timed_step_count,
     ),
     Quantity(
         name="throughput_examples_per_s",
+        stored_as=Throughput,
         title="Examples/s",
         meaning="of the whole gang",
         unit="examples/s",
@@ -202,16 +219,18 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="steps_per_epoch",
+        stored_as=Count,
         meaning="steps of one epoch",
         write=count,
         is_whole=True,
         of=lambda figures: figures.steps_per_epoch,
         is_advised=True,
         least=1,
-        most=_MOST_COUNT,
+        most=MOST_COUNT,
     ),
     Quantity(
         name="time_per_epoch_s",
+        stored_as=Duration,
         title="Time per epoch",
         meaning="time of one epoch",
         unit="s",
@@ -225,6 +244,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="epochs",
+        stored_as=Count,
         meaning="epochs that were trained; empty where steps were counted",
         write=count,
         is_whole=True,
@@ -235,6 +255,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="cpu_ratio",
+        stored_as=CountedShare,
         title="CPU",
         meaning="busy share of the agents' cores, mean over ranks and seconds",
         write=percent,
@@ -242,6 +263,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="resident_bytes",
+        stored_as=ByteSize,
         title="Memory",
         meaning="memory of the trainers, of the rank with most",
         unit="bytes",
@@ -285,6 +307,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="net_rx_bytes_per_s",
+        stored_as=Rate,
         title="rx",
         meaning="received, mean over ranks and seconds",
         unit="bytes/s",
@@ -293,6 +316,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="net_tx_bytes_per_s",
+        stored_as=Rate,
         title="tx",
         meaning="sent, mean over ranks and seconds",
         unit="bytes/s",
@@ -301,6 +325,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="accuracy",
+        stored_as=Share,
         title="Accuracy",
         meaning="on the test data at the end, from 0 to 1",
         write=_tenths_of_a_percent,
@@ -310,6 +335,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="sent_bytes_per_step",
+        stored_as=Rate,
         title="Sent per step",
         meaning="one rank's, mean over the ranks",
         unit="bytes",
@@ -318,6 +344,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="received_bytes_per_step",
+        stored_as=Rate,
         title="Received per step",
         meaning="one rank's, mean over the ranks",
         unit="bytes",
@@ -327,6 +354,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="idle_ratio",
+        stored_as=Share,
         title="Idle",
         meaning="share of a step in which a rank computes nothing, mean",
         write=percent,
@@ -359,6 +387,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="push_s",
+        stored_as=Difference,
         title="Push",
         meaning="of a step, for sending; mean over the ranks",
         unit="s",
@@ -367,6 +396,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="pull_s",
+        stored_as=Difference,
         title="Pull",
         meaning="of a step, for waiting and receiving; mean over the ranks",
         unit="s",
@@ -375,30 +405,34 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="update_count",
+        stored_as=Count,
         title="Updates",
         meaning="updates of the weights in the timed steps",
         write=count,
         is_whole=True,
-        most=_MOST_COUNT,
+        most=MOST_COUNT,
         of=lambda figures: figures.exchange.update_count,
     ),
     Quantity(
         name="staleness_mean",
+        stored_as=Rate,
         title="Staleness",
         meaning="updates by others between a rank's reading and its update, mean",
         of=lambda figures: figures.exchange.staleness_mean,
     ),
     Quantity(
         name="staleness_max",
+        stored_as=Count,
         title="Largest staleness",
         meaning="the most of these",
         write=count,
         is_whole=True,
-        most=_MOST_COUNT,
+        most=MOST_COUNT,
         of=lambda figures: figures.exchange.staleness_max,
     ),
     Quantity(
         name="compute_s",
+        stored_as=Difference,
         meaning="of a profiled step, outside of communication; mean over the ranks",
         unit="s",
         write=duration,
@@ -406,6 +440,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="communication_s",
+        stored_as=Difference,
         meaning="of a profiled step, inside of it; mean over the ranks",
         unit="s",
         write=duration,
@@ -413,6 +448,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         name="profiled_step_time_s",
+        stored_as=Duration,
         meaning="median of the profiled steps, mean over the ranks",
         unit="s",
         write=duration,
@@ -420,6 +456,8 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
 )
 QUANTITIES_BY_NAME: Mapping[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
+# Those that a measurement keeps among its details.
+FURTHER_QUANTITIES = tuple(one for one in QUANTITIES if one.stored_as is None)
 # Those of tables, pages and charts.
 SHOWN = tuple(quantity for quantity in QUANTITIES if quantity.title)
 ADVISED = tuple(quantity for quantity in QUANTITIES if quantity.is_advised)

@@ -10,10 +10,14 @@ import enum
 from typing import Any, ClassVar, TypeVar, get_args
 
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute
+from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
+from farm.configuration.axes import Axis
+from farm.values.fields import Amount, Whole
 from farm.values.ranges import (
+    ByteSize,
+    Count,
     CountedShare,
     Difference,
     Duration,
@@ -62,6 +66,13 @@ def state_column(kind: type[_E], name: str) -> sa.Enum:
     )
 
 
+def axis_type(axis: Axis) -> sa.types.TypeEngine[Any]:
+    """Return the type of an axis' column."""
+    if isinstance(axis.type, Whole):
+        return sa.Integer()
+    return sa.Double() if isinstance(axis.type, Amount) else sa.Text()
+
+
 class Plausible(TypeDecorator[float]):
     """A number that is read as not known where it is beyond its range.
 
@@ -75,11 +86,15 @@ class Plausible(TypeDecorator[float]):
         super().__init__()
         self.bound = bound
 
+    @property
+    def python_type(self) -> type[float]:
+        return float
+
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> float | None:
         return value if value is not None and self.bound.takes(value) else None
 
 
-def is_known(column: InstrumentedAttribute[float | None]) -> sa.ColumnElement[bool]:
+def is_known(column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Whether a `Plausible` column holds a number within its range."""
     assert isinstance(column.type, Plausible)
     return column.between(column.type.bound.low, column.type.bound.high)
@@ -87,8 +102,12 @@ def is_known(column: InstrumentedAttribute[float | None]) -> sa.ColumnElement[bo
 
 class Table(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {
-        kind: Plausible(get_args(kind)[1])
-        for kind in (CountedShare, Difference, Duration, FiniteFloat, Rate, Share, Throughput)
+        Count: sa.Integer(),
+        ByteSize: sa.BigInteger(),
+        **{
+            kind: Plausible(get_args(kind)[1])
+            for kind in (CountedShare, Difference, Duration, FiniteFloat, Rate, Share, Throughput)
+        },
     }
     metadata = sa.MetaData(
         naming_convention={

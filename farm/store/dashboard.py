@@ -11,8 +11,9 @@ from sqlalchemy import BigInteger, and_, cast, extract, func, select
 from sqlalchemy.orm import Session, defer
 
 from farm.gang.lifecycle import JobState
+from farm.measuring.quantities import FURTHER_QUANTITIES
 from farm.store.measurements.repetitions import BY_CELL
-from farm.store.result_tables import FURTHER_QUANTITIES, MeasurementRow
+from farm.store.result_tables import MeasurementRow
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 
 _AN_HOUR_S = 3600

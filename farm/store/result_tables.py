@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
-from farm.configuration.axes import Axis
+from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.measuring.imported import UNSAID
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.messages.trainer_lines import StepKind
-from farm.store.base import BigId, Table, Utc, state_column
+from farm.store.base import BigId, Table, Utc, axis_type, state_column
 from farm.values.fields import Amount, Whole
 from farm.values.ranges import (
-    CountedShare,
-    Difference,
     Duration,
     FiniteFloat,
     Rate,
     Share,
-    Throughput,
 )
 
 
@@ -138,8 +136,7 @@ class LogPartRow(Table):
 def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
     """Return what a measurement has of an axis: its column, or its value among `details.axes`."""
     if axis.has_column:
-        column: sa.ColumnElement[Any] = getattr(MeasurementRow, axis.stored).expression
-        return column
+        return MeasurementRow.__table__.c[axis.stored]
     value = MeasurementRow.details["axes"][axis.field]
     if isinstance(axis.type, Whole):
         whole: sa.ColumnElement[Any] = value.as_integer()
@@ -158,9 +155,8 @@ def axis_value(axis: Axis) -> sa.ColumnElement[Any]:
 
 def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
     """Return what a measurement has of a quantity: its column, or what is in the details."""
-    if quantity.name in MeasurementRow.__table__.columns:
-        column: sa.ColumnElement[Any] = getattr(MeasurementRow, quantity.name).expression
-        return column
+    if quantity.stored_as is not None:
+        return MeasurementRow.__table__.c[quantity.name]
     # As a float also where it is whole: an integer of a database has 32 bits.
     found: sa.ColumnElement[Any] = MeasurementRow.details["quantities"][quantity.name].as_float()
     return found
@@ -169,12 +165,30 @@ def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
 class MeasurementRow(Table):
     """One row per finished job or imported cell. `origin` and `source_key` name its source.
 
+    The columns of axes and quantities are made from their declarations. An import has to give a
+    size, and gives a value of the axes in `UNSAID`; it may not know the others.
+
     Written by the scheduler, as it ends an attempt (`farm.store.gangs.moves`), and by imports;
     removed by retries of the job, and by the removal of an import.
     """
 
     __tablename__ = "measurements"
     __table_args__ = (
+        *(
+            sa.Column(
+                axis.stored,
+                axis_type(axis),
+                nullable=axis.kind is not AxisKind.SIZE and UNSAID.get(axis.stored) is None,
+                default=UNSAID.get(axis.stored),
+            )
+            for axis in AXES
+            if axis.has_column
+        ),
+        *(
+            sa.Column(quantity.name, Table.type_annotation_map[quantity.stored_as])
+            for quantity in QUANTITIES
+            if quantity.stored_as is not None
+        ),
         sa.UniqueConstraint("origin", "source_key"),
         sa.Index("ix_measurements_question", "origin", "model", "dataset", "global_batch_size"),
     )
@@ -186,57 +200,15 @@ class MeasurementRow(Table):
     attempt_id: Mapped[int | None] = mapped_column(BigId)
     created_at: Mapped[dt.datetime] = mapped_column(Utc)
     status: Mapped[str] = mapped_column(sa.String(32))  # "ok", or a FailureKind
-    model: Mapped[str | None] = mapped_column(sa.Text)
-    dataset: Mapped[str | None] = mapped_column(sa.Text)
-    training_pass: Mapped[str] = mapped_column(sa.String(32))
     framework: Mapped[str | None] = mapped_column(sa.Text)
-    strategy: Mapped[str | None] = mapped_column(sa.Text)
-    placement: Mapped[str | None] = mapped_column(sa.Text)
-    network: Mapped[str | None] = mapped_column(sa.Text)
     instance_type: Mapped[str | None] = mapped_column(sa.Text)
-    world_size: Mapped[int]
-    server_count: Mapped[int] = mapped_column(default=0)
-    server_placement: Mapped[str | None] = mapped_column(sa.String(16))
-    replicas_per_rank: Mapped[int | None]
-    steps_between_averages: Mapped[int | None]
-    batch_split: Mapped[str | None] = mapped_column(sa.String(16))
-    global_batch_size: Mapped[int]
-    one_way_delay_s: Mapped[float] = mapped_column(default=0.0)
-    bandwidth_bytes_per_s: Mapped[float | None]
-    packet_loss_ratio: Mapped[float] = mapped_column(default=0.0)
-    jitter_s: Mapped[float] = mapped_column(default=0.0)
     repetition: Mapped[int] = mapped_column(default=0)
     fingerprint: Mapped[str | None] = mapped_column(sa.String(64))
-    step_time_s: Mapped[Duration | None]  # median of the timed steps
-    step_time_p25_s: Mapped[Duration | None]
-    step_time_p75_s: Mapped[Duration | None]
-    step_time_spread_s: Mapped[Difference | None]  # p75 - p25
     step_time_low_s: Mapped[Duration | None]  # 95 % interval of the median, within this attempt
     step_time_high_s: Mapped[Duration | None]
-    timed_step_count: Mapped[int | None]
     outlier_step_count: Mapped[int | None]  # far from the median; counted in it all the same
-    steps_per_epoch: Mapped[int | None]
-    time_per_epoch_s: Mapped[Duration | None]
-    epochs: Mapped[int | None]
-    accuracy: Mapped[Share | None]  # val_accuracy_ratio at the end
-    throughput_examples_per_s: Mapped[Throughput | None]
     parameter_count: Mapped[int | None] = mapped_column(sa.BigInteger)
     gradient_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)
-    compute_s: Mapped[Difference | None]  # per step, mean over the ranks
-    communication_s: Mapped[Difference | None]
-    profiled_step_time_s: Mapped[Duration | None]
-    cpu_ratio: Mapped[CountedShare | None]  # means over ranks and ticks of the timed window
-    resident_bytes: Mapped[int | None] = mapped_column(sa.BigInteger)  # largest over ranks
-    net_rx_bytes_per_s: Mapped[Rate | None]
-    net_tx_bytes_per_s: Mapped[Rate | None]
-    sent_bytes_per_step: Mapped[Rate | None]  # one rank's, see farm.measuring.measurement
-    received_bytes_per_step: Mapped[Rate | None]
-    idle_ratio: Mapped[Share | None]  # of a step, in which a rank computes nothing; mean over ranks
-    push_s: Mapped[Difference | None]  # per step, mean over the ranks
-    pull_s: Mapped[Difference | None]
-    update_count: Mapped[int | None]  # updates of the weights in the timed steps
-    staleness_mean: Mapped[Rate | None]  # updates by others between a rank's read and its update
-    staleness_max: Mapped[int | None]
     rtt_s: Mapped[Duration | None]  # largest between two ranks, as shaped
     measured_bandwidth_bytes_per_s: Mapped[Rate | None]  # smallest of a rank to another, as shaped
     # Largest of a rank to another beside one bulk stream; why it is None: details.unmeasured.
@@ -246,8 +218,10 @@ class MeasurementRow(Table):
     flags: Mapped[list[dict[str, Any]]] = mapped_column(sa.JSON, default=list, server_default="[]")
     details: Mapped[dict[str, Any]] = mapped_column(sa.JSON)  # data source, seed, ranks' hardware
 
+    if TYPE_CHECKING:
 
-# Those that a measurement keeps among its details.
-FURTHER_QUANTITIES = tuple(
-    one for one in QUANTITIES if one.name not in MeasurementRow.__table__.columns
-)
+        def __getattr__(self, name: str) -> Any: ...  # a column of an axis or a quantity
+
+
+# The same columns by name, those of axes and quantities too: `MEASUREMENTS.step_time_s`.
+MEASUREMENTS = MeasurementRow.__table__.c

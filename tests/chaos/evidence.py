@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.tables import AttemptRow, JobRow, LateReport, RankRow, SpoolPosition
 from tests.chaos.farm import LIAR, ChaosFarm
 from tests.chaos.spools import SpoolOnDisk, read_spool
@@ -207,7 +207,7 @@ def _only_counted(
 
 def _step_counts(session: Session) -> dict[int, tuple[int | None, int]]:
     rows = session.execute(
-        select(MeasurementRow.job_id, MeasurementRow.timed_step_count, JobRow.spec)
+        select(MeasurementRow.job_id, MEASUREMENTS.timed_step_count, JobRow.spec)
         .join(JobRow, JobRow.id == MeasurementRow.job_id)
         .where(MeasurementRow.status == "ok")
     )

@@ -11,17 +11,19 @@ from flask.typing import ResponseReturnValue
 from pydantic import Field
 from sqlalchemy.orm import Session
 
+from farm.configuration.axes import AXES
 from farm.errors import NotFound
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication
 from farm.keys.api_tokens import Scope
+from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.doubts import doubts
 from farm.recommend.service import FARM
 from farm.store.measurements.imports import OriginSummary, check_origin, origins, remove_origin
 from farm.store.measurements.known_axes import hardware_of, known_axes
 from farm.store.measurements.measurements import find_measurement, measurements_of
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.series.samples import has_samples
 from farm.text.nouns import counted
 from web import parameters, received
@@ -33,6 +35,7 @@ from web.parameters import Parameters, StrippedText, Ticked
 bp = Blueprint("data", __name__)
 
 _MOST_SUSPECTS = 100  # that a page shows
+_AXES = {axis.stored for axis in AXES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +203,13 @@ def _with_publication(summary: OriginSummary) -> OriginCard:
 
 
 def _values(row: MeasurementRow) -> Sequence[tuple[str, object]]:
-    """Return what is known of a measurement by its column, long ones left to parts of their own."""
-    names = [column.name for column in row.__table__.columns]
+    """Return what is known of a measurement by its column, long ones left to parts of their own.
+
+    The axes first, then the quantities.
+    """
+    names = sorted(
+        MEASUREMENTS.keys(), key=lambda name: (name not in _AXES, name not in QUANTITIES_BY_NAME)
+    )
     apart = {"id", "origin", "job_id", "flags", "details", "created_at"}
     return [
         (name, value)

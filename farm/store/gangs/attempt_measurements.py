@@ -34,13 +34,12 @@ from farm.measuring.noise import (
     judge_noise,
     ranks_on_a_core,
 )
-from farm.measuring.quantities import measure
+from farm.measuring.quantities import FURTHER_QUANTITIES, measure
 from farm.messages.agents import Hardware
 from farm.messages.reports import Prepared, RankEnded, RankStarted, Shaped
 from farm.messages.trainer_lines import Failure
 from farm.sampling.names import LOOPBACK_INTERFACE, TRAINER_READS_EXTRA, TRAINER_WRITES_EXTRA
 from farm.store.gangs.attempts import AttemptReports, Member
-from farm.store.result_tables import FURTHER_QUANTITIES
 from farm.store.series.series import unpacked
 from farm.values.codec import content_hash, from_json
 

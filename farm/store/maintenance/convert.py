@@ -30,7 +30,7 @@ from farm.store.schema import (
 from farm.values.codec import from_stored
 
 _FIRST_REVISION = "initial"
-# The tables that were added with a former revision. What three others changed: `_add_columns`.
+# The tables that were added with a former revision. What others changed: `_change_columns`.
 _ADDED_TABLES = {
     "script_bundles": ("script_bundles", "script_bundle_pieces"),
     "baselines": ("baselines",),
@@ -110,18 +110,18 @@ def _bring_up_to_date(
 ) -> list[str]:
     """Make the tables and columns of the revisions that a store lacks; name what differs then."""
     try:
-        for revision in lacking:
+        for revision in (*lacking, _FIRST_REVISION):
             added = _ADDED_TABLES.get(revision, ())
             tables.create_all(connection, [tables.tables[name] for name in added])
-            _add_columns(connection, revision)
+            _change_columns(connection, revision)
         return _differences(connection, tables)
     except sa.exc.SQLAlchemyError as error:  # as where a table that is to be changed is missing
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         return [" ".join(str(cause).split())]
 
 
-def _add_columns(connection: sa.Connection, revision: str) -> None:
-    """Change the columns that were changed with a former revision, if there are any."""
+def _change_columns(connection: sa.Connection, revision: str) -> None:
+    """Change the columns that a revision changed, if there are any."""
     from alembic.migration import MigrationContext
     from alembic.operations import Operations
 
@@ -137,6 +137,10 @@ def _add_columns(connection: sa.Connection, revision: str) -> None:
             batch.add_column(sa.Column("process", sa.Integer(), nullable=False, server_default="0"))
             batch.drop_constraint(name, type_="primary")
             batch.create_primary_key(name, ["attempt_id", "rank", "process", "first_step"])
+    elif revision == _FIRST_REVISION:
+        with op.batch_alter_table("measurements") as batch:
+            for name in ("training_pass", "server_placement", "batch_split"):
+                batch.alter_column(name, type_=sa.Text())
 
 
 def _differences(connection: sa.Connection, expected: sa.MetaData) -> list[str]:

@@ -23,7 +23,7 @@ from farm.measuring.quantities import QUANTITIES
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import BY_CELL, CellKey
-from farm.store.result_tables import MeasurementRow, axis_column, quantity_column
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow, axis_column, quantity_column
 from farm.store.tables import AttemptRow, JobRow
 
 # Where more have ended unseen than these, all of a sweep is read as fast.
@@ -288,7 +288,7 @@ def measured_conditions(session: Session, sweep_id: int) -> Sequence[Any]:
 
     The columns are those of the measurement; `is_gang`: on more than one machine.
     """
-    is_gang = (MeasurementRow.world_size > 1).label("is_gang")
+    is_gang = (MEASUREMENTS.world_size > 1).label("is_gang")
     return session.execute(
         select(
             MeasurementRow.origin,

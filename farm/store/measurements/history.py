@@ -21,7 +21,7 @@ from farm.measuring.measurement import OK
 from farm.store.engine import IDS_A_QUERY
 from farm.store.gangs.attempt_measurements import ORIGIN
 from farm.store.measurements.cell_rows import jobs_with_results
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.tables import JobRow, SweepRow
 from farm.values.codec import from_json
 
@@ -191,7 +191,7 @@ def _measured_commands(session: Session, models: Collection[str]) -> Sequence[st
     if not models:
         return ()
     heads = {f"{model.partition(':')[0]}:{script_of(model)}" for model in models}
-    model = MeasurementRow.model
+    model = MEASUREMENTS.model
     rows = session.scalars(
         select(model)
         .where(

@@ -17,10 +17,10 @@ from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.imported import ImportedMeasurement, ImportFlag
 from farm.measuring.measurement import OK
-from farm.measuring.quantities import QUANTITIES
+from farm.measuring.quantities import FURTHER_QUANTITIES, QUANTITIES
 from farm.store.engine import insert_into
 from farm.store.gangs.attempt_measurements import ORIGIN as FARM
-from farm.store.result_tables import FURTHER_QUANTITIES, MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.series.samples import remove_samples
 
 MAX_ORIGIN_CHARACTERS = 64
@@ -150,7 +150,8 @@ def remove_origin(session: Session, origin: str) -> int:
 def origins(session: Session) -> list[OriginSummary]:
     """Return what the store has of each origin, the farm's own first and the others by name."""
     row = MeasurementRow
-    workload = func.coalesce(row.model, "") + "\n" + func.coalesce(row.dataset, "")
+    model, dataset = MEASUREMENTS.model, MEASUREMENTS.dataset
+    workload = func.coalesce(model, "") + "\n" + func.coalesce(dataset, "")
     found = session.execute(
         select(
             row.origin,

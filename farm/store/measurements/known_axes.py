@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 
 _MOST_COMBINATIONS = 20_000
 
@@ -39,7 +39,7 @@ class MeasuredHardware:
 
 def known_axes(session: Session, origin: str) -> KnownAxes:
     """Return the values that the origin's measurements have, of whatever status."""
-    row = MeasurementRow
+    row = MEASUREMENTS
     columns = (
         *(row.model, row.dataset, row.strategy, row.instance_type),
         *(row.world_size, row.global_batch_size, row.one_way_delay_s),

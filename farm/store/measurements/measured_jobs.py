@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState
 from farm.store.base import is_known
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow, SweepRow
 from farm.values.codec import from_json
 
@@ -89,13 +89,13 @@ class TrainingRun:
 def last_training_runs(session: Session, *, limit: int) -> list[TrainingRun]:
     """Return the last attempts that measured a step time, the newest first."""
     rows = session.execute(
-        select(JobRow.spec, AttemptRow.leased_at, AttemptRow.ended_at, MeasurementRow.step_time_s)
+        select(JobRow.spec, AttemptRow.leased_at, AttemptRow.ended_at, MEASUREMENTS.step_time_s)
         .join(AttemptRow, AttemptRow.id == MeasurementRow.attempt_id)
         .join(JobRow, JobRow.id == AttemptRow.job_id)
         .where(
             AttemptRow.state == AttemptState.SUCCEEDED,
             AttemptRow.ended_at.is_not(None),
-            is_known(MeasurementRow.step_time_s),
+            is_known(MEASUREMENTS.step_time_s),
         )
         .order_by(MeasurementRow.id.desc())
         .limit(limit)

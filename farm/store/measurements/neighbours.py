@@ -15,12 +15,10 @@ from farm.measuring.measurement import OK
 from farm.measuring.noise import Disturbance, disturbance_of_row
 from farm.store.base import is_known
 from farm.store.gangs.attempt_measurements import ORIGIN
-from farm.store.result_tables import MeasurementRow, axis_column, axis_value
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow, axis_column, axis_value
 from farm.store.tables import JobRow
 
 _MOST_NEIGHBOURS = 500
-
-_row = MeasurementRow
 
 
 def _column(axis: Axis) -> ColumnElement[Any]:
@@ -31,7 +29,7 @@ def _column(axis: Axis) -> ColumnElement[Any]:
         name = func.replace(stored, f"+{TCP_PROXY}", "")
         return case((stored.not_in((*EMULATOR_NAMES, UNTOUCHED)), name))
     column = axis_value(axis)
-    return case((_row.server_count > 0, column)) if axis.is_of_servers else column
+    return case((MEASUREMENTS.server_count > 0, column)) if axis.is_of_servers else column
 
 
 # What one machine and a gang must have in common; what comes with a strategy; and the rest.
@@ -79,8 +77,8 @@ def repetitions_of(session: Session, job: JobRow, *, limit: int) -> Sequence[Any
             JobRow.sweep_id,
             JobRow.repetition,
             JobRow.state,
-            MeasurementRow.step_time_s,
-            MeasurementRow.throughput_examples_per_s,
+            MEASUREMENTS.step_time_s,
+            MEASUREMENTS.throughput_examples_per_s,
             MeasurementRow.fingerprint,
             MeasurementRow.flags,
         )
@@ -103,10 +101,10 @@ def neighbours_of(
     """
     query = select(MeasurementRow).where(
         MeasurementRow.origin == ORIGIN,
-        MeasurementRow.model == spec.model,
-        MeasurementRow.dataset == spec.dataset,
+        MEASUREMENTS.model == spec.model,
+        MEASUREMENTS.dataset == spec.dataset,
         MeasurementRow.status == OK,
-        is_known(MeasurementRow.step_time_s),
+        is_known(MEASUREMENTS.step_time_s),
         MeasurementRow.job_id.is_not(None),
         _differences(spec) == 1,
     )
@@ -114,10 +112,10 @@ def neighbours_of(
         query = query.where(MeasurementRow.fingerprint == fingerprint)
     columns = query.with_only_columns(
         MeasurementRow.job_id,
-        MeasurementRow.network,
+        MEASUREMENTS.network,
         MeasurementRow.fingerprint,
-        MeasurementRow.step_time_s,
-        MeasurementRow.throughput_examples_per_s,
+        MEASUREMENTS.step_time_s,
+        MEASUREMENTS.throughput_examples_per_s,
         MeasurementRow.flags,
         *(column.label(f"axis_{field}") for field, column in _COLUMNS.items()),
     )
@@ -137,10 +135,10 @@ def _differences(spec: JobSpec) -> Any:
 
     in_common = differs(_IN_COMMON)
     # Another strategy has other settings, which are the same axis.
-    is_other = MeasurementRow.strategy.is_distinct_from(spec.strategy)
+    is_other = MEASUREMENTS.strategy.is_distinct_from(spec.strategy)
     of_strategy = case((is_other, 1), else_=differs(_OF_STRATEGY))
     by_all = in_common + of_strategy + differs(_REST)
-    is_alone = MeasurementRow.world_size == 1
+    is_alone = MEASUREMENTS.world_size == 1
     return in_common if spec.world_size == 1 else case((is_alone, in_common), else_=by_all)
 
 

@@ -31,7 +31,7 @@ from farm.measuring.precision import (
 )
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES
 from farm.store.base import is_known
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.sweeps.sweeps import add_jobs, stored_precision
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow, SweepRow
 from farm.values.codec import from_json
@@ -150,7 +150,7 @@ def latest_runs(
             JobRow.id.label("job_id"),
             JobRow.cell_hash,
             MeasurementRow.fingerprint,
-            MeasurementRow.step_time_s,
+            MEASUREMENTS.step_time_s,
             ago.label("ago"),
         )
         .join(MeasurementRow, MeasurementRow.job_id == JobRow.id)
@@ -159,7 +159,7 @@ def latest_runs(
             of_jobs,
             JobRow.state == JobState.SUCCEEDED,
             MeasurementRow.status == OK,
-            is_known(MeasurementRow.step_time_s),
+            is_known(MEASUREMENTS.step_time_s),
         )
         .subquery()
     )
@@ -252,7 +252,7 @@ def _repetitions(which: ColumnElement[bool]) -> Select[Any]:
             JobRow.cancel_requested,
             MeasurementRow.id.label("measurement_id"),
             MeasurementRow.status,
-            MeasurementRow.step_time_s,
+            MEASUREMENTS.step_time_s,
             MeasurementRow.fingerprint,
             MeasurementRow.flags,
         )

@@ -17,7 +17,7 @@ from farm.configuration.scripts import (
     version_of,
 )
 from farm.errors import InvalidSpec, NotFound
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 
 _Command: TypeAlias = tuple[str, str | None]  # a model and its data set
 
@@ -131,7 +131,7 @@ def _shown(versions: Sequence[str]) -> str:
 
 
 def _newest_first(origin: str) -> sa.Select[str | None, str | None]:
-    model, dataset = MeasurementRow.model, MeasurementRow.dataset
+    model, dataset = MEASUREMENTS.model, MEASUREMENTS.dataset
     return (
         sa.select(model, dataset)
         .where(

@@ -14,7 +14,7 @@ from farm.measuring.measurement import OK
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.cell_rows import specs_of
 from farm.store.measurements.repetitions import BY_CELL
-from farm.store.result_tables import EpochRow, MeasurementRow
+from farm.store.result_tables import MEASUREMENTS, EpochRow, MeasurementRow
 from farm.store.tables import JobRow
 
 
@@ -54,7 +54,7 @@ def trained_cells(session: Session, sweep_id: int, *, max_jobs: int) -> TrainedC
         .where(
             JobRow.sweep_id == sweep_id,
             MeasurementRow.status == OK,
-            MeasurementRow.epochs.is_not(None),
+            MEASUREMENTS.epochs.is_not(None),
             MeasurementRow.attempt_id.is_not(None),
         )
         .order_by(*BY_CELL)

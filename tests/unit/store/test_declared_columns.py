@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.configuration.axes import AXES, Axis
+from farm.configuration.axes import AXES, REQUIRED_AXES, Axis
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.measuring.sampled import SAMPLED
-from farm.store.base import Table
+from farm.store.base import Table, axis_type
 from farm.store.result_tables import MeasurementRow, SampleRow
+from farm.store.tables import JobRow
 from farm.values.fields import Amount, Whole
 
 COLUMNS = MeasurementRow.__table__.columns
@@ -43,8 +44,15 @@ def test_an_axis_has_a_column_of_its_type(axis: Axis) -> None:
         assert kind == "TEXT" or kind.startswith("VARCHAR")
 
 
+@pytest.mark.parametrize("axis", REQUIRED_AXES, ids=lambda one: one.name)
+def test_jobs_have_a_column_of_each_required_axis(axis: Axis) -> None:
+    column = JobRow.__table__.columns[axis.field]
+    assert stored_as(column) == axis_type(axis).compile()
+    assert not column.nullable
+
+
 @pytest.mark.parametrize(
-    "quantity", [one for one in QUANTITIES if one.name in COLUMNS], ids=lambda one: one.name
+    "quantity", [one for one in QUANTITIES if one.stored_as], ids=lambda one: one.name
 )
 def test_the_column_of_a_quantity_has_its_type(quantity: Quantity) -> None:
     column = COLUMNS[quantity.name]

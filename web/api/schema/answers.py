@@ -7,7 +7,7 @@ is not known. What agents report travels as it came, in the form of `farm.messag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, get_type_hints
 
 from typing_extensions import TypedDict
 
@@ -17,7 +17,7 @@ from farm.messages.reports import Sample
 from farm.messages.trainer_lines import Epoch
 from farm.recommend.doubts import Doubt
 from farm.recommend.sweeps.expectation import Expectation
-from farm.store.result_tables import MeasurementRow
+from farm.store.result_tables import MEASUREMENTS
 
 # Free JSON, such as a report of an agent or a stored specification.
 Free = dict[str, Any]
@@ -113,10 +113,10 @@ def _measurement_fields() -> dict[str, Any]:
 
     What is stored may be from before a range.
     """
-    fields: dict[str, Any] = {}
-    for name, mapped in get_type_hints(MeasurementRow).items():
-        if name in MeasurementRow.__table__.columns:
-            fields[name] = get_args(mapped)[0]
+    fields = {
+        name: column.type.python_type | None if column.nullable else column.type.python_type
+        for name, column in MEASUREMENTS.items()
+    }
     own = {"created_at": str | None, "flags": list[Flag], "is_disturbed": bool, "details": Free}
     return {**fields, **own}
 
