@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from farm.configuration.axes import Value
+from farm.configuration.axis import Value
 from farm.configuration.catalogue import Catalogue, DatasetFacts, GangShape
 from farm.configuration.model_files import file_of
 from farm.configuration.model_size import Block, ModelSize, PipelineCut

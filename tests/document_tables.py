@@ -20,7 +20,8 @@ from benchmarks.marked_part import MarkedPart
 from farm import registry
 from farm.cli.main import CLI_COMMANDS
 from farm.cli.main import main as farm
-from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.configuration.axes import AXES
+from farm.configuration.axis import Axis, AxisKind
 from farm.configuration.catalogue import DatasetFacts, ExampleKind, ModelFacts
 from farm.configuration.scripts import CASE_KEYS
 from farm.configuration.sweep import CASE_OPTIONS, SweepOption

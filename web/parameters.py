@@ -25,7 +25,8 @@ from pydantic import (
 )
 from werkzeug.datastructures import MultiDict
 
-from farm.configuration.axes import AXES, Axis
+from farm.configuration.axes import AXES
+from farm.configuration.axis import Axis
 from farm.configuration.spec import MAX_WORLD_SIZE
 from farm.configuration.sweep import CASE_OPTIONS
 from farm.errors import InvalidSpec

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from farm.cells.configuration import CellConfiguration
-from farm.configuration.axes import AXES, AXES_BY_NAME, PROFILE_AXES, Axis, AxisKind, Value
+from farm.configuration.axes import AXES, AXES_BY_NAME, PROFILE_AXES
+from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.scripts import workload_text
 from farm.measuring.machine_time import machine_count
 from farm.text.display import count

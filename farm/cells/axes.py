@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from farm.cells.configuration import CellConfiguration
-from farm.configuration.axes import (
-    AXES,
-    AXES_BY_NAME,
-    REQUIRED_AXES_IN_ORDER,
-    Axis,
-    AxisKind,
-    Value,
-)
+from farm.configuration.axes import AXES, AXES_BY_NAME, REQUIRED_AXES_IN_ORDER
+from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.scripts import parameters_of, without_parameters
 from farm.configuration.spec import MAX_STEPS
 from farm.configuration.sweep import TIME_LIMIT_S

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from farm.cells.axes import CELL_AXES, COLUMN_AXES, PARAMETER_PREFIX, order
 from farm.cells.table import CellLine, SweepTable
-from farm.configuration.axes import Axis, Value
+from farm.configuration.axis import Axis, Value
 from farm.errors import InvalidSpec
 from farm.measuring.quantities import QUANTITIES_BY_NAME, SHOWN, Quantity
 from farm.text.display import deviation, dollars, percent, plus_minus

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from farm.configuration.axes import AXES, Value, values_of
+from farm.configuration.axes import AXES, values_of
+from farm.configuration.axis import Value
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.text.display import count
 from farm.text.nouns import counted

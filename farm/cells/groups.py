@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from farm.cells.axes import LENGTH, order
 from farm.cells.choice import Choice
 from farm.cells.table import CellLine, SweepTable
-from farm.configuration.axes import STRATEGY, Axis, AxisKind, Value
+from farm.configuration.axes import STRATEGY
+from farm.configuration.axis import Axis, AxisKind, Value
 from farm.registry import catalogue
 
 AxisValues = tuple[Value, ...]

@@ -9,7 +9,7 @@ from farm.cells.axes import COLUMN_AXES, places_of
 from farm.cells.choice import STEP_TIME, columns_of
 from farm.cells.configuration import CellConfiguration
 from farm.cells.table import CellLine
-from farm.configuration.axes import Axis, Value
+from farm.configuration.axis import Axis, Value
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.noise import disturbed_by
 from farm.measuring.precision import TimeRatio

@@ -15,7 +15,7 @@ from typing import Any
 
 from farm.cells.axes import places_of
 from farm.cells.configuration import CellConfiguration
-from farm.configuration.axes import Axis, Value
+from farm.configuration.axis import Axis, Value
 from farm.configuration.spec import TrainingPass
 from farm.configuration.sweep import Precision
 from farm.errors import InvalidSpec

@@ -15,7 +15,7 @@ from farm.cells.axes import is_named, named_together
 from farm.cells.choice import Choice
 from farm.cells.groups import AxisValues, Groups, settled_axes
 from farm.cells.table import CellLine, CellState, SweepTable
-from farm.configuration.axes import Axis, Value
+from farm.configuration.axis import Axis, Value
 from farm.configuration.sweep_cell import read_shown
 from farm.measuring.precision import RepetitionState
 from farm.text.display import MISSING

@@ -14,7 +14,7 @@ from farm.cells.choice import CellMetric, Choice
 from farm.cells.groups import AxisValues, CellGroup, Groups, settled_axes, tells_work
 from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
-from farm.configuration.axes import Axis, Value
+from farm.configuration.axis import Axis, Value
 from farm.text.display import decimal
 from farm.text.nouns import counted
 

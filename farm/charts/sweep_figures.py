@@ -18,7 +18,7 @@ from farm.charts.metric_lines import (
     mark_of,
     marked_value,
 )
-from farm.configuration.axes import Axis, Value
+from farm.configuration.axis import Axis, Value
 from farm.configuration.scripts import workload_text
 from farm.text.display import count, dollars, duration
 

@@ -11,15 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from farm.configuration.axes import (
-    AXES,
-    JOB_AXES,
-    PROFILE_AXES,
-    AxisKind,
-    job_fields,
-    sends,
-    spec_values,
-)
+from farm.configuration.axes import AXES, JOB_AXES, PROFILE_AXES, job_fields, spec_values
+from farm.configuration.axis import AxisKind, sends
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import JobSpec, NetworkProfile, ServerPlacement, TrainingPass

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import AXES, AXES_BY_FIELD, AXES_BY_NAME, Value, job_fields, values_of
+from farm.configuration.axes import AXES, AXES_BY_FIELD, AXES_BY_NAME, job_fields, values_of
+from farm.configuration.axis import Value
 from farm.configuration.catalogue import Catalogue, DatasetFacts, ModelFacts, StrategyFacts
 from farm.configuration.learning_rate import MAX_LEARNING_RATE, scaled_learning_rate
 from farm.configuration.model_files import file_of

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from farm.configuration.axes import AXES, Axis
+from farm.configuration.axes import AXES
+from farm.configuration.axis import Axis
 from farm.errors import InvalidSpec
 from farm.measuring.imported import ImportFlag
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource, TableColumn

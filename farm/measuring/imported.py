@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farm.configuration.axes import AXES, AxisKind, Value
+from farm.configuration.axes import AXES
+from farm.configuration.axis import AxisKind, Value
 from farm.measuring.measurement import OK
 from farm.measuring.noise import NoiseKind
 from farm.measuring.quantities import ADVISED

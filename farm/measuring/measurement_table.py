@@ -10,7 +10,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.configuration.axes import AXES
+from farm.configuration.axis import Axis, AxisKind
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.values.fields import Amount, Name, OneOf, Whole
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from farm.configuration.axes import AXES, AxisKind
+from farm.configuration.axes import AXES
+from farm.configuration.axis import AxisKind
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
 from farm.measuring.noise import disturbance_of_row, undisturbed_first
 from farm.statistics import weighted_median

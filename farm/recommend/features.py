@@ -7,7 +7,8 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.configuration.axes import AXES, PROFILE_AXES, STRATEGY, AxisKind
+from farm.configuration.axes import AXES, PROFILE_AXES, STRATEGY
+from farm.configuration.axis import AxisKind
 from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.setup import USUAL_SETUP, Setup, published_name

@@ -22,7 +22,8 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, SETUP_AXES, Axis, AxisKind
+from farm.configuration.axes import AXES, SETUP_AXES
+from farm.configuration.axis import Axis, AxisKind
 from farm.configuration.spec import TrainingPass
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first

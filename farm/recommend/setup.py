@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from farm.configuration.axes import AXES_BY_NAME, JOB_AXES, SETUP_AXES, Axis, spec_values
+from farm.configuration.axes import AXES_BY_NAME, JOB_AXES, SETUP_AXES, spec_values
+from farm.configuration.axis import Axis
 from farm.configuration.spec import JobSpec, OperatorPlacement
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.values.codec import alias

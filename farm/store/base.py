@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
-from farm.configuration.axes import Axis
+from farm.configuration.axis import Axis
 from farm.values.fields import Amount, Whole
 from farm.values.ranges import (
     ByteSize,

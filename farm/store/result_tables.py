@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
-from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.configuration.axes import AXES
+from farm.configuration.axis import Axis, AxisKind
 from farm.measuring.imported import UNSAID
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.messages.trainer_lines import StepKind

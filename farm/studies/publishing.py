@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from farm.charts.files.look import save
-from farm.configuration.axes import Axis
+from farm.configuration.axis import Axis
 from farm.errors import FarmError, InvalidSpec
 from farm.measuring.study_run import COLUMNS, FIRST_COLUMNS, RUN_AXES, RUN_QUANTITIES, StudyRun
 from farm.processes.whole_file import write_whole

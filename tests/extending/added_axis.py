@@ -24,7 +24,8 @@ from farm.charts.heat_map import heat_map
 from farm.charts.metric_lines import line_panels
 from farm.charts.sweep_figures import bars_of
 from farm.cli.advice.recommend import recommend as recommend_command
-from farm.configuration.axes import AXES_BY_NAME, Axis, spec_values
+from farm.configuration.axes import AXES_BY_NAME, spec_values
+from farm.configuration.axis import Axis
 from farm.configuration.expansion import expand
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import parse_sweep

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from werkzeug.datastructures import MultiDict
 
-from farm.configuration.axes import AXES, AxisKind
+from farm.configuration.axes import AXES
+from farm.configuration.axis import AxisKind
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
 from farm.configuration.sweep import ALL_STEPS, AUTO, BUDGET, NOTIFY

@@ -34,7 +34,8 @@ from farm.cells.configuration import CellConfiguration, configuration_of
 from farm.cells.table import CellLine, CellState, SweepTable
 from farm.charts.heat_map import heat_map
 from farm.charts.sweep_figures import figures_of
-from farm.configuration.axes import AXES, PROFILE_AXES, AxisKind
+from farm.configuration.axes import AXES, PROFILE_AXES
+from farm.configuration.axis import AxisKind
 from farm.configuration.scripts import workload_text
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, MACHINE_HOURS

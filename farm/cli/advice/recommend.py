@@ -22,7 +22,8 @@ from farm.cli.advice.questions import (
 from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.ranges import CountRange, Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
-from farm.configuration.axes import PROFILE_AXES, Axis, profile_fields
+from farm.configuration.axes import PROFILE_AXES, profile_fields
+from farm.configuration.axis import Axis
 from farm.configuration.spec import (
     LARGEST,
     MAX_GLOBAL_BATCH_SIZE,

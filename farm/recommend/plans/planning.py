@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farm.configuration.axes import ABSENT, JOB_AXES, PROFILE_AXES, AxisKind
+from farm.configuration.axes import ABSENT, JOB_AXES, PROFILE_AXES
+from farm.configuration.axis import AxisKind
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import NetworkProfile

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN, AxisKind, spec_values
+from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN, spec_values
+from farm.configuration.axis import AxisKind
 from farm.configuration.catalogue import DatasetFacts, Traffic
 from farm.configuration.model_size import ModelSize
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile, TrainingPass

@@ -13,7 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam, func, select, update
 
-from farm.configuration.axes import AXES_BY_FIELD, AxisKind
+from farm.configuration.axes import AXES_BY_FIELD
+from farm.configuration.axis import AxisKind
 from farm.configuration.spec import TENSORFLOW, JobSpec
 from farm.errors import FarmError, Unreachable
 from farm.store.engine import redacted

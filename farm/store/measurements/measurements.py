@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, AXES_BY_FIELD, Value
+from farm.configuration.axes import AXES, AXES_BY_FIELD
+from farm.configuration.axis import Value
 from farm.errors import NotFound
 from farm.measuring.quantities import EVIDENT
 from farm.store.engine import IDS_A_QUERY

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.axes import AXES, STRATEGY, Axis, AxisKind, Value, spec_values
+from farm.configuration.axes import AXES, STRATEGY, spec_values
+from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.spec import EMULATOR_NAMES, TCP_PROXY, UNTOUCHED, JobSpec
 from farm.measuring.measurement import OK
 from farm.measuring.noise import Disturbance, disturbance_of_row

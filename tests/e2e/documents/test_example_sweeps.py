@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from farm.configuration.axes import AXES_BY_FIELD, Value
+from farm.configuration.axes import AXES_BY_FIELD
+from farm.configuration.axis import Value
 from farm.measuring.measurement import OK
 from farm.messages.reports import RankEnded
 from farm.store.engine import make_engine, reading

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.configuration.axes import AXES, Axis
+from farm.configuration.axes import AXES
+from farm.configuration.axis import Axis
 from farm.configuration.scripts import (
     bundle_of,
     examples_per_epoch,

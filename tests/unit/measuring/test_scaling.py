@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from farm.configuration.axes import AXES, Axis, AxisKind
+from farm.configuration.axes import AXES
+from farm.configuration.axis import Axis, AxisKind
 from farm.measuring.scaling import baselines, efficiency
 from farm.store.result_tables import MeasurementRow
 

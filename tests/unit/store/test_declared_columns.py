@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from farm.configuration.axes import AXES, REQUIRED_AXES, Axis
+from farm.configuration.axes import AXES, REQUIRED_AXES
+from farm.configuration.axis import Axis
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.measuring.sampled import SAMPLED
 from farm.store.base import Table, axis_type

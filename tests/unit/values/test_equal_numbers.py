@@ -8,7 +8,8 @@ import pytest
 from pydantic import Field
 from werkzeug.datastructures import MultiDict
 
-from farm.configuration.axes import PROFILE_AXES, Axis
+from farm.configuration.axes import PROFILE_AXES
+from farm.configuration.axis import Axis
 from farm.errors import InvalidSpec
 from farm.recommend.contracts import Question
 from farm.submission import plan

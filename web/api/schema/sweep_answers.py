@@ -7,7 +7,8 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from farm.charts.chart import Mark
-from farm.configuration.axes import TASK_AXES, Axis, Value
+from farm.configuration.axes import TASK_AXES
+from farm.configuration.axis import Axis, Value
 from farm.measuring.noise import Disturbance
 from farm.recommend.contracts import Option
 from farm.values.fields import Amount, Name, Whole
