@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import threading
 
@@ -13,7 +12,6 @@ from sqlalchemy.orm import Session
 from farm.errors import InvalidTransition, NotFound
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.scheduler.placing import PlacingState, place_jobs
-from farm.store import schema
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing
 from farm.store.queue.waiting import waiting_jobs
@@ -255,18 +253,3 @@ def test_a_sweep_is_resumed_within_a_budget_that_leaves_something(engine: sa.Eng
         assert resume_sweep(session, unlimited, budget_machine_s=HOUR, now=NOW)
         with pytest.raises(NotFound):
             resume_sweep(session, 4711, budget_machine_s=None, now=NOW)
-
-
-def test_the_migration_keeps_sweeps_and_can_be_taken_back(engine: sa.Engine) -> None:
-    with writing(engine) as session:
-        sweep_id = limited_sweep(session, job_count=1)
-        before = sweep_summary(session, sweep_id)
-    schema.downgrade(engine, "agent_count")
-    with engine.connect() as connection:
-        columns = {one["name"] for one in sa.inspect(connection).get_columns("sweeps")}
-        assert connection.scalar(sa.text("SELECT count(*) FROM jobs")) == 1
-    assert not columns & {"budget_machine_s", "budget_used_up_at"}
-    schema.upgrade(engine)
-    with reading(engine) as session:
-        after = sweep_summary(session, sweep_id)
-    assert after == dataclasses.replace(before, budget_machine_s=None)
