@@ -191,21 +191,23 @@ class ClientSocket:
         return self._sock.fileno()
 
     def read_on(self) -> bool:
-        """Read what has come, without waiting; False if the client has gone."""
+        """Read until the request is there, without waiting; False if the client has gone."""
         try:
             if not self._is_shaken:
                 self._sock.do_handshake()  # type: ignore[attr-defined] # of a TLS socket
                 self._is_shaken = True
-            while piece := self._sock.recv(_CHUNK_BYTES):
-                if not self.is_over:
-                    self.text += piece
-                    if missing_bytes(self.text) in (0, None):
-                        return True
+            if self.is_over:
+                return bool(self._sock.recv(_CHUNK_BYTES))
+            while missing_bytes(self.text):
+                piece = self._sock.recv(_CHUNK_BYTES)
+                if not piece:
+                    return False
+                self.text += piece
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return True
         except (OSError, ValueError):
             return False
-        return False
+        return True
 
     def recv(self, most_bytes: int) -> bytes:
         """Return what was read, or read on in a thread, until the deadline; then nothing more."""

@@ -329,3 +329,18 @@ def test_over_tls_silent_connections_keep_nobody_out(
         assert server.get("/") == 200
         for close in slow:
             close()
+
+
+def received(sock: socket.socket) -> bytes:
+    """All that the server says until it closes the connection."""
+    text = b""
+    while piece := sock.recv(65536):
+        text += piece
+    return text
+
+
+def test_a_half_closed_client_gets_all_its_answers(engine: sa.Engine, database_url: str) -> None:
+    with serving(database_url) as server:
+        sock = server.connect((_HEAD + b"\r\n") * 3)
+        sock.shutdown(socket.SHUT_WR)
+        assert received(sock).count(b"HTTP/1.1 200") == 3
