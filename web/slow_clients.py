@@ -211,23 +211,11 @@ class ClientSocket:
 
     def recv(self, most_bytes: int) -> bytes:
         """Return what was read, or read on in a thread, until the deadline; then nothing more."""
-        if self.text:
-            piece = bytes(self.text[:most_bytes])
-            del self.text[:most_bytes]
-            return piece
-        left_s = self.deadline_s - time.monotonic()
-        if left_s <= 0:
-            return b""
-        limit_s = self._sock.gettimeout()  # Gunicorn's own, where it reads what nobody wanted
-        self.is_in_recv = True
-        self._sock.settimeout(left_s if limit_s is None else min(left_s, limit_s))
-        try:
-            return self._sock.recv(most_bytes)
-        except TimeoutError:
-            return b""
-        finally:
-            self.is_in_recv = False
-            self._sock.settimeout(limit_s)
+        if not self.text:
+            self.text += self._recv_in_time()
+        piece = bytes(self.text[:most_bytes])
+        del self.text[:most_bytes]
+        return piece
 
     def begin_answer(self) -> None:
         """Give the client its time for the answer that follows."""
@@ -245,6 +233,22 @@ class ClientSocket:
         """Forget the answer. `read_ahead`: what the thread has read of the next request."""
         self._answer.close_answer()
         self.text[:0] = read_ahead
+
+    def _recv_in_time(self) -> bytes:
+        left_s = self.deadline_s - time.monotonic()
+        if left_s <= 0:
+            return b""
+        limit_s = self._sock.gettimeout()  # Gunicorn's own, where it reads what nobody wanted
+        self.is_in_recv = True
+        self._sock.settimeout(left_s if limit_s is None else min(left_s, limit_s))
+        try:
+            # A whole record of TLS: for the rest of one the loop would wait in vain.
+            return self._sock.recv(_CHUNK_BYTES)
+        except TimeoutError:
+            return b""
+        finally:
+            self.is_in_recv = False
+            self._sock.settimeout(limit_s)
 
 
 class RequestReader:

@@ -69,6 +69,14 @@ class Server:
         sock.sendall(text)
         return sock
 
+    def shake_hands(self, text: bytes = b"") -> ssl.SSLSocket:
+        """Open a connection over TLS that says this and nothing more."""
+        assert self._context is not None
+        sock = self._context.wrap_socket(self.connect(), server_hostname="127.0.0.1")
+        self.opened.append(sock)
+        sock.sendall(text)
+        return sock
+
     def ask_for_much(self) -> socket.socket:
         """Ask for more than the kernel takes at once, and read none of it."""
         sock = socket.socket()
@@ -344,3 +352,18 @@ def test_a_half_closed_client_gets_all_its_answers(engine: sa.Engine, database_u
         sock = server.connect((_HEAD + b"\r\n") * 3)
         sock.shutdown(socket.SHUT_WR)
         assert received(sock).count(b"HTTP/1.1 200") == 3
+
+
+def test_over_tls_a_request_right_behind_a_long_body_is_answered(
+    engine: sa.Engine, database_url: str, tmp_path: Path
+) -> None:
+    """A thread reads bodies by 8 kB: it ends amidst a record, and TLS holds the rest of that."""
+    with serving(database_url, authority=Authority(tmp_path)) as server:
+        sock = server.shake_hands()
+        head = _BODY + b"Content-Length: 90000\r\n\r\n"
+        body_bytes = 5 * 16384 + 8192 - len(head)
+        head = head.replace(b"90000", str(body_bytes).encode())
+        sock.sendall(head + b" " * body_bytes + _HEAD + b"\r\n")
+        answered = received(sock)
+        assert answered.startswith(b"HTTP/1.1 400")
+        assert answered.count(b"HTTP/1.1 200") == 1
