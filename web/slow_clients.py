@@ -217,6 +217,12 @@ class ClientSocket:
         del self.text[:most_bytes]
         return piece
 
+    def end_request(self) -> None:
+        """Let the thread that reads the request find its end. For any thread."""
+        with contextlib.suppress(OSError):
+            # Not that of a TLS socket: it would send the answer in clear.
+            socket.socket.shutdown(self._sock, socket.SHUT_RD)
+
     def begin_answer(self) -> None:
         """Give the client its time for the answer that follows."""
         self._answer = Answer(self._sock, address=self.address, slow=self._slow)
@@ -389,8 +395,7 @@ class RequestReader:
         waiting = [client for client in self._uploads if client.is_in_recv]
         for client in waiting[:too_many]:
             del self._uploads[client]
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RD)
+            client.end_request()
 
     def _forget(self, client: ClientSocket) -> None:
         del self._incomplete[client]

@@ -367,3 +367,14 @@ def test_over_tls_a_request_right_behind_a_long_body_is_answered(
         answered = received(sock)
         assert answered.startswith(b"HTTP/1.1 400")
         assert answered.count(b"HTTP/1.1 200") == 1
+
+
+def test_over_tls_an_upload_that_is_given_up_is_not_answered_in_clear(
+    engine: sa.Engine, database_url: str, tmp_path: Path
+) -> None:
+    with serving(database_url, "MOST_UPLOADS=1", authority=Authority(tmp_path)) as server:
+        text = _BODY + b"Content-Length: 900000\r\n\r\n"
+        first, _ = [server.shake_hands(text) for _ in range(2)]
+        with socket.socket(fileno=os.dup(first.fileno())) as below:
+            below.settimeout(60)
+            assert b"HTTP" not in received(below)
