@@ -50,7 +50,8 @@ _LINGER_S = 2.0
 _LOOK_EVERY_S = 0.2
 _NO_FILES_PAUSE_S = 0.1
 _CHUNK_BYTES = 64 * 1024
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*(?=\r\n)", re.IGNORECASE)
+_MOST_DIGITS = 18  # of a length; Gunicorn takes longer ones too
 _LEFT_TO_A_THREAD = re.compile(rb"\r\n(?:transfer-encoding|expect):", re.IGNORECASE)
 
 
@@ -63,6 +64,8 @@ def missing_bytes(text: bytes | bytearray) -> int | None:
     if _LEFT_TO_A_THREAD.search(head):
         return None
     length = _LENGTH.search(head)
+    if length is not None and len(length[1]) > _MOST_DIGITS:
+        return None
     body_bytes = 0 if length is None else int(length[1])
     if body_bytes > _LONGEST_BODY_BYTES:
         return None

@@ -378,3 +378,13 @@ def test_over_tls_an_upload_that_is_given_up_is_not_answered_in_clear(
         with socket.socket(fileno=os.dup(first.fileno())) as below:
             below.settimeout(60)
             assert b"HTTP" not in received(below)
+
+
+def test_a_length_of_many_digits_keeps_nobody_out(engine: sa.Engine, database_url: str) -> None:
+    bounds = ("_THREADS=2", "MOST_UPLOADS=1", "REQUEST_WITHIN_S=3600")
+    with serving(database_url, *bounds) as server:
+        text = _BODY + b"Content-Length: " + b"9" * 25 + b"\r\n\r\n"
+        slow = [server.connect(text) for _ in range(40)]
+        with trickling(slow, b" "):
+            for _ in range(2):
+                assert server.get("/health/live") == 200
