@@ -238,6 +238,11 @@ class ClientSocket:
         """
         self._answer.sendall(data)
 
+    def send(self, data: bytes) -> int:
+        """Send it all, as `sendall` does. Gunicorn sends its interim answers by this."""
+        self._answer.sendall(data)
+        return len(data)
+
     def end_answer(self, read_ahead: bytes) -> None:
         """Forget the answer. `read_ahead`: what the thread has read of the next request."""
         self._answer.close_answer()

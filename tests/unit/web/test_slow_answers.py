@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from typing import Any, cast
+
 import pytest
 
 from web import slow_clients
-from web.slow_clients import ANSWER_WITHIN_S, LEAST_BYTES_PER_S, Answer, SlowAnswers
+from web.slow_clients import ANSWER_WITHIN_S, LEAST_BYTES_PER_S, Answer, ClientSocket, SlowAnswers
 
 KERNEL_BYTES = 200_000
 
@@ -100,3 +103,11 @@ def test_of_too_many_slow_answers_the_oldest_end(monkeypatch: pytest.MonkeyPatch
     slow.discard(second)
     [third] = slow_ones(slow, "f")
     assert not third.is_given_up
+
+
+def test_an_interim_answer_waits_no_longer_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "ANSWER_WITHIN_S", 0.0)
+    slow = SlowAnswers(most_of_an_address=None)
+    sock: Any = ClientSocket(cast("socket.socket", Client(0.0)), peer=("a", 1), slow=slow)
+    with pytest.raises(BrokenPipeError):
+        sock.send(b"HTTP/1.1 100 Continue\r\n\r\n")
