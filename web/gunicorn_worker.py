@@ -45,7 +45,8 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
 
     def finish_request(self, conn: Any, fs: Any) -> None:
         self._reader.end(conn.sock, read_ahead=conn.parser.unreader.take_buffered())
-        if fs.cancelled() or fs.exception() is not None or not fs.result():
+        is_kept = not fs.cancelled() and fs.exception() is None and fs.result()
+        if not is_kept or conn.sock.is_at_end:
             self._reader.linger(conn.sock)
         elif conn.sock.text:
             self._reader.begin(conn.sock)

@@ -181,6 +181,7 @@ class ClientSocket:
         self.deadline_s = 0.0
         self.is_over = False  # only waits for its client to close it
         self.is_in_recv = False  # of a thread
+        self.is_at_end = False  # no more is read of it, and a request may be incomplete
         self._sock = sock
         self._slow = slow
         self._answer = Answer(sock, address=self.address, slow=slow)
@@ -251,18 +252,21 @@ class ClientSocket:
     def _recv_in_time(self) -> bytes:
         left_s = self.deadline_s - time.monotonic()
         if left_s <= 0:
+            self.is_at_end = True
             return b""
         limit_s = self._sock.gettimeout()  # Gunicorn's own, where it reads what nobody wanted
         self.is_in_recv = True
         self._sock.settimeout(left_s if limit_s is None else min(left_s, limit_s))
         try:
             # A whole record of TLS: for the rest of one the loop would wait in vain.
-            return self._sock.recv(_CHUNK_BYTES)
+            piece: bytes = self._sock.recv(_CHUNK_BYTES)
         except TimeoutError:
-            return b""
+            piece = b""
         finally:
             self.is_in_recv = False
             self._sock.settimeout(limit_s)
+        self.is_at_end = not piece
+        return piece
 
 
 class RequestReader:

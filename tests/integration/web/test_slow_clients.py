@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.fakes.server import wait_until
 from tests.machine.beside import beside
 from tests.services.certificates import Authority
 from tests.web.web_client import NO_BROKER
+from web.slow_clients import ClientSocket, SlowAnswers
 
 _SCRIPT = """
 import sys
@@ -388,3 +390,18 @@ def test_a_length_of_many_digits_keeps_nobody_out(engine: sa.Engine, database_ur
         with trickling(slow, b" "):
             for _ in range(2):
                 assert server.get("/health/live") == 200
+
+
+def test_a_connection_whose_request_is_given_up_is_over() -> None:
+    """What comes of its body later must not be taken for a request."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(_HEAD)
+        slow = SlowAnswers(most_of_an_address=None)
+        client = ClientSocket(ours, peer=("127.0.0.1", 1), slow=slow)
+        client.deadline_s = time.monotonic() + 60
+        assert client.recv(8192) == _HEAD
+        assert not client.is_at_end
+        client.deadline_s = 0.0
+        assert client.recv(8192) == b""
+        assert client.is_at_end
