@@ -136,9 +136,11 @@ def serving(
     finally:
         for sock in server.opened:
             sock.close()
-        for child in psutil.Process(process.pid).children() if process.poll() is None else []:
-            child.kill()
-        process.kill()
+        children = psutil.Process(process.pid).children() if process.poll() is None else []
+        process.kill()  # first, or it may tell of a child that was killed
+        for child in children:
+            with suppress(psutil.NoSuchProcess):  # it ends without its parent
+                child.kill()
         process.wait(timeout=60)
         process.stdout.close()
 
