@@ -1,1 +1,1 @@
-"""Measurements, and queries on them."""
+"""Stores imported measurements, and queries all measurements."""

@@ -1,1 +1,1 @@
-"""Samples and step times."""
+"""Stores and reads the time series of attempts: samples of each second, and step times."""

@@ -1,1 +1,1 @@
-"""Sweeps and jobs."""
+"""Stores sweeps and their jobs, and changes their state."""

@@ -1,4 +1,4 @@
-"""The servers study: synchronous against asynchronous servers over growing delays, and its page.
+"""The servers study: synchronous and asynchronous parameter servers by delay, and its page.
 
 No measurements of this study were published with their numbers, so the claims are theory alone.
 """

@@ -1,1 +1,1 @@
-"""Ranks of TensorFlow."""
+"""Trains a rank with TensorFlow: joins its gang, builds the training step, runs it."""

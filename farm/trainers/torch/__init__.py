@@ -1,1 +1,1 @@
-"""Ranks of PyTorch."""
+"""Trains a rank with PyTorch: joins its process group, steps, exchanges gradients or weights."""

@@ -95,19 +95,9 @@ def test_a_gang_is_led_through_the_four_barriers_to_its_measurement(gang: TwoAge
     assert row.details["quantities"]["achieved_flop_per_s"] == pytest.approx(achieved)
     # What cannot be told is kept with the reason.
     assert row.net_rx_bytes_per_s is None
-    assert unmeasured.keys() == {
-        "net_rx_bytes_per_s",
-        "idle_ratio",
-        "loaded_rtt_s",
-        "tokens_per_s",
-        "peak_flop_per_s",
-        "energy_per_step_j",
-        "cpu_energy_per_step_j",
-        "gpu_energy_per_step_j",
-        "peak_device_memory_bytes",
-        "data_wait_ratio",
-        "utilisation_ratio",
-    }
+    assert {"net_rx_bytes_per_s", "idle_ratio", "energy_per_step_j"} < unmeasured.keys()
+    assert not unmeasured.keys() & {"step_time_s", "cpu_ratio", "achieved_flop_per_s"}
+    assert all(unmeasured.values())
     assert row.steps_per_epoch == 45
     assert row.fingerprint is not None
 
