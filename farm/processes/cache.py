@@ -135,7 +135,7 @@ class Cache:
                 return self._put(slot, make)
             finally:
                 slot.lock.release()
-        self._start(slot, renew, turn=_TURN)
+        self._start(key, slot, renew, turn=_TURN, has_turn=False)
         return made.value
 
     def at_once(
@@ -151,34 +151,63 @@ class Cache:
         A value that is not good is made again in another thread, at the earliest `rest_s` after the
         last time, and of this cache one at a time: later calls start the others.
         """
-        slot = self._slot(key)
+        with self._lock:  # a key takes no place before its value is made
+            slot = self._slots.get(key, _Slot())
         made = cast("CachedValue[_T] | None", slot.made)
         is_due = made is None or not (is_good(made) or self._clock() < made.done_s + rest_s)
-        if is_due and not self._turn.locked() and slot.lock.acquire(blocking=False):
-            self._start(slot, make, turn=self._turn)
+        if is_due and self._turn.acquire(blocking=False):
+            if slot.lock.acquire(blocking=False):
+                self._start(key, slot, make, turn=self._turn, has_turn=True)
+            else:
+                self._turn.release()
         return None if made is None else made.value
 
     def _slot(self, key: Hashable) -> _Slot:
         with self._lock:
-            slot = self._slots.setdefault(key, _Slot())
-            self._slots.move_to_end(key)
-            while len(self._slots) > self._most:
-                self._slots.popitem(last=False)
-            return slot
+            return self._keep(key, self._slots.get(key, _Slot()))
 
-    def _start(self, slot: _Slot, renew: Callable[[], object], *, turn: threading.Lock) -> None:
-        """Compute the value in another thread, which releases the slot's lock."""
+    def _keep(self, key: Hashable, slot: _Slot) -> _Slot:
+        self._slots[key] = slot
+        self._slots.move_to_end(key)
+        while len(self._slots) > self._most:
+            self._slots.popitem(last=False)
+        return slot
+
+    def _start(
+        self,
+        key: Hashable,
+        slot: _Slot,
+        renew: Callable[[], object],
+        *,
+        turn: threading.Lock,
+        has_turn: bool,
+    ) -> None:
+        """Compute the value in another thread, which releases the slot's lock and the turn."""
         try:
             threading.Thread(
-                target=self._renew, args=(slot, renew, turn), name="cache", daemon=True
+                target=self._renew,
+                args=(key, slot, renew, turn, has_turn),
+                name="cache",
+                daemon=True,
             ).start()
         except RuntimeError:  # no thread can be started: the next caller tries again
+            if has_turn:
+                turn.release()
             slot.lock.release()
 
-    def _renew(self, slot: _Slot, renew: Callable[[], object], turn: threading.Lock) -> None:
-        has_turn = turn.acquire(timeout=self._patience_s)
+    def _renew(
+        self,
+        key: Hashable,
+        slot: _Slot,
+        renew: Callable[[], object],
+        turn: threading.Lock,
+        has_turn: bool,
+    ) -> None:
+        has_turn = has_turn or turn.acquire(timeout=self._patience_s)
         try:
             self._put(slot, renew)
+            with self._lock:
+                self._keep(key, slot)
         except Exception:
             logger.exception("what was kept could not be made again")
         finally:

@@ -279,3 +279,57 @@ def test_what_nobody_waits_for_is_made_one_at_a_time() -> None:
     assert ask("b", lambda: "next") is None
     _joined()
     assert ask("b", _refuse) == "next"
+
+
+def test_a_value_that_is_being_made_drives_out_none_that_is_there() -> None:
+    cache = Cache(most=2)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def slowly() -> str:
+        has_begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return "c"
+
+    def ask(key: str, make: Callable[[], object]) -> object:
+        return cache.at_once(key, make, is_good=lambda _: True, rest_s=0.0)
+
+    for key in ("a", "b"):
+        ask(key, lambda key=key: key)  # type: ignore[misc]
+        _joined()
+    assert ask("c", slowly) is None
+    assert has_begun.wait(PATIENCE_S)
+    assert [ask(key, _refuse) for key in ("a", "b")] == ["a", "b"]
+    may_end.set()
+    _joined()
+    assert ask("c", _refuse) == "c"
+
+
+def test_of_callers_at_the_same_time_one_starts_a_thread() -> None:
+    """One more would make its value beside the first once it had waited for its turn in vain."""
+    cache = Cache(most=8, patience_s=0.0)
+    keys = range(8)
+    for key in keys:
+        cache.get(key, lambda _: 0, is_good=lambda _: False)
+    meet, may_end = threading.Barrier(len(keys)), threading.Event()
+    begun: list[int] = []
+
+    def is_good(_: CachedValue[int]) -> bool:
+        meet.wait(PATIENCE_S)
+        return False
+
+    def ask(key: int) -> None:
+        def slowly() -> int:
+            begun.append(key)
+            assert may_end.wait(PATIENCE_S)
+            return 1
+
+        cache.at_once(key, slowly, is_good=is_good, rest_s=0.0)
+
+    callers = [threading.Thread(target=ask, args=(key,)) for key in keys]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(PATIENCE_S)
+    may_end.set()
+    _joined()
+    assert len(begun) == 1
