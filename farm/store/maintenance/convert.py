@@ -45,6 +45,8 @@ _MOST_DIFFERENCES = 5
 # its cores was used by other programs (limit 30 %)".
 _VALUE = re.compile(r"(\d[\d.]*(?:e[+-]?\d+)?) (%|MB/s|times)")
 _UNITS = {"%": 0.01, "MB/s": 1e6, "times": 1.0}
+# SQLite's errors of tables and columns; PostgreSQL's are not operational errors.
+_OF_SQLITE_TABLES = re.compile(r"no such|duplicate column")
 
 
 def convert(engine: sa.Engine) -> bool:
@@ -118,6 +120,8 @@ def _bring_up_to_date(
         return _differences(connection, tables)
     except sa.exc.SQLAlchemyError as error:  # as where a table that is to be changed is missing
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        if isinstance(error, sa.exc.OperationalError) and not _OF_SQLITE_TABLES.search(str(cause)):
+            raise  # the database is full, busy or gone
         return [" ".join(str(cause).split())]
 
 

@@ -253,6 +253,25 @@ def test_a_conversion_that_fails_changes_nothing(former: sa.Engine) -> None:
         check_schema(former)
 
 
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_conversion_without_room_says_so_and_not_that_tables_differ(
+    empty_engine: sa.Engine,
+) -> None:
+    make_former_store(empty_engine, revision="first_release")
+    before = contents(empty_engine)
+    with empty_engine.connect() as connection:
+        page_count = connection.scalar(sa.text("PRAGMA page_count"))
+    empty_engine.dispose()
+
+    @sa.event.listens_for(empty_engine, "connect")
+    def fill(connection: Any, _: object) -> None:
+        connection.execute(f"PRAGMA max_page_count = {page_count}")
+
+    with pytest.raises(Unreachable, match="is full"):
+        convert(empty_engine)
+    assert contents(empty_engine) == before
+
+
 def test_only_a_store_is_converted(empty_engine: sa.Engine) -> None:
     with pytest.raises(Unreachable, match="has no schema to convert: run `farm db upgrade`"):
         convert(empty_engine)
