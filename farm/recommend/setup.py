@@ -10,6 +10,7 @@ from typing import Any
 from farm.configuration.axes import AXES_BY_NAME, JOB_AXES, SETUP_AXES, spec_values
 from farm.configuration.axis import Axis
 from farm.configuration.spec import JobSpec, OperatorPlacement
+from farm.errors import InvalidSpec
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.values.codec import alias
 from farm.values.fields import Amount, Whole
@@ -177,15 +178,17 @@ def _text(name: str, value: _Value) -> str:
 
 
 def _pair(text: str) -> tuple[str, _Value] | None:
-    """Read what `_text` wrote; None: it is no axis with a value."""
+    """Read what `_text` wrote; None: it is no axis with one of its values."""
     name, _, value = text.partition("=")
     axis = AXES_BY_NAME.get(name)
     if axis not in SETUP_AXES or not value:
         return None
     try:
-        return name, _value(axis, value.replace("%2C", ",").replace("%25", "%"))
-    except ValueError:
+        said = _value(axis, value.replace("%2C", ",").replace("%25", "%"))
+        axis.read(said, name)
+    except (ValueError, InvalidSpec):
         return None
+    return name, said
 
 
 def _value(axis: Axis, text: str) -> _Value:

@@ -72,6 +72,11 @@ def test_an_option_has_the_configuration_of_its_cell(changes: dict[str, Any]) ->
     assert found.emulator == (TCP_PROXY if spec.emulator == TCP_PROXY else None)
 
 
+def test_an_import_whose_set_up_no_axis_takes_is_in_the_table() -> None:
+    imported = option("ddp", 1.0, world_size=2, setup=Setup.of("optimizer=lamb", {}))
+    assert configuration_of(imported, QUESTION)["placement"] == "optimizer=lamb"
+
+
 def test_what_nobody_said_of_a_set_up_is_as_usual() -> None:
     usual = configuration_of(option("ring", 1.0, world_size=2), QUESTION)
     assert all(axis.is_usual(usual[axis.field]) for axis in SETUP_AXES)

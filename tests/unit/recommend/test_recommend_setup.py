@@ -63,6 +63,11 @@ def test_what_is_not_as_usual_has_a_name_that_a_sweep_file_can_say(
     assert Setup.of_job(left_out).text in (None, "server_placement=collocated")
 
 
+@pytest.mark.parametrize("text", ["optimizer=lamb", "replicas_per_rank=0", "soft, device=tpu"])
+def test_what_no_axis_takes_is_a_placement_of_an_import(text: str) -> None:
+    assert Setup.of(text, {}).pairs == (("placement", text),)
+
+
 def test_settings_that_nobody_told_are_as_usual_except_where_servers_are() -> None:
     assert Setup.of(None, {"replicas_per_rank": None, "batch_split": "even"}) == USUAL_SETUP
     assert Setup.of("soft", {}).text == "soft"
