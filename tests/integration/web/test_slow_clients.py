@@ -38,7 +38,7 @@ for text in sys.argv[1:]:
         web.server.PatientWorker = ThreadWorker
         continue
     name, _, value = text.partition("=")
-    module = web.server if name == "_THREADS" else web.slow_clients
+    module = web.server if hasattr(web.server, name) else web.slow_clients
     assert hasattr(module, name)
     setattr(module, name, type(getattr(module, name))(value))
 from farm.cli.main import main
@@ -63,6 +63,12 @@ class Server:
         [worker] = psutil.Process(self._pid).children()
         tasks = Path(f"/proc/{worker.pid}/task").iterdir()
         return all((task / "stat").read_text().rpartition(")")[2][1] == "S" for task in tasks)
+
+    def stop(self) -> None:
+        """Ask it to stop, and wait for its end."""
+        process = psutil.Process(self._pid)
+        process.terminate()
+        process.wait(60)
 
     def connect(self, text: bytes = b"") -> socket.socket:
         """Open a connection that says this and nothing more; over TLS it does not even shake."""
@@ -407,3 +413,13 @@ def test_a_connection_whose_request_is_given_up_is_over() -> None:
         client.deadline_s = 0.0
         assert client.recv(8192) == b""
         assert client.is_at_end
+
+
+def test_a_server_that_stops_drops_requests_that_are_incomplete(
+    engine: sa.Engine, database_url: str
+) -> None:
+    with serving(database_url, "_STOP_TIMEOUT_S=3600") as server:
+        slow = server.connect(_HEAD)
+        assert server.get("/health/live") == 200
+        server.stop()
+        assert is_closed(slow)
