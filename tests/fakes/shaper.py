@@ -15,6 +15,7 @@ from farm.messages.commands import RankAddress
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_netem import TcNetem, find_obstacle
 from worker_agent.network.gang_network import Shaping
+from worker_agent.network.guard import NoteFile
 from worker_agent.trainer_process import privilege
 
 
@@ -30,12 +31,16 @@ def main() -> None:
     for tries_left in reversed(range(20)):
         try:
             shaping.apply(profile, (peer,), limit_s=float(limit_s))
-            break
         except EmulationFailed:
-            # An idle agent beside it undoes what nobody has asked for, also in the middle.
             if not tries_left:
                 raise
-            shaping.undo()
+        else:
+            if NoteFile(state_dir).is_there:
+                break
+        # An idle agent beside it undoes what nobody has asked for, also in the middle.
+        shaping.undo()
+    else:
+        sys.exit("whatever was shaped was undone at once")
     print("shaped", flush=True)
     for _ in sys.stdin:
         shaping.undo()
