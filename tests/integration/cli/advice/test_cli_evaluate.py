@@ -73,7 +73,7 @@ def test_a_script_is_asked_for_by_its_name(farm: FarmCommand, tmp_path: Path) ->
         *("--split", "random", "--script", "train.py", "--jobs", "1"),
     )
     assert told["model"] == f"script:train.py@{'b' * 12}"
-    assert "a --script" in farm.refusal(*asked, "--parameter", "hidden=1", status=2)
+    assert "expected --script" in farm.refusal(*asked, "--parameter", "hidden=1", status=2)
 
 
 def test_a_report_stays_in_its_folder_whatever_the_origin_is_called(
@@ -125,7 +125,7 @@ def test_after_few_measurements_planned_and_at_random(farm: FarmCommand) -> None
     [
         (["--predictor", "oracle"], 2, "--predictor: expected one of "),
         (["--split", "colour"], 2, "--split: expected one of 'random', "),
-        (["--origin", "nobody"], 1, "origin 'nobody': nothing of it"),
+        (["--origin", "nobody"], 1, "origin 'nobody': the store has no"),
     ],
 )
 def test_a_wrong_name_is_one_line(
