@@ -1,8 +1,7 @@
 """The Gunicorn worker that leaves slow clients to `web.slow_clients`.
 
-No setting of Gunicorn bounds them (https://github.com/benoitc/gunicorn/issues/2652), so this
-overrides what it does not publish. When `test_gunicorn_alone_is_kept_by_slow_clients` fails, look
-whether its own threaded worker will do instead.
+No setting of Gunicorn bounds them: https://github.com/benoitc/gunicorn/issues/2652. When
+`test_gunicorn_alone_is_kept_by_slow_clients` fails, its own threaded worker may do instead.
 """
 
 from __future__ import annotations
@@ -53,7 +52,8 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
         else:
             super().finish_request(conn, fs)
 
-    def murder_pending(self) -> None:
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        super().wait_for_and_dispatch_events(min(timeout, 1.0))  # Gunicorn 26 waits until it stops
         self._reader.drop_late(is_stopping=not self.alive)
 
     def _forget(self, _: ClientSocket) -> None:
