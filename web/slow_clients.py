@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import re
 import selectors
 import socket
@@ -366,8 +365,7 @@ class RequestReader:
 
     def _register(self, client: ClientSocket) -> bool:
         try:
-            callback = functools.partial(self._on_ready, client)
-            self._poller.register(client, selectors.EVENT_READ, callback)
+            self._poller.register(client, selectors.EVENT_READ, lambda _: self._on_readable(client))
         except (OSError, ValueError):  # it was closed meanwhile
             self._close(client)
             return False
@@ -382,9 +380,6 @@ class RequestReader:
             self._drop(next(one for one in self._incomplete if one.address == address))
         if len(self._incomplete) > MOST_INCOMPLETE:
             self._drop(next(iter(self._incomplete)))
-
-    def _on_ready(self, client: ClientSocket, _: object) -> None:
-        self._on_readable(client)
 
     def _on_readable(self, client: ClientSocket) -> None:
         if client not in self._incomplete:

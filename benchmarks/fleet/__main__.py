@@ -106,7 +106,7 @@ class Fleet:
 
 
 def main() -> None:
-    """Run simulated agents until the process is told to end."""
+    """Run simulated agents until the process is terminated."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
     parser.add_argument("--broker-url", required=True)
     parser.add_argument("--first", type=int, default=0, help="number of its first agent")

@@ -183,34 +183,23 @@ class Cache:
         has_turn: bool,
     ) -> None:
         """Compute the value in another thread, which releases the slot's lock and the turn."""
-        try:
-            threading.Thread(
-                target=self._renew,
-                args=(key, slot, renew, turn, has_turn),
-                name="cache",
-                daemon=True,
-            ).start()
-        except RuntimeError:  # no thread can be started: the next caller tries again
-            if has_turn:
-                turn.release()
-            slot.lock.release()
 
-    def _renew(
-        self,
-        key: Hashable,
-        slot: _Slot,
-        renew: Callable[[], object],
-        turn: threading.Lock,
-        has_turn: bool,
-    ) -> None:
-        has_turn = has_turn or turn.acquire(timeout=self._patience_s)
+        def compute() -> None:
+            is_in_turn = has_turn or turn.acquire(timeout=self._patience_s)
+            try:
+                self._put(slot, renew)
+                with self._lock:
+                    self._keep(key, slot)
+            except Exception:
+                logger.exception("what was kept could not be made again")
+            finally:
+                if is_in_turn:
+                    turn.release()
+                slot.lock.release()
+
         try:
-            self._put(slot, renew)
-            with self._lock:
-                self._keep(key, slot)
-        except Exception:
-            logger.exception("what was kept could not be made again")
-        finally:
+            threading.Thread(target=compute, name="cache", daemon=True).start()
+        except RuntimeError:  # no thread can be started: the next caller tries again
             if has_turn:
                 turn.release()
             slot.lock.release()
