@@ -15,8 +15,8 @@ from farm.configuration.axes import AXES, JOB_AXES, PROFILE_AXES, job_fields, sp
 from farm.configuration.axis import AxisKind, sends
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
-from farm.configuration.spec import JobSpec, NetworkProfile, ServerPlacement, TrainingPass
-from farm.configuration.sweep import MAX_SEED, CaseSpec, SweepSpec
+from farm.configuration.spec import MAX_SEED, JobSpec, NetworkProfile, ServerPlacement, TrainingPass
+from farm.configuration.sweep import CaseSpec, SweepSpec
 from farm.configuration.sweep_cell import Cell, problem_of, problem_of_steps, shown
 from farm.errors import InvalidSpec
 

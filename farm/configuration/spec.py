@@ -27,6 +27,8 @@ from farm.values.codec import content_hash, to_json
 MAX_WORLD_SIZE = 4096
 MAX_GLOBAL_BATCH_SIZE = 100_000_000
 MAX_STEPS = 10_000_000
+MAX_SEED = 2**31 - 1
+MAX_TIME_LIMIT_S = 7 * 86400.0
 # Of all ranks that tell an attempt's time, read at its end: some hundred megabytes. And of one rank
 # of a job by epochs.
 MOST_STEPS_READ = 25_000_000
@@ -39,6 +41,9 @@ LOSS_RESOLUTION_RATIO = 2.0**-32  # it compares a random number of 32 bits
 LARGEST = 1e12
 # Below, one full packet takes more than a second, which no connection survives.
 LEAST_BANDWIDTH_BYTES_PER_S = 1500.0
+
+DEFAULT_WARMUP_STEPS = 5
+DEFAULT_TIME_LIMIT_S = 3600.0
 
 MAX_REPLICAS_PER_RANK = 64
 MAX_GPUS_PER_RANK = 16
@@ -275,12 +280,12 @@ class JobSpec:
     training_pass: TrainingPass = TrainingPass.FORWARD_BACKWARD
     steps: int | None = None
     epochs: int | None = None
-    warmup_step_count: int = 5
+    warmup_step_count: int = DEFAULT_WARMUP_STEPS
     seed: int = 0
     repetition: int = 0
     repeat: bool = False
     labels: dict[str, str] = field(default_factory=dict)
-    time_limit_s: float = 3600.0
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S
     server_placement: ServerPlacement = ServerPlacement.COLLOCATED
     replicas_per_rank: int = 1
     steps_between_averages: int = 1
@@ -328,9 +333,9 @@ class JobSpec:
         if self.epochs is not None:
             _within("epochs", self.epochs, 1, MAX_STEPS)
         _within("warmup_step_count", self.warmup_step_count, 0, MAX_STEPS)
-        _within("seed", self.seed, 0, 2**31 - 1)
+        _within("seed", self.seed, 0, MAX_SEED)
         _within("repetition", self.repetition, 0, MAX_STEPS)
-        _within("time_limit_s", self.time_limit_s, 1.0, 7 * 86400.0)
+        _within("time_limit_s", self.time_limit_s, 1.0, MAX_TIME_LIMIT_S)
 
     @property
     def replica_count(self) -> int:

@@ -13,7 +13,14 @@ from typing import Any, Final
 from farm.configuration.axes import AXES
 from farm.configuration.scripts import CASE_KEYS as SCRIPT_KEYS
 from farm.configuration.scripts import as_axes, script_of
-from farm.configuration.spec import EMULATOR_NAMES, MAX_STEPS
+from farm.configuration.spec import (
+    DEFAULT_TIME_LIMIT_S,
+    DEFAULT_WARMUP_STEPS,
+    EMULATOR_NAMES,
+    MAX_SEED,
+    MAX_STEPS,
+    MAX_TIME_LIMIT_S,
+)
 from farm.errors import InvalidSpec
 from farm.values.fields import (
     Amount,
@@ -31,7 +38,6 @@ from farm.values.fields import (
 )
 
 DEFAULT_STEPS = 30  # fewer say too little of how they depend on each other
-MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 1000
 NOTIFY = "notify"
 BUDGET: Final = "budget_machine_hours"
@@ -42,7 +48,7 @@ MAX_AUTO_REPETITIONS = 1000
 LEAST_REPETITIONS = 3
 # Only the number of jobs limits it, and that is the expansion's to name.
 REPETITIONS = WholeOrWord(Whole(1, MAX_SEED), AUTO)
-TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=7 * 86400)
+TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=MAX_TIME_LIMIT_S)
 MACHINE_HOURS = Amount(
     unit="h",
     noun="number of machine hours",
@@ -92,7 +98,7 @@ CASE_OPTIONS = (
     SweepOption(
         name="steps",
         meaning='timed steps, after the warm-up; `"all"` lets a script train to its end',
-        unset="`30`",
+        unset=f"`{DEFAULT_STEPS}`",
         type=WholeOrWord(_COUNT, ALL_STEPS),
     ),
     SweepOption(
@@ -105,7 +111,7 @@ CASE_OPTIONS = (
         meaning="steps that run first and are not timed",
         field="warmup_step_count",
         type=Whole(0, MAX_STEPS),
-        default=5,
+        default=DEFAULT_WARMUP_STEPS,
     ),
     SweepOption(
         name="seed",
@@ -123,7 +129,7 @@ CASE_OPTIONS = (
         name="time_limit_s",
         meaning="seconds after which a training fails with `time_limit`; up to a week",
         type=TIME_LIMIT_S,
-        default=3600.0,
+        default=DEFAULT_TIME_LIMIT_S,
     ),
 )
 PRECISION_OPTIONS = (

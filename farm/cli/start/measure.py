@@ -22,7 +22,12 @@ from farm.cli.start.demonstration import check_abilities, demonstrate, print_res
 from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.configuration.bundle import ScriptBundle
 from farm.configuration.scripts import LAUNCHERS, parameters_of
-from farm.configuration.spec import MAX_GLOBAL_BATCH_SIZE, MAX_WORLD_SIZE, JobSpec
+from farm.configuration.spec import (
+    DEFAULT_WARMUP_STEPS,
+    MAX_GLOBAL_BATCH_SIZE,
+    MAX_WORLD_SIZE,
+    JobSpec,
+)
 from farm.configuration.sweep import ALL_STEPS, AUTO, DEFAULT_STEPS
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.home import is_held
@@ -69,7 +74,9 @@ _TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a scri
 @click.option("--one-way-delay-ms", "delays_ms", metavar="MS,...", help="Needs an emulator.")
 @click.option("--launcher", default="torch", show_default=True, type=click.Choice(list(LAUNCHERS)))
 @click.option("--steps", default=str(DEFAULT_STEPS), show_default=True, metavar="N|all")
-@click.option("--warmup-steps", default=5, show_default=True, type=click.IntRange(min=0))
+@click.option(
+    "--warmup-steps", default=DEFAULT_WARMUP_STEPS, show_default=True, type=click.IntRange(min=0)
+)
 @click.option("--repetitions", default="1", show_default=True, metavar="R|auto")
 @click.option(
     "--parameter",

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from farm.configuration.expansion import expand
-from farm.configuration.sweep import AUTO, MAX_SEED, Precision, parse_precision, parse_sweep
+from farm.configuration.spec import MAX_SEED
+from farm.configuration.sweep import AUTO, Precision, parse_precision, parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 
