@@ -20,6 +20,8 @@ from farm.values.codec import to_json
 WIDE_RATIO = 2.0
 # A recommended option that is less probably the best is not shown as a sure answer.
 FIRM_PROBABILITY = 0.5
+# Measurements of a plan: unless said, and where a regret is asked for.
+DEFAULT_PLANNED, MAX_PLANNED = 5, 100
 
 
 class Basis(enum.Enum):

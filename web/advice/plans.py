@@ -7,43 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
-from farm.configuration.sweep import CASE_OPTIONS
-from farm.registry import catalogue
-from farm.store.engine import reading
 from farm.store.measurements.measurements import MeasurementFilter, measurements_stamp
 from farm.values.codec import content_hash
 from web.backend import backend, read_session
 from web.errors import RefusedRequest
 
 if TYPE_CHECKING:
-    from farm.recommend.plans.planning import Planned, Task
-
-DEFAULT_COUNT = 5
-DEFAULT_WARMUP_STEPS: int = next(
-    option.default for option in CASE_OPTIONS if option.name == "warmup_steps"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposed:
-    """A plan and what becomes of it.
-
-    `fingerprints`: the kinds of hardware that were measured, the one that it is for first. `sweep`:
-    its sweep file, None where there is nothing to propose. `unregistered`: names that no sweep of
-    this farm can have, by the field they stand in.
-    """
-
-    planned: Planned
-    fingerprints: tuple[str | None, ...]
-    sweep: str | None
-    unregistered: dict[str, list[str]]
+    from farm.recommend.plans.planning import Task
+    from farm.recommend.plans.proposed import Proposed
 
 
 @contextmanager
@@ -70,9 +45,10 @@ def propose(
 
     Raises:
         NotFound: nothing of an imported origin is there.
-        InvalidSpec: no hardware is like that, the task names no grid where nothing is measured, or
-            a price is not known and counts.
+        InvalidSpec: as `farm.recommend.plans.proposed.propose`.
     """
+    from farm.recommend.plans.proposed import propose as propose_now
+
     with read_session() as session:
         which = MeasurementFilter(
             origin=origin, axes={"model": task.model, "dataset": task.dataset}
@@ -80,38 +56,7 @@ def propose(
         stamp = measurements_stamp(session, which)
     made = backend().background.ask(
         ("plan", stamp, origin, fingerprint, content_hash(task)),
-        partial(_propose, backend().engine, task, origin, fingerprint),
+        partial(propose_now, backend().engine, task, origin=origin, fingerprint=fingerprint),
         patience_s=patience_s,
     )
     return None if made is None else made.value
-
-
-def _propose(engine: sa.Engine, task: Task, origin: str, fingerprint: str | None) -> Proposed:
-    """Plan; takes seconds, and reads by a snapshot of its own."""
-    from farm.recommend.plans.known_origin import read_origin
-    from farm.recommend.plans.planning import make_plan
-    from farm.recommend.plans.sweep_file import SweepForm, sweep_text, unregistered
-
-    with reading(engine) as session:
-        found = read_origin(
-            session,
-            origin=origin,
-            model=task.model,
-            dataset=task.dataset,
-            fingerprint=fingerprint,
-        )
-    planned = make_plan(found.known, task, catalogue=catalogue())
-    proposals = planned.plan.proposals
-    form = SweepForm(
-        name=f"plan for {origin}",
-        origin=origin,
-        step_count=task.step_count,
-        warmup_step_count=task.warmup_step_count,
-        cost_unit=planned.cost_unit,
-    )
-    return Proposed(
-        planned=planned,
-        fingerprints=found.fingerprints,
-        sweep=sweep_text(planned.plan, form, catalogue=catalogue()) if proposals else None,
-        unregistered=unregistered([p.configuration for p in proposals], catalogue()),
-    )

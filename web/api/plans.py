@@ -13,12 +13,13 @@ from flask.typing import ResponseReturnValue
 from pydantic import Field
 
 from farm.configuration.axes import DELAY
+from farm.configuration.spec import DEFAULT_WARMUP_STEPS
 from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
-from farm.values.codec import to_json
+from farm.recommend.contracts import DEFAULT_PLANNED, MAX_PLANNED
 from web import parameters
 from web.access.scopes import costly
-from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
+from web.advice.plans import needing_maths, propose
 from web.advice.questions import AdviceParameters, NotNegative, WorldSize, read_prices
 from web.api.schema import answers
 from web.api.schema.openapi import described
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 bp = APIBlueprint("api_plans", __name__, url_prefix="/api/v1", tag="Advice")
 
-_MOST_PROPOSALS = 100
 _MOST_NAMED = 5000  # configurations; the planner looks at some hundred of them
 PATIENCE_S = 10.0  # of a program, for which it is simpler to wait than to ask again
 _RETRY_AFTER_S = 2
@@ -58,8 +58,9 @@ class PlanParameters(AdviceParameters):
     one_way_delays_ms: Listed[Annotated[float, bounds_of("one_way_delay_ms"), NUMBER]] = Field(
         (), description="Such as 0,20,100; those that were measured."
     )
-    next: Annotated[int, Field(ge=1, le=_MOST_PROPOSALS), WHOLE] | None = Field(
-        None, description="At most so many; 5, or 100 with `until_regret`."
+    next: Annotated[int, Field(ge=1, le=MAX_PLANNED), WHOLE] | None = Field(
+        None,
+        description=f"At most so many; {DEFAULT_PLANNED}, or {MAX_PLANNED} with `until_regret`.",
     )
     until_regret: NotNegative | None = Field(
         None, description="As many as it takes, such as 0.05 for 5 %."
@@ -108,7 +109,7 @@ def get_plan() -> ResponseReturnValue:
             "the plan is still being made: ask again",
             headers={"Retry-After": str(_RETRY_AFTER_S)},
         )
-    return jsonify(_shape(proposed, origin=query.origin))
+    return jsonify(proposed.to_json())
 
 
 def _task(query: PlanParameters) -> Task:
@@ -129,13 +130,12 @@ def _task(query: PlanParameters) -> Task:
     if named > _MOST_NAMED:
         expected = f"axes that cross to at most {_MOST_NAMED} configurations"
         raise InvalidSpec("world_sizes", named, expected)
-    until = query.until_regret
     return Task(
         axes=axes,
         model=query.model,
         dataset=query.dataset,
-        count=query.next or (DEFAULT_COUNT if until is None else _MOST_PROPOSALS),
-        until_regret_ratio=until,
+        count=query.next,
+        until_regret_ratio=query.until_regret,
         budget_usd=query.budget_usd,
         budget_machine_hours=query.budget_machine_hours,
         step_count=query.steps,
@@ -145,21 +145,3 @@ def _task(query: PlanParameters) -> Task:
         beta=query.beta,
         seed=query.seed,
     )
-
-
-def _shape(proposed: Proposed, *, origin: str) -> dict[str, object]:
-    planned, chosen = proposed.planned, proposed.planned.plan
-    return {
-        "origin": origin,
-        "fingerprints": list(proposed.fingerprints),
-        "proposals": to_json(chosen.proposals),
-        "question_count": chosen.choice_count,
-        "regret_before_ratio": chosen.regret_before_ratio,
-        "regret_after_ratio": chosen.regret_after_ratio,
-        "cost": chosen.cost,
-        "cost_unit": planned.cost_unit,
-        "stopped_because": chosen.stopped_because,
-        "considered_count": planned.considered_count,
-        "grid_count": planned.grid_count,
-        "sweep": proposed.sweep,
-    }

@@ -15,7 +15,6 @@ from werkzeug.datastructures import MultiDict
 
 from farm.cells.option_table import option_columns, option_lines
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
-from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.measurement import OK
 from farm.recommend.answering.measured import (
@@ -45,7 +44,7 @@ from farm.text.columns import Column
 from farm.text.display import count, dollars, duration, short_fingerprint
 from farm.text.nouns import counted
 from web.access.scopes import costly
-from web.advice.plans import DEFAULT_COUNT, DEFAULT_WARMUP_STEPS, Proposed, needing_maths, propose
+from web.advice.plans import needing_maths, propose
 from web.advice.questions import (
     RecommendationParameters,
     given_question,
@@ -63,6 +62,7 @@ from web.parameters import read_from
 
 if TYPE_CHECKING:
     from farm.recommend.plans.planning import Task
+    from farm.recommend.plans.proposed import Proposed
 
 bp = Blueprint("advice", __name__)
 
@@ -394,9 +394,6 @@ def _task(question: Question, objective: Objective, prices: Mapping[str, float])
         ),
         model=question.model,
         dataset=question.dataset,
-        count=DEFAULT_COUNT,
-        step_count=DEFAULT_STEPS,
-        warmup_step_count=DEFAULT_WARMUP_STEPS,
         prices_usd_per_hour=prices,
         alpha=objective.alpha,
         beta=objective.beta,

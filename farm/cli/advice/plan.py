@@ -22,23 +22,27 @@ from farm.cli.ranges import Real, weight_options, whole_numbers
 from farm.cli.session import settings, store
 from farm.configuration.axes import DELAY
 from farm.configuration.spec import (
+    DEFAULT_WARMUP_STEPS,
     LARGEST,
     MAX_GLOBAL_BATCH_SIZE,
+    MAX_SEED,
     MAX_STEPS,
     MAX_WORLD_SIZE,
 )
 from farm.configuration.sweep import DEFAULT_STEPS
 from farm.errors import InvalidSpec
+from farm.recommend.contracts import DEFAULT_PLANNED, MAX_PLANNED
 from farm.store.engine import reading
 from farm.text.display import percent, short_fingerprint
 from farm.text.nouns import counted
 
 if TYPE_CHECKING:
-    from farm.recommend.plans.planning import KnownMeasurements, Planned, Task
+    import sqlalchemy as sa
+
+    from farm.recommend.plans.planning import Task
+    from farm.recommend.plans.proposed import Proposed
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-_DEFAULT_COUNT = 5
 
 
 def _grid_options(command: _F) -> _F:
@@ -63,8 +67,8 @@ def _choice_options(command: _F) -> _F:
         click.option(
             "--next",
             "count",
-            type=click.IntRange(1, 100),
-            help=f"At most so many; {_DEFAULT_COUNT}, or 100 with --until-regret.",
+            type=click.IntRange(1, MAX_PLANNED),
+            help=f"At most so many; {DEFAULT_PLANNED}, or {MAX_PLANNED} with --until-regret.",
         ),
         click.option(
             "--until-regret", type=at_least_0, help="As many as it takes, such as 0.05 for 5 %."
@@ -76,13 +80,16 @@ def _choice_options(command: _F) -> _F:
             "--steps", default=DEFAULT_STEPS, show_default=True, type=click.IntRange(1, MAX_STEPS)
         ),
         click.option(
-            "--warmup-steps", default=5, show_default=True, type=click.IntRange(0, MAX_STEPS)
+            "--warmup-steps",
+            default=DEFAULT_WARMUP_STEPS,
+            show_default=True,
+            type=click.IntRange(0, MAX_STEPS),
         ),
         click.option(
             "--seed",
             default=0,
             show_default=True,
-            type=click.IntRange(min=0),
+            type=click.IntRange(0, MAX_SEED),
             help="Decides between equals.",
         ),
     )
@@ -113,14 +120,11 @@ def plan(
 ) -> None:
     """Say which measurements would make the advice sure soonest for their cost.
 
-    Prints a sweep file for `farm submit`, with the reasons as comments. --json prints proposals,
-    regret_before_ratio, regret_after_ratio, cost, cost_unit, stopped_because and sweep, the text
-    of the file. The exit status is 1 where there is nothing to propose, unless the regret asked
-    for is reached already.
+    Prints a sweep file for `farm submit`, with the reasons as comments. --json prints what GET
+    /api/v1/plan answers: proposals, their cost, regrets, sweep, the text of the file, and more.
+    The exit status is 1 where there is nothing to propose, unless the regret asked for is reached
+    already.
     """
-    from farm.recommend.plans.planning import make_plan
-    from farm.registry import catalogue
-
     loaded = settings()
     task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
     with store(loaded) as engine:
@@ -134,11 +138,10 @@ def plan(
             )
         if asked is not None:
             task = dataclasses.replace(task, model=asked.model, dataset=asked.dataset)
-        known = _known(engine, origin, task, fingerprint)
-    planned = make_plan(known, task, catalogue=catalogue())
-    _print(planned, origin, task, out=out, as_json=as_json)
-    goal = task.until_regret_ratio
-    if not planned.plan.proposals and (goal is None or planned.plan.regret_after_ratio > goal):
+        proposed = _propose(engine, task, origin=origin, fingerprint=fingerprint)
+    _print(proposed, out=out, as_json=as_json)
+    goal, chosen = task.until_regret_ratio, proposed.planned.plan
+    if not chosen.proposals and (goal is None or chosen.regret_after_ratio > goal):
         raise click.exceptions.Exit(1)
 
 
@@ -158,13 +161,12 @@ def _task(
         one_way_delays_s=tuple(DELAY.read(delay_ms, name) for delay_ms in delays_ms),
         instance_types=tuple(part.strip() for part in types.split(",")) if types else (),
     )
-    until: float | None = choice["until_regret"]
     return Task(
         axes=axes,
         model=model,
         dataset=dataset,
-        count=choice["count"] or (_DEFAULT_COUNT if until is None else 100),
-        until_regret_ratio=until,
+        count=choice["count"],
+        until_regret_ratio=choice["until_regret"],
         budget_usd=choice["budget_usd"],
         budget_machine_hours=choice["budget_machine_hours"],
         step_count=choice["steps"],
@@ -176,58 +178,31 @@ def _task(
     )
 
 
-def _known(engine: Any, origin: str, task: Task, fingerprint: str | None) -> KnownMeasurements:
-    """Read what is known of one kind of hardware, and say of which if there are several."""
-    from farm.recommend.plans.known_origin import read_origin
+def _propose(engine: sa.Engine, task: Task, *, origin: str, fingerprint: str | None) -> Proposed:
+    """Plan for one kind of hardware, and say of which if there are several."""
+    from farm.recommend.plans.proposed import propose
 
     try:
-        with reading(engine) as session:
-            found = read_origin(
-                session,
-                origin=origin,
-                model=task.model,
-                dataset=task.dataset,
-                fingerprint=fingerprint,
-            )
+        proposed = propose(engine, task, origin=origin, fingerprint=fingerprint)
     except InvalidSpec as error:
+        if error.field != "fingerprint":
+            raise
         raise InvalidSpec(f"--{error.field}", error.value, error.expected) from None
-    if len(found.fingerprints) > 1:
-        shown, *others = (short_fingerprint(key or "none") for key in found.fingerprints)
+    if len(proposed.fingerprints) > 1:
+        shown, *others = (short_fingerprint(key or "none") for key in proposed.fingerprints)
         to_stderr(
             f"planned for the hardware {shown}, which was measured most; others "
             f"({', '.join(others)}) by --fingerprint"
         )
-    return found.known
+    return proposed
 
 
-def _print(planned: Planned, origin: str, task: Task, *, out: Path | None, as_json: bool) -> None:
-    from farm.recommend.plans.sweep_file import SweepForm, sweep_text
-    from farm.registry import catalogue
-
-    chosen = planned.plan
-    form = SweepForm(
-        name=f"plan for {origin}",
-        origin=origin,
-        step_count=task.step_count,
-        warmup_step_count=task.warmup_step_count,
-        cost_unit=planned.cost_unit,
-    )
-    text = sweep_text(chosen, form, catalogue=catalogue()) if chosen.proposals else None
+def _print(proposed: Proposed, *, out: Path | None, as_json: bool) -> None:
+    planned, chosen, text = proposed.planned, proposed.planned.plan, proposed.sweep
     if out is not None and text is not None:
         _write(out, text)
     if as_json:
-        print_json(
-            {
-                "proposals": chosen.proposals,
-                "question_count": chosen.choice_count,
-                "regret_before_ratio": chosen.regret_before_ratio,
-                "regret_after_ratio": chosen.regret_after_ratio,
-                "cost": chosen.cost,
-                "cost_unit": planned.cost_unit,
-                "stopped_because": chosen.stopped_because,
-                "sweep": text,
-            }
-        )
+        print_json(proposed.to_json())
     elif out is not None and text is not None:
         click.echo(f"{counted(len(chosen.proposals), 'measurement')} in {out}: farm submit {out}")
     elif text is not None:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.contracts import MAX_PLANNED
 from farm.recommend.evaluating.questions import Positions, choices
 from farm.recommend.features import NAMES, canonical
 from farm.recommend.plans.belief import (
@@ -40,7 +41,6 @@ from farm.text.display import duration
 from farm.text.nouns import counted
 
 _ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
-MAX_PLANNED = 100  # what `until_regret` may ask for
 _MIDDLE_WORLD_SIZE = 8
 LEAST_CONFIGURATIONS = 6  # a step without a bandwidth limit has five terms; one checks them
 # Of the mean of ln(time). Of a single measurement it is what repetitions of others differ by.

@@ -12,14 +12,15 @@ from farm.configuration.axes import ABSENT, JOB_AXES, PROFILE_AXES
 from farm.configuration.axis import AxisKind
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
-from farm.configuration.spec import NetworkProfile
+from farm.configuration.spec import DEFAULT_WARMUP_STEPS, NetworkProfile
+from farm.configuration.sweep import DEFAULT_STEPS
 from farm.configuration.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.contracts import Objective
+from farm.recommend.contracts import DEFAULT_PLANNED, MAX_PLANNED, Objective
 from farm.recommend.plans.belief import believe
 from farm.recommend.plans.grid import Axes, grid, thinned, works
-from farm.recommend.plans.planner import MAX_PLANNED, Candidate, MeasurementPlan, plan
+from farm.recommend.plans.planner import Candidate, MeasurementPlan, plan
 
 # Lease, rendezvous, fork, first step and leaving, with the template warm and machines up. Booting
 # and importing are not in it, since a machine of a farm serves many jobs.
@@ -77,6 +78,7 @@ class KnownMeasurements:
 class Task:
     """What is to be planned. `model`, `dataset`: needed only where nothing is measured yet.
 
+    `count`: at most so many measurements; None: `DEFAULT_PLANNED`, or as many as the regret takes.
     `alpha` in 1/s and `beta` in 1/USD weigh time and cost as a recommendation does; prices are of
     one VM by instance type.
     """
@@ -84,12 +86,12 @@ class Task:
     axes: Axes
     model: str | None = None
     dataset: str | None = None
-    count: int = MAX_PLANNED
+    count: int | None = None
     until_regret_ratio: float | None = None
     budget_usd: float | None = None
     budget_machine_hours: float | None = None
-    step_count: int
-    warmup_step_count: int
+    step_count: int = DEFAULT_STEPS
+    warmup_step_count: int = DEFAULT_WARMUP_STEPS
     start_up_s: float = START_UP_S
     prices_usd_per_hour: Mapping[str, float] = dataclasses.field(default_factory=dict)
     alpha: float = 1.0
@@ -127,6 +129,7 @@ def make_plan(known: KnownMeasurements, task: Task, *, catalogue: Catalogue) -> 
     if not working:
         raise InvalidSpec("grid", "nothing", "at least one configuration that can run")
     costs = _costs(known, task, working)
+    usual_count = DEFAULT_PLANNED if task.until_regret_ratio is None else MAX_PLANNED
     candidates = [
         Candidate(configuration=c, cost=cost, objective_factor=_factor(c, task))
         for c, cost in zip(working, costs.of_each, strict=True)
@@ -136,7 +139,7 @@ def make_plan(known: KnownMeasurements, task: Task, *, catalogue: Catalogue) -> 
             known.observations,
             candidates,
             failures=[c for c, _ in known.failures],
-            count=task.count,
+            count=task.count or usual_count,
             until_regret_ratio=task.until_regret_ratio,
             budget=_budget(task, costs),
             seed=task.seed,

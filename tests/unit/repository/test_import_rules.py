@@ -99,7 +99,8 @@ RULES: dict[str, set[str]] = {
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
     "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.sweeps": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
-    "farm.recommend.plans.known_origin": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.recommend.plans.proposed": PURE
+    | {"farm.registry", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.cache.knowledge": PURE
     | {"farm.processes.cache", "farm.processes.subprocess_call"}
     | {"farm.recommend", "farm.store", *STORE},

@@ -14,6 +14,7 @@ from farm.store.engine import writing
 from tests.commands.farm_command import FarmCommand
 from tests.factories import add_measurement
 from tests.facts import lacking
+from web.api.schema.answers import Plan
 
 GRID = ("--strategy", "mwms_ring", "--world-sizes", "1,2,4", "--global-batch-sizes", "64,256")
 
@@ -77,6 +78,7 @@ def test_the_json_has_the_regret_the_cost_and_the_file(farm: FarmCommand) -> Non
         {"configuration", "cost", "reason", "regret_before_ratio", "regret_after_ratio"}
     ]
     assert answer["regret_before_ratio"] > answer["regret_after_ratio"] >= 0
+    assert set(answer) == set(Plan.__annotations__)  # as the API
     assert answer["cost_unit"] == "machine hours"
     assert len(tomllib.loads(answer["sweep"])["case"]) == 2
 
