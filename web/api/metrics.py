@@ -22,13 +22,13 @@ from farm.broker.state import QueueLengths, queue_lengths
 from farm.gang.lifecycle import JobState
 from farm.messages.trainer_lines import FailureKind
 from farm.store.agents.agent_keys import keyed_agents
+from farm.store.agents.agent_status import AgentStatus, agent_status, is_live
 from farm.store.agents.agents import list_agents
 from farm.store.dashboard import job_counts
 from farm.store.health import failure_counts
 from farm.store.reports.late_reports import late_count
 from farm.store.tables import AgentRow
 from web.backend import backend, now, read_session
-from web.overview.agent_status import AgentStatus, agent_status, is_live
 
 _MOST_AGENTS = 10_000
 _BROKER_TIMEOUT_S = 1.0

@@ -9,6 +9,7 @@ from flask import Blueprint, flash, redirect, request, url_for
 from flask.typing import ResponseReturnValue
 
 from farm.keys.api_tokens import Scope
+from farm.store.agents.agent_status import agent_status
 from farm.store.agents.agents import (
     agents_of_machine,
     attempt_state_counts,
@@ -28,7 +29,7 @@ from web.backend import backend, now, read_session, wake_after, write_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 from web.live.page_cache import shared
-from web.overview.agent_status import AgentCard, agent_status
+from web.overview.agent_card import AgentCard
 from web.overview.figures import drift_figure, latest_drift
 from web.parameters import NextParameters, Parameters, RowId
 

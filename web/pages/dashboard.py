@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import JobState
 from farm.settings.server import Settings
+from farm.store.agents.agent_status import agent_status
 from farm.store.agents.agents import AgentOrder, agent_count, agent_page, live_agents
 from farm.store.dashboard import (
     finished_per_hour,
@@ -29,7 +30,7 @@ from web.backend import backend, now, read_session
 from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
 from web.live.page_cache import shared
-from web.overview.agent_status import AgentCard, agent_status
+from web.overview.agent_card import AgentCard
 from web.overview.figures import throughput_figure
 from web.overview.progress import cached_waiting_reasons, loads_of, queue_estimate, sweep_cards
 from web.parameters import PageNumber, Parameters

@@ -11,8 +11,8 @@ from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, stopped_farm, store, wake_scheduler
 from farm.cli.sweeps.jobs import row_json
 from farm.configuration.spec import TORCH_VERSION
-from farm.messages.agents import AgentState
-from farm.store.agents.agents import has_tensorflow, is_alive, list_agents, set_drained
+from farm.store.agents.agent_status import AgentStatus, agent_status, is_alive, is_live
+from farm.store.agents.agents import has_tensorflow, list_agents, set_drained
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow
 from farm.text import display
@@ -40,26 +40,24 @@ def agents(*, as_json: bool) -> None:
     """List all agents ever seen, with what they are doing.
 
     template: the memory of the process that an agent forks warm trainers from.
-    --json prints a list with the columns of the store and is_alive.
+    --json prints a list with the columns of the store, and status and is_live as the API has them.
     """
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
         found = list_agents(session, limit=None)
     now = dt.datetime.now(dt.UTC)
-    within_s = 0.0 if stopped_farm(loaded) else loaded.lease_s
-    alive = {agent.id: is_alive(agent, now=now, within_s=within_s) for agent in found}
+    lease_s = 0.0 if stopped_farm(loaded) else loaded.lease_s
     if as_json:
-        print_json([{**row_json(agent), "is_alive": alive[agent.id]} for agent in found])
+        print_json([_as_json(agent, now=now, lease_s=lease_s) for agent in found])
         return
-    rows = [_agent_cells(agent, is_alive=alive[agent.id], now=now) for agent in found]
-    print_table(_COLUMNS, rows)
-    for line in troubles(found, now=now, within_s=within_s):
+    print_table(_COLUMNS, [_agent_cells(agent, now=now, lease_s=lease_s) for agent in found])
+    for line in troubles(found, now=now, lease_s=lease_s):
         click.echo(one_line(line))
 
 
-def troubles(found: Sequence[AgentRow], *, now: dt.datetime, within_s: float) -> list[str]:
+def troubles(found: Sequence[AgentRow], *, now: dt.datetime, lease_s: float) -> list[str]:
     """Say of each live agent that takes no rank, or not all, what has to be mended there."""
-    live = [agent for agent in found if is_alive(agent, now=now, within_s=within_s)]
+    live = [agent for agent in found if is_alive(agent, now=now, lease_s=lease_s)]
     stuck = [
         f"{agent.id} takes no rank: {trouble}"
         for agent in live
@@ -97,23 +95,32 @@ def _frameworks(agent: AgentRow) -> str:
     return ", ".join([*found, *(f"PyTorch {version}" for version in torch)])
 
 
-def _agent_cells(agent: AgentRow, *, is_alive: bool, now: dt.datetime) -> list[str]:
+def _as_json(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> dict[str, object]:
+    return {
+        **row_json(agent),
+        "status": agent_status(agent, now=now, lease_s=lease_s).value,
+        "is_live": is_live(agent, now=now, lease_s=lease_s),
+        # Without agents that were told to stop; until 0.2.0.
+        "is_alive": is_alive(agent, now=now, lease_s=lease_s),
+    }
+
+
+def _agent_cells(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> list[str]:
     hardware = agent.facts["hardware"]
-    is_leaving = agent.state is AgentState.LEAVING
-    state = agent.state.value if is_alive else "stopped" if is_leaving else "silent"
-    if agent.is_removed:
-        state = "removed"
+    status = agent_status(agent, now=now, lease_s=lease_s)
+    is_drained = agent.is_drained and status not in (AgentStatus.DRAINED, AgentStatus.REMOVED)
+    template_bytes = agent.template_bytes if is_live(agent, now=now, lease_s=lease_s) else None
     labels = ",".join(f"{key}={value}" for key, value in sorted(agent.facts["labels"].items()))
     return [
         agent.id,
-        f"{state}, drained" if agent.is_drained and not agent.is_removed else state,
+        f"{status.value}, drained" if is_drained else status.value,
         display.text(agent.attempt_id),
         display.ago(agent.heartbeat_at, now),
         agent.facts["address"],
         f"{hardware['core_count']:g}",
         display.byte_count(hardware["memory_bytes"]),
         _frameworks(agent) or "none",
-        display.byte_count(agent.template_bytes if is_alive else None),
+        display.byte_count(template_bytes),
         labels or display.MISSING,
         hardware["cpu_model"],
     ]

@@ -71,7 +71,8 @@ from farm.messages.envelope import WIRE_VERSION
 from farm.messages.trainer_lines import FailureKind
 from farm.settings.server import Settings
 from farm.store.agents.agent_keys import key_records, keyed_agents
-from farm.store.agents.agents import is_alive, list_agents
+from farm.store.agents.agent_status import is_alive
+from farm.store.agents.agents import list_agents
 from farm.store.engine import SQLITE, reading, redacted
 from farm.store.health import (
     database_bytes,
@@ -122,7 +123,7 @@ def _condition(row: AgentRow, *, now: dt.datetime, lease_s: float) -> AgentCondi
     hardware = row.facts["hardware"]
     return AgentCondition(
         agent_id=row.id,
-        is_live=is_alive(row, now=now, within_s=lease_s),
+        is_live=is_alive(row, now=now, lease_s=lease_s),
         silent_s=silent_s,
         state=row.state,
         trouble=row.facts.get("trouble"),

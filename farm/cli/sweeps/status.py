@@ -28,7 +28,8 @@ from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import JobState
 from farm.recommend.sweeps.answers import MOST_ANSWERS, answers_for
 from farm.settings.server import Settings
-from farm.store.agents.agents import is_alive, list_agents
+from farm.store.agents.agent_status import is_alive
+from farm.store.agents.agents import list_agents
 from farm.store.engine import reading
 from farm.store.measurements.trained_cells import trained_cells
 from farm.store.queue.waiting_reasons import (
@@ -181,8 +182,8 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     now = dt.datetime.now(dt.UTC)
     agents = list_agents(session, limit=None)
     stopped = stopped_farm(loaded)
-    within_s = 0.0 if stopped else loaded.lease_s
-    alive_count = sum(is_alive(agent, now=now, within_s=within_s) for agent in agents)
+    lease_s = 0.0 if stopped else loaded.lease_s
+    alive_count = sum(is_alive(agent, now=now, lease_s=lease_s) for agent in agents)
     reasons = _waiting(session, loaded)
     if as_json:
         print_json(
@@ -216,7 +217,7 @@ def _print_all(session: Session, loaded: Settings, *, as_json: bool) -> None:
     click.echo(f"{counted(alive_count, 'agent')} alive")
     if stopped:
         click.echo(f"the farm of {stopped} does not run: start it with `farm up`")
-    for line in troubles(agents, now=now, within_s=within_s):
+    for line in troubles(agents, now=now, lease_s=lease_s):
         click.echo(one_line(line))
     _print_reasons(reasons)
 

@@ -116,13 +116,6 @@ def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float
     return session.scalar(select(func.count()).select_from(AgentRow).where(is_live)) or 0
 
 
-def is_alive(agent: AgentRow, *, now: dt.datetime, within_s: float) -> bool:
-    """Whether its heartbeats arrive, and the last did not say that it was told to stop."""
-    if agent.heartbeat_at is None or agent.state is AgentState.LEAVING:
-        return False
-    return now - agent.heartbeat_at < dt.timedelta(seconds=within_s)
-
-
 def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
     """Let an agent finish what it does and take nothing new, or let it take ranks again.
 

@@ -300,14 +300,14 @@ def test_a_job_tells_its_story(farm: FarmCommand, engine: sa.Engine) -> None:
     assert "step_time_s = 0.1" in shown
 
 
-def test_agents_are_alive_or_silent(farm: FarmCommand, engine: sa.Engine) -> None:
+def test_agents_are_what_the_api_calls_them(farm: FarmCommand, engine: sa.Engine) -> None:
     now = dt.datetime.now(dt.UTC)
     with writing(engine) as session:
         add_agent(session, "fresh", heartbeat_at=now)
         add_agent(session, "gone", heartbeat_at=now - dt.timedelta(minutes=5))
-    alive = {agent["id"]: agent["is_alive"] for agent in farm.json("agents")}
-    assert alive == {"fresh": True, "gone": False}
-    assert [line.split()[1] for line in farm.text("agents").splitlines()[1:]] == ["idle", "silent"]
+    listed = {a["id"]: (a["status"], a["is_live"], a["is_alive"]) for a in farm.json("agents")}
+    assert listed == {"fresh": ("idle", True, True), "gone": ("lost", False, False)}
+    assert [line.split()[1] for line in farm.text("agents").splitlines()[1:]] == ["idle", "lost"]
 
 
 def test_agents_show_the_cores_that_a_quota_leaves_them(

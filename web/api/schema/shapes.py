@@ -11,6 +11,7 @@ from farm.cells.history import CellHistory
 from farm.charts.chart import ChartAxis, Figure, heights, ticks
 from farm.configuration.spec import spec_json
 from farm.measuring.noise import UNDISTURBED, disturbance_of_row
+from farm.store.agents.agent_status import agent_status, is_live
 from farm.store.dashboard import LeasedRank
 from farm.store.notifications import LoggedDelivery
 from farm.store.result_tables import MeasurementRow
@@ -19,7 +20,6 @@ from farm.store.sweeps.sweeps import SweepSummary
 from farm.store.tables import AgentRow, JobRow
 from farm.values.codec import to_json
 from web.api.schema import answers, sweep_answers
-from web.overview.agent_status import agent_status, is_live
 
 _Item = TypeVar("_Item", bound=Mapping[str, object])
 _Answer = TypeVar("_Answer")

@@ -1,29 +1,18 @@
-"""Describes an agent's state in one word, from its last heartbeat, with details."""
+"""Describes an agent for pages: its status and what it says of itself."""
 
 from __future__ import annotations
 
-import datetime as dt
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farm.messages.agents import CLOCK_TOLERANCE_S, AgentState
+from farm.messages.agents import CLOCK_TOLERANCE_S
+from farm.store.agents.agent_status import AgentStatus
 from farm.store.dashboard import LeasedRank
 from farm.store.tables import AgentRow
 from farm.text.display import MISSING, byte_count, duration
 
 # Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
 _MINUS = "\u2212"
-
-
-class AgentStatus(enum.Enum):
-    IDLE = "idle"
-    BUSY = "busy"
-    CLEANING_UP = "cleaning up"  # its attempt is over, and it has not yet confirmed its end
-    SPOOL_FULL = "spool full"
-    DRAINED = "drained"  # idle, but takes nothing new
-    LEAVING = "leaving"
-    LOST = "lost"  # no heartbeat for a lease
 
 
 _BADGES = {
@@ -33,6 +22,7 @@ _BADGES = {
     AgentStatus.SPOOL_FULL: "bad",
     AgentStatus.LOST: "bad",
 }
+_GONE = frozenset({AgentStatus.STOPPED, AgentStatus.LOST, AgentStatus.REMOVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +36,7 @@ class AgentCard:
     @property
     def is_live(self) -> bool:
         """Whether its heartbeats arrive."""
-        return self.status is not AgentStatus.LOST
+        return self.status not in _GONE
 
     @property
     def badge(self) -> str:
@@ -90,27 +80,6 @@ class AgentCard:
     def is_clock_off(self) -> bool:
         """Whether that is so far that its log cannot be read beside the server's."""
         return abs(self.agent.clock_offset_s or 0.0) > CLOCK_TOLERANCE_S
-
-
-def is_live(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> bool:
-    """Tell whether the agent's heartbeats arrive."""
-    beat_at = agent.heartbeat_at
-    return beat_at is not None and now - beat_at <= dt.timedelta(seconds=lease_s)
-
-
-def agent_status(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> AgentStatus:
-    """Return the most important thing to know of the agent."""
-    if not is_live(agent, now=now, lease_s=lease_s):
-        return AgentStatus.LOST
-    if agent.state is AgentState.LEAVING:
-        return AgentStatus.LEAVING
-    if agent.state is AgentState.SPOOL_FULL:
-        return AgentStatus.SPOOL_FULL
-    if agent.attempt_id is not None:
-        return AgentStatus.BUSY
-    if agent.unclean_token is not None or agent.state is AgentState.BUSY:
-        return AgentStatus.CLEANING_UP
-    return AgentStatus.DRAINED if agent.is_drained else AgentStatus.IDLE
 
 
 def clock_text(offset_s: float | None) -> str:
