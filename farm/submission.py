@@ -16,6 +16,7 @@ from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.expansion import Expansion, expand, without_jobs
 from farm.configuration.model_size import ModelSize
 from farm.configuration.own_data import find_dataset
+from farm.configuration.spec import spec_json
 from farm.configuration.sweep import NOTIFY, SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
 from farm.gang.views import LiveAgent
@@ -43,6 +44,24 @@ class SubmissionPlan:
     sweep: SweepSpec
     expansion: Expansion
 
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The cells left out, each with its reason."""
+        return tuple(map(str, self.expansion.impossible))
+
+    def to_json(self, *, most_jobs: int | None = None) -> dict[str, object]:
+        """Return what it would become, with the first jobs alone where `most_jobs` says so."""
+        jobs = self.expansion.jobs
+        shown = jobs[:most_jobs]
+        return {
+            "name": self.sweep.name,
+            "job_count": len(jobs),
+            "max_job_count": self.expansion.max_job_count,
+            "skipped": list(self.skipped),
+            "jobs": [spec_json(job) for job in shown],
+            "has_more_jobs": len(shown) < len(jobs),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class SignedTarget:
@@ -54,15 +73,26 @@ class SignedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedSweep:
-    """`skipped`: the cells left out, each with its reason.
+    """`max_job_count`: with the repetitions that may still be added. `skipped`: the cells left out.
 
     `notify`: for each address, masked, the secret that messages to it are signed with.
     """
 
     sweep_id: int
     job_count: int
+    max_job_count: int
     skipped: tuple[str, ...]
     notify: tuple[SignedTarget, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return it with the names of the API."""
+        return {
+            "id": self.sweep_id,
+            "job_count": self.job_count,
+            "max_job_count": self.max_job_count,
+            "skipped": list(self.skipped),
+            "notify": [{"address": one.address, "secret": one.secret} for one in self.notify],
+        }
 
 
 def read_sweep_file(path: Path) -> object:
@@ -165,13 +195,12 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
     models = [job.model for job in expansion.jobs]
     check_bundles(session, models)
     check_scripts(session, models)
-    skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in expansion.impossible)
     sweep_id = insert_sweep(
         session,
         name=planned.sweep.name,
         spec=planned.data,
         jobs=expansion.jobs,
-        skipped=skipped,
+        skipped=planned.skipped,
         priority=planned.sweep.priority,
         budget_machine_s=planned.sweep.budget_machine_s,
         now=now,
@@ -182,7 +211,8 @@ def submit(session: Session, planned: SubmissionPlan, *, now: datetime) -> Submi
     return SubmittedSweep(
         sweep_id=sweep_id,
         job_count=len(expansion.jobs),
-        skipped=skipped,
+        max_job_count=expansion.max_job_count,
+        skipped=planned.skipped,
         notify=tuple(
             SignedTarget(masked(address), secret)
             for address, secret in zip(addresses, secrets, strict=True)

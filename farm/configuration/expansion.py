@@ -31,6 +31,9 @@ class Impossible:
     cell: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.cell}: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expansion:

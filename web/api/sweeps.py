@@ -12,7 +12,6 @@ from pydantic import Field
 from farm.cells.choice import read_choice
 from farm.cells.reading import first_cells
 from farm.charts.metric_lines import line_figures, no_lines
-from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import SweepState
 from farm.keys.api_tokens import Scope
 from farm.notifications.addresses import check_reachable
@@ -85,14 +84,7 @@ def post_sweep() -> ResponseReturnValue:
     check_reachable(planned.sweep.notify, backend().settings.notify_allow)
     with write_session() as session:
         submitted = submit(session, planned, now=now())
-    answer: sweep_answers.Submitted = {
-        "id": submitted.sweep_id,
-        "job_count": submitted.job_count,
-        "max_job_count": planned.expansion.max_job_count,
-        "skipped": list(submitted.skipped),
-        "notify": [{"address": one.address, "secret": one.secret} for one in submitted.notify],
-    }
-    response = jsonify(answer)
+    response = jsonify(submitted.to_json())
     response.status_code = HTTPStatus.CREATED
     response.headers["Location"] = url_for(".get_sweep", sweep_id=submitted.sweep_id)
     return wake_after(response)
@@ -105,7 +97,7 @@ def post_sweep() -> ResponseReturnValue:
 def post_preview() -> ResponseReturnValue:
     """Preview a sweep: its jobs, what cannot run, the expected time and cost. Writes nothing.
 
-    Writes nothing. Expected are the time of its jobs one after another with the ends of the
+    Expected are the time of its jobs one after another with the ends of the
     90 % intervals, and the cost at the prices of this server. Where the first prediction is still
     being prepared, `unknown` in `expected` says so: ask again.
     """
@@ -122,12 +114,7 @@ def post_preview() -> ResponseReturnValue:
                 may_wait=False,
             )
     return jsonify(
-        name=planned.sweep.name,
-        job_count=len(jobs),
-        max_job_count=planned.expansion.max_job_count,
-        skipped=[f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible],
-        jobs=[spec_json(job) for job in jobs[:_JOBS_SHOWN]],
-        has_more_jobs=len(jobs) > _JOBS_SHOWN,
+        **planned.to_json(most_jobs=_JOBS_SHOWN),
         expected=to_json(found),
         expected_unknown_because=(
             None if found else f"it has more than {_MOST_PREDICTED} jobs to begin with"

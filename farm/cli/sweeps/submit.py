@@ -17,7 +17,7 @@ from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.sweeps.results import print_answers
 from farm.cli.sweeps.watch import SweepWatch, nobody_serves, patience_option, watch_to_end
 from farm.configuration.axes import AXES_BY_NAME, REQUIRED_AXES, STRATEGY
-from farm.configuration.spec import JobSpec, spec_json
+from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, NOTIFY
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.lifecycle import JobState
@@ -88,12 +88,11 @@ def submit(
     --dry-run` lists them. Jobs that no live agents could serve are queued all the same, with a
     warning. With --wait the exit status is 0 only if every job succeeded; where only such jobs are
     left, it ends after --patience with status 1, and they stay queued; if the budget is used up, it
-    ends at once. --json prints id, name,
-    job_count, max_job_count (with all repetitions that precision may take), skipped and notify
-    (address and secret of each --notify); with --wait also jobs_by_state and recommended, as `farm
-    status` has it; with --dry-run jobs instead of id, and expected: the time and cost that the
-    farm's own measurements let expect. (sweep_id and counts are the former names of id and
-    jobs_by_state.)
+    ends at once. --json prints id, name, job_count, max_job_count (with all repetitions that
+    precision may take), skipped and notify (address and secret of each --notify); with --wait also
+    jobs_by_state and recommended, as `farm status` has it; with --dry-run jobs instead of id, and
+    expected: the time and cost that the farm's own measurements let expect. (sweep_id and counts
+    are the former names of id and jobs_by_state.)
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")
@@ -120,14 +119,10 @@ def submit(
             submitted = submit_sweep(session, planned, now=now)
         wake_scheduler(loaded)
         result: dict[str, object] = {
-            "id": submitted.sweep_id,
+            **submitted.to_json(),
             # The former name of `id`, as `counts` is of `jobs_by_state`, until 0.2.0.
             "sweep_id": submitted.sweep_id,
             "name": planned.sweep.name,
-            "job_count": submitted.job_count,
-            "max_job_count": planned.expansion.max_job_count,
-            "skipped": submitted.skipped,
-            "notify": [{"address": one.address, "secret": one.secret} for one in submitted.notify],
         }
         if not as_json:
             _print_submitted(submitted, planned)
@@ -206,17 +201,12 @@ def _print_plan(
     as_json: bool,
 ) -> None:
     jobs = planned.expansion.jobs
-    skipped = tuple(f"{cell.cell}: {cell.reason}" for cell in planned.expansion.impossible)
     if as_json:
         print_json(
             {
-                "name": planned.sweep.name,
-                "job_count": len(jobs),
-                "max_job_count": planned.expansion.max_job_count,
-                "skipped": skipped,
+                **planned.to_json(),
                 "expected": found,
                 "expected_unknown_because": unknown_because,
-                "jobs": [spec_json(job) for job in jobs],
             }
         )
         return
@@ -238,7 +228,7 @@ def _print_plan(
     print_table(
         columns, rows, title=f"{planned.sweep.name}: {counted(len(jobs), 'job')}{_more(planned)}"
     )
-    _print_skipped(skipped)
+    _print_skipped(planned.skipped)
     if found is None:
         click.echo(f"expected time and cost are not known: {unknown_because}")
     else:

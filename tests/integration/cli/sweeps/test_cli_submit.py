@@ -17,6 +17,7 @@ from farm.store.engine import reading, writing
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
+from web.api.schema.answers import Preview
 
 SWEEP = """
 name = "try"
@@ -109,6 +110,7 @@ def test_a_dry_run_lists_the_jobs_and_writes_nothing(
     shown = sorted(line.split() for line in lines[2:])
     assert shown[0] == ["mlp", "digits", "single", "1", "32", "-", "10", "steps", "0"]
     planned = farm.json("submit", str(sweep_file), "--dry-run")
+    assert set(planned) == set(Preview.__annotations__)  # as the API
     assert {job["warmup_steps"] for job in planned["jobs"]} == {5}
     sizes = [job["global_batch_size"] for job in planned["jobs"]]
     assert [set(sizes[:2]), set(sizes[2:])] == [{32, 64}] * 2

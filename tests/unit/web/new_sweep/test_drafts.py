@@ -16,7 +16,7 @@ class Queue:
 
     def enqueue(self) -> SubmittedSweep:
         self.count += 1
-        return SubmittedSweep(sweep_id=self.count, job_count=1, skipped=())
+        return SubmittedSweep(sweep_id=self.count, job_count=1, max_job_count=1, skipped=())
 
 
 def test_a_form_is_carried_out_once() -> None:
