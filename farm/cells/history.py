@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from farm.cells.comparison import CellPair, Verdict, pair_of
 from farm.cells.configuration import CellConfiguration, configuration_of
-from farm.cells.json_forms import results_json
+from farm.cells.json_forms import ratio_json, results_json
 from farm.cells.table import CellLine, CellState, make_line
 from farm.configuration.scripts import VERSION_DIGITS, version_of
 from farm.gang.lifecycle import JobState
@@ -95,7 +95,6 @@ class HistoryPoint:
 
     def to_json(self) -> dict[str, object]:
         """Return it in base units; null is what is not known."""
-        ratio = self.ratio
         return {
             "sweep_id": self.sweep_id,
             "sweep_name": self.sweep_name,
@@ -107,9 +106,7 @@ class HistoryPoint:
             "changes": list(self.changes),
             "compared_with_sweep_id": None if self.before is None else self.before.sweep_id,
             "verdict": None if self.verdict is None else self.verdict.value,
-            "ratio": ratio and ratio.ratio,
-            "ratio_low": ratio and ratio.low,
-            "ratio_high": ratio and ratio.high,
+            **ratio_json(self.ratio),
             **results_json(self.line),
         }
 

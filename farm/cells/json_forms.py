@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from farm.configuration.spec import spec_json
 from farm.configuration.sweep import Precision
 from farm.gang.lifecycle import JobState
 from farm.measuring.machine_time import Saving
+from farm.measuring.precision import TimeRatio
 from farm.values.codec import to_json
 
 # What repetitions of one configuration differ in.
@@ -37,6 +38,35 @@ def results_json(line: CellLine) -> dict[str, object]:
     }
 
 
+def ratio_json(ratio: TimeRatio | None) -> dict[str, object]:
+    """Return a ratio of step times with its 95 % interval."""
+    return {
+        "ratio": ratio and ratio.ratio,
+        "ratio_low": ratio and ratio.low,
+        "ratio_high": ratio and ratio.high,
+    }
+
+
+def compared_json(
+    baseline: CellLine, line: CellLine | None, ratio: TimeRatio | None
+) -> dict[str, object]:
+    """Return a cell as it was in a baseline and as it is now; `line` None: it was not measured."""
+    return {
+        "values": (line or baseline).configuration.values,
+        **ratio_json(ratio),
+        # The former names, until 0.2.0.
+        "low": ratio and ratio.low,
+        "high": ratio and ratio.high,
+        "baseline_step_time_s": baseline.median_s,
+        "step_time_s": line and line.median_s,
+    }
+
+
+def states_json(states: Sequence[JobState]) -> dict[str, int]:
+    """Count jobs by their states."""
+    return {state.value: states.count(state) for state in JobState}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
     """One configuration of a sweep. `spec` is its first job's, as stored.
@@ -57,7 +87,7 @@ class CellSummary:
             "values": line.configuration.values,
             "state": line.state.value,
             "job_ids": [r.job_id for r in line.repetitions],
-            "jobs_by_state": {one.value: line.job_states.count(one) for one in JobState},
+            "jobs_by_state": states_json(line.job_states),
             "target": None if target is None else target.value,
             "machine_s": self.machine_s,
             **results_json(line),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from farm.cells.comparison import CellPair, Verdict, compare_sweeps
+from farm.cells.json_forms import compared_json
 from farm.cells.reading import read_sweep
 from farm.gang.lifecycle import JobState
 from farm.notifications.events import EventKind
@@ -54,7 +54,7 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
                 "text": f"sweep {ended.sweep_id}, {summary.name}: {said}",
                 **about,
                 "job_count": summary.job_count,
-                "jobs_by_state": {state.value: counts[state] for state in JobState},
+                "jobs_by_state": summary.jobs_by_state,
             },
         )
         for baseline in list_baselines(session):
@@ -75,7 +75,10 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
                         "baseline": baseline.name,
                         "baseline_sweep_id": baseline.sweep_id,
                         "slower_cell_count": len(slower),
-                        "slower_cells": [_cell(pair) for pair in slower[:_MAX_CELLS]],
+                        "slower_cells": [
+                            compared_json(pair.a, pair.b, pair.ratio)
+                            for pair in slower[:_MAX_CELLS]
+                        ],
                     },
                 )
 
@@ -100,7 +103,7 @@ def events_of_budgets(session: Session, *, since: dt.datetime) -> Iterator[Found
                 "budget_machine_s": summary.budget_machine_s,
                 "spent_machine_s": spent_machine_s(session, [sweep.id], now=at)[sweep.id],
                 "job_count": summary.job_count,
-                "jobs_by_state": {state.value: summary.counts[state] for state in JobState},
+                "jobs_by_state": summary.jobs_by_state,
             },
         )
 
@@ -111,18 +114,6 @@ def slower_cells(session: Session, baseline_sweep_id: int, sweep_id: int) -> lis
         *(read_sweep(session, one, prices=Prices()).table for one in (baseline_sweep_id, sweep_id))
     )
     return [pair for pair in found.pairs if pair.change() is Verdict.SLOWER]
-
-
-def _cell(pair: CellPair) -> dict[str, Any]:
-    assert pair.ratio is not None, "it is known to be slower"
-    return {
-        "values": pair.b.configuration.values,
-        "ratio": pair.ratio.ratio,
-        "low": pair.ratio.low,
-        "high": pair.ratio.high,
-        "baseline_step_time_s": pair.a.median_s,
-        "step_time_s": pair.b.median_s,
-    }
 
 
 def events_of_agents(

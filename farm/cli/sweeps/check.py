@@ -8,6 +8,7 @@ from collections import Counter
 import click
 
 from farm.cells.comparison import CellPair, SweepComparison, Verdict, compare_sweeps
+from farm.cells.json_forms import compared_json, states_json
 from farm.cells.reading import read_sweep
 from farm.cells.result_table import naming_columns, ratio_text
 from farm.cells.table import CellLine
@@ -122,7 +123,8 @@ def check(
 
     --json prints sweep_id, baseline_sweep_id, is_passed (the exit status is 0), is_slower (null:
     nothing can be said), failed_job_count, unfinished_job_count, missing_cell_count and cells:
-    values, verdict, ratio, low, high, the step_time_s of both and jobs_by_state.
+    values, verdict, ratio, ratio_low, ratio_high, the step_time_s of both and jobs_by_state. (low
+    and high are former names.)
     """
     loaded = settings()
     prices = prices_or_none(loaded, prices_file=None, region=None)
@@ -190,29 +192,18 @@ def _print_unsuccessful(summary: SweepSummary, failed_count: int, unfinished_cou
 
 
 def _json(pair: CellPair, verdict: Verdict) -> dict[str, object]:
-    ratio = pair.ratio
     return {
-        "values": pair.b.configuration.values,
+        **compared_json(pair.a, pair.b, pair.ratio),
         "verdict": verdict.value,
-        "ratio": ratio and ratio.ratio,
-        "low": ratio and ratio.low,
-        "high": ratio and ratio.high,
-        "baseline_step_time_s": pair.a.median_s,
-        "step_time_s": pair.b.median_s,
-        "jobs_by_state": {state.value: pair.b.job_states.count(state) for state in JobState},
+        "jobs_by_state": states_json(pair.b.job_states),
     }
 
 
 def _missing_json(line: CellLine) -> dict[str, object]:
     return {
-        "values": line.configuration.values,
+        **compared_json(line, None, None),
         "verdict": _MISSING,
-        "ratio": None,
-        "low": None,
-        "high": None,
-        "baseline_step_time_s": line.median_s,
-        "step_time_s": None,
-        "jobs_by_state": dict.fromkeys((state.value for state in JobState), 0),
+        "jobs_by_state": states_json(()),
     }
 
 

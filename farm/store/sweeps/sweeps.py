@@ -68,6 +68,11 @@ class SweepSummary:
         return sum(self.counts.values())
 
     @property
+    def jobs_by_state(self) -> dict[str, int]:
+        """The number of jobs in each state, for JSON."""
+        return {state.value: self.counts[state] for state in JobState}
+
+    @property
     def final_count(self) -> int:
         return sum(self.counts[state] for state in FINAL_JOB_STATES)
 
@@ -100,7 +105,7 @@ class SweepSummary:
             "max_job_count": self.max_job_count,
             "finished_count": self.final_count,
             "skipped_count": self.skipped_count,
-            "jobs_by_state": {state.value: self.counts[state] for state in JobState},
+            "jobs_by_state": self.jobs_by_state,
         }
 
 

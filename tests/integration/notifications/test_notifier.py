@@ -391,7 +391,7 @@ def test_a_baseline_that_is_exceeded_is_told_of_with_the_cells(
     data = receiver.messages[1]["data"]
     assert data["text"].endswith("1 cell is slower than in the baseline main, sweep 1")
     [cell] = data["slower_cells"]
-    assert 1 < cell["low"] < cell["ratio"] < cell["high"]
+    assert 1 < cell["ratio_low"] < cell["ratio"] < cell["ratio_high"]
 
 
 def test_a_budget_that_is_used_up_is_told_of_once_and_again_after_it_was_raised(

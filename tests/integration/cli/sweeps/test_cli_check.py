@@ -156,7 +156,7 @@ def test_the_json_has_the_interval_and_null_where_nothing_is_known(farm: FarmCom
     found = farm.json("check", "alike")
     assert (found["sweep_id"], found["baseline_sweep_id"], found["is_slower"]) == (3, 1, False)
     [cell] = found["cells"]
-    assert cell["low"] < cell["ratio"] < cell["high"]
+    assert cell["ratio_low"] < cell["ratio"] < cell["ratio_high"]
     assert cell["verdict"] == "within noise"
     assert cell["values"]["global_batch_size"] == 32
 
