@@ -120,11 +120,14 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
-def configure(level: str = "INFO", *, json: bool = False) -> None:
-    """Send this process's log to standard error, replacing earlier handlers."""
+def configure(level: str = "INFO", *, form: str = "text") -> None:
+    """Send this process's log to standard error, replacing earlier handlers.
+
+    `form`: `text` or `json`, in any case.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(LogBound())
-    handler.setFormatter(_JsonFormatter() if json else _LineFormatter())
+    handler.setFormatter(_JsonFormatter() if form.upper() == "JSON" else _LineFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -50,7 +50,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         # Imported late, so that --help and a wrong setting answer at once.
         from worker_agent.machine.hardware import builds_without_gpus, read_facts
 
-        configure(config.settings.log_level, json=config.settings.log_format == "JSON")
+        configure(config.settings.log_level, form=config.settings.log_format)
         facts = read_facts(config)
         _warn_of_frameworks(facts, builds_without_gpus())
         if options.check:

@@ -99,8 +99,7 @@ def main() -> None:
     for number in (signal.SIGTTOU, signal.SIGTTIN):  # its agent's terminal must not stop it
         signal.signal(number, signal.SIG_IGN)
     privilege.hide()
-    is_json = os.environ.get("FARM_LOG_FORMAT") == "json"
-    configure(os.environ.get("FARM_LOG_LEVEL", "INFO"), json=is_json)
+    configure(os.environ["FARM_LOG_LEVEL"], form=os.environ["FARM_LOG_FORMAT"])
     stand_for(agent_id=options.agent_id)
     link = AgentLink(socket.socket(fileno=options.socket))
     broker_url = os.environ["FARM_BROKER_URL"]

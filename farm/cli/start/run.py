@@ -24,5 +24,5 @@ def run(process: str) -> None:
     """Run one process of the farm until SIGTERM or Ctrl-C. It logs to standard error."""
     keep_files_private()
     loaded = settings()
-    log.configure(loaded.log_level, json=loaded.log_format == "JSON")
+    log.configure(loaded.log_level, form=loaded.log_format)
     importlib.import_module(_PROCESSES[process]).run(loaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -113,6 +114,24 @@ def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
     finally:
         courier.kill()
         sender.close()
+
+
+def test_the_courier_logs_in_the_form_that_its_agent_logs_in(
+    broker: RedisServer,
+    events: queue.SimpleQueue[AgentEvent],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    sender = Sender(broker.url)
+    sender.send([("vm-1", StopAttempt(token=7, reason="from before the restart"))])
+    sender.close()
+    environ = {"AGENT_ID": "vm-1", "FARM_BROKER_URL": broker.url, "FARM_LOG_FORMAT": "json"}
+    courier = CourierProcess(1, config=load_config(environ), purge=True, post=events.put)
+    try:
+        assert events.get(timeout=60) == CourierReady(courier=1)
+    finally:
+        courier.kill()
+    [line] = [line for line in capfd.readouterr().err.splitlines() if "were dropped" in line]
+    assert json.loads(line)["message"] == "commands from before the restart were dropped: 1"
 
 
 def test_a_broker_that_is_away_is_the_orders_error_and_not_the_couriers_end(

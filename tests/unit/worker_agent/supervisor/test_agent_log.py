@@ -44,7 +44,7 @@ def test_ids_stand_at_the_end_of_the_line(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_json_carries_ids_and_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    configure("INFO", json=True)
+    configure("INFO", form="json")
     try:
         int("broken")
     except ValueError:
