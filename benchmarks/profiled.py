@@ -19,7 +19,7 @@ from benchmarks.server.messages import AGENT_COUNT, batch_of
 from benchmarks.server.rows import add_running_attempts
 from benchmarks.web import recommend as recommending
 from farm.broker.sending import Sender
-from farm.collector.intake import read_batch, take_batches
+from farm.collector.ingest import read_batch, take_batches
 from farm.embedded.redis import start_redis
 from farm.gang.lifecycle import AttemptState
 from farm.gang.rendezvous import AttemptEnd
@@ -32,7 +32,7 @@ from farm.scheduler.outgoing import Rules
 from farm.scheduler.placing import PlacingState
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
-from farm.store.gangs.moves import end_attempts
+from farm.store.gangs.decisions import end_attempts
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.schema import upgrade
 from farm.store.tables import AgentRow, AttemptRow

@@ -19,7 +19,7 @@ from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import spec_json
 from farm.configuration.sweep import NOTIFY, SweepSpec, parse_sweep
 from farm.errors import InvalidSpec
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.notifications.addresses import check_address, masked
 from farm.notifications.events import make_secret
 from farm.placement.memory import least_agent_memory_bytes, memory_problem

@@ -48,7 +48,11 @@ SLOW_FILES: dict[str, tuple[str, ...]] = {
         *("test_benchmarks.py", "test_cli_doctor.py", "test_slow_clients.py"),
         *("test_web_access.py", "test_web_advice.py", "test_web_sweep_page.py"),
         *("test_cli_evaluate.py", "test_cli_plot.py", "test_cli_reproduce.py"),
-        *("test_cli_reproduce_loopback.py", "test_container_scripts.py", "test_courier_process.py"),
+        *(
+            "test_cli_reproduce_loopback.py",
+            "test_container_scripts.py",
+            "test_broker_client_process.py",
+        ),
         *("test_embedded_farm.py", "test_extending.py", "test_failure_kinds.py", "test_fleet.py"),
         *(
             "test_keras_steps.py",

@@ -22,15 +22,15 @@ from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.settings.server import Settings
 from farm.store.engine import make_engine
-from farm.text import display, nouns
+from farm.text import display, plurals
 from web import backend, errors
-from web.access import admission
+from web.access import authorization
 from web.api import RESOURCES, idempotency
 from web.api.schema import openapi
 from web.drawing import plotly
 from web.live import page_cache
 from web.pages import PAGES
-from web.setup_words import configuration_words, network_words, setup_words, size_words
+from web.setup_text import configuration_words, network_words, setup_words, size_words
 
 # Browsers show it among their developers' tools (W3C, "Server Timing").
 _TIMING_HEADER = "Server-Timing"
@@ -62,8 +62,8 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
         # changes something needs the CSRF token, and is refused when it comes from elsewhere.
         SESSION_COOKIE_SAMESITE="Lax",
         PERMANENT_SESSION_LIFETIME=timedelta(hours=12),
-        MAX_CONTENT_LENGTH=admission.MAX_BODY_BYTES,
-        MAX_FORM_MEMORY_SIZE=admission.MAX_BODY_BYTES,
+        MAX_CONTENT_LENGTH=authorization.MAX_BODY_BYTES,
+        MAX_FORM_MEMORY_SIZE=authorization.MAX_BODY_BYTES,
         MAX_FORM_PARTS=1000,  # the form of a new sweep has a part for each value
     )
     app.session_interface = _Sessions()
@@ -78,7 +78,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     errors.install(app)
     openapi.install(app)
     _time_requests(app)
-    admission.install(app)
+    authorization.install(app)
     idempotency.install(app)
     page_cache.install(app)
     _add_filters(app)
@@ -86,7 +86,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
         app.add_template_filter(words)
     app.add_template_filter(learning_rate_of)
     # A global, since imported macros do not see what a context processor gives.
-    app.add_template_global(admission.csrf_token)
+    app.add_template_global(authorization.csrf_token)
     app.add_template_global(workload_text)
     app.add_template_global(lambda name: AXES_BY_NAME[name].title, "axis_title")
     app.add_template_global(lambda name: QUANTITIES_BY_NAME[name].title, "quantity_title")
@@ -106,7 +106,7 @@ class _Sessions(SecureCookieSessionInterface):
 
 def _of_every_page() -> dict[str, object]:
     return {
-        **admission.shown_access(),
+        **authorization.shown_access(),
         "now": backend.now(),
         "version": farm.__version__,
         "step_time_note": STEP_TIME_NOTE,
@@ -132,8 +132,8 @@ def _tell_time(response: Response) -> Response:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Write "1 agent", "2 agents"; see `farm.text.nouns.counted`."""
-    return nouns.counted(number, noun, plural, write=display.count)
+    """Write "1 agent", "2 agents"; see `farm.text.plurals.counted`."""
+    return plurals.counted(number, noun, plural, write=display.count)
 
 
 def state_shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:

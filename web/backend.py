@@ -27,7 +27,7 @@ from werkzeug.wrappers import Response
 from farm.broker.wake_up import WakeReason, WakeUp
 from farm.cells.reading import SweepReading, read_sweep
 from farm.errors import FarmError
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.processes.cache import Cache
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.prices import Prices, load_prices

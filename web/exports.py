@@ -25,9 +25,9 @@ from farm.exporting import Form
 from farm.processes.subprocess_call import run_in_subprocess
 from farm.sweep_bundle.writing import ArchiveExport, export_archive
 from web.backend import backend
-from web.drawing.paper import can_draw
+from web.drawing.downloads import can_draw
 from web.errors import RefusedRequest
-from web.received import ZIP
+from web.request_body import ZIP
 
 HEAT_MAP = "map"  # the name of its drawing, beside those of `farm.charts.sweep_figures`
 _IN_MEMORY_BYTES = 4 << 20

@@ -16,7 +16,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-
 from web.slow_clients import ClientSocket, RequestReader
 
 
-class PatientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
+class SlowClientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no types
     """Gives a thread to requests that are there. Its application says `is_behind_proxy`."""
 
     @functools.cached_property

@@ -30,8 +30,8 @@ from farm.configuration.axis import Axis
 from farm.configuration.spec import MAX_WORLD_SIZE
 from farm.configuration.sweep import CASE_OPTIONS
 from farm.errors import InvalidSpec
-from farm.values.fields import Amount, OneOf, Type, Whole, WholeOrWord, whole_of
-from web import received
+from farm.values.fields import Amount, OneOf, Type, WholeNumber, WholeNumberOrWord, whole_of
+from web import request_body
 from web.value_types import PlainSchema, annotation, bounds
 
 _T = TypeVar("_T")
@@ -69,7 +69,7 @@ def _items(text: str) -> list[str]:
 
 def _natural(expected: str) -> BeforeValidator:
     def read_it(text: str) -> int:
-        value = received.natural(text)
+        value = request_body.natural(text)
         if value is None:
             raise ValueError(expected)
         return value
@@ -97,7 +97,7 @@ QueryTexts = Listed[
 ]
 StrippedText = Annotated[str, AfterValidator(str.strip)]
 Ticked = Annotated[bool, BeforeValidator(lambda text: text == "yes")]
-_OF_ROW = Field(ge=1, le=received.LARGEST_ID)
+_OF_ROW = Field(ge=1, le=request_body.LARGEST_ID)
 RowId = Annotated[int, _OF_ROW, _natural("an id, a whole number from 1")]
 _AttemptNumber = Annotated[int, _OF_ROW, _natural("an attempt's number, from 1")]
 RankNumber = Annotated[int, Field(ge=0, le=MAX_WORLD_SIZE), WHOLE]
@@ -118,7 +118,7 @@ _DECLARED: Mapping[str, Type] = {
 def of_axis(axis: Axis) -> Any:
     """Return the type of a value of an axis, in the unit of its name."""
     match axis.type:
-        case Whole():
+        case WholeNumber():
             return Annotated[annotation(axis.type), WHOLE]
         case Amount():
             return Annotated[annotation(axis.type), NUMBER]
@@ -130,9 +130,9 @@ def of_axis(axis: Axis) -> Any:
 def bounds_of(name: str) -> Any:
     """Return the limits of a number of sweep files, an axis or an option of a case."""
     of = _DECLARED[name]
-    if isinstance(of, WholeOrWord):
+    if isinstance(of, WholeNumberOrWord):
         of = of.whole
-    assert isinstance(of, Whole | Amount)
+    assert isinstance(of, WholeNumber | Amount)
     return bounds(of)
 
 

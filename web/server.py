@@ -25,9 +25,9 @@ from farm.settings.web_listening import check_web_listening, web_url
 from farm.store.access.api_tokens import has_active_token
 from farm.store.engine import make_engine, reading
 from farm.store.schema import await_schema
-from web.access.callers import is_beyond_loopback
+from web.access.authentication import is_beyond_loopback
 from web.app import create_app
-from web.gunicorn_worker import PatientWorker
+from web.gunicorn_worker import SlowClientWorker
 
 # Each stream of events holds a thread, 40 at most, and so does each client that is slow to take its
 # answer, 32 at most, or to send a long body, 16.
@@ -97,7 +97,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         options: dict[str, Any] = {
             # Gunicorn closes it in the end.
             "bind": f"fd://{self._listener.detach()}",
-            "worker_class": PatientWorker,
+            "worker_class": SlowClientWorker,
             "workers": 1,
             "threads": _THREADS,
             "timeout": 60,

@@ -71,7 +71,7 @@ def missing_bytes(text: bytes | bytearray) -> int | None:
     return max(0, head_end + 4 + body_bytes - len(text))
 
 
-class SlowAnswers:
+class PendingResponses:
     """The answers that have waited for their clients, the oldest first. For all threads.
 
     `most_of_an_address`: None for any number.
@@ -114,7 +114,7 @@ class Answer:
         sock: Any,
         *,
         address: str,
-        slow: SlowAnswers,
+        slow: PendingResponses,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address
@@ -172,7 +172,7 @@ class ClientSocket:
     it sends is an answer, which the client has to take.
     """
 
-    def __init__(self, sock: socket.socket, *, peer: Any, slow: SlowAnswers) -> None:
+    def __init__(self, sock: socket.socket, *, peer: Any, slow: PendingResponses) -> None:
         self.peer = peer
         self.address: str = peer[0] if isinstance(peer, tuple) else ""
         self.connection: Any = None  # what the server makes of it
@@ -290,7 +290,7 @@ class RequestReader:
         self._on_request = on_request
         self._on_closed = on_closed
         self._most_of_an_address = None if is_behind_proxy else MOST_OF_AN_ADDRESS
-        self._slow = SlowAnswers(
+        self._slow = PendingResponses(
             most_of_an_address=None if is_behind_proxy else MOST_SLOW_OF_AN_ADDRESS
         )
         self._incomplete: dict[ClientSocket, None] = {}  # the oldest first

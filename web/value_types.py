@@ -17,8 +17,8 @@ from farm.values.fields import (
     OneOf,
     Type,
     WebAddresses,
-    Whole,
-    WholeOrWord,
+    WholeNumber,
+    WholeNumberOrWord,
     Word,
 )
 
@@ -35,9 +35,9 @@ def annotation(of: Type) -> Any:
     match of:
         case Name(pattern=pattern):
             return _annotated[str, Field(pattern=f"^{pattern}$")] if pattern else ApiName
-        case Whole():
+        case WholeNumber():
             return _annotated[int, bounds(of)]
-        case WholeOrWord(whole=whole, word=word):
+        case WholeNumberOrWord(whole=whole, word=word):
             return annotation(whole) | _literal[word]
         case Amount():
             return _annotated[float, bounds(of)]
@@ -54,9 +54,9 @@ def annotation(of: Type) -> Any:
             return _annotated[dict[ApiName, ApiName], Field(max_length=MAX_LABELS)]
 
 
-def bounds(of: Whole | Amount) -> Any:
+def bounds(of: WholeNumber | Amount) -> Any:
     """Return the limits of a number, for an annotation."""
-    if isinstance(of, Whole):
+    if isinstance(of, WholeNumber):
         return Field(ge=of.low, le=of.high)
     limits: dict[str, Any] = {
         "gt" if of.is_above_low else "ge": of.low,

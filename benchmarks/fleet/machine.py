@@ -34,7 +34,7 @@ from worker_agent.supervisor.events import (
     RankEvent,
     Sampled,
     TrainerExited,
-    TrainerSpoke,
+    TrainerOutput,
 )
 
 STEP_S = 0.1
@@ -213,7 +213,7 @@ class TimedResources:
         self._speak(self._now + after_s, event)
 
     def _speak(self, at_s: float, event: TrainerEvent) -> None:
-        self._put(at_s, TrainerSpoke(token=self._command.token, process=0, event=event))
+        self._put(at_s, TrainerOutput(token=self._command.token, process=0, event=event))
 
     def _after(self, after_s: float, event: RankEvent) -> None:
         self._put(self._now + after_s, event)

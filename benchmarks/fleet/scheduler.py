@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import farm.scheduler.leading
+import farm.scheduler.advancing
 import farm.scheduler.main
 import farm.scheduler.placing
 from farm.log import configure
@@ -22,7 +22,7 @@ from farm.settings.server import load_settings
 
 # The parts of a turn by the name under which its module calls them.
 PARTS: dict[Any, tuple[str, ...]] = {
-    farm.scheduler.leading: ("attempts_to_decide", "active_attempts"),
+    farm.scheduler.advancing: ("attempts_to_decide", "active_attempts"),
     farm.scheduler.placing: ("live_agents", "_queue", "place", "_lease"),
 }
 
@@ -58,7 +58,7 @@ def main() -> None:
     main_module: Any = farm.scheduler.main
     with Path(sys.argv[1]).open("a", buffering=1) as file:
         for name, module in (
-            ("lead_once", farm.scheduler.leading),
+            ("lead_once", farm.scheduler.advancing),
             ("place_once", farm.scheduler.placing),
         ):
             clock = Clock()

@@ -1,6 +1,6 @@
 """Resident memory of an idle agent, without the warm template.
 
-A real agent with nothing to do, its supervisor and its courier, on a real farm, after some
+A real agent with nothing to do, its supervisor and its broker client, on a real farm, after some
 confirmed heartbeats: the sum of the resident sets of its processes. What they share, such as the
 pages of Python itself, is counted in each; their proportional sets, in which it is divided, stand
 in the note. The baseline is a bare Celery worker of the same concurrency, one, on the same Redis,

@@ -27,8 +27,8 @@ from farm.gang.retries import RetryPolicy
 from farm.messages.agents import AgentState
 from farm.placement.scheduling import Placement
 from farm.store.engine import writing
+from farm.store.gangs.decisions import advance_attempts, end_attempts
 from farm.store.gangs.leases import lease_gangs
-from farm.store.gangs.moves import advance_attempts, end_attempts
 from farm.store.measurements.measurements import insert_measurement
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from farm.values.codec import from_json

@@ -25,7 +25,7 @@ from benchmarks.pairs import alternating, paired_ratio
 from benchmarks.server.ingest import postgres_database
 from benchmarks.server.rows import AgentSeries, add_running_attempts, make_sample
 from farm.broker.sending import Sender
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.ingest import read_batch, read_beat, take_batches, take_beats
 from farm.embedded.redis import start_redis
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat
 from farm.messages.envelope import seal

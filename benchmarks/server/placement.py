@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Collection
 
 from benchmarks.figures import BenchmarkFigure, run_benchmark
-from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.scheduling import Placement, explain, place
 from farm.text.display import duration, exact_milliseconds
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import BenchmarkFigure, at_least, run_benchmark, say
 from benchmarks.server.traces import TracedJob, guesses_s, lower_bound_s, make_trace
-from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.scheduling import place
 
 JOB_COUNT, SEEDS = 1000, (1, 2, 3)

@@ -20,7 +20,7 @@ class FarmProcesses:
     """All of this process's farm, in its parts, parents before their children."""
 
     server: tuple[psutil.Process, ...]  # scheduler, collector, web
-    agents: tuple[psutil.Process, ...]  # with couriers and templates, and the trainers
+    agents: tuple[psutil.Process, ...]  # with broker clients and templates, and the trainers
     broker: tuple[psutil.Process, ...]
 
     @property
@@ -42,7 +42,8 @@ class FarmProcesses:
 def bind_agents() -> None:
     """Bind each agent of this process's farm to its rank's cores.
 
-    Couriers and templates go with their agent. Trainers, which are started later, bind themselves.
+    Broker clients and templates go with their agent. Trainers are started later and bind
+    themselves.
     """
     for child in psutil.Process().children():
         own = child.environ().get("AGENT_CPUS")

@@ -22,7 +22,7 @@ from farm.embedded.redis import LOOPBACK_ADDRESS
 from farm.errors import FarmError
 
 _REST_S = 1.0  # REST_MS of live.js
-_LIVE_LOOK = {"X-Live-Look": "1"}  # its header, see web/received.py
+_LIVE_LOOK = {"X-Live-Look": "1"}  # its header, see web/request_body.py
 _STREAM_S = 40.0  # without a word the server is dead: it speaks every few seconds
 _LEAVE_S = 10.0
 

@@ -19,7 +19,7 @@ from farm.configuration.scripts import parameters_of, without_parameters
 from farm.configuration.spec import MAX_STEPS
 from farm.configuration.sweep import TIME_LIMIT_S
 from farm.text.display import duration
-from farm.values.fields import Amount, Name, Whole
+from farm.values.fields import Amount, Name, WholeNumber
 
 EMULATOR = Axis(
     name="emulator",
@@ -39,7 +39,7 @@ WARMUP = Axis(
     name="warmup_steps",
     field="warmup_step_count",
     kind=AxisKind.CASE,
-    type=Whole(0, MAX_STEPS),
+    type=WholeNumber(0, MAX_STEPS),
     title="Warm-up steps",
     meaning="steps that run first and are not timed",
 )

@@ -10,7 +10,7 @@ from farm.configuration.axes import AXES, values_of
 from farm.configuration.axis import Value
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.text.display import count
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _PLACES = {axis.field: place for place, axis in enumerate(AXES)}
 

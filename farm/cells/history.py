@@ -35,7 +35,7 @@ from farm.store.measurements.repetitions import latest_runs
 from farm.store.sweeps.sweeps import stored_precision
 from farm.store.tables import SweepRow
 from farm.text.display import byte_count, short_fingerprint
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 MOST_SWEEPS = 100  # at once
 DEFAULT_SWEEPS = 30

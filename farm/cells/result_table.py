@@ -15,7 +15,7 @@ from farm.measuring.noise import disturbed_by
 from farm.measuring.precision import TimeRatio
 from farm.text.columns import Column
 from farm.text.display import MISSING, between, duration, in_text, plus_minus, short_fingerprint
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 REPETITIONS_COLUMN = Column("repetitions", is_right=True)
 

@@ -1,6 +1,6 @@
 """Heat maps of a sweep as data: one metric over two of its axes, a shaded number in each field.
 
-Values only; `web.drawing.drawn` draws them. Pure.
+Values only; `web.drawing.rendered` draws them. Pure.
 Legible without colour: every field has its number, or says why it has none.
 """
 
@@ -19,7 +19,7 @@ from farm.configuration.axis import Axis, Value
 from farm.configuration.sweep_cell import read_shown
 from farm.measuring.precision import RepetitionState
 from farm.text.display import MISSING
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 SHADES = 6  # of the style sheet, from least to most
 MOST_COLUMNS = 16

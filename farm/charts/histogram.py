@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from farm.statistics import quantile
 from farm.text.display import count, duration
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _MOST_BINS = 30
 _FEWEST_TIMES = 2

@@ -13,7 +13,7 @@ from farm.cells.history import CellHistory, HistoryPoint
 from farm.cells.table import CellLine
 from farm.charts.chart import ChartAxis, ChartEvent, ChartSeries, Figure, Mark
 from farm.charts.metric_lines import mark_of, marked_value
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _MOST_PANELS = 4
 _MOST_LETTERS = 34  # of an event, so that it fits the height of a panel

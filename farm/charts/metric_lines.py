@@ -16,7 +16,7 @@ from farm.cells.table import CellLine, SweepTable
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.configuration.axis import Axis, Value
 from farm.text.display import decimal
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 MOST_LINES = STYLES  # more than these cannot be told apart
 MOST_PLACES = 60  # on a line

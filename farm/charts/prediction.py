@@ -14,7 +14,7 @@ from farm.errors import FarmError, NotFound
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Prediction
 from farm.text.display import count, duration, percent
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 FEWEST_CELLS = 8  # with fewer, what is left of them teaches a predictor nothing
 PREDICTED, ERRORS = "predicted", "prediction-error"

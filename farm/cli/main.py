@@ -53,11 +53,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "jobs": ("farm.cli.sweeps.jobs:jobs", "List jobs, optionally of one sweep or state."),
         "job": ("farm.cli.sweeps.jobs:job", "Show a job's attempts, changes and measurement."),
         "logs": ("farm.cli.sweeps.logs:logs", "Print the output of a job's trainers."),
-        "cancel": ("farm.cli.sweeps.steer:cancel", "Cancel a sweep or a job."),
-        "retry": ("farm.cli.sweeps.steer:retry", "Run failed and cancelled jobs again."),
-        "pause": ("farm.cli.sweeps.steer:pause", "Start no further jobs of a sweep."),
+        "cancel": ("farm.cli.sweeps.cancel_and_retry:cancel", "Cancel a sweep or a job."),
+        "retry": ("farm.cli.sweeps.cancel_and_retry:retry", "Run failed and cancelled jobs again."),
+        "pause": ("farm.cli.sweeps.cancel_and_retry:pause", "Start no further jobs of a sweep."),
         "resume": (
-            "farm.cli.sweeps.steer:resume",
+            "farm.cli.sweeps.cancel_and_retry:resume",
             "Start the jobs of a sweep that is paused or over budget.",
         ),
         "baseline": (

@@ -33,7 +33,7 @@ from farm.broker.task_message import read_carried
 from farm.broker.wake_up import WakeUp
 from farm.collector.agent_queues import AgentQueues
 from farm.collector.batch_reader import ArrivalRate, BatchReader
-from farm.collector.intake import (
+from farm.collector.ingest import (
     ElapsedTimes,
     MessageFilter,
     read_batch,

@@ -44,7 +44,7 @@ from farm.configuration.spec import (
 )
 from farm.errors import InvalidSpec
 from farm.text.display import bit_rate, count, duration, percent
-from farm.values.fields import Amount, Name, OneOf, Whole, canonical
+from farm.values.fields import Amount, Name, OneOf, WholeNumber, canonical
 
 # A thousand bits to a terabit: beyond any link, and far from what would overflow a float.
 MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S = 1e-3, 1_000_000
@@ -101,7 +101,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="world_size",
         kind=AxisKind.SIZE,
-        type=Whole(1, MAX_WORLD_SIZE),
+        type=WholeNumber(1, MAX_WORLD_SIZE),
         title="World size",
         meaning="ranks that train; parameter servers are not counted",
         is_required=True,
@@ -109,7 +109,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="global_batch_size",
         kind=AxisKind.SIZE,
-        type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
+        type=WholeNumber(1, MAX_GLOBAL_BATCH_SIZE),
         title="Batch",
         meaning="examples in one step of the whole gang, at least one for each replica",
         is_required=True,
@@ -118,7 +118,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="server_count",
         kind=AxisKind.SETUP,
-        type=Whole(0, MAX_WORLD_SIZE),
+        type=WholeNumber(0, MAX_WORLD_SIZE),
         title="Servers",
         meaning="parameter servers, for strategies that have them",
         default=1,
@@ -149,7 +149,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="replicas_per_rank",
         kind=AxisKind.SETUP,
-        type=Whole(1, MAX_REPLICAS_PER_RANK),
+        type=WholeNumber(1, MAX_REPLICAS_PER_RANK),
         title="Replicas per rank",
         meaning="copies of the model in one rank, each on a GPU or a share of its cores",
         default=2,  # one replica of a rank is what `single` measures
@@ -162,7 +162,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="steps_between_averages",
         kind=AxisKind.SETUP,
-        type=Whole(1, MAX_STEPS),
+        type=WholeNumber(1, MAX_STEPS),
         title="Steps between averages",
         meaning="steps between two averages of the weights, for strategies that average them",
         default=8,
@@ -198,7 +198,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="ranks_per_agent",
         kind=AxisKind.SETUP,
-        type=Whole(1, MAX_RANKS_PER_AGENT),
+        type=WholeNumber(1, MAX_RANKS_PER_AGENT),
         title="Ranks per agent",
         meaning="ranks that train on one agent, each on its share of the cores; `world_size` is a "
         "multiple of it",
@@ -232,7 +232,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="gpus_per_rank",
         kind=AxisKind.SETUP,
-        type=Whole(1, MAX_GPUS_PER_RANK),
+        type=WholeNumber(1, MAX_GPUS_PER_RANK),
         title="GPUs per rank",
         meaning='GPUs of each rank of a script, with `device = "gpu"`; a strategy takes one for '
         "each replica",
@@ -330,7 +330,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="lr_warmup_steps",
         kind=AxisKind.SETUP,
-        type=Whole(0, MAX_STEPS),
+        type=WholeNumber(0, MAX_STEPS),
         title="Rate warm-up",
         meaning="first steps of a training, over which the learning rate rises evenly, for "
         "strategies of PyTorch; with `steps` those of `warmup_steps` are among them",
@@ -359,7 +359,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="gradient_accumulation_steps",
         kind=AxisKind.SETUP,
-        type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
+        type=WholeNumber(1, MAX_GLOBAL_BATCH_SIZE),
         title="Accumulation",
         meaning="parts of a rank's batch, in turn, whose gradients are exchanged once, for "
         "strategies of PyTorch but `torch_pipeline`",
@@ -372,7 +372,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="pipeline_microbatches",
         kind=AxisKind.SETUP,
-        type=Whole(1, MAX_GLOBAL_BATCH_SIZE),
+        type=WholeNumber(1, MAX_GLOBAL_BATCH_SIZE),
         title="Microbatches",
         meaning="equal parts of a batch that follow each other through the stages of a model, for "
         "`torch_pipeline`; the batch is a multiple of it",
@@ -475,7 +475,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         name="data_workers",
         kind=AxisKind.SETUP,
-        type=Whole(0, MAX_DATA_WORKERS),
+        type=WholeNumber(0, MAX_DATA_WORKERS),
         title="Data workers",
         meaning='what loads a rank\'s batches with `input_pipeline = "loader"`: threads of '
         "TensorFlow, processes of PyTorch; 0: the rank itself",

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from farm.configuration.catalogue import TRAINING_AXES, StrategyFacts
 from farm.configuration.spec import CONDITIONS, EMULATOR_NAMES, UNTOUCHED, JobSpec
 from farm.text.display import count
-from farm.values.fields import Amount, Type, Whole, canonical
+from farm.values.fields import Amount, Type, WholeNumber, canonical
 
 Value: TypeAlias = str | int | float | None
 
@@ -143,7 +143,7 @@ class Axis:
     @property
     def is_number(self) -> bool:
         """Whether charts can be drawn along it."""
-        return isinstance(self.type, Whole | Amount)
+        return isinstance(self.type, WholeNumber | Amount)
 
     @property
     def is_of_network(self) -> bool:
@@ -250,7 +250,7 @@ class Axis:
         """Write a value for people."""
         if self.write is not None:
             return self.write(value)
-        if isinstance(self.type, Whole) and value is not None:
+        if isinstance(self.type, WholeNumber) and value is not None:
             return count(cast(int, value))
         return f"{self.address(value)} {self.unit}".rstrip()
 
@@ -265,7 +265,7 @@ class Axis:
             return self.none
         if isinstance(self.type, Amount):
             return f"{float(value) * self.type.per_base:.9g}"
-        return str(int(value)) if isinstance(self.type, Whole) else str(value)
+        return str(int(value)) if isinstance(self.type, WholeNumber) else str(value)
 
     def said(self, value: Value) -> str:
         """Write a value within a sentence."""

@@ -36,7 +36,7 @@ from farm.configuration.bundle import SCRIPT_PATH, is_script_path
 from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.model_files import FILE_NAME, is_file_name
 from farm.errors import InvalidSpec
-from farm.values.fields import Whole, did_you_mean
+from farm.values.fields import WholeNumber, did_you_mean
 
 PREFIX = "script:"
 BUNDLE_PREFIX = "bundle:"
@@ -337,7 +337,7 @@ def as_axes(
     name = _read_name(case, where=where) + _read_python(case, where=where)
     data = OWN_DATA
     if (count := case.get("examples_per_epoch")) is not None:
-        data += f":{Whole(1, _MOST_EXAMPLES).read(count, f'{where}examples_per_epoch')}"
+        data += f":{WholeNumber(1, _MOST_EXAMPLES).read(count, f'{where}examples_per_epoch')}"
     return {
         **{key: value for key, value in case.items() if key not in CASE_KEYS},
         "model": [

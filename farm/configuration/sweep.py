@@ -29,8 +29,8 @@ from farm.values.fields import (
     Name,
     Type,
     WebAddresses,
-    Whole,
-    WholeOrWord,
+    WholeNumber,
+    WholeNumberOrWord,
     Word,
     axis,
     refuse_unknown,
@@ -47,7 +47,7 @@ MAX_AUTO_REPETITIONS = 1000
 # With two, the interval is nine times as wide as the two are apart.
 LEAST_REPETITIONS = 3
 # Only the number of jobs limits it, and that is the expansion's to name.
-REPETITIONS = WholeOrWord(Whole(1, MAX_SEED), AUTO)
+REPETITIONS = WholeNumberOrWord(WholeNumber(1, MAX_SEED), AUTO)
 TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=MAX_TIME_LIMIT_S)
 MACHINE_HOURS = Amount(
     unit="h",
@@ -87,7 +87,7 @@ class SweepOption:
         object.__setattr__(self, "field", self.field or self.name)
 
 
-_COUNT = Whole(1, MAX_STEPS)
+_COUNT = WholeNumber(1, MAX_STEPS)
 CASE_OPTIONS = (
     SweepOption(
         name="emulator",
@@ -99,7 +99,7 @@ CASE_OPTIONS = (
         name="steps",
         meaning='timed steps, after the warm-up; `"all"` lets a script train to its end',
         unset=f"`{DEFAULT_STEPS}`",
-        type=WholeOrWord(_COUNT, ALL_STEPS),
+        type=WholeNumberOrWord(_COUNT, ALL_STEPS),
     ),
     SweepOption(
         name="epochs",
@@ -110,13 +110,13 @@ CASE_OPTIONS = (
         name="warmup_steps",
         meaning="steps that run first and are not timed",
         field="warmup_step_count",
-        type=Whole(0, MAX_STEPS),
+        type=WholeNumber(0, MAX_STEPS),
         default=DEFAULT_WARMUP_STEPS,
     ),
     SweepOption(
         name="seed",
         meaning="seed of the weights and of the order of the examples",
-        type=Whole(0, MAX_SEED),
+        type=WholeNumber(0, MAX_SEED),
         default=0,
     ),
     SweepOption(
@@ -143,13 +143,13 @@ PRECISION_OPTIONS = (
     SweepOption(
         name="min_repetitions",
         meaning="at least this many",
-        type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
+        type=WholeNumber(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
         default=Precision().min_repetitions,
     ),
     SweepOption(
         name="max_repetitions",
         meaning="at most this many; no less than `min_repetitions`",
-        type=Whole(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
+        type=WholeNumber(LEAST_REPETITIONS, MAX_AUTO_REPETITIONS),
         default=Precision().max_repetitions,
     ),
 )
@@ -169,7 +169,7 @@ SWEEP_OPTIONS = (
     SweepOption(
         name="priority",
         meaning="higher goes first",
-        type=Whole(-MAX_PRIORITY, MAX_PRIORITY),
+        type=WholeNumber(-MAX_PRIORITY, MAX_PRIORITY),
         default=0,
     ),
     SweepOption(
@@ -267,7 +267,7 @@ def parse_precision(data: Mapping[str, object]) -> Precision | None:
     given = _read(data, tuple(first))
     least = given["min_repetitions"]
     default = max(least, most.default)
-    read = Whole(least, MAX_AUTO_REPETITIONS).read
+    read = WholeNumber(least, MAX_AUTO_REPETITIONS).read
     return Precision(**given, max_repetitions=scalar(data, most.name, read=read, default=default))
 
 

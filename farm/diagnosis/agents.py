@@ -11,7 +11,7 @@ from farm.diagnosis.finding import Finding, doubt, list_names, well, wrong
 from farm.messages.agents import CLOCK_TOLERANCE_S, CLOSES_PORTS, TRAINER_USER, AgentState
 from farm.placement.agent_index import SHARES_CORES
 from farm.text.display import byte_count, duration
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # Silent for longer than this, an agent is no news.
 _GONE_S = 86400.0

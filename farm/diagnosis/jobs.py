@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from farm.diagnosis.finding import Finding, doubt, well
 from farm.text.display import duration
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _MOST_REASONS = 5
 _MOST_LAG_S = 600.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from farm.diagnosis.finding import Finding, doubt, list_names, well, wrong
 from farm.messages.agents import CLOCK_TOLERANCE_S
 from farm.text.display import byte_count, duration
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # The scheduler does a round each second; one that takes longer than this hangs. So does a
 # collector that takes nothing for so long of what waits for it.

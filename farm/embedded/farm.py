@@ -26,7 +26,7 @@ from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoint
 from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program
 from farm.embedded.redis import LOOPBACK_ADDRESS, is_free, start_redis
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import AgentSite, local_site, share_cores
+from farm.embedded.sites import LocalAgent, local_site, share_cores
 from farm.errors import FarmError, InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.measuring.noise import NoisePolicy
@@ -70,7 +70,7 @@ class EmbeddedFarm:
         settings: Settings,
         *,
         agents: int = 0,
-        sites: Sequence[AgentSite] = (),
+        sites: Sequence[LocalAgent] = (),
         broker_host: str = LOOPBACK_ADDRESS,
         signals: StopSignals,
         report: Callable[[str], None],

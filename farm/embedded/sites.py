@@ -15,7 +15,7 @@ _PORTS_PER_AGENT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSite:
+class LocalAgent:
     """One agent's place: its settings, and what to put before its command to run it there."""
 
     agent_id: str
@@ -23,7 +23,7 @@ class AgentSite:
     prefix: tuple[str, ...] = ()
 
 
-def local_site(number: int, *, count: int, cpus: tuple[int, ...], home: Path) -> AgentSite:
+def local_site(number: int, *, count: int, cpus: tuple[int, ...], home: Path) -> LocalAgent:
     """Return the place of the agent with that number, from 0, of `count` on this machine."""
     agent_id = f"local-{number + 1}"
     first_port = _FIRST_PORT + number * _PORTS_PER_AGENT
@@ -36,7 +36,7 @@ def local_site(number: int, *, count: int, cpus: tuple[int, ...], home: Path) ->
         "AGENT_STATE_DIR": str(home / "agents" / agent_id),
         **ANY_SCRIPT,
     }
-    return AgentSite(agent_id=agent_id, settings=settings)
+    return LocalAgent(agent_id=agent_id, settings=settings)
 
 
 def gpu_share(number: int, *, count: int) -> str:

@@ -10,7 +10,7 @@ from farm.configuration.spec import BatchSplit
 from farm.errors import InvalidSpec
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.gang.network_check import verification_s
-from farm.gang.views import AttemptView
+from farm.gang.snapshots import AttemptView
 from farm.measuring.noise import NoiseLimits
 from farm.messages.commands import Command, Go, Peers, RankAddress, Shape, StartRank
 

@@ -19,7 +19,7 @@ from farm.configuration.spec import BatchSplit
 from farm.gang.barriers import BARRIERS, Limits, barrier_limit_s
 from farm.gang.lifecycle import AttemptState, RankPhase
 from farm.gang.network_check import RankNetwork, find_deviations, find_leftovers
-from farm.gang.views import AttemptView, RankView
+from farm.gang.snapshots import AttemptView, RankView
 from farm.gang.weights import unlike_weights
 from farm.measuring.noise import NoiseFlag, control_voids
 from farm.messages.trainer_lines import Failure, FailureKind
@@ -41,7 +41,7 @@ class Resend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advance:
+class PassBarrier:
     """Everybody has passed the barrier: go to `state` and send its command to all ranks."""
 
     state: AttemptState
@@ -61,7 +61,7 @@ class AttemptEnd:
     measurement: Mapping[str, Any] | None = None
 
 
-Decision = Wait | Resend | Advance | AttemptEnd
+Decision = Wait | Resend | PassBarrier | AttemptEnd
 
 
 def decide(attempt: AttemptView, limits: Limits) -> Decision:
@@ -87,7 +87,7 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
             or _drift(attempt, limits)
             or _wrong_network(attempt)
             or _unlike_weights(attempt)
-            or Advance(state=AttemptState.STARTING if skips_a_barrier else barrier.next_state)
+            or PassBarrier(state=AttemptState.STARTING if skips_a_barrier else barrier.next_state)
         )
     limit_s = barrier_limit_s(attempt, attempt.state, limits=limits)
     # An agent has the same limit for *go*, and knows whether a user's own code is what hangs.

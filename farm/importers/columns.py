@@ -21,7 +21,7 @@ from farm.measuring.imported import ImportFlag
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource, TableColumn
 from farm.measuring.noise import NoiseKind
 from farm.measuring.quantities import ADVISED, Quantity
-from farm.values.fields import Amount, OneOf, Whole
+from farm.values.fields import Amount, OneOf, WholeNumber
 
 _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls the cell
 
@@ -103,7 +103,7 @@ def whole(low: int, high: int) -> Callable[[str, str], int]:
 
     def read(text: str, where: str) -> int:
         refuse_thousands(text, where)
-        return Whole(low, high).read(number(text, where), where)
+        return WholeNumber(low, high).read(number(text, where), where)
 
     return read
 
@@ -168,7 +168,7 @@ def _advised(quantity: Quantity) -> _Read:
 
 def _reader(axis: Axis) -> _Read:
     kind = axis.type
-    if isinstance(kind, Whole):
+    if isinstance(kind, WholeNumber):
         return whole(kind.low, kind.high)
     if isinstance(kind, Amount):
         return lambda text, where: kind.read(number(text, where), where)

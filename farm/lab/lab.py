@@ -19,7 +19,7 @@ from farm.errors import FarmError, InvalidSpec
 from farm.lab.hosts import MAX_HOSTS, Host, make_hosts, plan_hosts, plug_in, server_address
 from farm.lab.slots import Slot, claim_slot
 from farm.lab.system import prefix_into, run, what_is_missing
-from farm.lab.warden import Warden
+from farm.lab.watchdog import LabWatchdog
 from farm.lab.wirefilter import LINKS, WireDirection, Wirefilter, check_profile
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Lab:
         with ExitStack() as stack:
             self._slot = claim_slot()
             try:
-                self._warden = Warden(self._slot)
+                self._warden = LabWatchdog(self._slot)
             except BaseException:
                 self._slot.release()
                 raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from farm.configuration.axes import AXES
 from farm.configuration.axis import Axis, AxisKind
 from farm.measuring.quantities import QUANTITIES, Quantity
-from farm.values.fields import Amount, Name, OneOf, Whole
+from farm.values.fields import Amount, Name, OneOf, WholeNumber
 
 
 class CellKind(enum.Enum):
@@ -85,7 +85,7 @@ def _told(
 
 
 def _of_axis(axis: Axis) -> TableColumn:
-    kinds = {Amount: CellKind.NUMBER, Whole: CellKind.WHOLE}
+    kinds = {Amount: CellKind.NUMBER, WholeNumber: CellKind.WHOLE}
     # What a measurement may have beside what a sweep file may ask for.
     beside = "; in imports any text" if axis.is_free_in_imports else ""
     if axis.kind is AxisKind.LINK:

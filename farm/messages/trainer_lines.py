@@ -137,7 +137,9 @@ class Ready:
     framework: ShortText  # such as "tensorflow 2.21.0"
     dataset: DatasetSource
     model_sha256: ShortText | None = None  # of the file, if the model is a user's own
-    device_control_s: Span | None = None  # of PyTorch on a GPU: see `farm.trainers.torch.control`
+    device_control_s: Span | None = (
+        None  # of PyTorch on a GPU: see `farm.trainers.torch.gpu_control_run`
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

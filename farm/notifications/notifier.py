@@ -111,7 +111,7 @@ class Notifier:
                 self._since = now - _LOOK_BACK
                 return _LOOK_EVERY_S
             # What a farm that sends nothing need not load.
-            from farm.notifications.finding import (
+            from farm.notifications.event_detection import (
                 events_of_agents,
                 events_of_budgets,
                 events_of_sweeps,

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from farm.configuration.scripts import are_of_script
 from farm.configuration.spec import TENSORFLOW, TORCH, TORCH_VERSION
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 
 # What is asked of an agent: capabilities, labels, and its version of the framework. None is a
 # version as well, namely of those that have none; an empty set leaves the version open.

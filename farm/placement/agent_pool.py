@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import AgentIndex, Wish, suits
 
 

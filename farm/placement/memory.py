@@ -18,7 +18,7 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.errors import InvalidSpec
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.placement.agent_index import suits
 from farm.text.display import byte_count
 

@@ -1,7 +1,7 @@
 """Chooses the waiting jobs that get a gang now, with reasons why the others wait.
 
-Pure: no clock, no I/O, no logging. Every job is looked at once, in the order of `Turns`. How long
-jobs take is not known here: the caller gives estimates with them.
+Pure: no clock, no I/O, no logging. Every job is looked at once, in the order of `FairShareOrder`.
+How long jobs take is not known here: the caller gives estimates with them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from farm.configuration.spec import (
     TORCH_COMPILE,
     TORCH_VERSION,
 )
-from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import (
     AgentIndex,
     JobKind,
@@ -29,8 +29,8 @@ from farm.placement.agent_index import (
     wish_of,
 )
 from farm.placement.agent_pool import AgentPool, AvailabilityForecast
-from farm.placement.turns import Turns
-from farm.text.nouns import counted
+from farm.placement.fair_share import FairShareOrder
+from farm.text.plurals import counted
 
 # Capabilities, labels, how many agents, and by which sweep and priority, if by one that is due.
 _Question: TypeAlias = tuple[
@@ -53,7 +53,7 @@ def place(
     since_start_s: Mapping[int, float] | None = None,
     waited_more_s: float = 0.0,
 ) -> list[Placement]:
-    """Give whole gangs to waiting jobs, in the order of their `Turns`.
+    """Give whole gangs to waiting jobs, in the order of their `FairShareOrder`.
 
     `waited_more_s`: for how much longer all of them have waited than they say.
 
@@ -77,7 +77,7 @@ def place(
     if not pool.free_count:
         return placements
     refusals = UnplaceableRequests(pool)
-    turns = Turns(
+    turns = FairShareOrder(
         jobs,
         gangs,
         agent_count=pool.index.serving_count,
@@ -102,7 +102,9 @@ def place(
     return placements
 
 
-def _keep_agents(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after_s: float) -> None:
+def _keep_agents(
+    job: WaitingJob, pool: AgentPool, turns: FairShareOrder, *, reserve_after_s: float
+) -> None:
     """Keep agents for a job that does not fit yet, from those after it."""
     is_due = turns.waited_s(job) >= reserve_after_s
     is_overdue = is_due and _is_overdue(job, pool, turns, reserve_after_s=reserve_after_s)
@@ -115,7 +117,9 @@ def _keep_agents(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_afte
         pool.hold(job)
 
 
-def _is_overdue(job: WaitingJob, pool: AgentPool, turns: Turns, *, reserve_after_s: float) -> bool:
+def _is_overdue(
+    job: WaitingJob, pool: AgentPool, turns: FairShareOrder, *, reserve_after_s: float
+) -> bool:
     """Whether expectations have kept the job's sweep from starting anything for too long.
 
     Were they right, the first in line would have its gang as soon as the longest that was at work
@@ -143,11 +147,11 @@ def explain(
     What the farm could not serve at all has no turn, so that it does not put off the others.
     """
     pool = AgentPool(agents, AvailabilityForecast(gangs))
-    hopeless = HopelessReasons(agents)
+    hopeless = UnschedulableReasons(agents)
     reasons = {
         job.job_id: reason for job in jobs if (reason := hopeless.of(kind_of(job))) is not None
     }
-    turns = Turns(
+    turns = FairShareOrder(
         [job for job in jobs if job.job_id not in reasons],
         gangs,
         agent_count=pool.index.serving_count,
@@ -168,7 +172,7 @@ def explain(
     return reasons
 
 
-class HopelessReasons:
+class UnschedulableReasons:
     """Why these agents could not serve jobs of some kinds if all of them were idle.
 
     Make one for each decision: it keeps what it has found.
@@ -189,7 +193,7 @@ class HopelessReasons:
 
 def hopeless_kinds(kinds: Iterable[JobKind], agents: Collection[LiveAgent]) -> dict[JobKind, str]:
     """Return the kinds of job that these agents can never serve, each with the reason."""
-    reasons = HopelessReasons(agents)
+    reasons = UnschedulableReasons(agents)
     return {kind: reason for kind in kinds if (reason := reasons.of(kind)) is not None}
 
 

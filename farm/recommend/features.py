@@ -13,7 +13,7 @@ from farm.configuration.spec import CONDITIONS
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.setup import USUAL_SETUP, Setup, published_name
 from farm.registry import catalogue
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _WORKLOAD = tuple(axis.field for axis in AXES if axis.kind is AxisKind.WORKLOAD)
 # What one machine depends on: it has nobody to exchange with.

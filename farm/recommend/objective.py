@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from farm.recommend.contracts import Basis, Objective, Option
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _Z90 = 1.6449  # standard deviations from the middle of a normal distribution to its 95 % quantile
 _GRID = 200  # points of the integral, over 6 standard deviations on both sides

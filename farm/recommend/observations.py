@@ -9,7 +9,7 @@ The one place where it is decided which measurement counts as an observation of 
   and only where its configuration has no undisturbed measurement.
 - Kinds of hardware stay apart, as origins do.
 - What an agent measured that is far off from others of its kind does not count, see
-  `farm.recommend.outlying`.
+  `farm.recommend.outlier_agents`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, Disturbance, disturbance_of, undisturbed_first
 from farm.recommend.configuration import Configuration, Observation, network_of
 from farm.recommend.contracts import MACHINE_STATUSES
-from farm.recommend.outlying import AgentComparison, Timed, compare_agents
+from farm.recommend.outlier_agents import AgentComparison, TimedMeasurement, compare_agents
 from farm.recommend.setup import Setup, farm_placement
 from farm.store.measurements.measurements import MeasurementFilter, observed_rows
 
@@ -51,7 +51,7 @@ class FailedConfiguration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedObservations:
     """What is known on one kind of hardware.
 
     Repetitions of a configuration are observations of their own. `comparison` of the agents: what
@@ -71,7 +71,7 @@ def load(
     model: str | None = None,
     dataset: str | None = None,
     training_pass: TrainingPass | None = None,
-) -> dict[str | None, Loaded]:
+) -> dict[str | None, LoadedObservations]:
     """Return what is known of an origin by the fingerprint of its hardware, None: not named.
 
     None leaves model, data set or pass open. The kind with the most observations comes first.
@@ -87,12 +87,12 @@ def load(
     return by_hardware(observed_rows(session, which))
 
 
-def load_sweep(session: Session, sweep_id: int) -> dict[str | None, Loaded]:
+def load_sweep(session: Session, sweep_id: int) -> dict[str | None, LoadedObservations]:
     """Return what the jobs of a sweep have measured, as `load` does."""
     return by_hardware(observed_rows(session, MeasurementFilter(sweep_id=sweep_id)))
 
 
-def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
+def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, LoadedObservations]:
     """Return what rows of `observed_rows` say by fingerprint, as `load` does."""
     groups: dict[str | None, list[Row[Any]]] = {}
     for row in rows:
@@ -102,7 +102,7 @@ def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, Loaded]:
     return {kind.fingerprint: kind for kind in loaded}
 
 
-def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
+def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> LoadedObservations:
     observations: list[tuple[Observation, Disturbance]] = []
     failures = []
     comparison = compare_agents(
@@ -135,7 +135,7 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
     kept = undisturbed_first(
         observations, operator.itemgetter(1), cell=lambda one: one[0].configuration
     )
-    return Loaded(
+    return LoadedObservations(
         fingerprint=fingerprint,
         observations=tuple(observation for observation, _ in kept),
         failures=tuple(failures),
@@ -143,8 +143,8 @@ def _loaded(fingerprint: str | None, rows: Sequence[Row[Any]]) -> Loaded:
     )
 
 
-def _timed(row: Row[Any]) -> Timed:
-    return Timed(
+def _timed(row: Row[Any]) -> TimedMeasurement:
+    return TimedMeasurement(
         measurement_id=row.id,
         cell=configuration_of(row),
         agents=tuple(row.agents),

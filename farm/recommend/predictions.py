@@ -21,7 +21,7 @@ from farm.recommend.memory_limits import (
     limits_by_workload,
     workload,
 )
-from farm.recommend.observations import Loaded, load
+from farm.recommend.observations import LoadedObservations, load
 from farm.recommend.service import Models, check_origin
 from farm.recommend.setup import PLACEMENT, USUAL_SETUP, Setup, published_name
 
@@ -36,7 +36,7 @@ _MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class QueryAnswer:
     """`configuration`: what the query means; None where that is not clear."""
 
     configuration: Configuration | None
@@ -50,7 +50,7 @@ def predict_queries(
     origin: str,
     cache: RecommenderCache,
     may_wait: bool = True,
-) -> list[Answered]:
+) -> list[QueryAnswer]:
     """Return a prediction for each query, in order.
 
     A query has values by the fields of a configuration, of which world size and global batch size
@@ -64,7 +64,7 @@ def predict_queries(
     if not loaded:
         check_origin(session, origin)
     kinds = {fingerprint: KnownConfigurations.of(kind) for fingerprint, kind in loaded.items()}
-    answered: dict[int, Answered] = {}
+    answered: dict[int, QueryAnswer] = {}
     asked: dict[_Kind, list[tuple[int, Configuration]]] = {}
     for index, query in enumerate(queries):
         given = dict(query)
@@ -72,7 +72,7 @@ def predict_queries(
         found = kinds.get(fingerprint, KnownConfigurations()).resolve(given)
         configuration, why = found.configuration, found.unknown_because
         if configuration is None or why is not None:
-            answered[index] = Answered(
+            answered[index] = QueryAnswer(
                 configuration=configuration, prediction=Prediction.unknown(why)
             )
         else:
@@ -91,7 +91,7 @@ def predict_queries(
             doubt = kinds[kind[0]].memory_doubt(configuration)
             if doubt and prediction.step_time_s is not None and not prediction.speculative_because:
                 prediction = dataclasses.replace(prediction, speculative_because=doubt)
-            answered[index] = Answered(configuration=configuration, prediction=prediction)
+            answered[index] = QueryAnswer(configuration=configuration, prediction=prediction)
     return [answered[index] for index in range(len(queries))]
 
 
@@ -104,7 +104,7 @@ class KnownConfigurations:
     limits: Mapping[Workload, MemoryLimits] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kind: Loaded) -> KnownConfigurations:
+    def of(cls, kind: LoadedObservations) -> KnownConfigurations:
         measured = dict.fromkeys(o.configuration for o in kind.observations)
         return cls.of_all(list(measured), [(f.configuration, f.status) for f in kind.failures])
 

@@ -14,12 +14,12 @@ from farm.recommend.answering.options import options_for
 from farm.recommend.cache.fits import Fitted
 from farm.recommend.cache.knowledge import Knowledge, RecommenderCache, read_knowledge
 from farm.recommend.contracts import Evidence, Objective, Question, Recommendation, StepTimeModel
-from farm.recommend.outlying import cannot_tell
+from farm.recommend.outlier_agents import cannot_tell
 from farm.recommend.prices import Prices
 from farm.registry import catalogue
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.measurements.scripts import measured_script, others_warning
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 FARM = "farm"  # the origin of our own measurements, which exists even before the first
 

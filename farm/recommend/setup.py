@@ -13,7 +13,7 @@ from farm.configuration.spec import JobSpec, OperatorPlacement
 from farm.errors import InvalidSpec
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.values.codec import alias
-from farm.values.fields import Amount, Whole
+from farm.values.fields import Amount, WholeNumber
 
 # The axis of where operators run; of imports it may be any text.
 PLACEMENT = "placement"
@@ -193,6 +193,6 @@ def _pair(text: str) -> tuple[str, _Value] | None:
 
 def _value(axis: Axis, text: str) -> _Value:
     """Read an address of the axis. Values with the same address are one."""
-    if isinstance(axis.type, Whole):
+    if isinstance(axis.type, WholeNumber):
         return int(text)
     return float(text) if isinstance(axis.type, Amount) else text

@@ -31,8 +31,8 @@ from farm.messages.commands import Peers
 from farm.notifications.notifier import Notifier, collector_is_well
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
+from farm.scheduler.advancing import lead_attempts
 from farm.scheduler.background_thread import BackgroundThread
-from farm.scheduler.leading import lead_attempts
 from farm.scheduler.outgoing import CommandSender, Rules
 from farm.scheduler.placing import JobLengths, PlacingState, place_jobs
 from farm.settings.server import Settings
@@ -203,9 +203,11 @@ def _slow_threads(engine: Engine, settings: Settings) -> Iterator[BackgroundThre
     )
     yield BackgroundThread("notifications", notifier.turn, again_after_s=_TURN_EVERY_S)
     if settings.tracker is not None:
-        from farm.trackers.sending import LOOK_EVERY_S, Follower
+        from farm.trackers.sending import LOOK_EVERY_S, TrackerExport
 
-        follower = Follower(engine, database_url=settings.database_url, tracker=settings.tracker)
+        follower = TrackerExport(
+            engine, database_url=settings.database_url, tracker=settings.tracker
+        )
         yield BackgroundThread("experiment tracker", follower.turn, again_after_s=LOOK_EVERY_S)
 
 

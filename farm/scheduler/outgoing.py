@@ -13,7 +13,7 @@ from farm.errors import FarmError
 from farm.gang.barriers import Limits, commands_for
 from farm.gang.lifecycle import AttemptState
 from farm.gang.retries import RetryPolicy
-from farm.gang.views import AttemptView
+from farm.gang.snapshots import AttemptView
 from farm.messages.commands import Command, StartRank
 from farm.registry import strategy_or_launcher
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, Unreachable
 from farm.gang.retries import RetryPolicy, is_to_come
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.progress import MeasuredLength, expected_lengths_s
 from farm.placement.scheduling import Placement, place
 from farm.scheduler.background_thread import BackgroundThread

@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 from farm.configuration.axis import Axis
-from farm.values.fields import Amount, Whole
+from farm.values.fields import Amount, WholeNumber
 from farm.values.ranges import (
     ByteSize,
     Count,
@@ -68,7 +68,7 @@ def state_column(kind: type[_E], name: str) -> sa.Enum:
 
 def axis_type(axis: Axis) -> sa.types.TypeEngine[Any]:
     """Return the type of an axis' column."""
-    if isinstance(axis.type, Whole):
+    if isinstance(axis.type, WholeNumber):
         return sa.Integer()
     return sa.Double() if isinstance(axis.type, Amount) else sa.Text()
 

@@ -35,7 +35,7 @@ AGENT_SUBJECT = "agent "  # followed by its id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundEvent:
+class DetectedEvent:
     """Something that has happened. `subject`: what it happened to, such as `sweep 3`."""
 
     kind: EventKind
@@ -151,7 +151,7 @@ def _wants(at: Any, *, sweep_id: Any) -> ColumnElement[bool]:
     return of_farm if sweep_id is None else or_(of_farm, NotificationTarget.sweep_id == sweep_id)
 
 
-def record(session: Session, found: Collection[FoundEvent], *, now: dt.datetime) -> int:
+def record(session: Session, found: Collection[DetectedEvent], *, now: dt.datetime) -> int:
     """Store events that are not known yet, and a delivery to each who wants it; return how many.
 
     The database lets an event in once, even if others have found it, too.

@@ -14,7 +14,7 @@ from farm.measuring.imported import UNSAID
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.messages.trainer_lines import StepKind
 from farm.store.base import BigId, Table, Utc, axis_type, state_column
-from farm.values.fields import Amount, Whole
+from farm.values.fields import Amount, WholeNumber
 from farm.values.ranges import (
     Duration,
     FiniteFloat,
@@ -139,7 +139,7 @@ def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
     if axis.has_column:
         return MeasurementRow.__table__.c[axis.stored]
     value = MeasurementRow.details["axes"][axis.field]
-    if isinstance(axis.type, Whole):
+    if isinstance(axis.type, WholeNumber):
         whole: sa.ColumnElement[Any] = value.as_integer()
         return whole
     other: sa.ColumnElement[Any] = (
@@ -169,7 +169,7 @@ class MeasurementRow(Table):
     The columns of axes and quantities are made from their declarations. An import has to give a
     size, and gives a value of the axes in `UNSAID`; it may not know the others.
 
-    Written by the scheduler, as it ends an attempt (`farm.store.gangs.moves`), and by imports;
+    Written by the scheduler, as it ends an attempt (`farm.store.gangs.decisions`), and by imports;
     removed by retries of the job, and by the removal of an import.
     """
 

@@ -390,7 +390,7 @@ class FarmIdentity(Table):
     broker_seen_at: Mapped[dt.datetime | None] = mapped_column(Utc)  # by one of its processes
 
 
-class KeptAnswer(Table):
+class IdempotentAnswer(Table):
     """The answer to a request with an `Idempotency-Key`. `status` None: there is none yet.
 
     Written by the web server.

@@ -13,7 +13,7 @@ from farm.studies.orderings import PlacedValues
 from farm.studies.run_groups import RunGroup
 from farm.studies.text import MISSING, delay_ms, kb, listing, ms, span, whole
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # What the runs of one configuration have in common.
 _CONFIGURATION = (*(axis.field for axis in RUN_AXES), "framework", "epochs")

@@ -12,13 +12,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from farm.charts.files.look import save
+from farm.charts.files.style import save
 from farm.configuration.axis import Axis
 from farm.errors import FarmError, InvalidSpec
 from farm.measuring.study_run import COLUMNS, FIRST_COLUMNS, RUN_AXES, RUN_QUANTITIES, StudyRun
 from farm.processes.whole_file import write_whole
 from farm.studies.contracts import Page, Study
-from farm.values.fields import Amount, Whole
+from farm.values.fields import Amount, WholeNumber
 
 # Where things lie, below the folder of the documents.
 IMAGES, DATA = "images", "studies"
@@ -162,8 +162,8 @@ def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _type_of_axis(axis: Axis) -> Any:
-    if isinstance(axis.type, Whole | Amount):
-        number = int if isinstance(axis.type, Whole) else float
+    if isinstance(axis.type, WholeNumber | Amount):
+        number = int if isinstance(axis.type, WholeNumber) else float
         return number if axis.is_required or axis.value_in({}) is not None else number | None
     return str | None
 

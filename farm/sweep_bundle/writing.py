@@ -18,7 +18,7 @@ from farm.cells.choice import read_choice
 from farm.cells.reading import read_sweep
 from farm.cells.result_table import notes, table
 from farm.cells.table import SweepTable
-from farm.charts.files.look import file_of, require
+from farm.charts.files.style import file_of, require
 from farm.charts.plots import PlotKind, PlotRequest, plots_of
 from farm.errors import FarmError
 from farm.exporting import Form, write_export, write_rows, write_samples

@@ -132,7 +132,7 @@ class _Task:
     jobs: tuple[PendingJob, ...]
 
 
-class Follower:
+class TrackerExport:
     """Looks for jobs to send. Several may run on one store: one of them sends at a time."""
 
     def __init__(self, engine: Engine, *, database_url: str, tracker: str) -> None:

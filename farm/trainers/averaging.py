@@ -23,14 +23,14 @@ class AveragingSchedule(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EverySoManySteps:
+class PeriodicAveraging:
     """All ranks average after every `steps_between_averages` steps."""
 
     world_size: int
     steps_between_averages: int
 
     @classmethod
-    def of(cls, job: JobSpec) -> EverySoManySteps:
+    def of(cls, job: JobSpec) -> PeriodicAveraging:
         """Return the schedule that a job asks for."""
         return cls(world_size=job.world_size, steps_between_averages=job.steps_between_averages)
 
@@ -43,7 +43,7 @@ class EverySoManySteps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeighbourInTurn:
+class RotatingNeighbour:
     """After every step each rank averages with one neighbour on a ring, the next one in turn.
 
     With an even number of ranks the two ways of pairing a ring alternate. With an odd number one

@@ -83,7 +83,7 @@ class Dataset(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class RankContext:
     """Everything that one role process of a rank needs to take its place in the gang."""
 
     job: JobSpec
@@ -236,7 +236,7 @@ class Gang(Protocol):
     def leave(self) -> None: ...
 
 
-class Alone:
+class SingleRankGang:
     """The gang of one rank: nobody to wait for."""
 
     def wait(self, name: str, *, timeout_s: float) -> None:
@@ -270,7 +270,7 @@ class Strategy(Described, Protocol):
         """
         ...
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         """Connect to the peers, build the model, and return what the loop drives.
 
         Raises:
@@ -282,7 +282,7 @@ class Strategy(Described, Protocol):
 class ServedStrategy(Strategy, Protocol):
     """A strategy whose ranks have server processes, too (`facts.uses_servers`)."""
 
-    def serve(self, seat: Seat, beat: Callable[[], None]) -> None:
+    def serve(self, seat: RankContext, beat: Callable[[], None]) -> None:
         """Be the server of `seat` until every rank that trains has left.
 
         Calls `beat` about once a second, also before anybody has come.

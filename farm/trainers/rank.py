@@ -24,9 +24,9 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
-from farm.trainers.contracts import Engine, Model, Seat, ServedStrategy
+from farm.trainers.contracts import Engine, Model, RankContext, ServedStrategy
 from farm.trainers.datasets.arrays import with_hidden_tokens
-from farm.trainers.datasets.places import data_places
+from farm.trainers.datasets.locations import data_places
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.training import Training
 from farm.trainers.loop.window import TimedWindow
@@ -72,7 +72,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     )
 
     go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
-    seat = Seat(
+    seat = RankContext(
         job=job,
         rank=assignment.rank,
         role=assignment.role,
@@ -135,7 +135,7 @@ def _device_control_s(assignment: Assignment, facts: StrategyFacts) -> float | N
     """Do the control run of the GPU that a rank of PyTorch trains on, if it does."""
     if assignment.role != WORKER or facts.framework != TORCH:
         return None
-    from farm.trainers.torch.control import device_control_s
+    from farm.trainers.torch.gpu_control_run import device_control_s
 
     return device_control_s(assignment.job)
 
@@ -145,7 +145,9 @@ def _own_kill(model: str, how: str) -> Failure:
     return Failure(kind=FailureKind.TRAINER_RAISED, message=text)
 
 
-def serve(strategy: ServedStrategy, seat: Seat, line: EventWriter, interface: str) -> TrainerResult:
+def serve(
+    strategy: ServedStrategy, seat: RankContext, line: EventWriter, interface: str
+) -> TrainerResult:
     """Serve until every rank that trains has left, and return the result, unsent.
 
     It counts no payload: a server cannot tell timed steps from others, and what it sends is what

@@ -130,7 +130,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeNumber:
     """A whole number from `low` to `high`; 64.0 is one, as JSON Schema has it."""
 
     low: int
@@ -155,10 +155,10 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeOrWord:
+class WholeNumberOrWord:
     """A whole number, or a word in its place."""
 
-    whole: Whole
+    whole: WholeNumber
     word: str
 
     def read(self, value: object, where: str) -> int | str:
@@ -326,5 +326,13 @@ class Labels:
 
 
 Type: TypeAlias = (
-    Name | Whole | WholeOrWord | Amount | OneOf[Any] | Word | Boolean | Labels | WebAddresses
+    Name
+    | WholeNumber
+    | WholeNumberOrWord
+    | Amount
+    | OneOf[Any]
+    | Word
+    | Boolean
+    | Labels
+    | WebAddresses
 )

@@ -218,7 +218,9 @@ def _strangers(farm: ChaosFarm) -> Iterator[str]:
     """Tell the processes of this farm that should not be there any more."""
     known = {process.pid for process in farm.processes.values()}
     for name in farm.agents:
-        known |= {p.pid for p in (farm.courier_of(name), farm.template_of(name)) if p is not None}
+        known |= {
+            p.pid for p in (farm.broker_client_of(name), farm.template_of(name)) if p is not None
+        }
     web = psutil.Process(farm.processes["web"].pid)
     known |= {p.pid for p in web.children(recursive=True)}
     mark = str(farm.home)

@@ -32,7 +32,7 @@ from farm.submission import plan, submit
 from tests.chaos.links import Link, Links
 from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import RedisServer
-from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.orphans import find_marked
 from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 
 REPOSITORY = Path(__file__).parents[2]
@@ -236,9 +236,10 @@ class ChaosFarm:
         if number is signal.SIGKILL:
             process.wait(timeout=10)
 
-    def courier_of(self, name: str) -> psutil.Process | None:
+    def broker_client_of(self, name: str) -> psutil.Process | None:
         return next(
-            (p for p in self._children(name) if "worker_agent.broker.courier" in _line(p)), None
+            (p for p in self._children(name) if "worker_agent.broker.broker_client" in _line(p)),
+            None,
         )
 
     def template_of(self, name: str) -> psutil.Process | None:

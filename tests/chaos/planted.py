@@ -36,8 +36,8 @@ def forget_on_publish() -> None:
 
 def never_free_lease() -> None:
     """End attempts, and let their gangs' first agents stay leased to them."""
-    from farm.scheduler import leading
-    from farm.store.gangs.moves import end_attempts
+    from farm.scheduler import advancing
+    from farm.store.gangs.decisions import end_attempts
     from farm.store.tables import AgentRow, RankRow
 
     def end(session: Any, ends: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ def never_free_lease() -> None:
             agent.attempt_id, agent.lease_expires_at = token, kwargs["now"]
         return jobs
 
-    leading.end_attempts = end  # type: ignore[attr-defined]
+    advancing.end_attempts = end  # type: ignore[attr-defined]
 
 
 def slow_clients_keep_threads() -> None:
@@ -56,7 +56,7 @@ def slow_clients_keep_threads() -> None:
 
     import web.server
 
-    web.server.PatientWorker = ThreadWorker  # type: ignore[attr-defined] # its name
+    web.server.SlowClientWorker = ThreadWorker  # type: ignore[attr-defined] # its name
 
 
 PLANTED: dict[str, Callable[[], None]] = {

@@ -52,7 +52,7 @@ from farm.values.fields import OneOf
 from tests import document_tables, factories
 from tests.extending.added import look
 from tests.web.web_client import client_of
-from web.job.view import compare_with_neighbours
+from web.job.page_data import compare_with_neighbours
 
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:

@@ -62,7 +62,7 @@ from farm.messages.trainer_lines import (
     UserCode,
     write_event,
 )
-from farm.trainers.datasets.places import data_places
+from farm.trainers.datasets.locations import data_places
 from farm.trainers.failures import DatasetMissing
 from farm.trainers.processes.process import limit
 from farm.values.codec import from_json

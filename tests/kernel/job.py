@@ -19,7 +19,7 @@ from sqlalchemy import select
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import AgentSite
+from farm.embedded.sites import LocalAgent
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.settings.server import load_settings
 from farm.store.engine import make_engine, reading, writing
@@ -58,7 +58,7 @@ def main() -> None:
         }
     )
     sites = [
-        AgentSite(
+        LocalAgent(
             agent_id=f"host-{number}",
             settings={
                 "AGENT_ADVERTISE_ADDRESS": f"10.99.0.{1 + number}",

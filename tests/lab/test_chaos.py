@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.redis import free_port
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import AgentSite
+from farm.embedded.sites import LocalAgent
 from farm.gang.lifecycle import JobState
 from farm.lab.hosts import Host
 from farm.lab.lab import Lab
@@ -75,14 +75,14 @@ def farm(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield farm
 
 
-def site_of(host: Host, home: Path) -> AgentSite:
+def site_of(host: Host, home: Path) -> LocalAgent:
     settings = {
         "AGENT_ADVERTISE_ADDRESS": host.address,
         "AGENT_INTERFACE": host.interface,
         "AGENT_SHARES_CORES": "true",
         "AGENT_STATE_DIR": str(home / host.name),
     }
-    return AgentSite(agent_id=host.name, settings=settings, prefix=host.command(()))
+    return LocalAgent(agent_id=host.name, settings=settings, prefix=host.command(()))
 
 
 @pytest.mark.parametrize("is_watchdog_killed", [False, True], ids=["agent", "agent and watchdog"])

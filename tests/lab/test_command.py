@@ -126,7 +126,7 @@ def test_a_killed_command_leaves_no_host_and_no_process(
     with subprocess.Popen(
         FARM, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        # Scheduler, collector, web server and its worker, both agents and their couriers.
+        # Scheduler, collector, web server and its worker, both agents and their broker clients.
         wait_until(lambda: len(find_marked(str(tmp_path))) > 7, "the farm is up")
         prefix = lab_of(interface_of_an_agent(tmp_path))
         assert len(namespaces(prefix)) == 3

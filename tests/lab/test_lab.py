@@ -73,7 +73,7 @@ def first_line(owner: subprocess.Popen[str]) -> tuple[str, list[int]]:
 
 def warden_of(owner: subprocess.Popen[str]) -> psutil.Process:
     children = psutil.Process(owner.pid).children()
-    [warden] = [child for child in children if "farm.lab.warden" in child.cmdline()]
+    [warden] = [child for child in children if "farm.lab.watchdog" in child.cmdline()]
     return warden
 
 

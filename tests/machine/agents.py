@@ -15,7 +15,7 @@ from farm.configuration.spec import JobSpec
 from farm.messages.agents import AgentState, Heartbeat
 from tests.fakes.server import FakeGang, FakeServer, wait_until
 from tests.services.redis_server import RedisServer
-from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.orphans import find_marked
 
 ROOT = Path(__file__).parents[2]
 TRAINER = ROOT / "tests" / "fakes" / "trainer.py"
@@ -73,13 +73,13 @@ class AgentProcess:
         assert self.process
         return self.process.wait(timeout=timeout_s)
 
-    def courier(self) -> psutil.Process:
+    def broker_client(self) -> psutil.Process:
         assert self.process
         children = psutil.Process(self.process.pid).children()
-        [courier] = [
-            child for child in children if "worker_agent.broker.courier" in child.cmdline()
+        [broker_client] = [
+            child for child in children if "worker_agent.broker.broker_client" in child.cmdline()
         ]
-        return courier
+        return broker_client
 
     def trainers(self) -> list[int]:
         """Return every process that the agent started for ranks and that still lives."""

@@ -15,8 +15,8 @@ from farm.settings.declaration import read_settings
 from tests.factories import agent_facts
 from tests.promises.protocol_values import Service
 from tests.protocol.broker import Broker
+from tests.protocol.broker_client import SimulatedBrokerClient
 from tests.protocol.clock import Clock
-from tests.protocol.courier import SimulatedCourier
 from tests.protocol.machine import SimulatedResources
 from worker_agent.config import AgentConfig
 from worker_agent.settings import AgentSettings
@@ -66,7 +66,7 @@ class SimulatedAgent:
         self._clock = clock
         self._facts = agent_facts(machine_id=f"machine of {agent_id}", cpus=(cpu,))
         self.config = _config(agent_id, folder=folder, cpu=cpu, lease_s=lease_s)
-        self._courier: SimulatedCourier | None = None
+        self._broker_client: SimulatedBrokerClient | None = None
         self._resources: SimulatedResources | None = None
         self._supervisor: Supervisor | None = None
 
@@ -111,7 +111,7 @@ class SimulatedAgent:
             return
         self._left = {report.number for report in self.waiting()}
         self._supervisor.spool.close()
-        self._supervisor = self._courier = None
+        self._supervisor = self._broker_client = None
         self.is_frozen = False
         if self.serving is not None:
             self._lost[self.serving] = self._clock.now_s
@@ -137,8 +137,8 @@ class SimulatedAgent:
         assert self._supervisor is not None
         self._set_clock()
         while True:
-            if self._courier is not None:
-                self._courier.connect()
+            if self._broker_client is not None:
+                self._broker_client.connect()
             has_handled = self._supervisor.step()
             if self._resources is not None and self._resources.is_cleared:
                 self._end_service()
@@ -148,10 +148,12 @@ class SimulatedAgent:
     def deliver(self, place: int, *, is_kept: bool = False) -> bool:
         """Hand over the command at this place of the queue; `is_kept`: it will come again."""
         commands = self._broker.commands[self.agent_id]
-        if not commands or not self.is_awake or self._courier is None or self._broker.is_away:
+        if not commands or not self.is_awake or self._broker_client is None or self._broker.is_away:
             return False
         name, envelope = commands[place % len(commands)]
-        if not self._courier.deliver(name, envelope, received_s=self._clock.now_s + self.offset_s):
+        if not self._broker_client.deliver(
+            name, envelope, received_s=self._clock.now_s + self.offset_s
+        ):
             return False
         if not is_kept:
             del commands[place % len(commands)]
@@ -165,14 +167,16 @@ class SimulatedAgent:
         self.turn()
         return has_worked
 
-    def kill_courier(self) -> None:
-        if self._courier is not None:
-            self._courier.kill()
+    def kill_broker_client(self) -> None:
+        if self._broker_client is not None:
+            self._broker_client.kill()
             self.turn()
 
-    def make_courier(self, number: int, *, config: AgentConfig, purge: bool, post: Post) -> object:
-        """Make what the courier supervisor asks for, in the place of `CourierProcess`."""
-        self._courier = SimulatedCourier(
+    def make_broker_client(
+        self, number: int, *, config: AgentConfig, purge: bool, post: Post
+    ) -> object:
+        """Replace `BrokerClientProcess` by a simulation."""
+        self._broker_client = SimulatedBrokerClient(
             number,
             config=config,
             purge=purge,
@@ -180,7 +184,7 @@ class SimulatedAgent:
             broker=self._broker,
             note_beat=self._note_beat,
         )
-        return self._courier
+        return self._broker_client
 
     def make_resources(self, command: StartRank, *, post: Post) -> SimulatedResources:
         """Make what a rank asks for as it begins, in the place of `RankResources`."""

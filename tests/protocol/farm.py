@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import worker_agent.broker.courier_supervisor
+import worker_agent.broker.broker_client_supervisor
 import worker_agent.supervisor.supervisor
 from farm.messages.commands import COMMAND_NAMES, Command, StartRank
 from farm.messages.envelope import seal
@@ -55,12 +55,12 @@ class ProtocolFarm:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Put simulated machines, couriers and clocks in the place of the real ones."""
+        """Put simulated machines, broker clients and clocks in the place of the real ones."""
         agents = {agent.agent_id: agent for agent in self.agents}
 
-        def courier(number: int, *, config: AgentConfig, purge: bool, post: Post) -> object:
+        def broker_client(number: int, *, config: AgentConfig, purge: bool, post: Post) -> object:
             agent = agents[config.agent_id]
-            return agent.make_courier(number, config=config, purge=purge, post=post)
+            return agent.make_broker_client(number, config=config, purge=purge, post=post)
 
         def resources(
             command: StartRank, *, config: AgentConfig, post: Post, **others: object
@@ -72,7 +72,7 @@ class ProtocolFarm:
 
         unwaited = types.SimpleNamespace(SimpleQueue=UnwaitedQueue, Empty=queue.Empty)
         replaced: Sequence[tuple[Any, str, object]] = (
-            (worker_agent.broker.courier_supervisor, "CourierProcess", courier),
+            (worker_agent.broker.broker_client_supervisor, "BrokerClientProcess", broker_client),
             (worker_agent.supervisor.supervisor, "RankResources", resources),
             (worker_agent.supervisor.supervisor, "queue", unwaited),
             (worker_agent.supervisor.supervisor, "time", self.clock),

@@ -25,7 +25,7 @@ from farm.gang.lifecycle import (
     JobState,
     RankPhase,
 )
-from farm.gang.views import AttemptView, RankView
+from farm.gang.snapshots import AttemptView, RankView
 from farm.messages.agents import AgentFacts, AgentState, Heartbeat
 from farm.messages.commands import RankAddress
 from farm.messages.reports import Prepared, RankEnded, Report
@@ -147,7 +147,7 @@ class Ledger:
         age_s = beat_age_s(beat.echo, now_s=now.timestamp())
         is_fresh = age_s is not None and age_s <= lease.total_seconds() / 2
         if age_s is not None and not is_fresh:
-            return False  # answered, and not stored: see `farm.collector.intake`
+            return False  # answered, and not stored: see `farm.collector.ingest`
         agent = self.agents.get(beat.agent_id)
         if agent is None:
             agent = AgentEntry(

@@ -1,4 +1,4 @@
-"""The server on a ledger: the rounds of `farm.scheduler.leading` without a database."""
+"""The server on a ledger: the rounds of `farm.scheduler.advancing` without a database."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import datetime as dt
 
 from farm.gang.barriers import Limits, commands_for
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState, move
-from farm.gang.rendezvous import Advance, AttemptEnd, Resend, decide
+from farm.gang.rendezvous import AttemptEnd, PassBarrier, Resend, decide
 from farm.gang.retries import after_attempt, pause_s
-from farm.gang.views import AttemptView, LiveAgent, WaitingJob
+from farm.gang.snapshots import AttemptView, LiveAgent, WaitingJob
 from farm.messages.agents import Heartbeat
 from farm.messages.commands import BeatConfirmed, Confirm, StopAttempt
 from farm.messages.envelope import unseal
@@ -101,7 +101,7 @@ class LedgerServer:
             decision = decide(view, _LIMITS)
             if isinstance(decision, Resend):
                 outgoing += self._command(attempt, view, decision.ranks, now=now)
-            elif isinstance(decision, Advance):
+            elif isinstance(decision, PassBarrier):
                 attempt.state, attempt.since = move(attempt.state, decision.state), now
                 if attempt.state is AttemptState.RUNNING:
                     attempt.job.state = move(attempt.job.state, JobState.RUNNING)

@@ -28,7 +28,7 @@ from worker_agent.supervisor.events import (
     RankEvent,
     Sampled,
     TrainerExited,
-    TrainerSpoke,
+    TrainerOutput,
 )
 
 _SOURCE = DatasetSource(
@@ -144,7 +144,7 @@ class SimulatedResources:
         return MemoryEvidence()
 
     def _say(self, event: TrainerEvent) -> None:
-        self.under_way.append(TrainerSpoke(token=self._command.token, process=0, event=event))
+        self.under_way.append(TrainerOutput(token=self._command.token, process=0, event=event))
 
     def _exit(self, return_code: int) -> None:
         self.under_way.append(
@@ -163,7 +163,7 @@ class SimulatedResources:
         )
 
     def _drop_trainer(self) -> None:
-        kept = [e for e in self.under_way if not isinstance(e, TrainerSpoke | TrainerExited)]
+        kept = [e for e in self.under_way if not isinstance(e, TrainerOutput | TrainerExited)]
         self.under_way = deque(kept)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-import farm.collector.intake
+import farm.collector.ingest
 import farm.gang.admission
-import farm.scheduler.leading
+import farm.scheduler.advancing
 import farm.store.agents.heartbeats
 import farm.store.reports.reports
 import tests.protocol.ledger
@@ -18,7 +18,7 @@ import worker_agent.supervisor.supervisor
 from farm.gang.admission import LeasedAttempt
 from farm.gang.barriers import Limits
 from farm.gang.rendezvous import Decision, decide
-from farm.gang.views import AttemptView
+from farm.gang.snapshots import AttemptView
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat
 from farm.messages.commands import Confirm
 from farm.messages.reports import ReportBatch
@@ -121,7 +121,7 @@ def agent_says_too_early_that_it_is_clean() -> Iterator[None]:
 def _everywhere(name: str, planted: object) -> Iterator[None]:
     """Plant it where heartbeats are judged: in the real server and in the ledger."""
     with ExitStack() as stack:
-        for module in (farm.collector.intake, farm.store.agents.heartbeats, tests.protocol.ledger):
+        for module in (farm.collector.ingest, farm.store.agents.heartbeats, tests.protocol.ledger):
             if hasattr(module, name):
                 stack.enter_context(patch.object(module, name, planted))
         yield
@@ -136,7 +136,7 @@ def lease_is_never_freed() -> Iterator[None]:
         return decide(dataclasses.replace(attempt, ranks=ranks), limits)
 
     with (
-        patch.object(farm.scheduler.leading, "decide", patient),
+        patch.object(farm.scheduler.advancing, "decide", patient),
         patch.object(tests.protocol.ledger_server, "decide", patient),
     ):
         yield

@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import sqlalchemy as sa
 
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.ingest import read_batch, read_beat, take_batches, take_beats
 from farm.errors import NotFound
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.scheduling import Placement, place
 from farm.scheduler import placing
 from farm.scheduler.outgoing import Outgoing

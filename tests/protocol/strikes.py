@@ -64,7 +64,7 @@ STRIKES: dict[str, Callable[[SimulatedAgent], None]] = {
     "agent restarts without its disk": _wipe,
     "agent is stopped": _freeze,
     "agent goes on": _thaw,
-    "courier dies": SimulatedAgent.kill_courier,
+    "broker client dies": SimulatedAgent.kill_broker_client,
     "trainer is killed": _kill_trainer,
     "trainer raises": _raise,
     "disk is full": _fill_disk,

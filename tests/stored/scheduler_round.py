@@ -6,7 +6,7 @@ import datetime as dt
 
 from sqlalchemy import Engine
 
-from farm.scheduler.leading import lead_attempts
+from farm.scheduler.advancing import lead_attempts
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.scheduler.placing import PlacingState, place_jobs
 

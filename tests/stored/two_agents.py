@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.ingest import read_batch, read_beat, take_batches, take_beats
 from farm.gang.barriers import Limits
 from farm.gang.retries import RetryPolicy
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat

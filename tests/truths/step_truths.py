@@ -24,7 +24,7 @@ LOG_NOISE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
+class GroundTruth:
     """`time_s` without noise; `regime`: which law holds, as one name for each."""
 
     name: str
@@ -157,37 +157,37 @@ def _four_types() -> tuple[Configuration, ...]:
 
 
 TRUTHS = (
-    Truth(name="additive", configurations=_two_strategies(), time_s=_additive),
-    Truth(name="ring", configurations=_two_strategies(), time_s=_ring),
-    Truth(
+    GroundTruth(name="additive", configurations=_two_strategies(), time_s=_additive),
+    GroundTruth(name="ring", configurations=_two_strategies(), time_s=_ring),
+    GroundTruth(
         name="hierarchical",
         configurations=_two_strategies(),
         time_s=_hierarchical,
         regime=lambda c: "several racks" if c.world_size > _RACK else "one rack",
     ),
-    Truth(
+    GroundTruth(
         name="input-bound",
         configurations=_two_strategies(),
         time_s=_input_bound,
         regime=lambda c: "input" if _is_input_bound(c) else "work",
     ),
-    Truth(
+    GroundTruth(
         name="cache",
         configurations=_two_strategies(),
         time_s=_cache,
         regime=lambda c: "from memory" if c.per_replica_batch_size > _CACHED else "cached",
     ),
-    Truth(
+    GroundTruth(
         name="congestion",
         configurations=_two_strategies(),
         time_s=_congestion,
         regime=lambda c: "full" if c.world_size > _FULL else "free",
     ),
-    Truth(
+    GroundTruth(
         name="stragglers",
         configurations=_two_strategies(),
         time_s=_stragglers,
         log_noise=lambda c: 0.02 + 0.01 * math.log2(c.world_size),
     ),
-    Truth(name="instance types", configurations=_four_types(), time_s=_instance_types),
+    GroundTruth(name="instance types", configurations=_four_types(), time_s=_instance_types),
 )

@@ -18,7 +18,7 @@ from farm import registry
 from farm.configuration.catalogue import ModelFacts
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import GoLine
-from farm.trainers.contracts import Engine, Model, Seat
+from farm.trainers.contracts import Engine, Model, RankContext
 from farm.trainers.loop.batches import StepBatch, epoch_steps
 
 # Four full batches and one of a single example, so that all replicas but the first have none.
@@ -95,7 +95,7 @@ def moving_mean(engine: Engine, model: Normalised) -> dict[str, object]:
 
 def build(job: JobSpec, model: Model | None = None) -> Engine:
     dataset = registry.dataset(job.dataset)
-    seat = Seat(
+    seat = RankContext(
         job=job,
         rank=0,
         role="worker",

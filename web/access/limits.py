@@ -17,7 +17,7 @@ from typing import NoReturn
 from flask import Flask, g, request
 from flask_limiter import ApplicationLimit, Limiter, RequestLimit
 
-from web.access.callers import ENVIRONMENT, known_caller
+from web.access.authentication import ENVIRONMENT, known_caller
 from web.access.scopes import SAFE_METHODS, is_costly
 from web.backend import now
 from web.errors import RefusedRequest

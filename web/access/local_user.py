@@ -17,7 +17,7 @@ from typing import Any
 
 from flask import request
 
-from web.access.callers import caller
+from web.access.authentication import caller
 from web.errors import RefusedRequest
 
 _TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))

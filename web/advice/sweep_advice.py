@@ -24,7 +24,7 @@ from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.sweeps.answers import OwnAnswer, SweepShare, answers_for
 from farm.store.dashboard import measurement_stamp
 from farm.store.engine import reading
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from farm.keys.api_tokens import Scope
 from farm.store.agents.agents import list_agents, set_drained
 from farm.store.dashboard import served_ranks
-from web import parameters, received
+from web import parameters, request_body
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes
 from web.api.schema.openapi import Body, described
@@ -61,8 +61,8 @@ def post_resume(agent_id: str) -> ResponseReturnValue:
 
 
 def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
-    received.posted(bodies.Nothing)
-    name = received.agent_name(agent_id)
+    request_body.posted(bodies.Nothing)
+    name = request_body.agent_name(agent_id)
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)
     answer: answers.AgentDrained = {"id": name, "is_drained": is_drained}

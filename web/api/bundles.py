@@ -11,8 +11,8 @@ from flask.typing import ResponseReturnValue
 from farm.configuration.bundle import MAX_SCRIPT_BUNDLE_BYTES, read_archive
 from farm.keys.api_tokens import Scope
 from farm.store.sweeps.bundles import add_bundle
-from web import received
-from web.access.admission import takes_up_to
+from web import request_body
+from web.access.authorization import takes_up_to
 from web.access.local_user import check_may_send_scripts
 from web.access.scopes import needs
 from web.api.schema import sweep_answers
@@ -30,7 +30,7 @@ bp = APIBlueprint("api_bundles", __name__, url_prefix="/api/v1", tag="Sweeps")
     sweep_answers.SentBundle,
     status=HTTPStatus.CREATED,
     meaning="It is in the store; sending it again changes nothing.",
-    body=Body(None, other_types={received.ZIP: "A ZIP file of the script's files."}),
+    body=Body(None, other_types={request_body.ZIP: "A ZIP file of the script's files."}),
     refusals={
         HTTPStatus.FORBIDDEN: "The farm has no tokens, and another user of its machine asks.",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than 20 MB.",
@@ -44,7 +44,7 @@ def post_bundle() -> ResponseReturnValue:
     below its own folder. What no job names is removed a day later.
     """
     check_may_send_scripts()
-    bundle = read_archive(received.posted_archive())
+    bundle = read_archive(request_body.posted_archive())
     with write_session() as session:
         add_bundle(session, bundle, now=now())
     answer: sweep_answers.SentBundle = {

@@ -17,10 +17,10 @@ from flask import Flask, Response, g, request
 from sqlalchemy.orm import Session
 
 from farm.errors import Unreachable
-from farm.store.access.kept_answers import find_answer, keep_answer, note_request
+from farm.store.access.idempotency_keys import find_answer, keep_answer, note_request
 from farm.store.engine import writing
-from farm.store.tables import KeptAnswer
-from web.access.callers import caller
+from farm.store.tables import IdempotentAnswer
+from web.access.authentication import caller
 from web.backend import backend, in_each_transaction, now, read_session
 from web.errors import RefusedRequest
 
@@ -101,7 +101,7 @@ def install(app: Flask) -> None:
     app.after_request(keep)
 
 
-def _again(sent: _Request, known: KeptAnswer) -> Response:
+def _again(sent: _Request, known: IdempotentAnswer) -> Response:
     if known.request_digest != sent.digest:
         raise RefusedRequest(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -130,7 +130,7 @@ def _note(sent: _Request, session: Session) -> None:
 
 
 def _keep(sent: _Request, response: Response) -> None:
-    answer = KeptAnswer(
+    answer = IdempotentAnswer(
         name=sent.name,
         request_digest=sent.digest,
         begun_at=sent.begun_at,

@@ -14,8 +14,8 @@ from farm.cells.history import DEFAULT_SWEEPS, MOST_SWEEPS, read_history
 from farm.gang.lifecycle import FINAL_JOB_STATES, JobState
 from farm.keys.api_tokens import Scope
 from farm.store.sweeps.jobs import job_detail, list_jobs, request_cancel_job, retry_job
-from web import etags, parameters, received
-from web.access.callers import caller
+from web import etags, parameters, request_body
+from web.access.authentication import caller
 from web.access.scopes import needs
 from web.api.schema import answers, bodies, shapes, sweep_answers
 from web.api.schema.openapi import Body, described
@@ -65,7 +65,7 @@ def get_jobs() -> ResponseReturnValue:
 def get_job(job_id: str) -> ResponseReturnValue:
     """Return one job: attempts, ranks, changes, measurement; `waits_because` while it waits."""
     parameters.query()
-    number, instant = received.row_id("job", job_id), now()
+    number, instant = request_body.row_id("job", job_id), now()
     with read_session() as session:
         detail = job_detail(session, number)
         why = why_job_waits(session, detail.job, now=instant)
@@ -81,7 +81,7 @@ def get_history(job_id: str) -> ResponseReturnValue:
     Versions of a script are one cell. A page has all of its `limit` sweeps.
     """
     query = parameters.read(HistoryParameters)
-    number = received.row_id("job", job_id)
+    number = request_body.row_id("job", job_id)
     with read_session() as session:
         found = read_history(session, number, limit=query.limit, before_id=query.cursor)
     return jsonify(shapes.cell_history(found))
@@ -92,8 +92,8 @@ def get_history(job_id: str) -> ResponseReturnValue:
 @described(bp, answers.JobChanged, body=_NOTHING)
 def post_cancel(job_id: str) -> ResponseReturnValue:
     """Cancel a job. `changed` is false where it was over, or was being cancelled already."""
-    received.posted(bodies.Nothing)
-    number = received.row_id("job", job_id)
+    request_body.posted(bodies.Nothing)
+    number = request_body.row_id("job", job_id)
     with write_session() as session:
         has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
     answer: answers.JobChanged = {"id": number, "changed": has_changed}
@@ -110,8 +110,8 @@ def post_cancel(job_id: str) -> ResponseReturnValue:
 )
 def post_retry(job_id: str) -> ResponseReturnValue:
     """Run a failed or cancelled job again."""
-    received.posted(bodies.Nothing)
-    number = received.row_id("job", job_id)
+    request_body.posted(bodies.Nothing)
+    number = request_body.row_id("job", job_id)
     with write_session() as session:
         retry_job(session, number, now=now(), by=caller().token)
     answer: answers.JobChanged = {"id": number, "changed": True}

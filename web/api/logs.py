@@ -14,7 +14,7 @@ from farm.messages.reports import LONGEST_LOG_CHARACTERS
 from farm.store.notifications import list_deliveries
 from farm.store.reports.logs import log_stretch
 from farm.store.sweeps.jobs import job_detail
-from web import etags, parameters, received
+from web import etags, parameters, request_body
 from web.api.schema import answers, shapes, sweep_answers
 from web.api.schema.openapi import described
 from web.backend import read_session
@@ -47,7 +47,7 @@ def get_log(job_id: str) -> ResponseReturnValue:
     Go on from `next` until `is_complete`; where `text` is empty and it is not, ask again later.
     """
     query = parameters.read(LogParameters)
-    number, begin = received.row_id("job", job_id), query.first
+    number, begin = request_body.row_id("job", job_id), query.first
     with read_session() as session:
         detail = job_detail(session, number)
         chosen = detail.find_attempt(query.attempt)

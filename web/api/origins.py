@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
 from farm.importers import citation
-from farm.recommend.doubts import doubts
+from farm.recommend.implausible import doubts
 from farm.recommend.service import FARM
 from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS, OriginSummary
 from farm.store.measurements.imports import origins as summaries

@@ -35,7 +35,7 @@ from farm.store.series.step_ranges import step_series
 from farm.store.sweeps.jobs import job_detail
 from farm.store.tables import AttemptRow
 from farm.values.codec import to_json
-from web import etags, parameters, received
+from web import etags, parameters, request_body
 from web.api.schema import answers
 from web.api.schema.openapi import described
 from web.backend import backend, read_session
@@ -97,7 +97,7 @@ def get_series(job_id: str) -> ResponseReturnValue:
     of them, steps and epochs of the first.
     """
     query = parameters.read(SeriesParameters)
-    number, rank = received.row_id("job", job_id), query.rank
+    number, rank = request_body.row_id("job", job_id), query.rank
     engine = backend().engine
     with read_session() as session:
         detail = job_detail(session, number)
@@ -173,7 +173,7 @@ def get_samples(job_id: str) -> ResponseReturnValue:
     of so many seconds into one row. `extra` is the text of a JSON object of further metrics.
     """
     query = parameters.read(SamplesParameters)
-    number = received.row_id("job", job_id)
+    number = request_body.row_id("job", job_id)
     with read_session() as session:
         chosen = job_detail(session, number).find_attempt(query.attempt)
         attempt = None if chosen is None else session.get(AttemptRow, chosen.attempt.id)

@@ -28,8 +28,8 @@ from farm.store.sweeps.sweeps import (
 )
 from farm.submission import SubmissionPlan, plan, submit, within_memory
 from farm.values.codec import to_json
-from web import etags, parameters, received
-from web.access.callers import caller
+from web import etags, parameters, request_body
+from web.access.authentication import caller
 from web.access.scopes import costly, needs
 from web.api.schema import answers, bodies, shapes, sweep_answers
 from web.api.schema.openapi import Body, described
@@ -143,7 +143,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     and says how many of the measurements behind it are of this one; null: being worked out.
     """
     parameters.query()
-    number, instant = received.row_id("sweep", sweep_id), now()
+    number, instant = request_body.row_id("sweep", sweep_id), now()
     with read_session() as session:
         summary = sweep_summary(session, number)
         row = sweep_of_id(session, number)
@@ -174,7 +174,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     bp,
     None,
     meaning="A ZIP file of the folder that `farm export --bundle` writes.",
-    content_type=received.ZIP,
+    content_type=request_body.ZIP,
     refusals={
         HTTPStatus.NOT_FOUND: "There is no such sweep, or no matplotlib here.",
         HTTPStatus.TOO_MANY_REQUESTS: "Another bundle is being worked on: ask again.",
@@ -185,7 +185,7 @@ def get_bundle(sweep_id: str) -> ResponseReturnValue:
 
     It takes seconds to write, of a large sweep minutes.
     """
-    number = received.row_id("sweep", sweep_id)
+    number = request_body.row_id("sweep", sweep_id)
     with read_session() as session:
         name = sweep_of_id(session, number).name
     return bundle_answer(number, name)
@@ -199,7 +199,7 @@ def get_figure(sweep_id: str) -> ResponseReturnValue:
     Of more lines than can be told apart those with most cells.
     """
     query = parameters.read(FigureParameters)
-    number = received.row_id("sweep", sweep_id)
+    number = request_body.row_id("sweep", sweep_id)
     with read_session() as session:
         table = sweep_reading(session, number).table
     choice = read_choice(query.model_dump(exclude_none=True), table)
@@ -216,8 +216,8 @@ def get_figure(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepCancelled, body=_NOTHING)
 def post_cancel(sweep_id: str) -> ResponseReturnValue:
     """Cancel the unfinished jobs of the sweep. Running ones end when their agents hear of it."""
-    received.posted(bodies.Nothing)
-    number = received.row_id("sweep", sweep_id)
+    request_body.posted(bodies.Nothing)
+    number = request_body.row_id("sweep", sweep_id)
     with write_session() as session:
         sweep_summary(session, number)
         count = request_cancel_sweep(session, number, now=now(), by=caller().token)
@@ -230,8 +230,8 @@ def post_cancel(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepRetried, body=_NOTHING)
 def post_retry(sweep_id: str) -> ResponseReturnValue:
     """Run the failed and cancelled jobs of the sweep again."""
-    received.posted(bodies.Nothing)
-    number = received.row_id("sweep", sweep_id)
+    request_body.posted(bodies.Nothing)
+    number = request_body.row_id("sweep", sweep_id)
     with write_session() as session:
         sweep_summary(session, number)
         count = retry_failed(session, number, now=now(), by=caller().token)
@@ -244,8 +244,8 @@ def post_retry(sweep_id: str) -> ResponseReturnValue:
 @described(bp, sweep_answers.SweepPaused, body=_NOTHING)
 def post_pause(sweep_id: str) -> ResponseReturnValue:
     """Start no further jobs of the sweep. Running ones go on."""
-    received.posted(bodies.Nothing)
-    number = received.row_id("sweep", sweep_id)
+    request_body.posted(bodies.Nothing)
+    number = request_body.row_id("sweep", sweep_id)
     with write_session() as session:
         has_changed = pause_sweep(session, number)
     return _held_or_resumed(number, is_paused=True, has_changed=has_changed)
@@ -259,8 +259,8 @@ def post_resume(sweep_id: str) -> ResponseReturnValue:
 
     In the second case `budget_machine_hours` is needed, its new budget: more than what is spent.
     """
-    budget_s = received.posted(bodies.NewBudget).budget_machine_s
-    number = received.row_id("sweep", sweep_id)
+    budget_s = request_body.posted(bodies.NewBudget).budget_machine_s
+    number = request_body.row_id("sweep", sweep_id)
     with write_session() as session:
         has_changed = resume_sweep(session, number, budget_machine_s=budget_s, now=now())
     return _held_or_resumed(number, is_paused=False, has_changed=has_changed)
@@ -268,7 +268,7 @@ def post_resume(sweep_id: str) -> ResponseReturnValue:
 
 def _posted() -> SubmissionPlan:
     """Plan the posted sweep, within the memory of the agents that live. Raises InvalidSpec."""
-    planned = plan(received.posted_sweep())
+    planned = plan(request_body.posted_sweep())
     with read_session() as session:
         return within_memory(planned, live_agents_now(session))
 

@@ -24,7 +24,7 @@ from flask import Blueprint, Response, make_response, render_template, request
 from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
-from web.access.admission import CONTENT_POLICY
+from web.access.authorization import CONTENT_POLICY
 from web.access.scopes import for_everybody
 
 bp = Blueprint("plotly", __name__)

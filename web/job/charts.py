@@ -17,7 +17,7 @@ from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
 from farm.processes.cache import Cache
 from farm.store.engine import reading
 from farm.store.tables import AttemptRow
-from web.drawing.drawn import Drawn, drawn
+from web.drawing.rendered import RenderedFigure, drawn
 
 _KEPT_RUNNING_S = 1.0
 _KEPT_OVER_S = 60.0
@@ -29,15 +29,15 @@ KEPT_OF_WIDTH = 0.25
 class JobCharts:
     """`width_ticks`: how many seconds one range of the ranks' charts stands for."""
 
-    ranks: Sequence[Drawn[TimelineFigure]]
-    steps: Drawn[TimelineFigure] | None
-    histogram: Drawn[Histogram] | None
+    ranks: Sequence[RenderedFigure[TimelineFigure]]
+    steps: RenderedFigure[TimelineFigure] | None
+    histogram: RenderedFigure[Histogram] | None
     summary: StepSummary | None
     shades: Sequence[Shade]
     width_ticks: int
 
     @property
-    def by_key(self) -> dict[str, Drawn[TimelineFigure]]:
+    def by_key(self) -> dict[str, RenderedFigure[TimelineFigure]]:
         """Return the ranks' charts by their keys."""
         return {one.figure.key: one for one in self.ranks}
 

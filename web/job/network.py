@@ -37,7 +37,7 @@ class NetworkVerdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class RankPair:
     """From one rank to another. `expected_s`: the round trip asked for, on top of the one before.
 
     `is_right`: of what was shaped, None where nothing was asked or measured; `is_undone` likewise.
@@ -72,12 +72,12 @@ class Network:
     profile: NetworkProfile
     verdict: NetworkVerdict
     remarks: Sequence[str]
-    ways: Sequence[Way]
+    ways: Sequence[RankPair]
     way_count: int
-    before: Way | None
-    shaped: Way | None
-    after: Way | None
-    narrowest: Way | None
+    before: RankPair | None
+    shaped: RankPair | None
+    after: RankPair | None
+    narrowest: RankPair | None
     emulators: Sequence[str]
 
 
@@ -137,7 +137,7 @@ def _judged(
 
 def _ways(
     profile: NetworkProfile, own: RankNetwork, after: RankNetwork, *, peers: Sequence[int]
-) -> list[Way]:
+) -> list[RankPair]:
     before = {peer.rank: peer.rtt_s for peer in own.untouched}
     shaped = {peer.rank: peer.rtt_s for peer in own.shaped}
     back = {peer.rank: peer.rtt_s for peer in after.shaped}
@@ -146,7 +146,7 @@ def _ways(
     for peer in peers:
         before_s, shaped_s, after_s = before.get(peer), shaped.get(peer), back.get(peer)
         ways.append(
-            Way(
+            RankPair(
                 rank=own.rank,
                 peer=peer,
                 before_s=before_s,
@@ -184,7 +184,7 @@ def _is_right(
     )
 
 
-def _longest(ways: Sequence[Way], name: str) -> Way | None:
+def _longest(ways: Sequence[RankPair], name: str) -> RankPair | None:
     known = [way for way in ways if getattr(way, name) is not None]
     return max(known, key=lambda way: float(getattr(way, name)), default=None)
 

@@ -1,7 +1,7 @@
 """Caches a page that follows a running sweep or job: for one second, for all viewers.
 
 Only requests that an open page makes by itself after a change are answered from it, see
-`web.received`.
+`web.request_body`.
 
 Viewers who must see different pages have different keys. The CSRF token differs in each session,
 but is not part of the key: the cached page has a placeholder, which is replaced for each viewer.
@@ -20,9 +20,9 @@ from flask import Flask, Response, current_app, g, request, session
 from flask.typing import ResponseReturnValue
 
 from farm.processes.cache import Cache
-from web.access.admission import PLACE_OF_TOKEN, csrf_token
-from web.access.callers import caller
-from web.received import LIVE_LIFE_S, is_live_request
+from web.access.authentication import caller
+from web.access.authorization import PLACE_OF_TOKEN, csrf_token
+from web.request_body import LIVE_LIFE_S, is_live_request
 
 _MOST_KEPT = 16  # pages of some hundred kilobytes
 _FLASHES = "_flashes"  # where Flask keeps messages for the next page

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from farm.configuration.axes import spec_values
 from farm.configuration.expansion import Impossible
 from farm.configuration.spec import JobSpec
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.agent_index import AgentIndex
 from farm.placement.agent_pool import AgentPool
 from farm.placement.scheduling import explain
 from farm.submission import SubmissionPlan
-from web.setup_words import setup_words
+from web.setup_text import setup_words
 
 _JOBS_SHOWN = 10
 _REASONS_SHOWN = 20
@@ -28,7 +28,7 @@ _MOST_NEEDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class SkippedCells:
     """Cells that cannot run for the same reason, and the first of them."""
 
     reason: str
@@ -62,7 +62,7 @@ class Summary:
     priority: int
     budget_machine_s: float | None
     left_out_count: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedCells, ...]
     left_out_reason_count: int
     needs: tuple[tuple[Need, int], ...]
     jobs: tuple[JobSpec, ...]
@@ -79,7 +79,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unserved:
+class UnservedJobs:
     """Jobs that the live agents could not serve even if all of them were idle."""
 
     reason: str
@@ -107,7 +107,7 @@ def summarise(planned: SubmissionPlan) -> Summary:
     )
 
 
-def unserved(summary: Summary, agents: Collection[LiveAgent]) -> list[Unserved]:
+def unserved(summary: Summary, agents: Collection[LiveAgent]) -> list[UnservedJobs]:
     """Return the jobs that have to wait for other agents than these, by reason."""
     resting = _at_rest(agents)
     pool = AgentPool(resting)
@@ -129,7 +129,7 @@ def unserved(summary: Summary, agents: Collection[LiveAgent]) -> list[Unserved]:
     reasons: Counter[str] = Counter()
     for job, count in too_much:
         reasons[told[job.job_id]] += count
-    return [Unserved(reason=reason, job_count=count) for reason, count in reasons.most_common()]
+    return [UnservedJobs(reason=reason, job_count=count) for reason, count in reasons.most_common()]
 
 
 def widest_gang(agents: Collection[LiveAgent]) -> int:
@@ -137,13 +137,13 @@ def widest_gang(agents: Collection[LiveAgent]) -> int:
     return AgentIndex(_at_rest(agents)).capacity((frozenset(), frozenset(), frozenset()))
 
 
-def _left_out(impossible: Sequence[Impossible]) -> list[LeftOut]:
+def _left_out(impossible: Sequence[Impossible]) -> list[SkippedCells]:
     by_reason: dict[str, list[str]] = {}
     for cell in impossible:
         by_reason.setdefault(cell.reason, []).append(cell.cell)
     ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     return [
-        LeftOut(reason=reason, cell_count=len(cells), cells=tuple(cells[:_CELLS_SHOWN]))
+        SkippedCells(reason=reason, cell_count=len(cells), cells=tuple(cells[:_CELLS_SHOWN]))
         for reason, cells in ordered
     ]
 

@@ -14,7 +14,7 @@ from farm.statistics import quantile
 from farm.store.agents.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
 from farm.text.display import count, deviation, duration
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # From how long a time on in which unit it is written.
 _UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (0.0, 60.0, "minutes"))

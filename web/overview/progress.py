@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from farm.broker.health_records import find_idle_reason
 from farm.gang.lifecycle import JobState, SweepState
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.placement.progress import JobPace, QueueEstimate, SweepLoad, estimate_queue, remaining_s
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading

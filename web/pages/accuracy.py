@@ -23,14 +23,14 @@ from farm.registry import catalogue
 from farm.store.measurements.trained_cells import TrainedCell, trained_cells
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.text.display import count, percent
-from farm.text.nouns import counted
-from web import parameters, received
+from farm.text.plurals import counted
+from web import parameters, request_body
 from web.access.scopes import costly
 from web.backend import backend, read_session
-from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
+from web.drawing.rendered import drawn
 from web.parameters import NUMBER, Parameters
-from web.setup_words import setup_words
+from web.setup_text import setup_words
 
 bp = Blueprint("accuracy", __name__)
 
@@ -55,7 +55,7 @@ _Learning: TypeAlias = tuple[Value, ...]
 @costly
 def get_accuracy(sweep_id: str) -> ResponseReturnValue:
     """Show accuracy by epoch. Query: `target`, in percent, for time and cost to reach it."""
-    number = received.row_id("sweep", sweep_id)
+    number = request_body.row_id("sweep", sweep_id)
     percentage = parameters.read(AccuracyParameters, is_empty_absent=True).target
     with read_session() as session:
         sweep_summary(session, number)

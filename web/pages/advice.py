@@ -42,7 +42,7 @@ from farm.store.measurements.measurements import measurements_of
 from farm.store.result_tables import MeasurementRow
 from farm.text.columns import Column
 from farm.text.display import count, dollars, duration, short_fingerprint
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 from web.access.scopes import costly
 from web.advice.plans import needing_maths, propose
 from web.advice.questions import (
@@ -55,8 +55,8 @@ from web.advice.questions import (
     read_question,
 )
 from web.backend import backend, read_session
-from web.drawing.drawn import Drawn, drawn
 from web.drawing.plotly import page_with_charts
+from web.drawing.rendered import RenderedFigure, drawn
 from web.errors import status_of
 from web.parameters import read_from
 
@@ -94,7 +94,7 @@ class ShownAnswer:
 
     question: Question
     answer: Recommendation
-    figures: Sequence[Drawn[Figure]]
+    figures: Sequence[RenderedFigure[Figure]]
     kinds_left_out: int
     told_apart_by: ToldApart
     columns: Sequence[tuple[Column, Sequence[str]]]

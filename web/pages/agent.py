@@ -22,12 +22,12 @@ from farm.store.agents.control_runs import agent_runs
 from farm.store.dashboard import served_ranks
 from farm.store.reports.late_reports import late_count
 from farm.store.tables import SpoolPosition
-from web import parameters, received
-from web.access.admission import own_address
+from web import parameters, request_body
+from web.access.authorization import own_address
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, wake_after, write_session
-from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
+from web.drawing.rendered import drawn
 from web.live.page_cache import shared
 from web.overview.agent_card import AgentCard
 from web.overview.figures import drift_figure, latest_drift
@@ -60,7 +60,7 @@ class AgentParameters(Parameters):
 def get_agent(agent_id: str) -> ResponseReturnValue:
     """Show one agent. Query: `before`, an attempt's id, for the ranks it served before that one."""
     before = parameters.read(AgentParameters).before
-    name, instant, lease_s = received.agent_name(agent_id), now(), backend().settings.lease_s
+    name, instant, lease_s = request_body.agent_name(agent_id), now(), backend().settings.lease_s
     with read_session() as session:
         agent = find_agent(session, name)
         served = served_ranks(session, [name]).get(name)
@@ -107,7 +107,7 @@ def post_resume(agent_id: str) -> ResponseReturnValue:
 
 
 def _set_drained(agent_id: str, *, is_drained: bool) -> ResponseReturnValue:
-    name = received.agent_name(agent_id)
+    name = request_body.agent_name(agent_id)
     with write_session() as session:
         set_drained(session, name, is_drained=is_drained)
     flash(f"{name} takes {'nothing new' if is_drained else 'jobs again'}.")

@@ -27,8 +27,8 @@ from farm.store.sweeps.sweeps import list_sweeps
 from farm.store.tables import JobRow
 from web import parameters
 from web.backend import backend, now, read_session
-from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
+from web.drawing.rendered import drawn
 from web.live.page_cache import shared
 from web.overview.agent_card import AgentCard
 from web.overview.figures import throughput_figure

@@ -18,15 +18,15 @@ from farm.importers.contracts import Publication
 from farm.keys.api_tokens import Scope
 from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.recommend.cache.knowledge import RecommenderCache
-from farm.recommend.doubts import doubts
+from farm.recommend.implausible import doubts
 from farm.recommend.service import FARM
 from farm.store.measurements.imports import OriginSummary, check_origin, origins, remove_origin
 from farm.store.measurements.known_axes import hardware_of, known_axes
 from farm.store.measurements.measurements import find_measurement, measurements_of
 from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.series.samples import has_samples
-from farm.text.nouns import counted
-from web import parameters, received
+from farm.text.plurals import counted
+from web import parameters, request_body
 from web.access.scopes import needs
 from web.backend import backend, now, read_session, write_session
 from web.exports import forms
@@ -127,7 +127,7 @@ def get_measurement(measurement_id: str) -> ResponseReturnValue:
     """Show one measurement, what its source printed, and what disturbed it."""
     parameters.query()
     with read_session() as session:
-        row = find_measurement(session, received.row_id("measurement", measurement_id))
+        row = find_measurement(session, request_body.row_id("measurement", measurement_id))
     return render_template("measurement.html", row=row, values=_values(row))
 
 

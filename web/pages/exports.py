@@ -15,10 +15,10 @@ from farm.exporting import Form, write_export, write_origin_samples
 from farm.store.measurements.imports import check_origin
 from farm.store.series.samples import has_samples
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
-from web import parameters, received
+from web import parameters, request_body
 from web.access.scopes import costly
 from web.backend import backend, read_session, sweep_reading
-from web.drawing.paper import can_draw, picture_file
+from web.drawing.downloads import can_draw, picture_file
 from web.exports import chart_of, exported_file, file_answer, file_name
 from web.pages.data import OriginNameParameters
 
@@ -33,7 +33,7 @@ _FORMS = {form.value: form for form in Form}
 def get_export(sweep_id: str, form: str) -> ResponseReturnValue:
     """Return the measurements of a sweep, one row each: as csv, json or parquet."""
     parameters.query()
-    number, kind = received.row_id("sweep", sweep_id), _form_of(form)
+    number, kind = request_body.row_id("sweep", sweep_id), _form_of(form)
     with read_session() as session:
         sweep_summary(session, number)
         name = find_sweep(session, str(number)).name
@@ -106,7 +106,7 @@ def _chart(sweep_id: str, name: str) -> tuple[Figure | Bars | HeatMap, str, obje
         NotFound: there is no such sweep, or no such chart of it.
     """
     args = parameters.query(*query_names(request.args))
-    number = received.row_id("sweep", sweep_id)
+    number = request_body.row_id("sweep", sweep_id)
     with read_session() as session:
         sweep_summary(session, number)
         sweep_name = find_sweep(session, str(number)).name

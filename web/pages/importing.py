@@ -29,8 +29,8 @@ from farm.keys.api_tokens import Scope
 from farm.processes.subprocess_call import run_in_subprocess
 from farm.store.measurements.imports import Imported
 from farm.sweep_bundle.reading import ArchiveImport, import_archive
-from farm.text.nouns import counted
-from web.access.admission import takes_up_to
+from farm.text.plurals import counted
+from web.access.authorization import takes_up_to
 from web.access.scopes import needs
 from web.backend import Upload, backend, now, read_session, write_session
 from web.exports import one_bundle

@@ -23,20 +23,18 @@ from farm.keys.api_tokens import Scope
 from farm.measuring.quantities import known_beside_step_time
 from farm.messages.trainer_lines import Failure
 from farm.store.engine import reading
-from farm.store.reports.logs import LogEnd, LogStretch, log_ends, log_stretch
-from farm.store.sweeps.jobs import Story, job_detail, job_story, request_cancel_job, retry_job
+from farm.store.reports.logs import LogEnd, LogRange, log_ends, log_stretch
+from farm.store.sweeps.jobs import JobHistory, job_detail, job_story, request_cancel_job, retry_job
 from farm.store.tables import AttemptRow, JobEvent, RankRow
 from farm.text.log_text import last_lines, readable
 from farm.values.codec import from_json
-from web import parameters, received
-from web.access.callers import caller
+from web import parameters, request_body
+from web.access.authentication import caller
 from web.access.scopes import costly, needs
 from web.backend import backend, now, read_session, wake_after, write_session
-from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
-from web.job.ranks import written
-from web.job.step_profile import MEANINGS, rank_exchanges, staleness_bars
-from web.job.view import (
+from web.drawing.rendered import drawn
+from web.job.page_data import (
     Selection,
     ShownAttempt,
     comparison,
@@ -45,6 +43,8 @@ from web.job.view import (
     shown_attempt,
     spec_of,
 )
+from web.job.ranks import written
+from web.job.step_profile import MEANINGS, rank_exchanges, staleness_bars
 from web.live.page_cache import shared
 from web.overview.progress import why_job_waits
 from web.parameters import WHOLE, AttemptParameters, Parameters, QueryText, RankParameters, RowId
@@ -133,7 +133,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStory:
+class AttemptSection:
     """`is_open`: its fold is, unless the reader closes it. `lasted_s` None: it goes on."""
 
     attempt: AttemptRow
@@ -147,14 +147,14 @@ class Chapter:
     """One thing of the job itself, or one attempt; exactly one of the two is set."""
 
     entry: Entry | None = None
-    attempt: AttemptStory | None = None
+    attempt: AttemptSection | None = None
 
 
 @bp.get("/jobs/<job_id>")
 @shared
 def get_job(job_id: str) -> ResponseReturnValue:
     """Show one job. Query: `attempt`, the number of one; `ranks`, `from_s` and `to_s`."""
-    number, instant = received.row_id("job", job_id), now()
+    number, instant = request_body.row_id("job", job_id), now()
     query = parameters.read(JobParameters, is_empty_absent=True)
     asked = Selection(
         attempt=query.attempt, ranks=query.ranks, from_s=query.from_s, to_s=query.to_s
@@ -201,7 +201,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
 def get_history(job_id: str) -> ResponseReturnValue:
     """Show what sweeps measured of the job's cell. Query: `before`, only sweeps of smaller ids."""
     before_id = parameters.read(CellHistoryParameters).before
-    number = received.row_id("job", job_id)
+    number = request_body.row_id("job", job_id)
     with read_session() as session:
         found = read_history(session, number, before_id=before_id)
     return page_with_charts(
@@ -217,7 +217,7 @@ def get_history(job_id: str) -> ResponseReturnValue:
 def get_log(job_id: str) -> ResponseReturnValue:
     """Send a rank's whole log as a file. Query: `attempt`, by default the last; `rank`, 0."""
     query = parameters.read(RankParameters)
-    number = received.row_id("job", job_id)
+    number = request_body.row_id("job", job_id)
     with read_session() as session:
         chosen = job_detail(session, number).find_attempt(query.attempt)
         if chosen is None:
@@ -235,7 +235,7 @@ def get_log(job_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def post_cancel(job_id: str) -> ResponseReturnValue:
     """Cancel the job."""
-    number = received.row_id("job", job_id)
+    number = request_body.row_id("job", job_id)
     with write_session() as session:
         has_changed = request_cancel_job(session, number, now=now(), by=caller().token)
     flash("Cancelled." if has_changed else "There was nothing to cancel any more.")
@@ -246,14 +246,14 @@ def post_cancel(job_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 def post_retry(job_id: str) -> ResponseReturnValue:
     """Run the job again."""
-    number = received.row_id("job", job_id)
+    number = request_body.row_id("job", job_id)
     with write_session() as session:
         retry_job(session, number, now=now(), by=caller().token)
     flash("Back in the queue.")
     return wake_after(redirect(url_for(".get_job", job_id=number), HTTPStatus.SEE_OTHER))
 
 
-def _measured_of(story: Story, attempt: ShownAttempt | None) -> Mapping[str, Any]:
+def _measured_of(story: JobHistory, attempt: ShownAttempt | None) -> Mapping[str, Any]:
     """Return the details of the measurement if it is of the attempt that is shown."""
     own = story.measurement
     if own is None or attempt is None or own.attempt_id != attempt.attempt.id:
@@ -261,7 +261,7 @@ def _measured_of(story: Story, attempt: ShownAttempt | None) -> Mapping[str, Any
     return own.details or {}
 
 
-def chapters_of(story: Story) -> list[Chapter]:
+def chapters_of(story: JobHistory) -> list[Chapter]:
     """Return the chapters of a story in the order in which they began."""
     attempts = {one.id: _attempt_story(one, story) for one in story.attempts}
     chapters: list[Chapter] = []
@@ -286,16 +286,16 @@ def chapters_of(story: Story) -> list[Chapter]:
     return chapters
 
 
-def _attempt_story(attempt: AttemptRow, story: Story) -> AttemptStory:
+def _attempt_story(attempt: AttemptRow, story: JobHistory) -> AttemptSection:
     ended_at = attempt.ended_at
-    return AttemptStory(
+    return AttemptSection(
         attempt=attempt,
         lasted_s=None if ended_at is None else (ended_at - attempt.leased_at).total_seconds(),
         is_open=attempt.state in ACTIVE_ATTEMPT_STATES or attempt is story.attempts[-1],
     )
 
 
-def _submitted(story: Story) -> Entry:
+def _submitted(story: JobHistory) -> Entry:
     return Entry(
         at=story.job.created_at,
         event="job: submitted",
@@ -334,7 +334,7 @@ def _logs(session: Session, shown: ShownAttempt) -> ShownLogs:
     )
 
 
-def _pieces(engine: sa.Engine, first: LogStretch, *, token: int, rank: int) -> Iterator[str]:
+def _pieces(engine: sa.Engine, first: LogRange, *, token: int, rank: int) -> Iterator[str]:
     """Read on while it is sent; a slow reader must keep no connection to the store."""
     stretch = first
     yield stretch.text

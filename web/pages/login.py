@@ -8,8 +8,8 @@ from http import HTTPStatus
 from flask import Blueprint, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 
-from web.access.admission import own_address
-from web.access.callers import caller, sign_in, sign_out
+from web.access.authentication import caller, sign_in, sign_out
+from web.access.authorization import own_address
 from web.access.limits import note_failure
 from web.access.scopes import for_everybody
 from web.parameters import NextParameters, StrippedText, read_from

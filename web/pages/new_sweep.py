@@ -21,7 +21,7 @@ from farm.configuration.model_files import files_of
 from farm.configuration.scripts import CASE_KEYS, PREFIX, PYTHON_CAPABILITY
 from farm.configuration.spec import EMULATOR_NAMES, NETWORK_CAPABILITY
 from farm.errors import FarmError, InvalidSpec
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.keys.api_tokens import Scope
 from farm.notifications.addresses import check_reachable
 from farm.recommend.cache.fits import PREPARING
@@ -35,8 +35,8 @@ from farm.store.sweeps.bundles import add_bundle, find_bundle
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit, within_memory
 from farm.text.display import byte_count
-from web import parameters, received
-from web.access.admission import MAX_BODY_BYTES, takes_up_to
+from web import parameters, request_body
+from web.access.authorization import MAX_BODY_BYTES, takes_up_to
 from web.access.local_user import check_may_send_scripts
 from web.access.scopes import costly, needs
 from web.backend import backend, live_agents_now, now, read_session, wake_after, write_session
@@ -133,10 +133,10 @@ def get_new_sweep() -> ResponseReturnValue:
     query = parameters.read(NewSweepParameters)
     if query.draft is not None:
         draft = _draft(query.draft)
-        fields = draft.fields or sweep_form.fields_of(received.parse_toml(draft.text))
+        fields = draft.fields or sweep_form.fields_of(request_body.parse_toml(draft.text))
         return _page(ShownForms(fields=fields, text=draft.text))
     if query.like is not None:
-        number = received.row_id("sweep", query.like)
+        number = request_body.row_id("sweep", query.like)
         with read_session() as session:
             sweep_summary(session, number)  # an id, and not another sweep's name
             spec = find_sweep(session, str(number)).spec
@@ -232,7 +232,7 @@ def _told(submitted: SubmittedSweep) -> str:
 
 
 def _planned(text: str) -> SubmissionPlan:
-    return plan(received.parse_toml(text))
+    return plan(request_body.parse_toml(text))
 
 
 def _accepted(text: str) -> SubmissionPlan:

@@ -15,11 +15,11 @@ from farm.processes.subprocess_call import run_in_subprocess
 from farm.recommend.configuration import Observation
 from farm.recommend.observations import load_sweep
 from farm.store.sweeps.sweeps import SweepSummary, find_sweep, sweep_summary
-from web import parameters, received
+from web import parameters, request_body
 from web.access.scopes import costly
 from web.backend import backend, read_session
-from web.drawing.drawn import drawn
 from web.drawing.plotly import page_with_charts
+from web.drawing.rendered import drawn
 
 bp = Blueprint("prediction", __name__)
 
@@ -36,7 +36,7 @@ def get_prediction(sweep_id: str) -> ResponseReturnValue:
     It takes seconds to predict. Until then the page says so, and loads itself again.
     """
     parameters.query()
-    number = received.row_id("sweep", sweep_id)
+    number = request_body.row_id("sweep", sweep_id)
     with read_session() as session:
         summary = sweep_summary(session, number)
         name = find_sweep(session, str(number)).name

@@ -55,10 +55,10 @@ from farm.store.sweeps.jobs import request_cancel_sweep, retry_failed
 from farm.store.sweeps.sweeps import find_sweep, pause_sweep, resume_sweep, sweep_summary
 from farm.store.tables import JobRow
 from farm.text.display import short_fingerprint
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 from farm.values.codec import from_json
-from web import parameters, received
-from web.access.callers import caller
+from web import parameters, request_body
+from web.access.authentication import caller
 from web.access.scopes import needs
 from web.advice.sweep_advice import Advice
 from web.backend import (
@@ -69,9 +69,9 @@ from web.backend import (
     wake_after,
     write_session,
 )
-from web.drawing.drawn import drawn
-from web.drawing.paper import can_draw
+from web.drawing.downloads import can_draw
 from web.drawing.plotly import page_with_charts
+from web.drawing.rendered import drawn
 from web.exports import can_bundle, forms
 from web.live.page_cache import shared
 from web.overview.progress import cached_waiting_reasons, sweep_remaining_s
@@ -162,7 +162,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
     the charts, and `at_...` what other axes are held at.
     """
     args = parameters.query(*query_names(request.args))
-    number, instant = received.row_id("sweep", sweep_id), now()
+    number, instant = request_body.row_id("sweep", sweep_id), now()
     pages = parameters.read_from(PagesParameters, args)
     with read_session() as session:
         summary = sweep_summary(session, number)
@@ -286,7 +286,7 @@ def post_resume(sweep_id: str) -> ResponseReturnValue:
 
 def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseReturnValue:
     """Change a sweep in one transaction, and show it with a word on what was done."""
-    number = received.row_id("sweep", sweep_id)
+    number = request_body.row_id("sweep", sweep_id)
     with write_session() as session:
         said = change(session, number)
     flash(said)

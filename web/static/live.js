@@ -62,7 +62,7 @@
       isRefreshing = true;
       try {
         const answer = await fetch(address, {
-          headers: { Accept: "text/html", "X-Live-Look": "1" }, // see web/received.py
+          headers: { Accept: "text/html", "X-Live-Look": "1" }, // see web/request_body.py
           signal: AbortSignal.timeout(PATIENCE_MS),
         });
         // A page that now leads to another is one to sign in on.

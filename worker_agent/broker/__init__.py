@@ -1,1 +1,1 @@
-"""The courier: a child process that talks to the broker, so that a hang cannot block the agent."""
+"""The broker client: a child process that talks to the broker, so a hang cannot block the agent."""

@@ -146,7 +146,7 @@ def _ask(
     Raises:
         OSError, HTTPException, ValueError: it does not answer in time, or nothing that counts.
     """
-    with _HurriedSocket(deadline_s) as link:
+    with _DeadlineSocket(deadline_s) as link:
         link.connect(service)
         # Made by hand, so that no proxy of the environment is asked.
         connection = http.client.HTTPConnection(*service)
@@ -163,7 +163,7 @@ def _ask(
         return body.decode("ascii").strip()
 
 
-class _HurriedSocket(socket.socket):
+class _DeadlineSocket(socket.socket):
     """A socket whose every wait ends at the deadline: a limit for each would let bytes drip."""
 
     def __init__(self, deadline_s: float) -> None:
@@ -189,7 +189,7 @@ class _HurriedSocket(socket.socket):
         self.settimeout(left_s)
 
 
-class LateLabels:
+class RetriedLabels:
     """Labels that the metadata service did not give when the agent began, asked for again.
 
     A VM's first boot may be quicker than its network or than that service; without the instance

@@ -13,7 +13,7 @@ from pathlib import Path
 from farm.errors import EmulationFailed
 from worker_agent.network.guard import GATE, NETWORK, NoteFile
 from worker_agent.network.undo import undo_all
-from worker_agent.supervisor.events import Post, UndoTried
+from worker_agent.supervisor.events import Post, UndoFinished
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class NetworkCleanup:
             self._try_at = now + RETRY_S
             self._start()
 
-    def handle(self, event: UndoTried, *, now: float) -> None:
+    def handle(self, event: UndoFinished, *, now: float) -> None:
         """Take the end of a try."""
         self._is_trying, self._try_at = False, now + RETRY_S
         if event.error is None:
@@ -80,4 +80,4 @@ class NetworkCleanup:
         except Exception as failed:
             logger.exception("network was not undone")
             error = f"{type(failed).__name__}: {failed}"
-        self._post(UndoTried(error=error))
+        self._post(UndoFinished(error=error))

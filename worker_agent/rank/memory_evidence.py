@@ -42,7 +42,7 @@ class MemoryEvidence:
     machine_bytes: int | None = None
 
 
-class MemoryWitness:
+class MemoryMonitor:
     """Watches from before the trainers of a rank are started; `close` is due."""
 
     def __init__(self, *, log: KernelLog | None = None, proc: Path = PROC) -> None:

@@ -55,7 +55,7 @@ from worker_agent.supervisor.events import (
     RankEvent,
     Sampled,
     TrainerExited,
-    TrainerSpoke,
+    TrainerOutput,
 )
 
 logger = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class RunningRank:
         """Take an event of this rank's own."""
         if isinstance(event, Sampled):
             self._report(Samples(samples=event.samples))
-        elif isinstance(event, TrainerSpoke):
+        elif isinstance(event, TrainerOutput):
             self._hear(event.process, event.event, now=now)
         elif isinstance(event, TrainerExited):
             self._on_exit(event)

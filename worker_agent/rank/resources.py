@@ -28,8 +28,8 @@ from worker_agent.metrics.sampler import Sampler, create_metrics
 from worker_agent.network.gang_network import GangNetwork
 from worker_agent.network.port_gate import PortGate
 from worker_agent.rank.bundles import folder_prefix, remove_folders
-from worker_agent.rank.control import run_control
-from worker_agent.rank.memory_evidence import MemoryEvidence, MemoryWitness
+from worker_agent.rank.control_run import run_control
+from worker_agent.rank.memory_evidence import MemoryEvidence, MemoryMonitor
 from worker_agent.rank.ports import PortRange, port_of
 from worker_agent.supervisor.events import (
     MeasuringPurpose,
@@ -38,11 +38,11 @@ from worker_agent.supervisor.events import (
     RankCleared,
     Sampled,
     TrainerExited,
-    TrainerSpoke,
+    TrainerOutput,
 )
 from worker_agent.trainer_process.environment import may_be_set, trainer_environment
-from worker_agent.trainer_process.leftovers import kill_leftovers
 from worker_agent.trainer_process.logs import RankLog
+from worker_agent.trainer_process.orphans import kill_leftovers
 from worker_agent.trainer_process.process import TrainerProcess
 from worker_agent.trainer_process.template import TemplateProcess
 
@@ -79,7 +79,7 @@ class RankResources:
         self._held: list[socket.socket] = []
         self._trainers: list[TrainerProcess] = []
         self._log = RankLog()
-        self._memory = MemoryWitness()
+        self._memory = MemoryMonitor()
         self._sampler: Sampler | None = None
         self._network = self._make_network()
         self._script: Path | None = None
@@ -193,7 +193,7 @@ class RankResources:
             environment=environment,
             folder=self._config.settings.state_dir,
             user=self._config.trainer_user,
-            on_event=lambda event: post(TrainerSpoke(token=token, process=index, event=event)),
+            on_event=lambda event: post(TrainerOutput(token=token, process=index, event=event)),
             on_exit=lambda code: post(TrainerExited(token=token, process=index, return_code=code)),
             template=self._forked_from,
         )

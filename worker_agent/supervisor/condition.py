@@ -10,7 +10,7 @@ from pathlib import Path
 from farm.configuration.spec import RANKS_CAPABILITY, JobSpec
 from farm.messages.agents import AgentFacts, AgentState, Heartbeat, WantedPiece
 from worker_agent.config import AgentConfig
-from worker_agent.machine.cloud import LateLabels
+from worker_agent.machine.cloud import RetriedLabels
 from worker_agent.network.network_cleanup import NetworkCleanup
 from worker_agent.spool.delivery import Delivery
 from worker_agent.spool.journal import Journal
@@ -21,7 +21,7 @@ LEAVE_LIMIT_S = 8.0
 FLUSH_LIMIT_S = 2.0
 
 
-class Departure:
+class Shutdown:
     """The agent's shutdown, from its request to its end; times are of the monotonic clock."""
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class Condition:
         facts: AgentFacts,
         schedule: HeartbeatSchedule,
         delivery: Delivery,
-        departure: Departure,
+        departure: Shutdown,
         cleanup: NetworkCleanup,
         journal: Journal,
     ) -> None:
         self._config = config
         self._facts = facts
-        self._labels = LateLabels(config.cloud, known=facts.labels)
+        self._labels = RetriedLabels(config.cloud, known=facts.labels)
         self._labels.start()
         self._heartbeat = schedule
         self._delivery = delivery

@@ -18,17 +18,17 @@ class MeasuringPurpose(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CourierReady:
+class BrokerClientReady:
     """It has reached the broker and consumes this agent's queue."""
 
-    courier: int
+    broker_client: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandArrived:
     """`received_s`: reading of the monotonic clock when it came in."""
 
-    courier: int
+    broker_client: int
     line: int
     name: str
     envelope: object
@@ -37,20 +37,20 @@ class CommandArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderDone:
-    """The courier has carried out order `order`; `error` says why it could not."""
+    """The broker client has carried out order `order`; `error` says why it could not."""
 
-    courier: int
+    broker_client: int
     order: int
     error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CourierGone:
-    courier: int
+class BrokerClientGone:
+    broker_client: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerSpoke:
+class TrainerOutput:
     token: int
     process: int  # index into the rank's roles
     event: TrainerEvent
@@ -67,7 +67,7 @@ class TrainerExited:
 class NetworkMeasured:
     """Either `failure` is set or `rtts` hold. `shaped`: all that was found of a shaped network.
 
-    `control_s`: see worker_agent.rank.control; only of an untouched network's measurement.
+    `control_s`: see worker_agent.rank.control_run; only of an untouched network's measurement.
     """
 
     token: int
@@ -112,19 +112,19 @@ class TemplateGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UndoTried:
+class UndoFinished:
     """A try to undo what an earlier rank has left applied is over; `error` says why it failed."""
 
     error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopAsked:
+class StopRequested:
     signal_name: str
 
 
-RankEvent = TrainerSpoke | TrainerExited | NetworkMeasured | Sampled | RankCleared
-CourierEvent = CourierReady | CommandArrived | OrderDone | CourierGone
+RankEvent = TrainerOutput | TrainerExited | NetworkMeasured | Sampled | RankCleared
+BrokerClientEvent = BrokerClientReady | CommandArrived | OrderDone | BrokerClientGone
 TemplateEvent = TemplateReady | TemplateGone
-AgentEvent = RankEvent | CourierEvent | TemplateEvent | UndoTried | StopAsked
+AgentEvent = RankEvent | BrokerClientEvent | TemplateEvent | UndoFinished | StopRequested
 Post = Callable[[AgentEvent], None]

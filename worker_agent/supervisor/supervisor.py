@@ -32,7 +32,7 @@ from farm.messages.commands import (
 from farm.messages.envelope import seal, unseal
 from farm.messages.trainer_lines import Failure, FailureKind
 from farm.processes.service_manager import ServiceManager
-from worker_agent.broker.courier_supervisor import CourierSupervisor
+from worker_agent.broker.broker_client_supervisor import BrokerClientSupervisor
 from worker_agent.config import AgentConfig
 from worker_agent.network.network_cleanup import NetworkCleanup
 from worker_agent.network.undo import undo_leftovers
@@ -43,23 +43,23 @@ from worker_agent.rank.resources import RankResources
 from worker_agent.spool.delivery import Delivery
 from worker_agent.spool.journal import Journal, ServedRank
 from worker_agent.spool.spool import Spool
-from worker_agent.supervisor.condition import LEAVE_LIMIT_S, Condition, Departure
+from worker_agent.supervisor.condition import LEAVE_LIMIT_S, Condition, Shutdown
 from worker_agent.supervisor.events import (
     AgentEvent,
+    BrokerClientGone,
+    BrokerClientReady,
     CommandArrived,
-    CourierGone,
-    CourierReady,
     OrderDone,
     Post,
-    StopAsked,
+    StopRequested,
     TemplateGone,
     TemplateReady,
-    UndoTried,
+    UndoFinished,
 )
 from worker_agent.supervisor.fencing import Admission, TokenFile, admit
 from worker_agent.supervisor.heartbeat import HeartbeatSchedule
 from worker_agent.trainer_process.child import become_reaper, reap_orphans
-from worker_agent.trainer_process.leftovers import kill_leftovers
+from worker_agent.trainer_process.orphans import kill_leftovers
 from worker_agent.trainer_process.template import TemplateSupervisor
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Supervisor:
         self._heartbeat = HeartbeatSchedule(
             boot_id=uuid.uuid4().hex, interval_s=beat_s, lease_s=lease_s, now=now
         )
-        self._courier = CourierSupervisor(config, self._events.put)
+        self._broker_client = BrokerClientSupervisor(config, self._events.put)
         self._template = TemplateSupervisor(config, self._events.put)
         self._ports = PortRange(*settings.port_range)
         self.rank: RunningRank | None = None
@@ -102,7 +102,7 @@ class Supervisor:
         self._has_failed = False  # in the last step
         self._has_told_of_folder = False
         self._shown: tuple[AgentState, int | None, int, str | None] | None = None
-        self._departure = Departure()
+        self._departure = Shutdown()
         self._network_cleanup = NetworkCleanup(settings.state_dir, self._events.put)
         sources = (
             self._heartbeat,
@@ -120,7 +120,7 @@ class Supervisor:
             at_the_end.callback(self.spool.close)
             at_the_end.callback(kill_leftovers, self._config, limit_s=LEAVE_LIMIT_S)
             at_the_end.callback(self._template.stop)
-            at_the_end.callback(self._courier.stop)
+            at_the_end.callback(self._broker_client.stop)
             stand_for(agent_id=self._config.agent_id)
             logger.info("agent begins")
             if not become_reaper():
@@ -159,28 +159,28 @@ class Supervisor:
         waits = [_LONGEST_WAIT_S]
         if self._has_failed:  # or what fails at once would be tried again without an end
             return _LONGEST_WAIT_S
-        if self._courier.can_publish("heartbeats"):
+        if self._broker_client.can_publish("heartbeats"):
             waits.append(self._heartbeat.due_in_s(now=now))
-        if self._courier.can_publish("reports") and self._journal.trouble is None:
+        if self._broker_client.can_publish("reports") and self._journal.trouble is None:
             silent = self._heartbeat.is_server_silent(now=now)
             waits.append(self._delivery.due_in_s(now=now, server_is_silent=silent))
         return min(waits)
 
     def _handle(self, event: AgentEvent, *, now: float) -> None:
-        if isinstance(event, StopAsked):
+        if isinstance(event, StopRequested):
             self._leave(event.signal_name, now=now)
-        elif isinstance(event, CourierReady | OrderDone | CourierGone):
-            if self._courier.has_published("heartbeats", event):
+        elif isinstance(event, BrokerClientReady | OrderDone | BrokerClientGone):
+            if self._broker_client.has_published("heartbeats", event):
                 self._heartbeat.taken(now=now)
-            if self._courier.handle(event, now=now) and isinstance(event, CourierReady):
+            if self._broker_client.handle(event, now=now) and isinstance(event, BrokerClientReady):
                 self._delivery.start_over()
                 self._heartbeat.hasten()
         elif isinstance(event, CommandArrived):
-            if self._courier.handle(event, now=now):
+            if self._broker_client.handle(event, now=now):
                 self._obey(event, now=now)
         elif isinstance(event, TemplateReady | TemplateGone):
             self._template.handle(event, now=now)
-        elif isinstance(event, UndoTried):
+        elif isinstance(event, UndoFinished):
             self._network_cleanup.handle(event, now=now)
         elif self.rank is not None and event.token == self.rank.token:
             self.rank.handle(event, now=now)
@@ -192,12 +192,12 @@ class Supervisor:
             self._watch_over(self.rank, now=now)
         else:
             self._served.forget()  # again: its folder may have been away
-        self._courier.tick(now=now)
+        self._broker_client.tick(now=now)
         is_idle = self.rank is None and not self._departure.has_begun
         self._template.tick(now=now, is_idle=is_idle)
         self._network_cleanup.tick(now=now, is_idle=is_idle)
         if is_idle:
-            reap_orphans(own=self._courier.pids | self._template.pids)
+            reap_orphans(own=self._broker_client.pids | self._template.pids)
         shown = (
             self._state(),
             self.serving_token,
@@ -209,13 +209,13 @@ class Supervisor:
             self._heartbeat.hasten()
         if (silence_s := self._heartbeat.silence_s(now=now)) is not None:
             logger.warning(_UNANSWERED, silence_s, _KEYED if self._config.key else _UNKEYED)
-        if self._courier.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) == 0:
-            self._courier.publish("heartbeats", seal(self._beat(now)))
-        if self._courier.can_publish("reports") and self._journal.trouble is None:
+        if self._broker_client.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) == 0:
+            self._broker_client.publish("heartbeats", seal(self._beat(now)))
+        if self._broker_client.can_publish("reports") and self._journal.trouble is None:
             silent = self._heartbeat.is_server_silent(now=now)
             batch = self._delivery.next_batch(now=now, server_is_silent=silent)
             if batch is not None:
-                self._courier.publish("reports", seal(batch))
+                self._broker_client.publish("reports", seal(batch))
 
     def _look_at_folder(self) -> None:
         """Say once that the state folder is gone; go on once it is back, or another is there."""
@@ -408,19 +408,19 @@ class Supervisor:
 
     def _may_leave(self, now: float) -> bool:
         has_said_so = (
-            self._courier.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) > 0
+            self._broker_client.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) > 0
         )
         return self._departure.is_over(
             now=now,
             is_serving=self.rank is not None,
-            is_sent=self._delivery.is_empty and (has_said_so or not self._courier.is_ready),
+            is_sent=self._delivery.is_empty and (has_said_so or not self._broker_client.is_ready),
         )
 
 
 def post_stop_signals(post: Post) -> None:
     """Let SIGTERM and SIGINT be posted from now on, instead of ending the process."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda n, _: post(StopAsked(signal_name=signal.Signals(n).name)))
+        signal.signal(number, lambda n, _: post(StopRequested(signal_name=signal.Signals(n).name)))
 
 
 def clean_up_after_crash(config: AgentConfig, served: ServedRank, journal: Journal) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from farm.charts.chart import Bars, Mark, ends, ticks
-from farm.charts.files.look import COLOURS, add_key, distinct, draw_intervals, panels, write_ticks
+from farm.charts.files.style import COLOURS, add_key, distinct, draw_intervals, panels, write_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

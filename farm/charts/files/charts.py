@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farm.charts import chart
-from farm.charts.files.look import (
+from farm.charts.files.style import (
     add_key,
     distinct,
     draw_event,

@@ -6,7 +6,7 @@ import dataclasses
 import textwrap
 from typing import TYPE_CHECKING
 
-from farm.charts.files.look import panels
+from farm.charts.files.style import panels
 from farm.charts.heat_map import SHADES, Field, FieldKind, HeatMap
 
 if TYPE_CHECKING:

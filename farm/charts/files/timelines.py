@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from farm.charts.files.look import add_key, look, panels, tick_text
+from farm.charts.files.style import add_key, look, panels, tick_text
 from farm.charts.timelines import (
     Shade,
     TimelineAxis,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from farm.charts.job.steps import STEP_TIME_AXIS, StepPoint, steps_over
 from farm.charts.timelines import Shade, TimedValues, TimelineAxis, TimelineFigure, TimelineSeries
-from farm.measuring.sampled import (
+from farm.measuring.sampled_metrics import (
     DISTURBING,
     FOREIGN_LOAD,
     SAMPLED,

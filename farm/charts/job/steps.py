@@ -17,7 +17,7 @@ from farm.messages.trainer_lines import StepKind
 from farm.statistics import outlier_positions, quantile
 from farm.store.series.step_ranges import StepRange, StepSeries
 from farm.text.display import count, duration
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _MOST_DRAWN_AS_BARS = 150  # so few steps are seen one by one, each as long as it took
 _MOST_FAR_DOTS = 200

@@ -29,10 +29,10 @@ from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec, NotFound
 from farm.processes.subprocess_call import spared_children
-from farm.recommend.observations import Loaded, load
+from farm.recommend.observations import LoadedObservations, load
 from farm.store.engine import reading
 from farm.text.display import duration, short_fingerprint
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     from farm.recommend.configuration import Configuration, Observation
@@ -132,7 +132,7 @@ def _load(
     model: str | None,
     dataset: str | None,
     fingerprint: str | None,
-) -> Loaded:
+) -> LoadedObservations:
     with store(settings()) as engine, reading(engine) as session:
         asked = script_asked(session, origin=origin, **script)
         if asked is not None:
@@ -170,7 +170,7 @@ def _predictors(asked: Sequence[str], *, quick: bool) -> list[str]:
 
 
 def _evaluate(
-    loaded: Loaded,
+    loaded: LoadedObservations,
     *,
     origin: str,
     predictors: Sequence[str],

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files.charts import draw_charts
-from farm.charts.files.look import file_of
+from farm.charts.files.style import file_of
 from farm.charts.prediction import PredictedCell, predicted_figure
 from farm.errors import InvalidSpec
 from farm.processes.whole_file import write_whole
 from farm.text import display
 from farm.text.columns import Column
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     from farm.recommend.evaluating.evaluate import DoubtInWords, PredictorEvaluation, SplitScore

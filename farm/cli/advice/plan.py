@@ -34,7 +34,7 @@ from farm.errors import InvalidSpec
 from farm.recommend.contracts import DEFAULT_PLANNED, MAX_PLANNED
 from farm.store.engine import reading
 from farm.text.display import percent, short_fingerprint
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

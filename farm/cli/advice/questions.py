@@ -15,7 +15,7 @@ from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.knowledge import FITS_FOLDER, RecommenderCache, fit_default
 from farm.recommend.prices import Prices, load_prices
 from farm.settings.server import Settings
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -18,7 +18,7 @@ from farm.processes.standard_output import print_data
 from farm.processes.whole_file import open_whole
 from farm.store.engine import reading
 from farm.store.sweeps.sweeps import find_sweep
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 from farm.trackers import TRACKERS
 from farm.trackers.contracts import Tracker
 from farm.trackers.sending import send_sweep

@@ -32,13 +32,13 @@ from farm.store.engine import reading, writing
 from farm.store.measurements.imports import Imported
 from farm.sweep_bundle.archive import bundle_folder
 from farm.sweep_bundle.reading import read_bundle
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
+class _ImportOptions:
     is_replacing: bool
     is_dry_run: bool
     as_json: bool
@@ -67,7 +67,7 @@ def _command_of(publication: Publication) -> click.Command:
     @click.command(publication.name, help=f"{publication.what}.\n\n{publication.citation}.")
     @_options
     def command(*, replace: bool, dry_run: bool, as_json: bool) -> None:
-        how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
+        how = _ImportOptions(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
         _import(read_publication(publication), of_publication(publication), how)
 
     return command
@@ -97,7 +97,7 @@ def table(
     status other than ok needs no time.
     """
     source = of_table(file.name, origin=origin)
-    how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
+    how = _ImportOptions(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
     _import(read_table(_content(file), ignored=ignore), source, how)
 
 
@@ -112,7 +112,7 @@ def bundle(
 
     Samples follow the measurements in parts; after an interruption import it again.
     """
-    how = _How(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
+    how = _ImportOptions(is_replacing=replace, is_dry_run=dry_run, as_json=as_json)
     with bundle_folder(folder) as opened:
         read = read_bundle(opened, origin=origin)
         _import(read.reading, read.source, how, samples=read.samples())
@@ -134,7 +134,7 @@ def _content(path: Path) -> bytes:
 def _import(
     read: Reading,
     source: ImportSource,
-    how: _How,
+    how: _ImportOptions,
     *,
     samples: Iterable[Sequence[Mapping[str, Any]]] = (),
 ) -> None:
@@ -186,7 +186,7 @@ def _json(
     }
 
 
-def _print(read: Reading, source: ImportSource, done: Imported, how: _How) -> None:
+def _print(read: Reading, source: ImportSource, done: Imported, how: _ImportOptions) -> None:
     verb = "would be " if how.is_dry_run else ""
     removed = f", {done.removed_count} {verb}removed" if how.is_replacing else ""
     click.echo(

@@ -15,7 +15,7 @@ from farm.store.measurements.imports import OriginSummary, remove_origin
 from farm.store.measurements.imports import origins as summaries
 from farm.text import display
 from farm.text.columns import Column
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _COLUMNS = (
     Column("origin"),

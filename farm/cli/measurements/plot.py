@@ -113,7 +113,7 @@ def _plot(
 ) -> list[dict[str, Any]]:
     """Draw and write; return what each plot is and where."""
     from farm.cells.reading import read_sweep
-    from farm.charts.files.look import require
+    from farm.charts.files.style import require
     from farm.charts.plots import PlotKind, PlotRequest
 
     require()
@@ -152,7 +152,7 @@ def _drawn(
 
 
 def _written(one: Plot, folder: Path, forms: Sequence[str]) -> dict[str, Any]:
-    from farm.charts.files.look import file_of
+    from farm.charts.files.style import file_of
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

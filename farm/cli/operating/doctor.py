@@ -21,10 +21,10 @@ from farm.diagnosis.finding import Finding, Level, doubt, unknown, worst, wrong
 from farm.errors import FarmError, NotPermitted, Unreachable
 from farm.processes.standard_output import unfiltered
 from farm.text.log_text import one_line
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
-    from farm.cli.operating.examinations import Examination
+    from farm.cli.operating.doctor_checks import Check
     from farm.settings.server import Settings
 
 # Longer than every wait for a database's locks and for a broker that was dropped by a firewall.
@@ -61,7 +61,7 @@ def doctor(*, limit_s: float, as_json: bool) -> int:
     wrong; what is doubtful is only named. --json prints is_well and checks, each with its name,
     its level (well, unknown, doubt, wrong) and its findings.
     """
-    from farm.cli.operating.examinations import EXAMINATIONS
+    from farm.cli.operating.doctor_checks import EXAMINATIONS
 
     checked = examine(EXAMINATIONS, settings(), limit_s=limit_s)
     is_well = worst(f for one in checked for f in one.findings) is not Level.WRONG
@@ -82,15 +82,13 @@ def doctor(*, limit_s: float, as_json: bool) -> int:
     return 0 if is_well else 1
 
 
-def examine(
-    examinations: Sequence[Examination], loaded: Settings, *, limit_s: float
-) -> list[Checked]:
+def examine(examinations: Sequence[Check], loaded: Settings, *, limit_s: float) -> list[Checked]:
     """Carry out all examinations at once; what has not ended after `limit_s` is left behind."""
     found: dict[str, list[Finding]] = {}
 
     context = click.get_current_context(silent=True)
 
-    def look(one: Examination) -> None:
+    def look(one: Check) -> None:
         # The command's context says which settings were given, and each thread has its own.
         with nullcontext() if context is None else context.scope(cleanup=False):
             found[one.name] = _findings(one, loaded)
@@ -110,7 +108,7 @@ def examine(
     ]
 
 
-def _findings(one: Examination, loaded: Settings) -> list[Finding]:
+def _findings(one: Check, loaded: Settings) -> list[Finding]:
     try:
         return one.look(loaded)
     except Unreachable as error:
@@ -126,7 +124,7 @@ def _findings(one: Examination, loaded: Settings) -> list[Finding]:
         return [wrong(" ".join(what.split())[:500], "this is a bug: please report it")]
 
 
-def _unanswered(one: Examination, limit_s: float) -> Finding:
+def _unanswered(one: Check, limit_s: float) -> Finding:
     what = f"there was no answer within {limit_s:g} s"
     if one.needs:
         return unknown(f"{what}: see {one.needs}")

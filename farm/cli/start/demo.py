@@ -13,7 +13,7 @@ from farm.cli.start.demonstration import demonstrate, gang_widths
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 from farm.submission import plan
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 
 @click.command()

@@ -32,7 +32,7 @@ from farm.store.sweeps.bundles import add_bundle
 from farm.store.sweeps.jobs import list_jobs, request_cancel_sweep
 from farm.store.sweeps.sweeps import SweepSummary, list_sweeps
 from farm.submission import SubmissionPlan, submit
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -20,7 +20,7 @@ from farm.cli.session import settings
 from farm.cli.start.demonstration import demonstrate, gang_widths
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
-from farm.embedded.sites import ANY_SCRIPT, AgentSite, gpu_share, share_cores
+from farm.embedded.sites import ANY_SCRIPT, LocalAgent, gpu_share, share_cores
 from farm.errors import FarmError
 from farm.lab.hosts import MAX_HOSTS
 from farm.lab.lab import Lab
@@ -28,7 +28,7 @@ from farm.lab.slots import clear_dead_labs
 from farm.lab.system import what_is_missing
 from farm.settings.server import Settings
 from farm.submission import plan
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # Beyond it the sweep would take hours.
 _MAX_DELAY_MS = 200
@@ -114,7 +114,7 @@ def lab_farm(loaded: Settings, signals: StopSignals, *, hosts: int) -> Iterator[
             yield farm
 
 
-def lab_sites(lab: Lab, *, home: Path) -> list[AgentSite]:
+def lab_sites(lab: Lab, *, home: Path) -> list[LocalAgent]:
     """Return the place of each host's agent; more hosts than cores share them, and say so."""
     cores = sorted(os.sched_getaffinity(0))
     count = len(lab.hosts)
@@ -129,7 +129,7 @@ def lab_sites(lab: Lab, *, home: Path) -> list[AgentSite]:
     else:
         shares = share_cores(cores, agents=count)
     return [
-        AgentSite(
+        LocalAgent(
             agent_id=host.name,
             settings={
                 "AGENT_ADVERTISE_ADDRESS": host.address,

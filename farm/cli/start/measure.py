@@ -48,7 +48,7 @@ from farm.store.sweeps.bundles import add_bundle
 from farm.store.sweeps.jobs import list_jobs
 from farm.store.tables import JobRow
 from farm.submission import SubmissionPlan, plan, submit
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 from farm.values.codec import from_json
 
 if TYPE_CHECKING:

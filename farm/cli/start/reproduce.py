@@ -21,7 +21,7 @@ from farm.settings.server import Settings
 from farm.studies import STUDIES
 from farm.studies.contracts import LabHosts, Study
 from farm.submission import SubmissionPlan, plan, read_sweep_file, submit
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

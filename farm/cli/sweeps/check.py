@@ -28,7 +28,7 @@ from farm.store.sweeps.baselines import (
 from farm.store.sweeps.sweeps import SweepSummary, find_sweep, sweep_summary
 from farm.text import display
 from farm.text.columns import Column
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 DEFAULT_NAME = "default"
 _MISSING = "missing"  # a verdict on a cell that the baseline alone has

@@ -16,7 +16,7 @@ from farm.cli.session import JOB_ID, settings, stopped_farm, store
 from farm.configuration.axes import REQUIRED_AXES
 from farm.configuration.spec import spec_json
 from farm.gang.lifecycle import JobState
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.base import Table

@@ -44,7 +44,7 @@ from farm.store.sweeps.sweeps import SweepSummary, find_sweep, list_sweeps
 from farm.text import display
 from farm.text.columns import Column
 from farm.text.log_text import one_line
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _SWEEPS_SHOWN = 20
 _REASONS_SHOWN = 5

@@ -35,7 +35,7 @@ from farm.submission import SubmissionPlan, SubmittedSweep, plan, read_sweep_fil
 from farm.submission import submit as submit_sweep
 from farm.text import display
 from farm.text.columns import Column
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -30,7 +30,7 @@ from farm.store.sweeps.sweep_loads import paces
 from farm.store.sweeps.sweeps import SweepStatus, SweepSummary, sweep_summary
 from farm.text.display import machine_hours, plain, roughly
 from farm.text.log_text import one_line
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

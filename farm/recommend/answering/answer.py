@@ -42,7 +42,7 @@ from farm.recommend.objective import (
     rank,
 )
 from farm.text.display import decimal, duration, percent
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _MOST_WORTH_MEASURING = 3
 _CLEARLY_LESS_ACCURATE = 0.1  # repetitions of one configuration differ by less

@@ -10,7 +10,7 @@ from farm.recommend.answering.measured import (
 )
 from farm.recommend.contracts import Basis, Option, Recommendation
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 
 def headline_of(answer: Recommendation) -> str:

@@ -17,7 +17,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import MACHINE_STATUSES, Evidence, Option, Question
 from farm.recommend.setup import Setup, published_name
 from farm.text.display import short_fingerprint
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # Delays are converted from milliseconds, so equal ones may differ in their last bits.
 _EQUAL_RATIO = 1e-9

@@ -25,7 +25,7 @@ from farm.recommend.cache.fits import Fits
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import Evidence, StepTimeModel
 from farm.recommend.observations import by_hardware, configuration_of
-from farm.recommend.outlying import AgentComparison
+from farm.recommend.outlier_agents import AgentComparison
 from farm.store.measurements.measurements import (
     MeasurementFilter,
     measurements_stamp,

@@ -157,7 +157,7 @@ Refit = Callable[[Sequence[Observation]], FittedPredictor]
 
 
 @runtime_checkable
-class Refitting(Protocol):
+class Refittable(Protocol):
     """A fitted predictor that can be fitted to a part of its observations in much less time.
 
     It may keep what a tenth of them hardly changes, such as the parameters of its kernel, and must
@@ -169,7 +169,7 @@ class Refitting(Protocol):
 
 def refit_of(fitted: FittedPredictor | None, predictor: Predictor) -> Refit:
     """Return the quickest way to fit to a part of what `fitted` was fitted to, if there is one."""
-    return fitted.refit if isinstance(fitted, Refitting) else predictor.fit
+    return fitted.refit if isinstance(fitted, Refittable) else predictor.fit
 
 
 def hold_out(
@@ -186,7 +186,7 @@ def hold_out(
     `axes`: whose values to hold out, one axis after the other; None: configurations. `own`: what
     some curves lack and others have, so that it is left out of some of those others. `combined`:
     what to leave out at once. `fitted`: the predictor fitted to all of them, if there is one; see
-    `Refitting`.
+    `Refittable`.
     """
     import numpy as np
 

@@ -17,7 +17,7 @@ from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Prediction
-from farm.recommend.evaluating.few_shot import FewShotScore, Truth
+from farm.recommend.evaluating.few_shot import FewShotScore, GroundTruth
 from farm.recommend.evaluating.questions import factor, questions
 from farm.recommend.evaluating.scores import (
     ErrorScore,
@@ -159,7 +159,7 @@ class _Regrets:
     """The questions that the measurements can answer, and the truth of each."""
 
     def __init__(self, observations: Sequence[Observation], *, machine_price: float) -> None:
-        truth = Truth.of(observations)
+        truth = GroundTruth.of(observations)
         self._objective = factor(truth.configurations, machine_price=machine_price)
         self._true = {c: truth.step_time_s(c) * self._objective(c) for c in truth.repetitions}
         self._questions = questions(truth.configurations)

@@ -56,7 +56,7 @@ class FewShotScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
+class GroundTruth:
     """What can be measured: repetitions by configuration, one machine without its network.
 
     `failures` cost a measurement, and are no option of any choice.
@@ -68,7 +68,7 @@ class Truth:
     @classmethod
     def of(
         cls, observations: Sequence[Observation], failures: Collection[Configuration] = ()
-    ) -> Truth:
+    ) -> GroundTruth:
         groups: dict[Configuration, list[Observation]] = {}
         for observation in observations:
             groups.setdefault(canonical(observation.configuration), []).append(observation)
@@ -95,7 +95,7 @@ def run_few_shot(
     failures: Sequence[Configuration] = (),
 ) -> Mapping[int, list[float]]:
     """Return the regret of every choice after each number of measurements."""
-    truth = Truth.of(observations, failures)
+    truth = GroundTruth.of(observations, failures)
     return few_shot(
         truth,
         counts=trial.counts,
@@ -107,7 +107,7 @@ def run_few_shot(
 
 
 def few_shot(
-    truth: Truth,
+    truth: GroundTruth,
     *,
     counts: Sequence[int],
     seed: int,
@@ -157,7 +157,7 @@ class _Campaign:
     """What was measured so far."""
 
     def __init__(
-        self, truth: Truth, random: random.Random, noise_log: float, factor: Factor
+        self, truth: GroundTruth, random: random.Random, noise_log: float, factor: Factor
     ) -> None:
         self._truth = truth
         self._random = random

@@ -38,7 +38,7 @@ from farm.recommend.plans.belief import (
 )
 from farm.recommend.predictors.contracts import Predictor
 from farm.text.display import duration
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
 _MIDDLE_WORLD_SIZE = 8

@@ -13,7 +13,7 @@ from farm.recommend.configuration import Configuration
 from farm.recommend.features import canonical
 from farm.recommend.plans.planner import MeasurementPlan
 from farm.text.display import percent_in_digits
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 from farm.text.toml_text import string_text, value_text
 
 _UNNAMED = "unnamed"

@@ -21,7 +21,7 @@ from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.service import recommend
 from farm.store.measurements.cell_rows import measured_conditions
 from farm.store.measurements.measurements import ids_within
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 from farm.values.codec import to_json
 
 MOST_ANSWERS = 8  # that commands and reports have of one sweep

@@ -16,7 +16,7 @@ from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.contracts import Prediction
-from farm.recommend.predictions import Answered, predict_queries
+from farm.recommend.predictions import QueryAnswer, predict_queries
 from farm.recommend.prices import Prices
 from farm.recommend.setup import Setup
 from farm.registry import catalogue
@@ -224,7 +224,7 @@ def _network_of(spec: JobSpec) -> str | None:
     return network_of(measured_network(spec.interface, proxy))
 
 
-def _expected_job(spec: JobSpec, answer: Answered) -> ExpectedJob:
+def _expected_job(spec: JobSpec, answer: QueryAnswer) -> ExpectedJob:
     resolved = answer.configuration
     usual = resolved.instance_type if resolved else None
     return ExpectedJob(

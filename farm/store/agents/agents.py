@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import TENSORFLOW
 from farm.errors import NotFound
 from farm.gang.lifecycle import AttemptState
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.messages.agents import AgentState
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow, SpoolPosition, SweepRow
 
@@ -38,7 +38,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Abilities:
+class _SchedulingFacts:
     """What of its facts decides which jobs an agent can do, see `LiveAgent`."""
 
     cpus: frozenset[int]
@@ -130,7 +130,7 @@ def _is_live(fresh_since: dt.datetime) -> ColumnElement[bool]:
     return or_(AgentRow.heartbeat_at >= fresh_since, AgentRow.attempt_id.is_not(None))
 
 
-def _live(agent: AgentRow | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgent:
+def _live(agent: AgentRow | Row[*tuple[Any, ...]], able: _SchedulingFacts) -> LiveAgent:
     is_occupying = agent.attempt_id is not None or agent.unclean_token is not None
     takes_ranks = agent.state is AgentState.IDLE and not agent.is_drained
     return LiveAgent(
@@ -149,9 +149,9 @@ def _live(agent: AgentRow | Row[*tuple[Any, ...]], able: _Abilities) -> LiveAgen
     )
 
 
-def _abilities(facts: Mapping[str, Any]) -> _Abilities:
+def _abilities(facts: Mapping[str, Any]) -> _SchedulingFacts:
     hardware = facts["hardware"]
-    return _Abilities(
+    return _SchedulingFacts(
         cpus=frozenset(facts["cpus"]),
         gpus=frozenset(facts.get("gpus", ())),
         capabilities=frozenset(facts["capabilities"]),
@@ -174,7 +174,7 @@ def _live_of_row(row: Row[*tuple[Any, ...]]) -> LiveAgent:
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def _abilities_of_text(facts: str) -> _Abilities:
+def _abilities_of_text(facts: str) -> _SchedulingFacts:
     return _abilities(json.loads(facts))
 
 

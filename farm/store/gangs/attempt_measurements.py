@@ -20,7 +20,7 @@ from farm.configuration.catalogue import DatasetFacts, Traffic
 from farm.configuration.model_size import ModelSize
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile, TrainingPass
 from farm.errors import InvalidSpec
-from farm.gang.views import AttemptView
+from farm.gang.snapshots import AttemptView
 from farm.measuring.measurement import (
     OK,
     AttemptFigures,

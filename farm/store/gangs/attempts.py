@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.spec import MOST_STEPS_READ, BatchSplit, JobSpec
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
-from farm.gang.views import AttemptView, RankView
+from farm.gang.snapshots import AttemptView, RankView
 from farm.measuring.control_run import ControlRun
 from farm.messages.rank_limits import MOST_SAMPLES_READ
 from farm.messages.reports import PeersMeasured, Prepared, RankEnded, RankStarted, Sample, Shaped

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, AttemptState, JobState
-from farm.gang.views import GangAtWork
+from farm.gang.snapshots import GangAtWork
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from farm.values.codec import from_json
 

@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.messages.trainer_lines import FailureKind
 from farm.placement.agent_index import JobKind
-from farm.placement.scheduling import HopelessReasons
-from farm.placement.turns import TurnGroup, choose_by_turns
+from farm.placement.fair_share import TurnGroup, choose_by_turns
+from farm.placement.scheduling import UnschedulableReasons
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import CellKey, CellServers, cell_servers
 from farm.store.sweeps.budgets import IS_HELD
@@ -122,7 +122,7 @@ def _first_of_groups(
     rows: Iterable[Any], kinds: Kinds, agents: Collection[LiveAgent] | None, *, most: int
 ) -> Iterator[Any]:
     """Pass over what the agents could not serve, and over more than anybody looks at."""
-    hopeless = None if agents is None else HopelessReasons(agents)
+    hopeless = None if agents is None else UnschedulableReasons(agents)
     counts: Counter[tuple[JobKind, bool, int, int]] = Counter()
     for row in rows:
         kind = kinds.of(row)

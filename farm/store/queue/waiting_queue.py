@@ -23,9 +23,9 @@ from sqlalchemy import Text, cast, select
 from sqlalchemy.orm import Session
 
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
+from farm.placement.fair_share import choose_by_turns
 from farm.placement.scheduling import hopeless_kinds
-from farm.placement.turns import choose_by_turns
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import CellKey, CellServers, cell_servers
 from farm.store.queue import waiting

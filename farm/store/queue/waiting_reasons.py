@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import JobState
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
-from farm.gang.views import LiveAgent
-from farm.placement.scheduling import HopelessReasons, explain
-from farm.placement.turns import TurnGroup, choose_by_turns
+from farm.gang.snapshots import LiveAgent
+from farm.placement.fair_share import TurnGroup, choose_by_turns
+from farm.placement.scheduling import UnschedulableReasons, explain
 from farm.store.gangs.lengths import gangs_at_work
 from farm.store.queue.waiting import (
     IS_WAITING,
@@ -77,7 +77,7 @@ def waiting_reasons(
     """
     held = _held_reasons(session)
     kinds = Kinds()
-    hopeless = HopelessReasons(agents)
+    hopeless = UnschedulableReasons(agents)
     found: dict[int, WaitingReason] = {}
     queue: list[QueuedJob] = []
     counts: Counter[TurnGroup] = Counter()

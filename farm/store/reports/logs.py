@@ -22,7 +22,7 @@ _END_CHARACTERS = LONGEST_LOG_PART_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogStretch:
+class LogRange:
     """A piece of a rank's log.
 
     `next_character`: where to go on, now or later. `is_end`: there is nothing more, for now.
@@ -65,7 +65,7 @@ def insert_log_parts(session: Session, *, token: int, rank: int, parts: Sequence
     session.connection().execute(insert_into(session, LogPartRow).on_conflict_do_nothing(), rows)
 
 
-def log_stretch(session: Session, token: int, *, rank: int, first_character: int = 0) -> LogStretch:
+def log_stretch(session: Session, token: int, *, rank: int, first_character: int = 0) -> LogRange:
     """Return what follows in a rank's log, some hundred thousand characters at most.
 
     What the store has lost is passed over.
@@ -82,7 +82,7 @@ def log_stretch(session: Session, token: int, *, rank: int, first_character: int
             break
     else:
         is_end = row_count < _PARTS_AT_ONCE
-    return LogStretch(text="".join(texts), next_character=reached, is_end=is_end)
+    return LogRange(text="".join(texts), next_character=reached, is_end=is_end)
 
 
 def log_ends(session: Session, token: int, *, ranks: Sequence[int]) -> dict[int, LogEnd]:

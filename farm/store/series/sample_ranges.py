@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Row, case, func, select
 from sqlalchemy.orm import Session
 
 from farm.measuring.noise import foreign_load_ratio
-from farm.measuring.sampled import DISTURBING, FOREIGN_LOAD, USED, USED_BY_ROLE
+from farm.measuring.sampled_metrics import DISTURBING, FOREIGN_LOAD, USED, USED_BY_ROLE
 from farm.messages.reports import Sample
 from farm.store.result_tables import SampleRow
 from farm.store.series.samples import plausible

@@ -63,7 +63,7 @@ class JobDetail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class JobHistory:
     """A job on its page: its latest attempts and events in the order in which they happened.
 
     `is_cut`: there were more, earlier.
@@ -125,7 +125,7 @@ def job_detail(session: Session, job_id: int) -> JobDetail:
     )
 
 
-def job_story(session: Session, job_id: int) -> Story:
+def job_story(session: Session, job_id: int) -> JobHistory:
     """Return the story of a job.
 
     Raises:
@@ -144,7 +144,7 @@ def job_story(session: Session, job_id: int) -> Story:
         .order_by(JobEvent.id.desc())
         .limit(_MOST_EVENTS + 1)
     ).all()
-    return Story(
+    return JobHistory(
         job=job,
         sweep_name=sweep_name,
         attempts=attempts[_MOST_ATTEMPTS - 1 :: -1],

@@ -17,7 +17,7 @@ from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup, level, one_kind, run_groups, series_of
 from farm.studies.text import delay_ms, kb, listing, ms, percent, significant, span, table, whole
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _DELAYS = ("one_way_delay_s",)
 _NAMES: tuple[tables.GroupColumn, ...] = (

@@ -33,7 +33,7 @@ from farm.studies.orderings import agreement, orderings_table
 from farm.studies.run_groups import RunGroup, one_kind, run_groups, series_of
 from farm.studies.text import MISSING, delay_ms, listing, ms, percent, significant, span, us, whole
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,7 +33,7 @@ from farm.studies.run_groups import (
 )
 from farm.studies.text import MISSING, listing, ms, percent, significant, span, whole
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 ORDERINGS = (
     Ordering(

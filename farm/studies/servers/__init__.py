@@ -31,7 +31,7 @@ from farm.studies.run_groups import (
 )
 from farm.studies.text import MISSING, delay_ms, listing, ms, percent, significant, span, whole
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 SYNC, ASYNC, ALONE = "ps_sync", "ps_async", "single"
 _STRATEGY_NAMES = {SYNC: "synchronous", ASYNC: "asynchronous", ALONE: "one machine"}

@@ -12,7 +12,7 @@ from farm.studies.contracts import LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup, run_groups
 from farm.studies.text import MISSING, kb, listing, ms, percent, significant, span
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _SYNCHRONOUS = "torch_ddp"
 _TRAINING = ("model", "dataset", "strategy", "steps_between_averages")

@@ -17,7 +17,7 @@ from farm.studies.contracts import Drawing, LabHosts, Page, Study, write_page
 from farm.studies.run_groups import RunGroup
 from farm.studies.text import MISSING, kb, ms, percent, significant
 from farm.text import display
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # By role, as the table beside it.
 _PANELS = {

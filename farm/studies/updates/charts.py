@@ -20,7 +20,7 @@ from farm.studies.updates.points import (
     select,
 )
 from farm.text.display import byte_count, decimal, percent
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # Of a node, at which all strategies of the study were measured.
 PUBLISHED_BATCH = 32

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from farm.trainers.contracts import Examples
 from farm.trainers.datasets.arrays import split
-from farm.trainers.datasets.places import Found
+from farm.trainers.datasets.locations import Found
 
 FOLDER_NAME = "cifar-10-batches-py"
 BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")

@@ -8,7 +8,7 @@ from pathlib import Path
 from farm.configuration.catalogue import DatasetFacts
 from farm.trainers.contracts import LoadedDataset
 from farm.trainers.datasets.download import RemoteFile
-from farm.trainers.datasets.places import load_published
+from farm.trainers.datasets.locations import load_published
 
 ARCHIVE = RemoteFile(
     file_name="mnist.npz",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farm.trainers.datasets.arrays import split
-from farm.trainers.datasets.places import Found
+from farm.trainers.datasets.locations import Found
 
 _IDX_NAMES = (
     "train-images-idx3-ubyte",

@@ -334,7 +334,7 @@ class _StepRunner:
         self._weights_checksum = weights_checksum
         self._line = line
         self._connect_s = connect_s
-        self._loss_watch = LossWatch()
+        self._loss_watch = DivergenceDetector()
         self.recorder = StepRecorder(line)
 
     def run(self, steps: Iterable[StepBatch], kind: StepKind) -> _Passed:
@@ -396,7 +396,7 @@ class _StepRunner:
             )
 
 
-class LossWatch:
+class DivergenceDetector:
     """Tells a training that diverges while its loss is still a number.
 
     It ends as NaN or, where rectifiers die on the way, with a huge loss for good; either way its

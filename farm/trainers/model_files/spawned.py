@@ -22,7 +22,7 @@ from farm.trainers.model_files.model_file import ModelFile, read_model_file
 _VARIABLE = "_BENCHFARM_MODEL_FILE"
 
 
-class _Finder:
+class _ModelFileFinder:
     """Finds the module of one model file."""
 
     def __init__(self, model: ModelFile) -> None:
@@ -47,7 +47,7 @@ def _install() -> None:
     model = read_model_file(name, Path(path))
     if model.sha256 != sha256:
         raise RuntimeError(f"{path}: expected the content that the trainer has read, got another")
-    sys.meta_path.append(_Finder(model))
+    sys.meta_path.append(_ModelFileFinder(model))
 
 
 if __name__ == "__mp_main__":

@@ -9,7 +9,7 @@ what the others wait for.
 from __future__ import annotations
 
 from farm.configuration.catalogue import GANG_AXES, GangShape, StrategyFacts, Traffic
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -28,7 +28,7 @@ class CentralReduce(TensorFlowStrategy):
         ranks = gang.world_size
         return Traffic(messages=2, bytes=2 * (ranks - 1) / ranks * gradient_bytes)
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         from farm.trainers.tensorflow.sessions.engine import SessionEngine
         from farm.trainers.tensorflow.sessions.scheme import Scheme
 

@@ -6,7 +6,7 @@ Each replica reads the weights from the CPU, and their gradients are summed and 
 from __future__ import annotations
 
 from farm.configuration.catalogue import StrategyFacts
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -20,7 +20,7 @@ class CentralStorage(TensorFlowStrategy):
         max_world_size=1,
     )
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         import tensorflow as tf
 
         from farm.trainers.tensorflow.replicas import ReplicatedEngine, devices_of_replicas

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.trainers.all_reduce import ring_all_reduce
-from farm.trainers.averaging import NeighbourInTurn
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.averaging import RotatingNeighbour
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -32,8 +32,8 @@ class Gossip(TensorFlowStrategy):
         paired_count = gang.world_size // 2 * 2
         return Traffic(messages=pair.messages, bytes=pair.bytes * paired_count / gang.world_size)
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         from farm.trainers.tensorflow.averaging import AveragingEngine
 
-        schedule = NeighbourInTurn(world_size=seat.job.world_size, rank=seat.rank)
+        schedule = RotatingNeighbour(world_size=seat.job.world_size, rank=seat.rank)
         return AveragingEngine.join(seat, schedule)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.trainers.all_reduce import periodic_all_reduce
-from farm.trainers.averaging import EverySoManySteps
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.averaging import PeriodicAveraging
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -30,8 +30,8 @@ class LocalSgd(TensorFlowStrategy):
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return periodic_all_reduce(gang, gradient_bytes)
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         from farm.trainers.tensorflow.averaging import AveragingEngine
 
-        schedule = EverySoManySteps.of(seat.job)
+        schedule = PeriodicAveraging.of(seat.job)
         return AveragingEngine.join(seat, schedule)

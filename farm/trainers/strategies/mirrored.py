@@ -7,7 +7,7 @@ then it shows what mirroring costs and gains nothing.
 from __future__ import annotations
 
 from farm.configuration.catalogue import StrategyFacts
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -22,7 +22,7 @@ class Mirrored(TensorFlowStrategy):
         compiles_by_xla=True,
     )
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         import tensorflow as tf
 
         from farm.trainers.tensorflow.replicas import ReplicatedEngine, devices_of_replicas

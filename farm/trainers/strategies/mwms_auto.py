@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from farm.configuration.catalogue import GANG_AXES, GangShape, StrategyFacts, Traffic
 from farm.trainers.all_reduce import ring_all_reduce
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -26,7 +26,7 @@ class MwmsAuto(TensorFlowStrategy):
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return ring_all_reduce(gang.world_size, gradient_bytes)
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         from farm.trainers.tensorflow.engine import TensorFlowEngine
         from farm.trainers.tensorflow.gang import join_collective
 

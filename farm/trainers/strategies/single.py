@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farm.configuration.catalogue import StrategyFacts
-from farm.trainers.contracts import Alone, Engine, Seat
+from farm.trainers.contracts import Engine, RankContext, SingleRankGang
 from farm.trainers.strategies.tensorflow import TensorFlowStrategy
 
 
@@ -18,12 +18,12 @@ class Single(TensorFlowStrategy):
         compiles_by_xla=True,
     )
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         import tensorflow as tf
 
         from farm.trainers.tensorflow.engine import TensorFlowEngine
 
         device = "/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0"
         return TensorFlowEngine(
-            seat, strategy=tf.distribute.OneDeviceStrategy(device), gang=Alone()
+            seat, strategy=tf.distribute.OneDeviceStrategy(device), gang=SingleRankGang()
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.spec import JobSpec
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Engine, RankContext
 
 
 class TensorFlowStrategy:
@@ -38,13 +38,13 @@ class ServerStrategy(TensorFlowStrategy):
         del gang
         return Traffic(messages=2, bytes=gradient_bytes)
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         from farm.trainers.tensorflow.sessions.engine import SessionEngine
         from farm.trainers.tensorflow.sessions.scheme import Scheme
 
         return SessionEngine(seat, Scheme(self.facts.name))
 
-    def serve(self, seat: Seat, beat: Callable[[], None]) -> None:
+    def serve(self, seat: RankContext, beat: Callable[[], None]) -> None:
         from farm.trainers.tensorflow.sessions.gang import serve_until_left
 
         serve_until_left(seat, beat)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from farm.trainers.averaging import AveragingSchedule, RankGroup, collective_seconds_per_step
-from farm.trainers.contracts import Evaluation, Gang, Seat
+from farm.trainers.contracts import Evaluation, Gang, RankContext
 from farm.trainers.tensorflow.engine import TensorFlowEngine
 from farm.trainers.tensorflow.gang import join_collective
 from farm.trainers.tensorflow.profile import collective_times
@@ -70,7 +70,7 @@ class AveragingEngine(TensorFlowEngine):
     all ranks.
     """
 
-    def __init__(self, seat: Seat, schedule: AveragingSchedule, *, gang: Gang) -> None:
+    def __init__(self, seat: RankContext, schedule: AveragingSchedule, *, gang: Gang) -> None:
         super().__init__(seat, strategy=tf.distribute.get_strategy(), gang=gang)
         self._schedule = schedule
         self._does_average = not self._is_forward
@@ -92,7 +92,7 @@ class AveragingEngine(TensorFlowEngine):
         self._meet()
 
     @classmethod
-    def join(cls, seat: Seat, schedule: AveragingSchedule) -> AveragingEngine:
+    def join(cls, seat: RankContext, schedule: AveragingSchedule) -> AveragingEngine:
         """Connect to the peers and build the model.
 
         Raises:

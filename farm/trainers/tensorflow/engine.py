@@ -17,7 +17,14 @@ import tensorflow as tf
 from farm.configuration.axes import spec_values
 from farm.configuration.spec import Compilation, OperatorPlacement, TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Examples, Gang, MatrixProduct, Seat, WeightSums
+from farm.trainers.contracts import (
+    Evaluation,
+    Examples,
+    Gang,
+    MatrixProduct,
+    RankContext,
+    WeightSums,
+)
 from farm.trainers.hyperparameters import LEARNING_RATE, MOMENTUM
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
@@ -39,7 +46,7 @@ Step: TypeAlias = Any  # of tf.function
 class TensorFlowEngine:
     """Drives a built model; the strategy is connected and owned by the process."""
 
-    def __init__(self, seat: Seat, *, strategy: Any, gang: Gang) -> None:
+    def __init__(self, seat: RankContext, *, strategy: Any, gang: Gang) -> None:
         self._gang = gang
         self._placement = seat.job.placement
         self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
@@ -136,7 +143,7 @@ class TensorFlowEngine:
         if self.loader is not None:
             self.loader.close()
 
-    def _build_model(self, seat: Seat) -> Any:
+    def _build_model(self, seat: RankContext) -> Any:
         return seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
 
     def _count_update(self, examples_count: int) -> None:

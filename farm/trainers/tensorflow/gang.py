@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from farm.messages.trainer_lines import FailureKind, GoLine
-from farm.trainers.contracts import Gang, Seat
+from farm.trainers.contracts import Gang, RankContext
 from farm.trainers.failures import RankFailed
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Coordinated:
         time.sleep(LEADER_LINGER_S if self.is_leader else FOLLOWER_LINGER_S)
 
 
-def join_collective(seat: Seat, implementation: Literal["AUTO", "RING"]) -> tuple[Any, Gang]:
+def join_collective(seat: RankContext, implementation: Literal["AUTO", "RING"]) -> tuple[Any, Gang]:
     """Return a connected MultiWorkerMirroredStrategy, and its gang.
 
     AUTO is NCCL between GPUs and a ring between CPUs.
@@ -160,7 +160,7 @@ def check_port(go: GoLine, role: str = "worker") -> None:
             ) from error
 
 
-def _configure_coordination(seat: Seat) -> None:
+def _configure_coordination(seat: RankContext) -> None:
     """Set shorter limits than TensorFlow's; it keeps a configuration that is there already."""
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from farm.messages.trainer_lines import FailureKind
-from farm.trainers.contracts import Examples, Seat
+from farm.trainers.contracts import Examples, RankContext
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.batches import data_worker_count, read_examples
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
 
 
-def tensorflow_loader(seat: Seat) -> TensorFlowLoader | None:
+def tensorflow_loader(seat: RankContext) -> TensorFlowLoader | None:
     """Return what loads a rank's batches; None: they come from memory.
 
     To be called once the rank has connected, which makes TensorFlow's context anew.

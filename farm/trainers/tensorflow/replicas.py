@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from farm.trainers.contracts import Alone, Examples, Seat
+from farm.trainers.contracts import Examples, RankContext, SingleRankGang
 from farm.trainers.replica_shares import replica_devices, share_among_replicas
 from farm.trainers.tensorflow.engine import Passes, Step, TensorFlowEngine
 from farm.trainers.tensorflow.loader import example_specs
@@ -28,10 +28,10 @@ def devices_of_replicas(replica_count: int) -> tuple[str, ...]:
 class ReplicatedEngine(TensorFlowEngine):
     """Every replica takes its part of the rank's share; the strategy sums their gradients."""
 
-    def __init__(self, seat: Seat, *, strategy: Any) -> None:
+    def __init__(self, seat: RankContext, *, strategy: Any) -> None:
         self._devices = tuple(strategy.extended.worker_devices)
         self._sums_by_collectives = isinstance(strategy, tf.distribute.MirroredStrategy)
-        super().__init__(seat, strategy=strategy, gang=Alone())
+        super().__init__(seat, strategy=strategy, gang=SingleRankGang())
 
     @property
     def settings(self) -> dict[str, object]:
@@ -62,7 +62,7 @@ class ReplicatedEngine(TensorFlowEngine):
             for first in range(0, len(times_s), count)
         )
 
-    def _build_model(self, seat: Seat) -> Any:
+    def _build_model(self, seat: RankContext) -> Any:
         """Build it such that its moving statistics, if it has any, can be updated by replicas.
 
         Mirrored, each replica has its own, and the first's are evaluated. Stored once, they are

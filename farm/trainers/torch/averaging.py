@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from farm.trainers.averaging import EverySoManySteps
-from farm.trainers.contracts import Evaluation, Gang, Seat, WeightSums
+from farm.trainers.averaging import PeriodicAveraging
+from farm.trainers.contracts import Evaluation, Gang, RankContext, WeightSums
 from farm.trainers.torch.engine import TorchEngine
 from farm.trainers.torch.loader import BatchLoader
 
@@ -33,12 +33,17 @@ class TorchAveragingEngine(TorchEngine):
     """
 
     def __init__(
-        self, seat: Seat, *, device: torch.device, gang: Gang, loader: BatchLoader | None = None
+        self,
+        seat: RankContext,
+        *,
+        device: torch.device,
+        gang: Gang,
+        loader: BatchLoader | None = None,
     ) -> None:
         # A slower rank may be many steps behind. One that is stopped is its own agent's affair.
         self._group = dist.new_group(timeout=timedelta(seconds=seat.job.time_limit_s))
         super().__init__(seat, device=device, gang=gang, loader=loader)
-        self._averaging = EverySoManySteps.of(seat.job)
+        self._averaging = PeriodicAveraging.of(seat.job)
         self._step_count = 0
         self._evaluated: list[torch.Tensor] | None = None
 
@@ -119,7 +124,12 @@ class DilocoEngine(TorchAveragingEngine):
     """
 
     def __init__(
-        self, seat: Seat, *, device: torch.device, gang: Gang, loader: BatchLoader | None = None
+        self,
+        seat: RankContext,
+        *,
+        device: torch.device,
+        gang: Gang,
+        loader: BatchLoader | None = None,
     ) -> None:
         super().__init__(seat, device=device, gang=gang, loader=loader)
         self._outer = OuterOptimizer(

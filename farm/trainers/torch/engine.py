@@ -37,7 +37,7 @@ from farm.configuration.spec import (
     TrainingPass,
 )
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, Gang, MatrixProduct, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, Gang, MatrixProduct, RankContext, WeightSums
 from farm.trainers.hyperparameters import (
     MOMENTUM,
     evaluation_parts,
@@ -76,7 +76,12 @@ class TorchEngine:
     """Drives a built model; the process group is connected and owned by the process."""
 
     def __init__(
-        self, seat: Seat, *, device: torch.device, gang: Gang, loader: BatchLoader | None = None
+        self,
+        seat: RankContext,
+        *,
+        device: torch.device,
+        gang: Gang,
+        loader: BatchLoader | None = None,
     ) -> None:
         self.loader = loader
         self._gang = gang
@@ -297,7 +302,7 @@ class TorchEngine:
             val_accuracy_ratio=correct_count / int((labels >= 0).sum()),
         )
 
-    def _built(self, seat: Seat) -> torch.nn.Module:
+    def _built(self, seat: RankContext) -> torch.nn.Module:
         return _build(seat).to(self._device)
 
     def _distribute(self) -> Any:
@@ -306,7 +311,7 @@ class TorchEngine:
             return self._model
         return data_parallel(self._model, bucket_bytes=self._chosen["gradient_bucket_bytes"])
 
-    def _normalises_one_value(self, seat: Seat) -> bool:
+    def _normalises_one_value(self, seat: RankContext) -> bool:
         """Return whether some batch normalisation gets one value a channel from one example."""
         counts: list[int] = []
         normalising = [m for m in self._model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
@@ -411,7 +416,7 @@ class _KerasModule(torch.nn.Module):
         return self.layers(inputs, training=self.training)
 
 
-def _build(seat: Seat) -> torch.nn.Module:
+def _build(seat: RankContext) -> torch.nn.Module:
     shape, class_count = seat.dataset.example_shape, seat.dataset.class_count
     if isinstance(seat.model, Architecture):
         chosen = spec_values(seat.job)["activation_checkpointing"]

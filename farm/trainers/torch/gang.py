@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from farm.messages.trainer_lines import FailureKind
-from farm.trainers.contracts import Alone, Gang, Seat
+from farm.trainers.contracts import Gang, RankContext, SingleRankGang
 from farm.trainers.failures import RankFailed
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ LEADER_LINGER_S = 0.3
 _POLL = timedelta(seconds=1)
 
 
-class Grouped:
+class ProcessGroupGang:
     """The gang behind the default process group, with a group of gloo's for its barriers."""
 
     def __init__(self, barrier_group: Any, *, is_leader: bool) -> None:
@@ -76,7 +76,7 @@ class Grouped:
             time.sleep(LEADER_LINGER_S)
 
 
-def join(seat: Seat, device: torch.device) -> Gang:
+def join(seat: RankContext, device: torch.device) -> Gang:
     """Connect the default process group, gloo's between CPUs and NCCL's between GPUs.
 
     A collective that lasts longer than `peer_timeout_s` fails, since PyTorch notices a peer that
@@ -88,7 +88,7 @@ def join(seat: Seat, device: torch.device) -> Gang:
     go = seat.go
     world_size = len(go.cluster[seat.role])
     if world_size == 1:
-        return Alone()
+        return SingleRankGang()
     is_leader = go.task_index == 0
     host, _, port = go.cluster[seat.role][0].rpartition(":")
     # Towards the leader, or from the leader towards its first follower.
@@ -116,7 +116,7 @@ def join(seat: Seat, device: torch.device) -> Gang:
     # Rank 0 evaluates while the others wait, for longer than any collective may take.
     limit = timedelta(seconds=seat.job.time_limit_s)
     barrier_group = dist.new_group(backend="gloo", timeout=limit)
-    return Grouped(barrier_group, is_leader=is_leader)
+    return ProcessGroupGang(barrier_group, is_leader=is_leader)
 
 
 def gpu_of(device: torch.device) -> str:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from farm.messages.trainer_lines import FailureKind
 from farm.text.display import byte_count
-from farm.trainers.contracts import Examples, Seat
+from farm.trainers.contracts import Examples, RankContext
 from farm.trainers.failures import RankFailed
 from farm.trainers.loop.batches import data_worker_count, read_examples, share
 from farm.trainers.processes.process import end_with_parent
@@ -32,7 +32,7 @@ _BATCHES_PER_WORKER = 2  # that it loads ahead; PyTorch's default
 _Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def batch_loader(seat: Seat) -> BatchLoader | None:
+def batch_loader(seat: RankContext) -> BatchLoader | None:
     """Return what loads a rank's batches; None: they come from memory.
 
     To be called before the rank connects, so that no other process has its connections.

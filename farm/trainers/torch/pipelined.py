@@ -26,12 +26,12 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 from farm.configuration.axes import spec_values
 from farm.configuration.model_size import PipelineCut
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.hyperparameters import evaluation_parts
 from farm.trainers.models.architecture import Architecture
-from farm.trainers.torch.divided import DividedEngine
 from farm.trainers.torch.engine import model_input, sum_of_losses
 from farm.trainers.torch.layers import build_stage
+from farm.trainers.torch.partitioned import PartitionedEngine
 
 if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _LOSS_TAG = 1
 
 
-class PipelinedEngine(DividedEngine):
+class PipelinedEngine(PartitionedEngine):
     """Trains what `TorchEngine` trains, with the whole batch on every rank."""
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
@@ -83,7 +83,7 @@ class PipelinedEngine(DividedEngine):
     def _is_last(self) -> bool:
         return self._rank == self._world_size - 1
 
-    def _built(self, seat: Seat) -> torch.nn.Module:
+    def _built(self, seat: RankContext) -> torch.nn.Module:
         assert isinstance(seat.model, Architecture)
         self._rank = dist.get_rank()
         shape, class_count = seat.dataset.example_shape, seat.dataset.class_count
@@ -112,7 +112,7 @@ class PipelinedEngine(DividedEngine):
                 # Ranks that are not among them take part in this, too.
                 yield table, dist.new_group(readers)
 
-    def _normalises_one_value(self, seat: Seat) -> bool:
+    def _normalises_one_value(self, seat: RankContext) -> bool:
         del seat
         return False  # see `step`
 

@@ -23,18 +23,18 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from farm.configuration.model_size import SHARDED_UNIT_BYTES
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.hyperparameters import evaluation_parts
 from farm.trainers.loop.batches import share
 from farm.trainers.models.architecture import Architecture
-from farm.trainers.torch.divided import DividedEngine
 from farm.trainers.torch.layers import build_module
+from farm.trainers.torch.partitioned import PartitionedEngine
 
 if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
 
 
-class ShardedEngine(DividedEngine):
+class ShardedEngine(PartitionedEngine):
     """Trains what `TorchEngine` trains, with its weights spread over the gang.
 
     Each rank passes through the model as often as every other: a part of a step that has no
@@ -54,7 +54,7 @@ class ShardedEngine(DividedEngine):
             sums += torch.tensor(found, dtype=torch.float64) * bool(own)
         self._evaluation = self._evaluation_of(*self._summed(sums))
 
-    def _built(self, seat: Seat) -> torch.nn.Module:
+    def _built(self, seat: RankContext) -> torch.nn.Module:
         assert isinstance(seat.model, Architecture)
         return _sharded_module(
             seat.model,

@@ -1,4 +1,5 @@
-"""An agent, its courier, its template and its trainers: killed and stopped; twins, old versions."""
+"""Faults of an agent, its broker client, its template and its trainers: kills, stops, old
+versions."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ def stop(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
     return lambda: farm.signal(agent, signal.SIGCONT)
 
 
-def kill_courier(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
+def kill_broker_client(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
     del rng
-    return kill_process(farm.courier_of(agent))
+    return kill_process(farm.broker_client_of(agent))
 
 
-def stop_courier(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
+def stop_broker_client(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
     del rng
-    return stop_process(farm.courier_of(agent))
+    return stop_process(farm.broker_client_of(agent))
 
 
 def kill_template(farm: ChaosFarm, agent: str, rng: random.Random) -> Heal:
@@ -98,8 +99,8 @@ def old_is_unknown(farm: ChaosFarm, agent: str, seen: Glimpse, since: dt.datetim
     return "old" not in seen.agents
 
 
-def has_courier(farm: ChaosFarm, agent: str) -> bool:
-    return farm.courier_of(agent) is not None
+def has_broker_client(farm: ChaosFarm, agent: str) -> bool:
+    return farm.broker_client_of(agent) is not None
 
 
 def has_template(farm: ChaosFarm, agent: str) -> bool:
@@ -140,20 +141,20 @@ AGENT_FAULTS = (
         strike=stop,
     ),
     Fault(
-        name="courier killed",
+        name="broker client killed",
         does="SIGKILL of the agent's child that speaks with the broker",
         lasts_s=(0.0, 0.0),
         limit_s=LEASE_S + 5,
-        strike=kill_courier,
-        can_strike=has_courier,
+        strike=kill_broker_client,
+        can_strike=has_broker_client,
     ),
     Fault(
-        name="courier stopped",
+        name="broker client stopped",
         does="SIGSTOP of that child",
         lasts_s=(0.5, LEASE_S + 1.0),
         limit_s=LEASE_S + 5,
-        strike=stop_courier,
-        can_strike=has_courier,
+        strike=stop_broker_client,
+        can_strike=has_broker_client,
     ),
     Fault(
         name="template killed",

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from benchmarks.fleet.agent import Noted, SimulatedAgent
 from benchmarks.fleet.machine import backlog_role
-from farm.collector.intake import read_batch, take_batches
+from farm.collector.ingest import read_batch, take_batches
 from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import (
     COMMAND_NAMES,

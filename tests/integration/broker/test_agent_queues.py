@@ -22,7 +22,7 @@ from farm.broker.health_records import COLLECTOR, HealthReporter, read_health_re
 from farm.broker.sending import OWN_KEPT, Sender
 from farm.broker.task_message import read_task
 from farm.collector.agent_queues import AgentQueues
-from farm.collector.intake import MessageFilter, read_beat
+from farm.collector.ingest import MessageFilter, read_beat
 from farm.collector.quotas import HEARTBEAT_QUOTAS, REPORT_QUOTAS, Quota, Quotas, make_quotas
 from farm.errors import Unreachable
 from farm.keys.keyring import Keyring

@@ -21,7 +21,7 @@ from farm.broker.celery_app import (
     make_app,
 )
 from farm.broker.task_message import task_text
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.ingest import read_batch, read_beat, take_batches, take_beats
 from farm.collector.main import register_tasks
 from farm.collector.quotas import HEARTBEAT_QUOTAS, REPORT_QUOTAS
 from farm.errors import InvalidSpec

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from farm.broker.celery_app import HEARTBEAT_TASK, REPORTS_TASK
 from farm.broker.health_records import COLLECTOR, HealthReporter
-from farm.collector.intake import (
+from farm.collector.ingest import (
     MessageFilter,
     read_batch,
     read_beat,

@@ -16,7 +16,7 @@ from farm.messages.reports import Prepared, RankEnded, RankStarted
 from farm.messages.trainer_lines import FailureKind
 from tests.fakes.server import FakeGang, wait_until
 from tests.machine.agents import AgentFarm, AgentProcess
-from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.orphans import find_marked
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_what_warm_trainers_leave_behind_is_killed_and_reaped(farm: AgentFarm) -
     assert find_marked(agent.state_dir) == [template]
     assert agent.process is not None
     itself = psutil.Process(agent.process.pid)
-    expected = {template, agent.courier().pid}
+    expected = {template, agent.broker_client().pid}
     wait_until(lambda: {child.pid for child in itself.children()} == expected, "no zombie")
 
 

@@ -17,8 +17,8 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState
 from farm.notifications import notifier as notifier_module
 from farm.notifications.addresses import parse_allowed
+from farm.notifications.event_detection import events_of_agents, events_of_sweeps
 from farm.notifications.events import DeliveryState
-from farm.notifications.finding import events_of_agents, events_of_sweeps
 from farm.notifications.notifier import GIVE_UP_AFTER, Notifier
 from farm.store.engine import reading, writing
 from farm.store.notifications import (

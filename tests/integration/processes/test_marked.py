@@ -17,7 +17,7 @@ from farm.processes.marked import processes_marked
 from tests.fakes.server import wait_until
 from worker_agent.config import load_config
 from worker_agent.trainer_process.environment import AGENT_MARK
-from worker_agent.trainer_process.leftovers import find_marked, kill_leftovers
+from worker_agent.trainer_process.orphans import find_marked, kill_leftovers
 
 _LOOKS = 300
 _HELD_BYTES = 400_000_000  # their pages take the kernel some tens of milliseconds

@@ -18,7 +18,7 @@ from farm.errors import EmulationFailed
 from farm.messages.commands import RankAddress
 from farm.messages.trainer_lines import GoLine
 from farm.registry import dataset, strategy
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.model_files.model_file import ModelFile
 from tests.extending.copied_tree import CopiedTree
 from worker_agent.network.emulators.contracts import Site
@@ -385,7 +385,7 @@ def test_a_model_of_ones_own_trains() -> None:
         warnings.simplefilter("ignore")  # what libraries say while they are imported
         single.prepare(JOB, 1)
         engine = single.build(
-            Seat(
+            RankContext(
                 job=JOB,
                 rank=0,
                 role="worker",

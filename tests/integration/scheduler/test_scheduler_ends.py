@@ -18,7 +18,7 @@ from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeersMeasured, Prepared, RankEnded, Sample, Shaped, StepTimes
 from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
-from farm.scheduler.leading import lead_attempts
+from farm.scheduler.advancing import lead_attempts
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow, StepChunk
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow, SweepRow

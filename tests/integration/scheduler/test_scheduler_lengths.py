@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from farm.configuration.spec import TCP_PROXY, UNTOUCHED, NetworkProfile
 from farm.gang.lifecycle import AttemptState
-from farm.gang.views import GangAtWork
+from farm.gang.snapshots import GangAtWork
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.contracts import Objective, Question

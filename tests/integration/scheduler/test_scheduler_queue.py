@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.spec import NetworkProfile
 from farm.gang.lifecycle import AttemptState
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.scheduler.placing import PlacingState, place_jobs
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading, writing

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from farm.broker.celery_app import REPORTS_TASK, make_app
-from farm.collector.intake import read_batch, take_batches
+from farm.collector.ingest import read_batch, take_batches
 from farm.collector.main import register_tasks
 from farm.gang.lifecycle import AttemptState
 from farm.messages.commands import StopAttempt

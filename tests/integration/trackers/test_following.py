@@ -15,16 +15,16 @@ from farm.settings.server import load_settings
 from farm.store.engine import reading, writing
 from farm.store.tables import TrackerCursor
 from farm.store.tracker_cursors import MOST_TRIES, claim_cursor, given_up
-from farm.trackers.sending import Follower
+from farm.trackers.sending import TrackerExport
 from tests.commands.farm_command import FarmCommand
 from tests.stored.tracked_sweep import add_tracked_sweep
 
 pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
 
 
-def follower(engine: sa.Engine, tracker: str) -> Follower:
+def follower(engine: sa.Engine, tracker: str) -> TrackerExport:
     url = engine.url.render_as_string(hide_password=False)
-    return Follower(engine, database_url=url, tracker=tracker)
+    return TrackerExport(engine, database_url=url, tracker=tracker)
 
 
 def files(folder: Path) -> list[str]:

@@ -27,7 +27,7 @@ from tests.fakes.server import wait_until
 from tests.machine.beside import beside
 from tests.services.certificates import Authority
 from tests.web.web_client import NO_BROKER
-from web.slow_clients import ClientSocket, SlowAnswers
+from web.slow_clients import ClientSocket, PendingResponses
 
 _SCRIPT = """
 import sys
@@ -35,7 +35,7 @@ import web.server, web.slow_clients
 for text in sys.argv[1:]:
     if text == "gunicorn alone":
         from gunicorn.workers.gthread import ThreadWorker
-        web.server.PatientWorker = ThreadWorker
+        web.server.SlowClientWorker = ThreadWorker
         continue
     name, _, value = text.partition("=")
     module = web.server if hasattr(web.server, name) else web.slow_clients
@@ -405,7 +405,7 @@ def test_a_connection_whose_request_is_given_up_is_over() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(_HEAD)
-        slow = SlowAnswers(most_of_an_address=None)
+        slow = PendingResponses(most_of_an_address=None)
         client = ClientSocket(ours, peer=("127.0.0.1", 1), slow=slow)
         client.deadline_s = time.monotonic() + 60
         assert client.recv(8192) == _HEAD

@@ -5,7 +5,7 @@ from unittest import mock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import SHARES_CORES
 from farm.placement.scheduling import Placement, UnplaceableRequests, place
 

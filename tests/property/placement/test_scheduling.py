@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.scheduling import Placement, explain, place
 
 RESERVE_AFTER_S = 60.0

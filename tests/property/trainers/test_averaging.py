@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.trainers.averaging import (
-    EverySoManySteps,
-    NeighbourInTurn,
+    PeriodicAveraging,
+    RotatingNeighbour,
     collective_seconds_per_step,
     neighbour_after,
 )
@@ -65,7 +65,7 @@ def test_gossip_alone_keeps_the_mean_and_brings_all_ranks_to_it(world_size: int,
 
 @given(world_size=world_sizes, step=steps)
 def test_the_ranks_of_a_group_have_the_same_group(world_size: int, step: int) -> None:
-    schedules = [NeighbourInTurn(world_size=world_size, rank=r) for r in range(world_size)]
+    schedules = [RotatingNeighbour(world_size=world_size, rank=r) for r in range(world_size)]
     for rank, schedule in enumerate(schedules):
         group = schedule.group_after(step)
         if group is None:
@@ -80,7 +80,7 @@ def test_the_ranks_can_meet_group_by_group_without_waiting_for_each_other_in_a_c
     world_size: int,
 ) -> None:
     waiting = [
-        list(NeighbourInTurn(world_size=world_size, rank=r).groups()) for r in range(world_size)
+        list(RotatingNeighbour(world_size=world_size, rank=r).groups()) for r in range(world_size)
     ]
     while any(waiting):
         met = [
@@ -94,7 +94,7 @@ def test_the_ranks_can_meet_group_by_group_without_waiting_for_each_other_in_a_c
 
 @given(world_size=world_sizes, every=st.integers(1, 20))
 def test_all_ranks_average_once_in_every_so_many_steps(world_size: int, every: int) -> None:
-    schedule = EverySoManySteps(world_size=world_size, steps_between_averages=every)
+    schedule = PeriodicAveraging(world_size=world_size, steps_between_averages=every)
     found = [schedule.group_after(step) for step in range(3 * every)]
     assert [step for step, group in enumerate(found) if group] == [
         every - 1,

@@ -9,7 +9,7 @@ import pytest
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark, ends, ticks
 from farm.charts.figure_table import MOST_FIGURE_ROWS, figure_table
 from farm.text.display import MISSING, count, duration
-from web.drawing.drawn import drawn, to_plotly
+from web.drawing.rendered import drawn, to_plotly
 
 SIZES = ChartAxis(title="World size", write=count, is_counted=True)
 TIME = ChartAxis(title="Time", write=duration)

@@ -14,7 +14,7 @@ from farm.errors import InvalidSpec
 from farm.measuring.noise import Disturbance
 from farm.measuring.precision import Repetition, RepetitionState
 from tests.stored.sweep_cells import cell, table
-from web.drawing.drawn import map_to_plotly
+from web.drawing.rendered import map_to_plotly
 
 GRID = table(
     *(cell(0.1 * batch / 64, global_batch_size=batch) for batch in (64, 128)),

@@ -17,7 +17,7 @@ from farm.measuring.noise import Disturbance, NoiseKind
 from farm.measuring.precision import Repetition, RepetitionState
 from farm.measuring.quantities import QUANTITIES
 from tests.factories import NOW
-from web.drawing.drawn import to_plotly
+from web.drawing.rendered import to_plotly
 
 CELL = CellConfiguration(place=())
 
@@ -98,7 +98,7 @@ def test_what_changed_is_said_where_it_happened() -> None:
 def test_both_drawings_have_the_words_whatever_they_are() -> None:
     pytest.importorskip("matplotlib", reason="needs the extra plot")
     from farm.charts.files.charts import draw_charts
-    from farm.charts.files.look import file_of
+    from farm.charts.files.style import file_of
 
     odd = point(1, 0.1, changes=("driver $x -> <b>$y$</b>",))
     [figure] = history_figures(history(POINTS[0], odd))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.collector.intake import row_count
+from farm.collector.ingest import row_count
 from farm.collector.quotas import HEARTBEAT_QUOTAS, REPORT_QUOTAS, Quota, Quotas
 from farm.errors import InvalidSpec
 from farm.messages.reports import Report, ReportBatch, Sample

@@ -10,7 +10,7 @@ from farm import registry
 from farm.configuration.catalogue import ExampleKind
 from farm.configuration.own_data import READS_OWN_DATA, find_dataset, own_data, own_name
 from farm.errors import InvalidSpec
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.recommend.configuration import Configuration
 from farm.recommend.plans.sweep_file import unregistered
 from farm.submission import plan, within_memory

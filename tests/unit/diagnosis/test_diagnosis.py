@@ -20,10 +20,10 @@ from farm.diagnosis.server import (
     judge_scheduler,
     judge_server_clocks,
 )
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.messages.agents import AgentState
 from farm.placement.agent_index import kind_of
-from farm.placement.scheduling import HopelessReasons
+from farm.placement.scheduling import UnschedulableReasons
 from tests.facts import lacking
 
 VERSION = "1.0"
@@ -420,7 +420,7 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
         is_idle=False,
         is_occupying=True,
     )
-    hopeless = HopelessReasons([busy])
+    hopeless = UnschedulableReasons([busy])
     reasons = {job.job_id: reason for job in jobs if (reason := hopeless.of(kind_of(job)))}
     assert set(reasons) == {2, 3, 4}  # the first waits for its turn
     found = judge_queue(waiting_count=4, hopeless=reasons)

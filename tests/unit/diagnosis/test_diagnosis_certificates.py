@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from farm.cli.operating.examinations import look_at_certificates
+from farm.cli.operating.doctor_checks import look_at_certificates
 from farm.diagnosis.finding import Level
 from farm.diagnosis.server import SOON, CertificateState, judge_certificates
 from farm.keys.certificates import expiry, file_expiries, server_expiry

@@ -10,7 +10,7 @@ from farm.configuration.spec import BatchSplit, ServerPlacement
 from farm.errors import InvalidSpec
 from farm.gang.barriers import Limits, batch_weights, cluster_spec, commands_for
 from farm.gang.lifecycle import AttemptState, RankPhase
-from farm.gang.views import AttemptView, RankView
+from farm.gang.snapshots import AttemptView, RankView
 from farm.measuring.control_run import ControlRun
 from farm.messages.commands import RankAddress
 from tests.factories import job_spec

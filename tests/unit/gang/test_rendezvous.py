@@ -9,8 +9,15 @@ import pytest
 from farm.configuration.spec import BatchSplit, JobSpec, NetworkProfile
 from farm.gang.barriers import Limits, barrier_limit_s
 from farm.gang.lifecycle import AttemptState, RankPhase
-from farm.gang.rendezvous import PREPARING_CAUSE_WAIT_S, Advance, AttemptEnd, Resend, Wait, decide
-from farm.gang.views import AttemptView, RankView
+from farm.gang.rendezvous import (
+    PREPARING_CAUSE_WAIT_S,
+    AttemptEnd,
+    PassBarrier,
+    Resend,
+    Wait,
+    decide,
+)
+from farm.gang.snapshots import AttemptView, RankView
 from farm.measuring.control_run import ControlRun
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeerBandwidth, PeerRtt
@@ -76,7 +83,7 @@ def test_a_barrier_opens_only_when_every_rank_has_reached_it(
     state: AttemptState, phase: RankPhase, onward: AttemptState
 ) -> None:
     together = attempt(state, rank(0, phase), rank(1, phase))
-    assert decide(together, LIMITS) == Advance(state=onward)
+    assert decide(together, LIMITS) == PassBarrier(state=onward)
     behind = attempt(state, rank(0, phase), rank(1, RankPhase.LEASED))
     assert decide(behind, LIMITS) == Wait()
 
@@ -84,7 +91,7 @@ def test_a_barrier_opens_only_when_every_rank_has_reached_it(
 def test_a_rank_that_is_already_further_has_passed_the_barrier() -> None:
     quick = rank(0, RankPhase.ENDED, succeeded=True, ended_age_s=0.0)
     view = attempt(AttemptState.STARTING, quick, rank(1, RankPhase.STARTED))
-    assert decide(view, LIMITS) == Advance(state=AttemptState.RUNNING)
+    assert decide(view, LIMITS) == PassBarrier(state=AttemptState.RUNNING)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +107,11 @@ def test_two_barriers_are_passed_at_once_only_where_nothing_is_to_be_shaped(
 ) -> None:
     spec = dataclasses.replace(SPEC, network=network)
     ranks = [rank(index, RankPhase.SHAPED) for index in range(2)]
-    assert decide(attempt(AttemptState.MEASURING, *ranks, spec=spec), LIMITS) == Advance(
+    assert decide(attempt(AttemptState.MEASURING, *ranks, spec=spec), LIMITS) == PassBarrier(
         state=onward
     )
     ranks[0] = rank(0, RankPhase.MEASURED)  # by an agent that waits to be told
-    assert decide(attempt(AttemptState.MEASURING, *ranks, spec=spec), LIMITS) == Advance(
+    assert decide(attempt(AttemptState.MEASURING, *ranks, spec=spec), LIMITS) == PassBarrier(
         state=AttemptState.SHAPING
     )
 
@@ -275,7 +282,7 @@ def test_a_gang_of_several_versions_is_refused_before_anything_is_measured() -> 
 def test_a_gang_of_one_version_goes_on() -> None:
     ranks = prepared("tensorflow 2.21.0", "tensorflow 2.21.0")
     view = attempt(AttemptState.PREPARING, *ranks)
-    assert decide(view, LIMITS) == Advance(state=AttemptState.MEASURING)
+    assert decide(view, LIMITS) == PassBarrier(state=AttemptState.MEASURING)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +304,7 @@ def test_a_model_that_differs_from_rank_to_rank_is_refused(
     spec = dataclasses.replace(SPEC, model="file:mine.py")
     decision = decide(attempt(AttemptState.STARTING, *ranks, spec=spec), LIMITS)
     if not is_refused:
-        assert decision == Advance(state=AttemptState.RUNNING)
+        assert decision == PassBarrier(state=AttemptState.RUNNING)
         return
     assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.FAILED
@@ -378,7 +385,7 @@ def test_a_machine_that_drifted_ends_the_attempt_at_the_peers_barrier_and_at_no_
     drifted = ControlRun(control_s=1.5, past_s=(1.0,) * 5)
     decision = decide(attempt(state, rank(0, phase), rank(1, phase, control=drifted)), LIMITS)
     if state is not AttemptState.MEASURING:
-        assert isinstance(decision, Advance)
+        assert isinstance(decision, PassBarrier)
         return
     assert isinstance(decision, AttemptEnd)
     assert decision.state is AttemptState.VOID
@@ -430,7 +437,7 @@ def test_a_network_that_is_not_what_was_asked_for_voids_the_attempt(
     )
     decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=asked), LIMITS)
     if ending is None:
-        assert decision == Advance(state=AttemptState.STARTING)
+        assert decision == PassBarrier(state=AttemptState.STARTING)
         return
     failure = Failure(kind=FailureKind.NETWORK, message=ending)
     assert decision == AttemptEnd(state=AttemptState.VOID, failure=failure)
@@ -453,7 +460,7 @@ def test_a_bandwidth_that_is_not_what_was_asked_for_voids_the_attempt(
     )
     decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=asked), LIMITS)
     if not is_void:
-        assert decision == Advance(state=AttemptState.STARTING)
+        assert decision == PassBarrier(state=AttemptState.STARTING)
         return
     message = "the bandwidth from rank 1 on vm-1 to rank 0 is 4.80 Mbit/s, expected 10.0 Mbit/s"
     failure = Failure(kind=FailureKind.NETWORK, message=message)
@@ -533,4 +540,4 @@ def test_a_batch_that_is_to_be_shared_by_speed_needs_the_speed_of_every_rank_tha
     assert ended.failure is not None
     assert lacking(ended.failure.message, "no control run", "rank 1") == []
     even = decide(attempt(AttemptState.MEASURING, *both), LIMITS)
-    assert even == Advance(state=AttemptState.SHAPING)
+    assert even == PassBarrier(state=AttemptState.SHAPING)

@@ -68,12 +68,12 @@ PRODUCERS = {
     FailureKind.NETWORK: {"worker_agent.rank.rank", "farm.gang.rendezvous"},
     FailureKind.VERSIONS_DIFFER: {"farm.gang.rendezvous"},
     FailureKind.DISTURBED: {"farm.gang.rendezvous"},
-    FailureKind.SENSELESS: {"farm.scheduler.leading", "farm.store.reports.reports"},
+    FailureKind.SENSELESS: {"farm.scheduler.advancing", "farm.store.reports.reports"},
 }
 # They only ask which kind it was.
 READERS = {
     "farm.messages.trainer_lines",
-    "farm.cli.operating.examinations",
+    "farm.cli.operating.doctor_checks",
     "farm.store.health",
     "farm.store.queue.waiting",
     "farm.recommend.memory_limits",

@@ -11,7 +11,7 @@ from farm import registry
 from farm.configuration.model_size import Block, ModelSize
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.errors import InvalidSpec
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.placement.memory import (
     FRAMEWORK_BYTES,
     least_agent_memory_bytes,

@@ -3,7 +3,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
-from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import SHARES_CORES
 from farm.placement.scheduling import Placement, explain, place
 

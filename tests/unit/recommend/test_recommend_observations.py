@@ -10,12 +10,12 @@ from farm.configuration.spec import TrainingPass
 from farm.importers import IMPORTERS
 from farm.importers.contracts import read_publication
 from farm.recommend.configuration import Configuration
-from farm.recommend.observations import Loaded, load
+from farm.recommend.observations import LoadedObservations, load
 from farm.store.measurements.imports import import_measurements
 from tests.factories import NOW, add_measurement
 
 
-def only(session: Session, **which: Any) -> Loaded:
+def only(session: Session, **which: Any) -> LoadedObservations:
     [loaded] = load(session, **{"origin": "farm", **which}).values()
     return loaded
 
@@ -24,7 +24,7 @@ def gang(session: Session, key: str, **changes: Any) -> int:
     return add_measurement(session, key, **{"world_size": 2, "strategy": "mwms_ring", **changes})
 
 
-def published(session: Session, name: str) -> Loaded:
+def published(session: Session, name: str) -> LoadedObservations:
     [publication] = [p for p in IMPORTERS if p.name == name]
     measurements = read_publication(publication).measurements
     import_measurements(session, measurements, origin=name, source=name, now=NOW)

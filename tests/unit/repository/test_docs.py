@@ -12,7 +12,7 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS
 from farm import registry
 from farm.cli.main import CLI_COMMANDS
-from farm.cli.operating.examinations import EXAMINATIONS
+from farm.cli.operating.doctor_checks import EXAMINATIONS
 from farm.configuration.expansion import expand
 from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec

@@ -65,7 +65,7 @@ RULES: dict[str, set[str]] = {
     "farm.notifications.addresses": PURE | {"farm.notifications"},
     "farm.notifications.services": PURE | {"farm.notifications", "apprise"},
     "farm.notifications.webhook": PURE | {"farm.notifications", "httpx"},
-    "farm.notifications.finding": PURE
+    "farm.notifications.event_detection": PURE
     | {"farm.cells", "farm.notifications", "farm.recommend", "farm.store", *STORE},
     "farm.notifications.notifier": PURE
     | {"farm.broker", "farm.notifications", "farm.store", *STORE},
@@ -97,7 +97,7 @@ RULES: dict[str, set[str]] = {
     | {"farm.notifications.addresses", "farm.notifications.events"}
     | {"farm.processes.private_files"},
     "farm.recommend": PURE | {"farm.registry", "farm.trainers", *MATHS},
-    "farm.recommend.doubts": PURE | {"farm.recommend", "farm.store", *STORE},
+    "farm.recommend.implausible": PURE | {"farm.recommend", "farm.store", *STORE},
     "farm.recommend.sweeps": PURE | {"farm.registry", "farm.recommend", "farm.store", *STORE},
     "farm.recommend.plans.proposed": PURE
     | {"farm.registry", "farm.recommend", "farm.store", *STORE},

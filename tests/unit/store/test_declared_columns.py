@@ -8,11 +8,11 @@ import sqlalchemy as sa
 from farm.configuration.axes import AXES, REQUIRED_AXES
 from farm.configuration.axis import Axis
 from farm.measuring.quantities import QUANTITIES, Quantity
-from farm.measuring.sampled import SAMPLED
+from farm.measuring.sampled_metrics import SAMPLED
 from farm.store.base import Table, axis_type
 from farm.store.result_tables import MeasurementRow, SampleRow
 from farm.store.tables import JobRow
-from farm.values.fields import Amount, Whole
+from farm.values.fields import Amount, WholeNumber
 
 COLUMNS = MeasurementRow.__table__.columns
 NOT_DECLARED = {
@@ -37,7 +37,7 @@ def stored_as(column: sa.ColumnElement[Any]) -> str:
 @pytest.mark.parametrize("axis", [one for one in AXES if one.has_column], ids=lambda one: one.name)
 def test_an_axis_has_a_column_of_its_type(axis: Axis) -> None:
     kind = stored_as(COLUMNS[axis.stored])
-    if isinstance(axis.type, Whole):
+    if isinstance(axis.type, WholeNumber):
         assert axis.type.high <= MOST[kind]
     elif isinstance(axis.type, Amount):
         assert kind in FLOATS

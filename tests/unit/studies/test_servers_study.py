@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from farm.charts.files.look import file_of, save
+from farm.charts.files.style import file_of, save
 from farm.errors import FarmError
 from farm.measuring.study_run import StudyRun
 from farm.studies.contracts import LabHosts

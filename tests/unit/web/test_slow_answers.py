@@ -8,7 +8,13 @@ from typing import Any, cast
 import pytest
 
 from web import slow_clients
-from web.slow_clients import ANSWER_WITHIN_S, LEAST_BYTES_PER_S, Answer, ClientSocket, SlowAnswers
+from web.slow_clients import (
+    ANSWER_WITHIN_S,
+    LEAST_BYTES_PER_S,
+    Answer,
+    ClientSocket,
+    PendingResponses,
+)
 
 KERNEL_BYTES = 200_000
 
@@ -46,11 +52,13 @@ class Client:
         return count
 
 
-def answer_to(client: Client, *, slow: SlowAnswers | None = None, address: str = "a") -> Answer:
+def answer_to(
+    client: Client, *, slow: PendingResponses | None = None, address: str = "a"
+) -> Answer:
     return Answer(
         client,
         address=address,
-        slow=slow or SlowAnswers(most_of_an_address=None),
+        slow=slow or PendingResponses(most_of_an_address=None),
         clock=client.clock,
     )
 
@@ -80,7 +88,7 @@ def test_a_stream_whose_client_takes_what_comes_goes_on_for_hours() -> None:
         stream.sendall(b"event: changed\n\n")
 
 
-def slow_ones(slow: SlowAnswers, addresses: str) -> list[Answer]:
+def slow_ones(slow: PendingResponses, addresses: str) -> list[Answer]:
     answers = [answer_to(Client(0), slow=slow, address=address) for address in addresses]
     for answer in answers:
         slow.add(answer)
@@ -88,13 +96,13 @@ def slow_ones(slow: SlowAnswers, addresses: str) -> list[Answer]:
 
 
 def test_of_an_address_with_too_many_slow_answers_the_oldest_end() -> None:
-    answers = slow_ones(SlowAnswers(most_of_an_address=2), "abaaab")
+    answers = slow_ones(PendingResponses(most_of_an_address=2), "abaaab")
     assert [answer.is_given_up for answer in answers] == [True, False, True, False, False, False]
 
 
 def test_of_too_many_slow_answers_the_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "MOST_SLOW_ANSWERS", 3)
-    slow = SlowAnswers(most_of_an_address=None)
+    slow = PendingResponses(most_of_an_address=None)
     first, *_ = slow_ones(slow, "abcd")
     assert first.is_given_up
     with pytest.raises(BrokenPipeError):
@@ -107,7 +115,7 @@ def test_of_too_many_slow_answers_the_oldest_end(monkeypatch: pytest.MonkeyPatch
 
 def test_an_interim_answer_waits_no_longer_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_clients, "ANSWER_WITHIN_S", 0.0)
-    slow = SlowAnswers(most_of_an_address=None)
+    slow = PendingResponses(most_of_an_address=None)
     sock: Any = ClientSocket(cast("socket.socket", Client(0.0)), peer=("a", 1), slow=slow)
     with pytest.raises(BrokenPipeError):
         sock.send(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -15,7 +15,7 @@ from farm.charts.job.steps import StepPoint
 from farm.configuration.spec import JobSpec
 from farm.messages.reports import Sample
 from farm.messages.trainer_lines import Epoch
-from farm.recommend.doubts import Doubt
+from farm.recommend.implausible import Doubt
 from farm.recommend.sweeps.expectation import Expectation
 from farm.store.result_tables import MEASUREMENTS
 

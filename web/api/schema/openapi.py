@@ -29,8 +29,8 @@ from farm.errors import NotFound
 from farm.keys.api_tokens import Scope
 from farm.processes.cache import Cache
 from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS
-from web import etags, parameters, received
-from web.access.admission import CONTENT_POLICY
+from web import etags, parameters, request_body
+from web.access.authorization import CONTENT_POLICY
 from web.access.scopes import scope_of
 from web.api import idempotency
 from web.api.schema.answers import OpenApi, Problem
@@ -112,14 +112,14 @@ bp = APIBlueprint("api_document", __name__, url_prefix="/api/v1", tag="This docu
 _KEY = "benchfarm_openapi"
 _CHANGING = ("post", "put", "patch", "delete")
 _REF = "#/components/schemas/{model}"
-_ID_SCHEMA = {"type": "integer", "minimum": 1, "maximum": received.LARGEST_ID}
+_ID_SCHEMA = {"type": "integer", "minimum": 1, "maximum": request_body.LARGEST_ID}
 _TEXT_SCHEMA = {"type": "string", "minLength": 1}
 _PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "sweep_id": ("The id of a sweep.", _ID_SCHEMA),
     "job_id": ("The id of a job.", _ID_SCHEMA),
     "agent_id": (
         "The id of an agent.",
-        {**_TEXT_SCHEMA, "maxLength": received.MAX_AGENT_CHARACTERS},
+        {**_TEXT_SCHEMA, "maxLength": request_body.MAX_AGENT_CHARACTERS},
     ),
     "origin": ("The name of an origin.", {**_TEXT_SCHEMA, "maxLength": MAX_ORIGIN_CHARACTERS}),
 }

@@ -22,7 +22,7 @@ from farm.configuration.own_data import MOST_CLASSES
 from farm.text.display import byte_count
 from farm.trainers.contracts import Examples
 from farm.trainers.datasets.arrays import check_memory, split
-from farm.trainers.datasets.places import Found
+from farm.trainers.datasets.locations import Found
 
 # Of data that has no test split of its own.
 TEST_EVERY = 10

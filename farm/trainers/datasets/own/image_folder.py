@@ -22,8 +22,8 @@ from PIL import Image
 from farm.configuration.own_data import MOST_PIXELS_OF_A_SIDE
 from farm.trainers.contracts import Examples
 from farm.trainers.datasets.arrays import check_memory
+from farm.trainers.datasets.locations import Found
 from farm.trainers.datasets.own.arrays_file import TEST_EVERY
-from farm.trainers.datasets.places import Found
 
 _SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 # Pillow knows formats for which it starts other programs.

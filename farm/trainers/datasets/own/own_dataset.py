@@ -14,7 +14,7 @@ from farm.configuration.catalogue import DatasetFacts
 from farm.configuration.own_data import CONTENT_DIGITS, OwnData, own_data, own_name
 from farm.errors import InvalidSpec
 from farm.trainers.contracts import LoadedDataset
-from farm.trainers.datasets.places import Found, first_readable
+from farm.trainers.datasets.locations import Found, first_readable
 from farm.trainers.failures import DatasetMissing
 
 

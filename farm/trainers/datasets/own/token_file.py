@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from farm.configuration.own_data import MOST_CLASSES
 from farm.trainers.contracts import Examples
 from farm.trainers.datasets.arrays import check_memory
+from farm.trainers.datasets.locations import Found
 from farm.trainers.datasets.own.arrays_file import TEST_EVERY, read_array
-from farm.trainers.datasets.places import Found
 
 _TOKEN = np.dtype("<u2")
 # In memory each is an input of 4 bytes and a label of 8.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.spec import JobSpec, OperatorPlacement
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.models import MODELS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class TorchStrategy:
         self.engine(job)  # nothing may be imported during measured steps
         return framework
 
-    def build(self, seat: Seat) -> Engine:
+    def build(self, seat: RankContext) -> Engine:
         from farm.trainers.torch.engine import choose_device
         from farm.trainers.torch.gang import join
         from farm.trainers.torch.loader import batch_loader

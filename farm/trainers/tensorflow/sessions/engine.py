@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from farm.configuration.spec import TrainingPass
 from farm.messages.trainer_lines import Exchange
-from farm.trainers.contracts import Evaluation, MatrixProduct, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, MatrixProduct, RankContext, WeightSums
 from farm.trainers.models.checksum import checksum_of
 from farm.trainers.tensorflow.devices import matrix_product, take_device_memory_bytes
 from farm.trainers.tensorflow.loader import tensorflow_loader
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class SessionEngine:
     """Connected, with the initial weights in place, once it is built."""
 
-    def __init__(self, seat: Seat, scheme: Scheme) -> None:
+    def __init__(self, seat: RankContext, scheme: Scheme) -> None:
         self._seat = seat
         self._scheme = scheme
         self._is_forward = seat.job.training_pass is TrainingPass.FORWARD

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from farm.configuration.spec import OperatorPlacement
 from farm.messages.trainer_lines import FailureKind
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.failures import RankFailed
 from farm.trainers.tensorflow.gang import EXIT_BARRIER_TIMEOUT_S, check_port
 from farm.trainers.tensorflow.sessions.liveness import (
@@ -24,7 +24,7 @@ from farm.trainers.tensorflow.sessions.liveness import (
     GAVE_UP,
     LEFT,
     SILENCE_LIMIT_S,
-    LifeWatch,
+    LivenessMonitor,
 )
 from farm.trainers.tensorflow.sessions.scheme import Scheme
 
@@ -59,7 +59,7 @@ class SessionGang:
         RankFailed: PORT_TAKEN; PEER_LOST, a keeper did not come in time.
     """
 
-    def __init__(self, seat: Seat, scheme: Scheme) -> None:
+    def __init__(self, seat: RankContext, scheme: Scheme) -> None:
         addresses = seat.go.cluster[scheme.keeper_role]
         keeper_count = len(addresses) if scheme.has_servers else 1
         self.keeper_devices = tuple(
@@ -135,7 +135,7 @@ class SessionGang:
         return _Counters(self._target, self._seat, keeper_device)
 
 
-def serve_until_left(seat: Seat, beat: Callable[[], None]) -> None:
+def serve_until_left(seat: RankContext, beat: Callable[[], None]) -> None:
     """Be a server until every rank that trains has left; `beat` is called every half second.
 
     Raises:
@@ -145,7 +145,7 @@ def serve_until_left(seat: Seat, beat: Callable[[], None]) -> None:
     own_device = f"/job:{seat.role}/task:{seat.go.task_index}/device:CPU:0"
     counters = _Counters(target, seat, own_device)
     counters.begin()
-    watch = LifeWatch(
+    watch = LivenessMonitor(
         own_device,
         world_size=seat.job.world_size,
         arrival_limit_s=seat.peer_timeout_s,
@@ -164,7 +164,7 @@ def serve_until_left(seat: Seat, beat: Callable[[], None]) -> None:
     time.sleep(_LINGER_S)
 
 
-def _start_server(seat: Seat) -> Any:
+def _start_server(seat: RankContext) -> Any:
     """Start this process's server, which listens from then on.
 
     Raises:
@@ -179,7 +179,7 @@ def _start_server(seat: Seat) -> Any:
     )
 
 
-def _session_config(seat: Seat, *, peers: Sequence[str] = ()) -> Any:
+def _session_config(seat: RankContext, *, peers: Sequence[str] = ()) -> Any:
     """Return what sets threads and devices. A session needs its `peers`, such as "/job:ps", alone.
 
     Without that filter it would wait for every process of the gang, and end with any.
@@ -279,7 +279,7 @@ class _Beats:
     """Raises this rank's counter on every keeper, in threads, for as long as it is there."""
 
     def __init__(
-        self, open_counters: Callable[[str], _Counters], seat: Seat, keepers: Sequence[str]
+        self, open_counters: Callable[[str], _Counters], seat: RankContext, keepers: Sequence[str]
     ) -> None:
         self._open = open_counters
         self._rank = seat.rank
@@ -288,7 +288,7 @@ class _Beats:
         self._last_word = GAVE_UP
         begun_s = time.monotonic()
         self._watches = [
-            LifeWatch(
+            LivenessMonitor(
                 keeper.partition("/device")[0],
                 world_size=seat.job.world_size,
                 arrival_limit_s=seat.peer_timeout_s,
@@ -346,7 +346,7 @@ class _Beats:
 class _Counters:
     """The counters on one keeper, through a session of their own; every run is a round trip."""
 
-    def __init__(self, target: str, seat: Seat, keeper_device: str) -> None:
+    def __init__(self, target: str, seat: RankContext, keeper_device: str) -> None:
         graph = tf.Graph()
         with graph.as_default(), tf.device(keeper_device):
             count = seat.job.world_size

@@ -12,7 +12,7 @@ LEFT = -1  # it went as agreed
 GAVE_UP = -2  # it went because somebody else was lost
 
 
-class LifeWatch:
+class LivenessMonitor:
     """Watches what one keeper shows: that it answers at all, and the counters of all ranks."""
 
     def __init__(

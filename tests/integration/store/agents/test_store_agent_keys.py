@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from farm.broker.celery_app import REPORTS_TASK
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.ingest import read_batch, read_beat, take_batches, take_beats
 from farm.errors import InvalidSpec, NotFound
 from farm.keys.keyring import Keyring
 from farm.messages.agent_keys import KeyRecord, derive_key

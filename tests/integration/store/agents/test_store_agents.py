@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from farm.configuration.spec import TENSORFLOW
 from farm.errors import NotFound
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.messages.agents import AgentState
 from farm.store.agents.agents import (
     is_any_idle,

@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
-from farm.collector.intake import read_beat, take_beats
+from farm.collector.ingest import read_beat, take_beats
 from farm.gang.lifecycle import RankPhase
 from farm.messages.agents import AgentState, Backlog, BeatEcho, Heartbeat
 from farm.messages.envelope import seal

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, AttemptState, RankPhase
 from farm.store.engine import reading, writing
-from farm.store.gangs.moves import attempts_to_decide
+from farm.store.gangs.decisions import attempts_to_decide
 from farm.store.tables import AgentRow, AttemptRow, JobRow, RankRow
 from tests.factories import NOW, add_agent, add_attempt, add_job, job_spec, seconds
 

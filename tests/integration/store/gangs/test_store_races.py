@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from farm.collector.intake import read_batch, read_beat, take_batches, take_beats
+from farm.collector.ingest import read_batch, read_beat, take_batches, take_beats
 from farm.errors import Unreachable
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.agents import AgentState, BeatEcho, Heartbeat

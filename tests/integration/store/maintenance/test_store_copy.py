@@ -22,7 +22,7 @@ from farm.store.engine import make_engine, reading, writing
 from farm.store.identity import own_identity
 from farm.store.maintenance.copy import CopiedTable, copy_store
 from farm.store.maintenance.partitions import partition_days
-from farm.store.notifications import FoundEvent, add_targets, record
+from farm.store.notifications import DetectedEvent, add_targets, record
 from farm.store.reports.logs import insert_log_parts
 from farm.store.schema import check_schema
 from farm.store.series.samples import add_samples
@@ -32,9 +32,9 @@ from farm.store.tables import (
     AgentKeyRow,
     ApiToken,
     AttemptRow,
+    IdempotentAnswer,
     JobEvent,
     JobRow,
-    KeptAnswer,
     LateReport,
     SpoolPosition,
     SweepRow,
@@ -109,7 +109,7 @@ def fill(engine: sa.Engine) -> None:
         sweep_id = session.get_one(JobRow, job_id).sweep_id
         add_targets(session, ["https://a.example/"], ["whsec_"], sweep_id=sweep_id, now=NOW)
         session.flush()
-        event = FoundEvent(
+        event = DetectedEvent(
             kind=EventKind.SWEEP_FINISHED, subject="sweep 1", at=NOW, sweep_id=sweep_id, data={}
         )
         record(session, [event], now=NOW)
@@ -125,7 +125,9 @@ def fill(engine: sa.Engine) -> None:
             ),
         )
         add_bundle(session, ScriptBundle({"train.py": bytes(range(256))}), now=NOW)
-        session.add(KeptAnswer(name="0" * 64, request_digest="1" * 64, begun_at=NOW, body=b"\0"))
+        session.add(
+            IdempotentAnswer(name="0" * 64, request_digest="1" * 64, begun_at=NOW, body=b"\0")
+        )
         session.add(
             SpoolPosition(agent_id="B", generation="g", confirmed_number=2**40, updated_at=NOW)
         )

@@ -20,7 +20,7 @@ from farm.store.base import Table
 from farm.store.engine import reading, writing
 from farm.store.maintenance.partitions import make_partitions, partition_days
 from farm.store.maintenance.prune import PrunePlan, Retention, plan_prune, prune
-from farm.store.notifications import FoundEvent, add_targets, record
+from farm.store.notifications import DetectedEvent, add_targets, record
 from farm.store.reports.late_reports import KEPT_REPORTS, late_count, set_aside
 from farm.store.reports.logs import insert_log_parts
 from farm.store.result_tables import (
@@ -211,7 +211,7 @@ def test_messages_that_are_sent_no_more_go_and_none_is_sent_again(engine: sa.Eng
     with writing(engine) as session:
         add_targets(session, ["https://example.org"], ["s"], sweep_id=None, now=NOW - 500 * DAY)
         events = [
-            FoundEvent(kind=EventKind.AGENT_LOST, subject=f"agent {n}", at=NOW - age, data={})
+            DetectedEvent(kind=EventKind.AGENT_LOST, subject=f"agent {n}", at=NOW - age, data={})
             for n, age in enumerate(ages)
         ]
         record(session, events, now=NOW - 400 * DAY)

@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.gang.rendezvous import AttemptEnd
 from farm.gang.retries import RetryPolicy
-from farm.gang.views import WaitingJob
+from farm.gang.snapshots import WaitingJob
 from farm.placement.scheduling import Placement
 from farm.store.engine import reading, writing
 from farm.store.gangs.clock_steps import follow_clock
+from farm.store.gangs.decisions import end_attempts
 from farm.store.gangs.leases import lease_gangs
-from farm.store.gangs.moves import end_attempts
 from farm.store.queue.waiting import waiting_jobs
 from farm.store.queue.waiting_queue import WaitingQueue
 from farm.store.sweeps.jobs import request_cancel_job, retry_job

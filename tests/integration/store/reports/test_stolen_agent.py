@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import func, select
 
-from farm.collector.intake import ElapsedTimes
+from farm.collector.ingest import ElapsedTimes
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.messages.rank_limits import MOST_BODY_BYTES, SLACK_S, rank_limits
 from farm.messages.reports import (

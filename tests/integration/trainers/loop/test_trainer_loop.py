@@ -28,7 +28,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     read_event,
 )
-from farm.trainers.contracts import Engine, Seat
+from farm.trainers.contracts import Engine, RankContext
 from farm.trainers.failures import RankFailed, failure_of
 from farm.trainers.processes.process import EventWriter
 
@@ -56,9 +56,9 @@ def _tensorflow() -> Iterator[None]:
     keras.backend.clear_session()
 
 
-def seat(job: JobSpec) -> Seat:
+def seat(job: JobSpec) -> RankContext:
     dataset = registry.dataset(job.dataset)
-    return Seat(
+    return RankContext(
         job=job,
         rank=0,
         role="worker",

@@ -27,7 +27,7 @@ from farm.messages.trainer_lines import (
     TrainerResult,
     UserCode,
 )
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.failures import RankFailed
 from farm.trainers.model_files.model_file import ModelFile
 from farm.trainers.processes.process import EXIT_FAILED
@@ -651,7 +651,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
     model = Noted(ModelFile(facts=facts, source=WITH_PENALTIES.encode()))
     dataset = registry.dataset("digits")
     data = dataset.load(())
-    seat = Seat(
+    seat = RankContext(
         job=JOB,
         rank=0,
         role="worker",

@@ -18,7 +18,7 @@ from farm.configuration.catalogue import DatasetFacts, ExampleKind
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import GoLine, Started
 from farm.placement.memory import least_memory_bytes
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.datasets.arrays import with_hidden_tokens
 from farm.trainers.models import MODELS, bert
 from farm.trainers.models.architecture import Architecture
@@ -147,7 +147,7 @@ def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:
     entry = registry.dataset("synthetic_tokens")
     data = with_hidden_tokens(entry.load(()), entry.facts)
     engine: Any = registry.strategy("single").build(
-        Seat(
+        RankContext(
             job=dataclasses.replace(JOB, model="bert_base", dataset="synthetic_tokens"),
             rank=0,
             role="worker",

@@ -13,7 +13,7 @@ from farm import registry
 from farm.configuration.axes import spec_values
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import GoLine, TrainerResult
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.loop.batches import endless_steps
 from tests.integration.trainer_process import gang, results
 
@@ -58,7 +58,7 @@ def alone(job: JobSpec) -> Any:
     """Return the engine of one rank, built in this process."""
     dataset = registry.dataset(job.dataset)
     return registry.strategy("torch_ddp").build(
-        Seat(
+        RankContext(
             job=replace(job, strategy="torch_ddp", world_size=1),
             rank=0,
             role="worker",

@@ -27,7 +27,7 @@ from farm import registry
 from farm.configuration.catalogue import DatasetFacts, ExampleKind, ModelFacts
 from farm.configuration.spec import JobSpec, TrainingPass
 from farm.messages.trainer_lines import Exchange, GoLine
-from farm.trainers.contracts import Seat
+from farm.trainers.contracts import RankContext
 from farm.trainers.datasets import DATASETS
 from farm.trainers.datasets.arrays import with_hidden_tokens
 from farm.trainers.models import MODELS, bert
@@ -57,9 +57,9 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def seat_of(job: JobSpec) -> Seat:
+def seat_of(job: JobSpec) -> RankContext:
     dataset = registry.dataset(job.dataset)
-    return Seat(
+    return RankContext(
         job=job,
         rank=0,
         role="worker",
@@ -373,7 +373,7 @@ def test_hidden_tokens_are_restored_and_others_count_for_nothing() -> None:
     data = with_hidden_tokens(entry.load(()), entry.facts)
     others = data.train.labels[:16] < 0
     engine = registry.strategy("torch_ddp").build(
-        Seat(
+        RankContext(
             job=replace(JOB, model="bert_base", dataset="synthetic_tokens"),
             rank=0,
             role="worker",

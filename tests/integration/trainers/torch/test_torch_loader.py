@@ -20,7 +20,7 @@ import pytest
 from farm import registry
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import Failure, FailureKind, GoLine, Started
-from farm.trainers.contracts import Examples, Seat
+from farm.trainers.contracts import Examples, RankContext
 from farm.trainers.failures import RankFailed
 from farm.trainers.processes.process import EXIT_FAILED
 from farm.trainers.strategies import STRATEGIES
@@ -240,7 +240,7 @@ def test_shared_memory_has_to_hold_the_shares_of_an_agents_ranks_alone(
     from farm.trainers.torch.loader import batch_loader
 
     dataset = registry.dataset("digits")
-    seat = Seat(
+    seat = RankContext(
         job=replace(PAIR, world_size=4, global_batch_size=400, axes=LOADER),
         rank=1,
         role="worker",

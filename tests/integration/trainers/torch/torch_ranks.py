@@ -13,7 +13,7 @@ from farm import registry
 from farm.configuration.catalogue import ModelFacts
 from farm.configuration.spec import JobSpec
 from farm.messages.trainer_lines import GoLine
-from farm.trainers.contracts import Evaluation, Model, Seat, WeightSums
+from farm.trainers.contracts import Evaluation, Model, RankContext, WeightSums
 from farm.trainers.loop.batches import share
 from farm.trainers.models.architecture import Architecture
 from farm.trainers.models.layers import Layers, T
@@ -48,9 +48,9 @@ def model_of(job: JobSpec) -> Model:
     return WIDE if job.model == "wide" else registry.model(job.model)
 
 
-def seat(job: JobSpec, rank: int, ports: Sequence[int]) -> Seat:
+def seat(job: JobSpec, rank: int, ports: Sequence[int]) -> RankContext:
     dataset = registry.dataset(job.dataset)
-    return Seat(
+    return RankContext(
         job=job,
         rank=rank,
         role="worker",

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from flask.testing import FlaskClient
 
 from farm.keys.api_tokens import Scope
-from farm.store.access.kept_answers import KEPT
+from farm.store.access.idempotency_keys import KEPT
 from farm.store.engine import reading, writing
-from farm.store.tables import KeptAnswer, SweepRow
+from farm.store.tables import IdempotentAnswer, SweepRow
 from tests.factories import seconds
 from tests.web.web_client import SWEEP, bearer, client_of, make_api_token, seed
 
@@ -32,7 +32,7 @@ def _sweep_count(engine: sa.Engine) -> int:
 
 def _answer_count(engine: sa.Engine) -> int:
     with reading(engine) as session:
-        return session.scalar(sa.select(sa.func.count()).select_from(KeptAnswer)) or 0
+        return session.scalar(sa.select(sa.func.count()).select_from(IdempotentAnswer)) or 0
 
 
 def test_a_sweep_that_is_sent_again_is_enqueued_once(
@@ -95,9 +95,9 @@ def test_what_was_carried_out_before_the_server_could_answer_is_not_carried_out_
     early = restarted.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
     assert (early.status_code, early.headers["Retry-After"]) == (409, "1")
     with writing(engine) as session:
-        session.get_one(KeptAnswer, session.scalar(sa.select(KeptAnswer.name))).begun_at -= seconds(
-            61
-        )
+        session.get_one(
+            IdempotentAnswer, session.scalar(sa.select(IdempotentAnswer.name))
+        ).begun_at -= seconds(61)
     late = restarted.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
     assert (late.status_code, "Retry-After" in late.headers) == (409, False)
     assert "its answer was not kept" in str(late.json)
@@ -108,7 +108,7 @@ def test_a_key_counts_for_a_day(client: FlaskClient, engine: sa.Engine) -> None:
     before = _sweep_count(engine)
     client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
     with writing(engine) as session:
-        for answer in session.scalars(sa.select(KeptAnswer)):
+        for answer in session.scalars(sa.select(IdempotentAnswer)):
             answer.begun_at -= KEPT
     again = client.post("/api/v1/sweeps", json=SWEEP, headers=KEYED)
     assert (again.status_code, "Idempotency-Replayed" in again.headers) == (201, False)
@@ -119,7 +119,7 @@ def test_a_key_counts_for_a_day(client: FlaskClient, engine: sa.Engine) -> None:
 def test_the_oldest_answers_are_forgotten_when_they_are_too_many(
     client: FlaskClient, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farm.store.access.kept_answers.MOST_KEPT", 2)
+    monkeypatch.setattr("farm.store.access.idempotency_keys.MOST_KEPT", 2)
     answers = [
         client.post("/api/v1/sweeps", json=SWEEP, headers={"Idempotency-Key": key})
         for key in ("1", "2", "3", "3", "2")

@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 
 from farm.notifications.events import DeliveryState, EventKind
 from farm.store.engine import reading, writing
-from farm.store.notifications import FoundEvent, add_targets, note_attempt, record
+from farm.store.notifications import DetectedEvent, add_targets, note_attempt, record
 from farm.store.tables import JobRow, NotificationTarget, SweepRow
 from tests.factories import NOW, add_sweep
 from tests.web.new_sweep_pages import add_two_agents, enqueue, followed, look, row_count, text_of
@@ -30,7 +30,7 @@ def add_messages(engine: sa.Engine) -> list[int]:
             [job_id] = add_sweep(session, name=f"sweep {number}")
             sweep_id = session.get_one(JobRow, job_id).sweep_id
             add_targets(session, [ADDRESS], ["whsec_s3cret"], sweep_id=sweep_id, now=NOW)
-            event = FoundEvent(
+            event = DetectedEvent(
                 kind=EventKind.SWEEP_FAILED,
                 subject=f"sweep {sweep_id}",
                 at=NOW,

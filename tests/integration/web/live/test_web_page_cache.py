@@ -15,7 +15,7 @@ from farm.store.sweeps.jobs import request_cancel_job
 from tests import factories
 from tests.web.web_client import Seeded, bearer, client_of, csrf_of, make_api_token, seed, sign_in
 from web.live.page_cache import install
-from web.received import LIVE_HEADER
+from web.request_body import LIVE_HEADER
 
 LIVE = {LIVE_HEADER: "1"}
 
@@ -154,7 +154,7 @@ def test_what_is_not_there_is_not_found(client: FlaskClient, seeded: Seeded) -> 
 def test_looks_ask_once_whether_the_farm_is_open(
     engine: sa.Engine, client: FlaskClient, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.access.callers.LIVE_LIFE_S", 60.0)
+    monkeypatch.setattr("web.access.authentication.LIVE_LIFE_S", 60.0)
     path = f"/jobs/{seeded.waiting}"
     _look(client, path)
     token = make_api_token(engine, "first")

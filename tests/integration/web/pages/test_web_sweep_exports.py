@@ -19,7 +19,7 @@ from farm.store.result_tables import MeasurementRow
 from tests import factories
 from tests.integration.web.pages.test_web_sweep_page import add_measured, grid, page_of
 from tests.web.web_client import client_of
-from web.drawing import paper
+from web.drawing import downloads
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_without_matplotlib_no_picture_is_offered(
     client: FlaskClient, sweep_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    paper.can_draw.cache_clear()
+    downloads.can_draw.cache_clear()
     try:
         page = page_of(client, f"/sweeps/{sweep_id}")
         for form in ("png", "svg"):
@@ -123,7 +123,7 @@ def test_without_matplotlib_no_picture_is_offered(
             assert answer.status_code == 404
             assert "benchfarm[plot]" in html.unescape(answer.get_data(as_text=True))
     finally:
-        paper.can_draw.cache_clear()
+        downloads.can_draw.cache_clear()
 
 
 def test_a_chart_follows_the_choice_of_the_page(client: FlaskClient, sweep_id: int) -> None:

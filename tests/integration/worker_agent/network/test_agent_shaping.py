@@ -22,7 +22,7 @@ from tests.machine.agents import AgentFarm
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.rank.cluster import reroute
-from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.orphans import find_marked
 
 pytestmark = pytest.mark.alone
 

@@ -18,7 +18,7 @@ from farm.messages.agents import AgentFacts
 from farm.messages.trainer_lines import Failure, FailureKind
 from farm.values.codec import from_json
 from tests.machine.memory_group import LimitedGroup, limited_group
-from worker_agent.rank.memory_evidence import KernelLog, MemoryWitness, kernel_log_path
+from worker_agent.rank.memory_evidence import KernelLog, MemoryMonitor, kernel_log_path
 from worker_agent.rank.rank_end import (
     failure_of_data_workers,
     failure_of_exit,
@@ -91,7 +91,7 @@ def feed(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(timeout=30) == -signal.SIGKILL
 
 
-def failure_of(process: subprocess.Popen[bytes], witness: MemoryWitness) -> Failure:
+def failure_of(process: subprocess.Popen[bytes], witness: MemoryMonitor) -> Failure:
     return failure_of_exit(process.returncode, memory=witness.evidence(process.pid))
 
 
@@ -103,7 +103,7 @@ def test_a_process_that_outgrows_its_group_is_out_of_memory(
     if is_log_readable and path is None:
         pytest.skip("the kernel's log is not of this process namespace")
     process = start()
-    witness = MemoryWitness(log=KernelLog(path if is_log_readable else None))
+    witness = MemoryMonitor(log=KernelLog(path if is_log_readable else None))
     witness.look([process.pid])
     feed(process)
     failure = failure_of(process, witness)
@@ -127,7 +127,7 @@ def test_a_data_worker_that_outgrows_its_group_is_out_of_memory() -> None:
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"up\n"
         group.take(trainer.pid)
-        witness = MemoryWitness()
+        witness = MemoryMonitor()
         witness.look([trainer.pid])
         said, _ = trainer.communicate(b"go\n", timeout=120)
         told = from_json(Failure, json.loads(said))
@@ -146,7 +146,7 @@ def test_a_kill_beside_one_that_ran_out_of_memory_stays_unexplained(
     if path is None:
         pytest.skip("the kernel's log is not of this process namespace")
     ours, other = start(), start()
-    witness = MemoryWitness()
+    witness = MemoryMonitor()
     witness.look([ours.pid])
     feed(other)
     ours.kill()

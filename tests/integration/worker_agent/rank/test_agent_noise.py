@@ -20,7 +20,7 @@ from tests.machine.agents import AgentFarm
 from worker_agent.metrics import cpu
 from worker_agent.metrics.contracts import Watched
 from worker_agent.network.probing.probe import EchoServer, measure_peers
-from worker_agent.rank.control import run_control
+from worker_agent.rank.control_run import run_control
 
 pytestmark = pytest.mark.alone
 

@@ -50,17 +50,17 @@ def assert_complete(farm: AgentFarm, agent: AgentProcess, *, steps: int) -> None
     assert ticks == list(range(len(ticks)))
 
 
-def test_a_courier_killed_in_mid_attempt_loses_no_report(farm: AgentFarm) -> None:
+def test_a_broker_client_killed_in_mid_attempt_loses_no_report(farm: AgentFarm) -> None:
     agent = farm.agent("steps_s:0.1")
     gang = farm.gang(1, agent, steps=30)
     gang.lead_to_go()
     gang.wait_for(RankStarted)
-    first = agent.courier()
+    first = agent.broker_client()
     first.kill()
-    wait_until(lambda: not first.is_running(), "the first courier's end")
+    wait_until(lambda: not first.is_running(), "the first broker client's end")
     [ended] = gang.wait_for(RankEnded)
     assert ended.result is not None
-    assert agent.courier().pid != first.pid
+    assert agent.broker_client().pid != first.pid
     assert_complete(farm, agent, steps=30)
 
 
@@ -91,16 +91,16 @@ def test_a_frozen_redis_does_not_stop_the_sampling(farm: AgentFarm) -> None:
     assert_complete(farm, agent, steps=60)
 
 
-def test_a_hung_courier_does_not_stop_the_sampling(farm: AgentFarm) -> None:
+def test_a_hung_broker_client_does_not_stop_the_sampling(farm: AgentFarm) -> None:
     agent = farm.agent("steps_s:0.1", FARM_LEASE_S="60")
     gang = farm.gang(1, agent, steps=40)
     gang.lead_to_go()
     gang.wait_for(RankStarted)
-    courier = agent.courier()
-    courier.suspend()
+    broker_client = agent.broker_client()
+    broker_client.suspend()
     served = agent.state_dir / "served_rank"
-    wait_until(lambda: not served.exists(), "the rank's end while its courier hangs")
-    courier.resume()
+    wait_until(lambda: not served.exists(), "the rank's end while its broker client hangs")
+    broker_client.resume()
     gang.wait_for(RankEnded)
     assert_complete(farm, agent, steps=40)
 
@@ -110,11 +110,11 @@ def test_a_killed_agent_leaves_no_process_and_its_next_life_says_so(farm: AgentF
     gang = farm.gang(6, agent)
     gang.lead_to_go()
     gang.wait_for(RankStarted)
-    courier = agent.courier()
+    broker_client = agent.broker_client()
     wait_until(lambda: len(agent.trainers()) == 2, "trainer and child")
     agent.signal(signal.SIGKILL)
     agent.wait()
-    wait_until(lambda: not courier.is_running(), "the courier's end")
+    wait_until(lambda: not broker_client.is_running(), "the broker client's end")
     # The child has left the group and hears of nothing; only the next life finds it.
     wait_until(lambda: len(agent.trainers()) == 1, "the trainer's end")
     agent.start()
@@ -168,7 +168,7 @@ def test_sigterm_reports_the_rank_and_leaves_no_process(farm: AgentFarm) -> None
     gang = farm.gang(1, agent)
     gang.lead_to_go()
     gang.wait_for(RankStarted)
-    courier = agent.courier()
+    broker_client = agent.broker_client()
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0
     [ended] = gang.wait_for(RankEnded)
@@ -176,7 +176,7 @@ def test_sigterm_reports_the_rank_and_leaves_no_process(farm: AgentFarm) -> None
     assert ended.failure.kind is FailureKind.KILLED
     assert ended.failure.message == "agent was stopped"
     assert agent.trainers() == []
-    assert not courier.is_running()
+    assert not broker_client.is_running()
     beat = farm.await_state(agent, AgentState.LEAVING)
     wait_until(
         lambda: farm.beat(agent).serving_token is None,  # type: ignore[union-attr] # it has beaten
@@ -187,11 +187,11 @@ def test_sigterm_reports_the_rank_and_leaves_no_process(farm: AgentFarm) -> None
 
 def test_sigterm_with_the_broker_away_still_leaves_no_process(farm: AgentFarm) -> None:
     agent = farm.agent()
-    courier = agent.courier()
+    broker_client = agent.broker_client()
     farm.redis.freeze()
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0
-    assert not courier.is_running()
+    assert not broker_client.is_running()
     farm.redis.thaw()
 
 

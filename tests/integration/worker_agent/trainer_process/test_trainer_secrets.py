@@ -13,7 +13,7 @@ from farm.embedded.farm import MARK
 from tests.machine.agents import AgentFarm, is_template
 from worker_agent.trainer_process import privilege
 from worker_agent.trainer_process.environment import PASSED, PASSED_PREFIXES
-from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.orphans import find_marked
 
 SECRET = "hunter2"
 SECRETS = {

@@ -20,7 +20,7 @@ from farm.messages.reports import RankEnded
 from tests.fakes.server import wait_until
 from tests.machine.agents import ROOT, TRAINER, AgentFarm, AgentProcess
 from worker_agent.rank.bundles import BundleFolder
-from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.orphans import find_marked
 
 PYTHON = shutil.which("python3", path="/usr/bin")
 pytestmark = [
@@ -102,7 +102,7 @@ def test_the_trainers_user_reads_neither_the_agents_files_nor_its_environment(
         files = ("spool", "highest_token", "lock")
         for path in (agent.state_dir, *(agent.state_dir / name for name in files)):
             assert "Permission denied" in as_user("ls", str(path / ".")).stderr
-        for pid in (agent.process.pid, agent.courier().pid):
+        for pid in (agent.process.pid, agent.broker_client().pid):
             done = as_user("cat", f"/proc/{pid}/environ")
             assert (done.stdout, "Permission denied" in done.stderr) == ("", True)
 

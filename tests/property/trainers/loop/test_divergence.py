@@ -9,7 +9,7 @@ from farm.trainers.loop.training import (
     DIVERGENCE_FACTOR,
     DIVERGENCE_STEP_COUNT,
     SMALLEST_REFERENCE,
-    LossWatch,
+    DivergenceDetector,
 )
 
 FLOAT32_MAX = 3.4e38
@@ -17,7 +17,7 @@ FIRST = st.floats(min_value=0.0, max_value=20.0)  # ln(classes), and what weight
 
 
 def step_of_alarm(losses: list[float]) -> int | None:
-    watch = LossWatch()
+    watch = DivergenceDetector()
     return next((n for n, loss in enumerate(losses) if watch.diverges(loss)), None)
 
 

@@ -14,7 +14,7 @@ from matplotlib.container import ErrorbarContainer
 
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.charts.files import charts
-from farm.charts.files.look import FORMS, file_of, look, tick_text
+from farm.charts.files.style import FORMS, file_of, look, tick_text
 from farm.text.display import byte_count, duration
 
 # Matplotlib's own types are wider than what is looked at here.

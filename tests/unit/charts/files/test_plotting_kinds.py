@@ -15,7 +15,7 @@ from farm.cells.table import CellState
 from farm.charts.chart import Bars, BarSeries, ChartAxis, Mark
 from farm.charts.files import bars as bar_drawing
 from farm.charts.files import heat_maps, timelines
-from farm.charts.files.look import file_of
+from farm.charts.files.style import file_of
 from farm.charts.heat_map import heat_map
 from farm.charts.timelines import Shade, TimelineAxis, TimelineFigure, TimelineSeries
 from farm.text.display import duration

@@ -23,7 +23,7 @@ from farm.messages.reports import StepTimes
 from farm.messages.trainer_lines import StepKind
 from farm.store.series.sample_ranges import CHARTED, DISTURBANCES, RangeValues, RankRanges
 from farm.store.series.step_ranges import StepSeries
-from web.drawing.drawn import drawn, timeline_to_plotly
+from web.drawing.rendered import drawn, timeline_to_plotly
 
 SHARE = TimelineAxis(title="CPU", top=1.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farm.cli.operating.doctor import examine
-from farm.cli.operating.examinations import Examination
+from farm.cli.operating.doctor_checks import Check
 from farm.diagnosis.finding import Finding, Level
 from farm.errors import NotPermitted, Unreachable
 from farm.settings.server import Settings
@@ -18,7 +18,7 @@ def found_by(error: Exception) -> Finding:
     def look(settings: Settings) -> list[Finding]:
         raise error
 
-    [checked] = examine([Examination("database", look)], web_settings(), limit_s=600.0)
+    [checked] = examine([Check("database", look)], web_settings(), limit_s=600.0)
     [finding] = checked.findings
     return finding
 

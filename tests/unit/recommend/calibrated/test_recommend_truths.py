@@ -17,7 +17,7 @@ import pytest
 from farm.recommend.calibrated.splits import all_splits
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.evaluating.scores import HeldOutAnswer, interval_score
-from tests.truths.step_truths import TRUTHS, Truth
+from tests.truths.step_truths import TRUTHS, GroundTruth
 
 SEEDS = (0, 1)
 SPLITS = (
@@ -48,7 +48,7 @@ def answers() -> tuple[Answer, ...]:
     return tuple(t for truth in TRUTHS for seed in SEEDS for t in _of(truth, seed))
 
 
-def _of(truth: Truth, seed: int) -> Iterable[Answer]:
+def _of(truth: GroundTruth, seed: int) -> Iterable[Answer]:
     observations = truth.measured(seed)
     for split in all_splits(observations, seed=seed):
         # Each seed has every second split, or this would take minutes.

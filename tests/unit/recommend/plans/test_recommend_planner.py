@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from farm.recommend.configuration import Configuration
-from farm.recommend.evaluating.few_shot import Truth, few_shot
+from farm.recommend.evaluating.few_shot import GroundTruth, few_shot
 from farm.recommend.evaluating.questions import choices
 from farm.recommend.plans.planner import (
     Candidate,
@@ -196,7 +196,7 @@ def test_cost_as_part_of_what_is_minimised_changes_what_is_worth_measuring() -> 
 
 @pytest.mark.parametrize("noise_log", [0.0, 0.02])
 def test_planned_measurements_tell_more_than_random_ones(noise_log: float) -> None:
-    truth = Truth.of([observation(c) for c in two_strategies()])
+    truth = GroundTruth.of([observation(c) for c in two_strategies()])
     mean = {
         is_planned: statistics.fmean(
             statistics.fmean(
@@ -213,7 +213,7 @@ def test_planned_measurements_tell_more_than_random_ones(noise_log: float) -> No
 
 def test_a_campaign_pays_for_failures_and_never_chooses_them() -> None:
     failed = [c for c in grid() if c.world_size == 1]
-    truth = Truth.of([observation(c) for c in grid() if c.world_size > 1], failures=failed)
+    truth = GroundTruth.of([observation(c) for c in grid() if c.world_size > 1], failures=failed)
     found = few_shot(truth, counts=[3, 30], seed=0, is_planned=True, noise_log=0.0)
     assert len(found[3]) == len(found[30]) == 9  # batches x delays
     assert statistics.fmean(found[30]) < 1e-9

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farm.charts import chart
-from farm.charts.files.look import file_of
+from farm.charts.files.style import file_of
 from farm.errors import FarmError
 from farm.importers.anwar2021 import ANWAR2021
 from farm.importers.contracts import read_publication

@@ -13,7 +13,7 @@ from farm.registry import dataset
 from farm.trainers.contracts import Dataset, Examples
 from farm.trainers.datasets import DATASETS
 from farm.trainers.datasets.arrays import loaded, with_hidden_tokens
-from farm.trainers.datasets.places import data_places, first_readable
+from farm.trainers.datasets.locations import data_places, first_readable
 from farm.trainers.datasets.synthetic import Synthetic
 from farm.trainers.datasets.synthetic_tokens import SyntheticTokens
 from farm.trainers.failures import DatasetMissing

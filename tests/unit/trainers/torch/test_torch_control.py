@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from farm.trainers.torch.control import control_round_s, device_control_s
+from farm.trainers.torch.gpu_control_run import control_round_s, device_control_s
 from tests.factories import job_spec
 
 CPU = torch.device("cpu")

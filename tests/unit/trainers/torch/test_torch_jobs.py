@@ -13,7 +13,7 @@ import pytest
 from farm import registry
 from farm.configuration.spec import TORCH, TORCH_COMPILE
 from farm.configuration.sweep_cell import problem_of
-from farm.gang.views import LiveAgent, WaitingJob
+from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.scheduling import explain, place
 from farm.trainers.contracts import Strategy
 from farm.trainers.strategies import STRATEGIES

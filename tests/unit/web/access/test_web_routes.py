@@ -12,8 +12,8 @@ from werkzeug.routing import Rule
 
 from farm.keys.api_tokens import Scope
 from tests.web.web_client import web_settings
-from web.access.admission import own_address
-from web.access.callers import is_beyond_loopback
+from web.access.authentication import is_beyond_loopback
+from web.access.authorization import own_address
 from web.access.limits import SIGN_IN, address_key
 from web.access.scopes import SAFE_METHODS
 from web.app import create_app

@@ -5,7 +5,7 @@ import pytest
 from farm.charts.chart import Bars, BarSeries, ChartAxis, Mark
 from farm.charts.figure_table import figure_table
 from farm.text.display import MISSING
-from web.drawing.drawn import bars_to_plotly
+from web.drawing.rendered import bars_to_plotly
 
 
 def mark(place: int, y: float, *, low: float | None = None, high: float | None = None) -> Mark:

@@ -16,14 +16,14 @@ from farm.errors import InvalidSpec
 from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.measuring.noise import UNDISTURBED, Disturbance, NoiseKind
 from farm.store.measurements.neighbours import Neighbour
-from farm.store.sweeps.jobs import Story
+from farm.store.sweeps.jobs import JobHistory
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow
 from tests.factories import NOW, job_spec, seconds
-from web.drawing.drawn import histogram_to_plotly
+from web.drawing.rendered import histogram_to_plotly
 from web.job.network import NetworkVerdict, network_of
+from web.job.page_data import compare_with_neighbours
 from web.job.ranks import RankCard, card, chosen_ranks, written
 from web.job.step_profile import step_shares
-from web.job.view import compare_with_neighbours
 from web.pages.job import chapters_of
 
 DELAYED = NetworkProfile(one_way_delay_s=0.02)
@@ -209,7 +209,7 @@ def test_what_is_neither_compute_nor_communication_is_idle() -> None:
 # --- story ---
 
 
-def _story(*events: tuple[float, str, int | None], is_cut: bool = False) -> Story:
+def _story(*events: tuple[float, str, int | None], is_cut: bool = False) -> JobHistory:
     job = JobRow(id=7, state=JobState.RUNNING, created_at=NOW)
     lost = AttemptRow(
         id=3,
@@ -224,7 +224,7 @@ def _story(*events: tuple[float, str, int | None], is_cut: bool = False) -> Stor
     runs = AttemptRow(
         id=4, number=2, job_id=7, state=AttemptState.RUNNING, leased_at=NOW + seconds(20)
     )
-    return Story(
+    return JobHistory(
         job=job,
         sweep_name="a sweep",
         attempts=[lost, runs],

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from farm.gang.views import LiveAgent
+from farm.gang.snapshots import LiveAgent
 from farm.submission import plan
 from web.new_sweep.preview import Summary, summarise, unserved, widest_gang
 

@@ -9,7 +9,7 @@ import pytest
 from farm.charts.chart import Figure, ticks
 from farm.store.agents.control_runs import AgentRun
 from farm.store.dashboard import FinishedHour
-from web.drawing.drawn import drawn, to_plotly
+from web.drawing.rendered import drawn, to_plotly
 from web.overview.figures import drift_figure, latest_drift, throughput_figure
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)

@@ -17,7 +17,7 @@ import pytest
 
 from farm.errors import InvalidSpec
 from worker_agent.config import load_config
-from worker_agent.machine.cloud import CLOUDS, LateLabels, cloud_labels, cloud_of
+from worker_agent.machine.cloud import CLOUDS, RetriedLabels, cloud_labels, cloud_of
 from worker_agent.machine.hardware import read_facts
 
 Service = tuple[str, int]
@@ -259,7 +259,7 @@ def test_labels_that_are_given_win_over_the_clouds() -> None:
 
 def test_a_cloud_that_is_silent_at_first_is_asked_until_it_says_what_machine_this_is() -> None:
     answers = [{}, {"zone": "1"}, {"instance_type": "c5.xlarge", "zone": "2"}]
-    late = LateLabels("aws", known={}, ask=lambda cloud: answers.pop(0), pauses_s=(0,) * 9)
+    late = RetriedLabels("aws", known={}, ask=lambda cloud: answers.pop(0), pauses_s=(0,) * 9)
     thread = late.start()
     assert thread is not None
     thread.join()
@@ -274,7 +274,7 @@ def test_a_cloud_that_never_answers_is_asked_no_more() -> None:
         asked.append(cloud)
         return {}
 
-    late = LateLabels("aws", known={}, ask=silent, pauses_s=(0,) * 3)
+    late = RetriedLabels("aws", known={}, ask=silent, pauses_s=(0,) * 3)
     thread = late.start()
     assert thread is not None
     thread.join()
@@ -283,4 +283,4 @@ def test_a_cloud_that_never_answers_is_asked_no_more() -> None:
 
 @pytest.mark.parametrize(("cloud", "known"), [(None, {}), ("aws", {"instance_type": "mine"})])
 def test_nobody_is_asked_again_for_what_is_known(cloud: str | None, known: dict[str, str]) -> None:
-    assert LateLabels(cloud, known=known).start() is None
+    assert RetriedLabels(cloud, known=known).start() is None

@@ -47,7 +47,7 @@ from worker_agent.supervisor.events import (
     RankCleared,
     RankEvent,
     TrainerExited,
-    TrainerSpoke,
+    TrainerOutput,
 )
 
 # Ranks 0 and 1 of a gang on one agent. A test tells what they say and when they end.
@@ -88,7 +88,7 @@ class Agent:
         self.rank.handle(event, now=self.now)
 
     def say(self, process: int, event: TrainerEvent) -> None:
-        self.happens(TrainerSpoke(token=7, process=process, event=event))
+        self.happens(TrainerOutput(token=7, process=process, event=event))
 
     def exit(self, process: int, return_code: int = 0) -> None:
         self.happens(TrainerExited(token=7, process=process, return_code=return_code))

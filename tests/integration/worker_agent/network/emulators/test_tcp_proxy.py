@@ -28,7 +28,7 @@ from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tcp_proxy import TcpProxy
 from worker_agent.network.probing.probe import EchoServer, measure_peers
 from worker_agent.network.proxy import ProxiedPeer, ProxyOrder
-from worker_agent.trainer_process.leftovers import find_marked
+from worker_agent.trainer_process.orphans import find_marked
 
 pytestmark = pytest.mark.alone
 

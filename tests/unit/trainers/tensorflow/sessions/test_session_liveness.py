@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from farm.trainers.tensorflow.sessions.liveness import GAVE_UP, LEFT, SILENCE_LIMIT_S, LifeWatch
+from farm.trainers.tensorflow.sessions.liveness import (
+    GAVE_UP,
+    LEFT,
+    SILENCE_LIMIT_S,
+    LivenessMonitor,
+)
 
 
-def watch(**settings: float) -> LifeWatch:
-    return LifeWatch("the server", world_size=2, arrival_limit_s=30.0, begun_s=0.0, **settings)
+def watch(**settings: float) -> LivenessMonitor:
+    return LivenessMonitor(
+        "the server", world_size=2, arrival_limit_s=30.0, begun_s=0.0, **settings
+    )
 
 
 def test_a_keeper_that_never_answers_is_lost_when_it_should_have_come() -> None:

@@ -23,14 +23,14 @@ from farm.processes.cache import Cache
 from farm.store.measurements.neighbours import Neighbour, neighbours_of, repetitions_of
 from farm.store.series.sample_ranges import extent
 from farm.store.series.series import last_epochs
-from farm.store.sweeps.jobs import Story, ranks_of
+from farm.store.sweeps.jobs import JobHistory, ranks_of
 from farm.store.tables import AttemptRow, RankRow
 from farm.values.codec import from_json
 from web.job.charts import JobCharts, job_charts
 from web.job.network import Network, network_of
 from web.job.ranks import RankCard, card, chosen_ranks
 from web.job.step_profile import Shares, rank_shares, step_shares
-from web.setup_words import setup_words, size_words
+from web.setup_text import setup_words, size_words
 
 _RANKS_READ = 256
 _RANKS_LISTED = 64
@@ -117,7 +117,7 @@ class JobComparison:
 def shown_attempt(
     session: Session,
     drawings: Cache,
-    story: Story,
+    story: JobHistory,
     spec: JobSpec,
     asked: Selection,
 ) -> ShownAttempt | None:
@@ -161,7 +161,7 @@ def shown_attempt(
     )
 
 
-def comparison(session: Session, story: Story, spec: JobSpec) -> JobComparison:
+def comparison(session: Session, story: JobHistory, spec: JobSpec) -> JobComparison:
     """Return what the job is to be compared with."""
     own = story.measurement
     neighbours = neighbours_of(session, spec, fingerprint=own.fingerprint if own else None)
@@ -176,7 +176,7 @@ def comparison(session: Session, story: Story, spec: JobSpec) -> JobComparison:
     )
 
 
-def gang_shares(story: Story) -> Shares | None:
+def gang_shares(story: JobHistory) -> Shares | None:
     """Return where the time of a step goes, over the whole gang."""
     own = story.measurement
     if own is None:
@@ -189,7 +189,7 @@ def gang_shares(story: Story) -> Shares | None:
     )
 
 
-def may_change(story: Story, attempt: ShownAttempt | None, *, now: dt.datetime) -> bool:
+def may_change(story: JobHistory, attempt: ShownAttempt | None, *, now: dt.datetime) -> bool:
     """Tell whether the page may still change by itself."""
     if story.job.state not in FINAL_JOB_STATES:
         return True
@@ -198,12 +198,12 @@ def may_change(story: Story, attempt: ShownAttempt | None, *, now: dt.datetime) 
     return attempt is not None and not attempt.is_told and is_recent
 
 
-def spec_of(story: Story) -> JobSpec:
+def spec_of(story: JobHistory) -> JobSpec:
     """Return what is measured."""
     return from_json(JobSpec, story.job.spec)
 
 
-def _chosen(story: Story, number: int | None) -> AttemptRow | None:
+def _chosen(story: JobHistory, number: int | None) -> AttemptRow | None:
     if number is None:
         return story.attempts[-1] if story.attempts else None
     for attempt in story.attempts:

@@ -14,7 +14,7 @@ from farm.configuration.sweep import BUDGET, parse_budget
 from farm.store.engine import writing
 from farm.store.sweeps.jobs import request_cancel_job, request_cancel_sweep, retry_failed, retry_job
 from farm.store.sweeps.sweeps import find_sweep, pause_sweep, resume_sweep
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _ASKED = "the command line"  # as the stories of jobs tell who did
 _sweep_argument = click.argument("sweep", required=False)

@@ -13,7 +13,7 @@ from farm.trainers.contracts import Evaluation, WeightSums
 from farm.trainers.torch.engine import TorchEngine
 
 
-class DividedEngine(TorchEngine):
+class PartitionedEngine(TorchEngine):
     """Trains what `TorchEngine` trains. All ranks evaluate together, in `prepare_evaluation`."""
 
     _evaluation: Evaluation | None = None

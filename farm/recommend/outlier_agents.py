@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 # A time is far from the median of the others beyond this factor, and beyond so many of their
 # deviations: 1.4826 x the median absolute deviation of ln(time), as in `farm.statistics`.
@@ -35,7 +35,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class TimedMeasurement:
     """One measurement with its times and the agents of its ranks, rank 0 first.
 
     `times_s`: of a step and of an epoch, None where it is not known.
@@ -49,7 +49,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlying:
+class OutlierAgents:
     """An agent that is off; several, where they were only ever measured in the same gangs.
 
     `time_ratio`: the median of its far times over those of `other_count` other agents.
@@ -87,7 +87,7 @@ class AgentComparison:
     `compared`: the agents of which it can be told whether they are off.
     """
 
-    outlying: tuple[Outlying, ...] = ()
+    outlying: tuple[OutlierAgents, ...] = ()
     agents: frozenset[str] = frozenset()
     compared: frozenset[str] = frozenset()
 
@@ -116,7 +116,7 @@ class _Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Accused:
+class _Suspected:
     agent: str
     sides: Sequence[_Side]
     is_everywhere: bool
@@ -128,13 +128,13 @@ class _Accused:
         return 2 * len(self.far) - sum(len(one.logs) for one in self.sides)
 
 
-def compare_agents(measured: Iterable[Timed]) -> AgentComparison:
+def compare_agents(measured: Iterable[TimedMeasurement]) -> AgentComparison:
     """Compare the agents of one kind of hardware.
 
     The worst agent is found first and its measurements are left out, until there is none: others
     were in its gangs, and are no odder for it.
     """
-    cells: dict[Hashable, list[Timed]] = {}
+    cells: dict[Hashable, list[TimedMeasurement]] = {}
     for one in measured:
         if one.agents:
             cells.setdefault(one.cell, []).append(one)
@@ -142,7 +142,7 @@ def compare_agents(measured: Iterable[Timed]) -> AgentComparison:
     agents = frozenset(agent for of_cell in left for one in of_cell for agent in one.agents)
     sides = [_sides(of_cell, cell=cell) for cell, of_cell in enumerate(left)]
     compared = frozenset(one.agent for of_cell in sides for one in of_cell if not one.is_leading)
-    found: list[Outlying] = []
+    found: list[OutlierAgents] = []
     while worst := _worst([one for of_cell in sides for one in of_cell]):
         found.append(_outlying(worst, left, sides))
         for cell, of_cell in enumerate(left):
@@ -167,7 +167,7 @@ def cannot_tell(comparisons: Collection[AgentComparison], agents: Collection[str
     return f"whether the times of {_named(unknown)} are far off cannot be told: {why}"
 
 
-def _sides(of_cell: Sequence[Timed], *, cell: int) -> list[_Side]:
+def _sides(of_cell: Sequence[TimedMeasurement], *, cell: int) -> list[_Side]:
     """Compare the undisturbed measurements, and all of them for agents with too few of those."""
     found: list[_Side] = []
     for which in range(_times_count(of_cell)):
@@ -184,13 +184,15 @@ def _sides(of_cell: Sequence[Timed], *, cell: int) -> list[_Side]:
     return found
 
 
-def _times_count(of_cell: Sequence[Timed]) -> int:
+def _times_count(of_cell: Sequence[TimedMeasurement]) -> int:
     """Return 1 where the times of steps say all: an epoch is so many of them in each."""
     ratios = [b / a if a and b else 0.0 for a, b in (one.times_s for one in of_cell)]
     return 1 if all(ratio and math.isclose(ratio, ratios[0]) for ratio in ratios) else 2
 
 
-def _compared(pool: Sequence[Timed], *, cell: int, which: int, far_ratio: float) -> list[_Side]:
+def _compared(
+    pool: Sequence[TimedMeasurement], *, cell: int, which: int, far_ratio: float
+) -> list[_Side]:
     timed = [one for one in pool if (one.times_s[which] or 0.0) > 0]
     logs = np.log([one.times_s[which] or 1.0 for one in timed])
     by_gang: dict[frozenset[str], list[int]] = {}
@@ -247,7 +249,7 @@ def _median(values: np.ndarray) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def _worst(sides: Sequence[_Side]) -> list[_Accused]:
+def _worst(sides: Sequence[_Side]) -> list[_Suspected]:
     """Return the agent that is off in most of all, or else in most of one configuration.
 
     Agents with the same far measurements cannot be told apart, and are returned together.
@@ -272,7 +274,9 @@ def _worst(sides: Sequence[_Side]) -> list[_Accused]:
     return [together[agent] for agent in sorted(together)]
 
 
-def _judged(sides: Sequence[_Side], *, test_count: int, is_everywhere: bool) -> Iterable[_Accused]:
+def _judged(
+    sides: Sequence[_Side], *, test_count: int, is_everywhere: bool
+) -> Iterable[_Suspected]:
     count = sum(len(one.logs) for one in sides)
     others_count = sum(one.others_count for one in sides)
     others_far_count = sum(one.others_far_count for one in sides)
@@ -290,7 +294,9 @@ def _judged(sides: Sequence[_Side], *, test_count: int, is_everywhere: bool) -> 
         # By Laplace's rule, so that few others without a far one do not promise that there is none.
         usual = (others_far_count + 1) / (others_count + 2)
         if is_gross or _at_least(len(far), count, usual) <= _CHANCE_RATIO / test_count:
-            yield _Accused(agent=sides[0].agent, sides=sides, is_everywhere=is_everywhere, far=far)
+            yield _Suspected(
+                agent=sides[0].agent, sides=sides, is_everywhere=is_everywhere, far=far
+            )
 
 
 def _at_least(far_count: int, count: int, ratio: float) -> float:
@@ -308,9 +314,9 @@ def _at_least(far_count: int, count: int, ratio: float) -> float:
     )
 
 
-def _merged(found: Sequence[Outlying]) -> tuple[Outlying, ...]:
+def _merged(found: Sequence[OutlierAgents]) -> tuple[OutlierAgents, ...]:
     """Say once of an agent that it is off in several configurations."""
-    groups: dict[Hashable, list[Outlying]] = {}
+    groups: dict[Hashable, list[OutlierAgents]] = {}
     for one in found:
         groups.setdefault((one.agents, one.is_everywhere, one.time_ratio > 1), []).append(one)
     return tuple(
@@ -325,13 +331,15 @@ def _merged(found: Sequence[Outlying]) -> tuple[Outlying, ...]:
 
 
 def _outlying(
-    worst: Sequence[_Accused], left: Sequence[Sequence[Timed]], sides: Sequence[Sequence[_Side]]
-) -> Outlying:
+    worst: Sequence[_Suspected],
+    left: Sequence[Sequence[TimedMeasurement]],
+    sides: Sequence[Sequence[_Side]],
+) -> OutlierAgents:
     first = worst[0]
     agents = {one.agent for one in worst}
     cells = {one.cell for one in first.sides}
     without = [one for cell in cells for one in left[cell] if not agents.intersection(one.agents)]
-    return Outlying(
+    return OutlierAgents(
         agents=tuple(sorted(agents)),
         time_ratio=math.exp(statistics.median(first.far.values())),
         other_count=len({agent for one in without for agent in one.agents}),

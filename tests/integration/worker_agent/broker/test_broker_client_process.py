@@ -1,4 +1,4 @@
-"""The courier as the agent sees it: it brings commands, hangs, goes deaf, and is replaced."""
+"""The broker client as the agent sees it: it brings commands, hangs, goes deaf, and is replaced."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from farm.broker.sending import Sender
 from farm.messages.commands import StopAttempt
 from farm.messages.envelope import seal
 from tests.services.redis_server import RedisServer
-from worker_agent.broker import courier_supervisor as supervisor_module
-from worker_agent.broker.courier_supervisor import (
+from worker_agent.broker import broker_client_supervisor as supervisor_module
+from worker_agent.broker.broker_client_supervisor import (
     DEAF_AFTER_S,
-    CourierProcess,
-    CourierSupervisor,
+    BrokerClientProcess,
+    BrokerClientSupervisor,
 )
 from worker_agent.config import AgentConfig, load_config
 from worker_agent.supervisor.events import (
     AgentEvent,
+    BrokerClientGone,
+    BrokerClientReady,
     CommandArrived,
-    CourierGone,
-    CourierReady,
     OrderDone,
 )
 
@@ -45,18 +45,20 @@ def events() -> queue.SimpleQueue[AgentEvent]:
 
 
 @pytest.fixture
-def courier(config: AgentConfig, events: queue.SimpleQueue[AgentEvent]) -> Iterator[CourierProcess]:
-    courier = CourierProcess(1, config=config, purge=True, post=events.put)
-    yield courier
-    courier.kill()
+def broker_client(
+    config: AgentConfig, events: queue.SimpleQueue[AgentEvent]
+) -> Iterator[BrokerClientProcess]:
+    broker_client = BrokerClientProcess(1, config=config, purge=True, post=events.put)
+    yield broker_client
+    broker_client.kill()
 
 
-class KeptCourier:
-    """A courier supervisor in a loop like that of the agent's supervisor."""
+class KeptBrokerClient:
+    """A supervisor of the broker client in a loop like that of the agent's supervisor."""
 
     def __init__(self, config: AgentConfig) -> None:
         self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
-        self.supervisor = CourierSupervisor(config, self._events.put)
+        self.supervisor = BrokerClientSupervisor(config, self._events.put)
         self.seen: list[AgentEvent] = []
         self.ahead_s = 0.0  # as if so much more time had passed
 
@@ -69,7 +71,9 @@ class KeptCourier:
                 event = self._events.get(timeout=0.05)
             except queue.Empty:
                 continue
-            assert isinstance(event, CourierReady | CommandArrived | OrderDone | CourierGone)
+            assert isinstance(
+                event, BrokerClientReady | CommandArrived | OrderDone | BrokerClientGone
+            )
             self.supervisor.handle(event, now=time.monotonic() + self.ahead_s)
             self.seen.append(event)
 
@@ -77,20 +81,22 @@ class KeptCourier:
         return self.ready_count() > since
 
     def ready_count(self) -> int:
-        return sum(isinstance(event, CourierReady) for event in self.seen)
+        return sum(isinstance(event, BrokerClientReady) for event in self.seen)
 
 
 @pytest.fixture
-def kept(config: AgentConfig) -> Iterator[KeptCourier]:
-    kept = KeptCourier(config)
+def kept(config: AgentConfig) -> Iterator[KeptBrokerClient]:
+    kept = KeptBrokerClient(config)
     yield kept
     kept.supervisor.stop()
 
 
-def only_courier() -> psutil.Process:
+def only_broker_client() -> psutil.Process:
     children = psutil.Process().children()
-    [courier] = [child for child in children if "worker_agent.broker.courier" in child.cmdline()]
-    return courier
+    [broker_client] = [
+        child for child in children if "worker_agent.broker.broker_client" in child.cmdline()
+    ]
+    return broker_client
 
 
 def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
@@ -98,25 +104,25 @@ def test_commands_to_an_earlier_life_are_dropped_and_later_ones_arrive(
 ) -> None:
     sender = Sender(broker.url)
     sender.send([("vm-1", StopAttempt(token=7, reason="from before the restart"))])
-    courier = CourierProcess(1, config=config, purge=True, post=events.put)
+    broker_client = BrokerClientProcess(1, config=config, purge=True, post=events.put)
     try:
-        assert events.get(timeout=60) == CourierReady(courier=1)
+        assert events.get(timeout=60) == BrokerClientReady(broker_client=1)
         sender.send([("vm-1", STOP)])
         arrived = events.get(timeout=60)
         assert isinstance(arrived, CommandArrived)
         assert (arrived.name, arrived.envelope) == ("stop_attempt", seal(STOP))
-        courier.acknowledge(arrived.line)
-        order = courier.publish("reports", {"any": "thing"})
-        assert events.get(timeout=60) == OrderDone(courier=1, order=order, error=None)
+        broker_client.acknowledge(arrived.line)
+        order = broker_client.publish("reports", {"any": "thing"})
+        assert events.get(timeout=60) == OrderDone(broker_client=1, order=order, error=None)
         with broker.client() as client:
             assert client.llen(REPORTS_QUEUE) == 1
             assert client.llen(agent_queue("vm-1")) == 0
     finally:
-        courier.kill()
+        broker_client.kill()
         sender.close()
 
 
-def test_the_courier_logs_in_the_form_that_its_agent_logs_in(
+def test_the_broker_client_logs_in_the_form_that_its_agent_logs_in(
     broker: RedisServer,
     events: queue.SimpleQueue[AgentEvent],
     capfd: pytest.CaptureFixture[str],
@@ -125,53 +131,55 @@ def test_the_courier_logs_in_the_form_that_its_agent_logs_in(
     sender.send([("vm-1", StopAttempt(token=7, reason="from before the restart"))])
     sender.close()
     environ = {"AGENT_ID": "vm-1", "FARM_BROKER_URL": broker.url, "FARM_LOG_FORMAT": "json"}
-    courier = CourierProcess(1, config=load_config(environ), purge=True, post=events.put)
+    broker_client = BrokerClientProcess(1, config=load_config(environ), purge=True, post=events.put)
     try:
-        assert events.get(timeout=60) == CourierReady(courier=1)
+        assert events.get(timeout=60) == BrokerClientReady(broker_client=1)
     finally:
-        courier.kill()
+        broker_client.kill()
     [line] = [line for line in capfd.readouterr().err.splitlines() if "were dropped" in line]
     assert json.loads(line)["message"] == "commands from before the restart were dropped: 1"
 
 
-def test_a_broker_that_is_away_is_the_orders_error_and_not_the_couriers_end(
-    broker: RedisServer, courier: CourierProcess, events: queue.SimpleQueue[AgentEvent]
+def test_a_broker_that_is_away_does_not_end_the_broker_client(
+    broker: RedisServer, broker_client: BrokerClientProcess, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
-    assert events.get(timeout=60) == CourierReady(courier=1)
+    assert events.get(timeout=60) == BrokerClientReady(broker_client=1)
     broker.kill()
-    order = courier.publish("heartbeats", {})
+    order = broker_client.publish("heartbeats", {})
     done = events.get(timeout=60)
     assert isinstance(done, OrderDone)
     assert done.order == order
     assert done.error is not None
     assert "does not answer" in done.error
     broker.start()
-    courier.publish("heartbeats", {})
+    broker_client.publish("heartbeats", {})
     done = events.get(timeout=60)
     assert isinstance(done, OrderDone)
     assert done.error is None
 
 
-def test_a_courier_that_does_not_read_is_given_up(
-    courier: CourierProcess, events: queue.SimpleQueue[AgentEvent]
+def test_a_broker_client_that_does_not_read_is_given_up(
+    broker_client: BrokerClientProcess, events: queue.SimpleQueue[AgentEvent]
 ) -> None:
-    assert events.get(timeout=60) == CourierReady(courier=1)
-    psutil.Process(courier.pid).suspend()
-    courier.publish("reports", {"long": "x" * 4_000_000})
-    assert events.get(timeout=60) == CourierGone(courier=1)
+    assert events.get(timeout=60) == BrokerClientReady(broker_client=1)
+    psutil.Process(broker_client.pid).suspend()
+    broker_client.publish("reports", {"long": "x" * 4_000_000})
+    assert events.get(timeout=60) == BrokerClientGone(broker_client=1)
 
 
-def test_a_hung_courier_is_replaced(kept: KeptCourier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hung_broker_client_is_replaced(
+    kept: KeptBrokerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor_module, "PING_EVERY_S", 0.1)
     monkeypatch.setattr(supervisor_module, "PING_LIMIT_S", 1.0)
     kept.run_until(lambda: kept.ready_count() == 1)
-    only_courier().suspend()
+    only_broker_client().suspend()
     kept.run_until(lambda: kept.ready_count() == 2)
-    assert any(isinstance(event, CourierGone) for event in kept.seen)
+    assert any(isinstance(event, BrokerClientGone) for event in kept.seen)
 
 
-def test_a_courier_that_hears_nothing_is_replaced_ever_more_rarely(
-    kept: KeptCourier, caplog: pytest.LogCaptureFixture
+def test_a_broker_client_that_hears_nothing_is_replaced_ever_more_rarely(
+    kept: KeptBrokerClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         count = kept.ready_count()
@@ -181,7 +189,7 @@ def test_a_courier_that_hears_nothing_is_replaced_ever_more_rarely(
     assert limits == [(DEAF_AFTER_S,), (2 * DEAF_AFTER_S,)]
 
 
-def test_an_order_waits_for_the_one_of_its_sort_before_it(kept: KeptCourier) -> None:
+def test_an_order_waits_for_the_one_of_its_sort_before_it(kept: KeptBrokerClient) -> None:
     assert not kept.supervisor.can_publish("reports")
     kept.run_until(lambda: kept.ready_count() == 1)
     kept.supervisor.publish("reports", {})
@@ -200,13 +208,13 @@ def test_an_order_waits_for_the_one_of_its_sort_before_it(kept: KeptCourier) -> 
         '"delivery_info": {"exchange": "", "routing_key": "agent.vm-1"}}}',
     ],
 )
-def test_garbage_in_its_queue_does_not_end_the_courier(
+def test_garbage_in_its_queue_does_not_end_the_broker_client(
     broker: RedisServer,
-    courier: CourierProcess,
+    broker_client: BrokerClientProcess,
     events: queue.SimpleQueue[AgentEvent],
     garbage: str,
 ) -> None:
-    assert events.get(timeout=60) == CourierReady(courier=1)
+    assert events.get(timeout=60) == BrokerClientReady(broker_client=1)
     with broker.client() as client:
         client.lpush(agent_queue("vm-1"), garbage)
     sender = Sender(broker.url)
@@ -214,4 +222,4 @@ def test_garbage_in_its_queue_does_not_end_the_courier(
     sender.close()
     arrived = events.get(timeout=60)
     assert isinstance(arrived, CommandArrived), arrived
-    courier.acknowledge(arrived.line)
+    broker_client.acknowledge(arrived.line)

@@ -12,40 +12,42 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from farm.store.engine import insert_into
-from farm.store.tables import KeptAnswer
+from farm.store.tables import IdempotentAnswer
 
 KEPT = dt.timedelta(days=1)
 MOST_KEPT = 2_000
 
 
-def find_answer(session: Session, name: str, *, now: dt.datetime) -> KeptAnswer | None:
+def find_answer(session: Session, name: str, *, now: dt.datetime) -> IdempotentAnswer | None:
     """Return what is known of a request of the last day; `name`: of its caller, path and key."""
-    known = session.get(KeptAnswer, name)
+    known = session.get(IdempotentAnswer, name)
     return known if known is not None and known.begun_at > now - KEPT else None
 
 
 def note_request(session: Session, name: str, request_digest: str, *, now: dt.datetime) -> bool:
     """Note that a request is carried out in this transaction; False: another one has done so."""
     session.execute(
-        delete(KeptAnswer).where(KeptAnswer.name == name, KeptAnswer.begun_at <= now - KEPT)
+        delete(IdempotentAnswer).where(
+            IdempotentAnswer.name == name, IdempotentAnswer.begun_at <= now - KEPT
+        )
     )
     row = {"name": name, "request_digest": request_digest, "begun_at": now}
     noted = session.execute(
-        insert_into(session, KeptAnswer)
+        insert_into(session, IdempotentAnswer)
         .values(row)
         .on_conflict_do_nothing()
-        .returning(KeptAnswer.name)
+        .returning(IdempotentAnswer.name)
     )
     return noted.first() is not None
 
 
-def keep_answer(session: Session, answer: KeptAnswer) -> None:
+def keep_answer(session: Session, answer: IdempotentAnswer) -> None:
     """Keep an answer, and forget those of more than a day, and the oldest beyond `MOST_KEPT`."""
-    values = {c.name: getattr(answer, c.name) for c in KeptAnswer.__table__.columns}
-    insert = insert_into(session, KeptAnswer).values(values)
+    values = {c.name: getattr(answer, c.name) for c in IdempotentAnswer.__table__.columns}
+    insert = insert_into(session, IdempotentAnswer).values(values)
     changed = {name: value for name, value in values.items() if name != "name"}
     session.execute(insert.on_conflict_do_update(index_elements=["name"], set_=changed))
-    newest = select(KeptAnswer.begun_at).order_by(KeptAnswer.begun_at.desc())
+    newest = select(IdempotentAnswer.begun_at).order_by(IdempotentAnswer.begun_at.desc())
     first_too_many = session.scalar(newest.offset(MOST_KEPT).limit(1))
     before = max(answer.begun_at - KEPT, first_too_many or answer.begun_at - KEPT)
-    session.execute(delete(KeptAnswer).where(KeptAnswer.begun_at <= before))
+    session.execute(delete(IdempotentAnswer).where(IdempotentAnswer.begun_at <= before))

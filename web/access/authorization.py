@@ -1,13 +1,13 @@
 """Decides whether a request is allowed, and blocks attacks from other web sites.
 
-What a route needs its view says (`web.access.scopes`); who asks, and with which scope,
-`web.access.callers` finds out. A request comes with its token as a bearer, or from a browser that
-was signed in with one, whose changes need the session's CSRF token as well. Reading needs a token
-too, unless FARM_OPEN_READING says otherwise.
+A view declares the scope that its route needs (`web.access.scopes`); `web.access.authentication`
+identifies the caller and its scopes. A request carries a bearer token, or the session of a browser
+that signed in with a token. Changes made in a session also need its CSRF token. Reading needs a
+token too, unless FARM_OPEN_READING says otherwise.
 
-An open farm asks nobody. There the danger is other people's web pages in the user's own browser:
-they must not post (origin, content type, CSRF token), nor read through a name they control (Host),
-nor keep the server busy by loading what costs much (fetch metadata).
+An open farm needs no token. There the danger is other web sites in the user's browser. They must
+not post (origin, content type, CSRF token), nor read through a host name that they control (Host),
+nor load expensive pages to keep the server busy (fetch metadata).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from farm.keys.api_tokens import Scope
 from web.access import limits
-from web.access.callers import Caller, caller, is_loopback, known_caller
+from web.access.authentication import Caller, caller, is_loopback, known_caller
 from web.access.scopes import SAFE_METHODS, needed_scope
 from web.backend import backend
 from web.errors import RefusedRequest, is_for_programs

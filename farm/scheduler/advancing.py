@@ -24,9 +24,9 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import spec_values
 from farm.configuration.spec import JobSpec
 from farm.gang.lifecycle import AttemptState
-from farm.gang.rendezvous import Advance, AttemptEnd, Resend, Wait, decide, voided
+from farm.gang.rendezvous import AttemptEnd, PassBarrier, Resend, Wait, decide, voided
+from farm.gang.snapshots import AttemptView
 from farm.gang.step_counts import unlike_step_counts
-from farm.gang.views import AttemptView
 from farm.messages.commands import StopAttempt
 from farm.messages.rank_limits import excess_of_attempt
 from farm.messages.trainer_lines import Failure, FailureKind
@@ -40,14 +40,14 @@ from farm.store.gangs.attempt_measurements import (
     measurement_of,
 )
 from farm.store.gangs.attempts import AttemptReports, active_attempts, locked_attempts, reports_of
-from farm.store.gangs.leases import agents_to_stop, is_any_to_stop
-from farm.store.gangs.moves import (
+from farm.store.gangs.decisions import (
     advance_attempts,
     attempts_to_decide,
     end_attempts,
     lock_gangs,
     mark_commanded,
 )
+from farm.store.gangs.leases import agents_to_stop, is_any_to_stop
 from farm.store.measurements.repetitions import extend_cells
 from farm.values.codec import storable
 
@@ -110,7 +110,7 @@ def _lead(
                 ends[attempt.token] = _given_up(_error_text(error))
                 continue
             commanded += [(attempt.token, rank) for rank in _ranks(attempt, decision)]
-            if isinstance(decision, Advance):
+            if isinstance(decision, PassBarrier):
                 onward[attempt.token] = decision.state
                 logger.info("attempt went on: %s", decision.state.value, extra=_ids_of(attempt))
     ends |= _final_ends(session, ended, now=now, rules=rules)
@@ -121,16 +121,16 @@ def _lead(
     return outgoing
 
 
-def _due(attempt: AttemptView, decision: Resend | Advance, *, rules: Rules) -> list[Outgoing]:
+def _due(attempt: AttemptView, decision: Resend | PassBarrier, *, rules: Rules) -> list[Outgoing]:
     """Return what is to be sent now."""
-    state = decision.state if isinstance(decision, Advance) else attempt.state
+    state = decision.state if isinstance(decision, PassBarrier) else attempt.state
     outgoing = outgoing_of(attempt, state, _ranks(attempt, decision), limits=rules.limits)
     if isinstance(decision, Resend):
         return [dataclasses.replace(due, is_again=True) for due in outgoing]
     return outgoing
 
 
-def _ranks(attempt: AttemptView, decision: Resend | Advance) -> tuple[int, ...]:
+def _ranks(attempt: AttemptView, decision: Resend | PassBarrier) -> tuple[int, ...]:
     """Return the ranks that get a command."""
     if isinstance(decision, Resend):
         return decision.ranks

@@ -19,7 +19,7 @@ from farm.notifications.events import EventKind
 from farm.recommend.prices import Prices
 from farm.store.notifications import (
     AGENT_SUBJECT,
-    FoundEvent,
+    DetectedEvent,
     ended_sweeps,
     silent_agents,
     sweeps_over_budget,
@@ -28,14 +28,14 @@ from farm.store.sweeps.baselines import list_baselines
 from farm.store.sweeps.budgets import spent_machine_s
 from farm.store.sweeps.sweeps import sweep_summary
 from farm.text.display import machine_hours
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _MAX_CELLS = 20  # of a message about a baseline
 # An agent that was silent for longer when somebody first looked is no news.
 _NEWS_FOR = dt.timedelta(hours=1)
 
 
-def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundEvent]:
+def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[DetectedEvent]:
     """Yield what follows from the sweeps that ended since then."""
     for ended in ended_sweeps(session, since=since):
         summary = sweep_summary(session, ended.sweep_id)
@@ -45,7 +45,7 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
         said += f", {failed} failed" if failed else ""
         said += f", {cancelled} cancelled" if cancelled else ""
         about = {"sweep_id": ended.sweep_id, "sweep_name": summary.name}
-        yield FoundEvent(
+        yield DetectedEvent(
             kind=EventKind.SWEEP_FAILED if failed else EventKind.SWEEP_FINISHED,
             subject=f"sweep {ended.sweep_id}",
             at=ended.at,
@@ -63,7 +63,7 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
             slower = slower_cells(session, baseline.sweep_id, ended.sweep_id)
             if slower:
                 cells = counted(len(slower), "cell is", "cells are")
-                yield FoundEvent(
+                yield DetectedEvent(
                     kind=EventKind.BASELINE_EXCEEDED,
                     subject=f"sweep {ended.sweep_id}, baseline {baseline.name}",
                     at=ended.at,
@@ -83,14 +83,14 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[FoundE
                 )
 
 
-def events_of_budgets(session: Session, *, since: dt.datetime) -> Iterator[FoundEvent]:
+def events_of_budgets(session: Session, *, since: dt.datetime) -> Iterator[DetectedEvent]:
     """Yield an event for each sweep that used up its budget since then."""
     for sweep in sweeps_over_budget(session, since=since):
         at, summary = sweep.budget_used_up_at, sweep_summary(session, sweep.id)
         assert at is not None, "it is over its budget"
         budget = machine_hours(summary.budget_machine_s)
         left = f"{summary.counts[JobState.WAITING]} of {counted(summary.job_count, 'job')}"
-        yield FoundEvent(
+        yield DetectedEvent(
             kind=EventKind.BUDGET_USED_UP,
             subject=f"sweep {sweep.id}",
             at=at,
@@ -118,12 +118,12 @@ def slower_cells(session: Session, baseline_sweep_id: int, sweep_id: int) -> lis
 
 def events_of_agents(
     session: Session, *, now: dt.datetime, lost_after: dt.timedelta
-) -> Iterator[FoundEvent]:
+) -> Iterator[DetectedEvent]:
     """Yield the agents that were not heard for so long, lately."""
     for agent in silent_agents(session, since=now - _NEWS_FOR, until=now - lost_after):
         assert agent.heartbeat_at is not None, "it was heard between the two"
         heard_at = agent.heartbeat_at.isoformat(timespec="seconds")
-        yield FoundEvent(
+        yield DetectedEvent(
             kind=EventKind.AGENT_LOST,
             subject=f"{AGENT_SUBJECT}{agent.id}",
             at=agent.heartbeat_at,

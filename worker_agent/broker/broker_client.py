@@ -1,8 +1,9 @@
 """The agent's child process that talks to the broker, so that a hang cannot block the agent.
 
-`python -m worker_agent.broker.courier` is started by the agent, with one end of a socket pair.
-Lines of JSON pass over it: commands from the agent's queue to the agent, orders to publish the
-other way. It is a Celery worker of one process, keeps nothing, and may be killed at any moment.
+The agent starts `python -m worker_agent.broker.broker_client` with one end of a socket pair. They
+exchange lines of JSON: commands from the agent's queue to the agent, and publish requests to the
+broker client. It is a Celery worker of one process, stores nothing, and may be killed at any
+moment.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from farm.messages.commands import COMMANDS
 from farm.messages.signing import MessageDirection, is_signed, sign, verified
 from worker_agent.trainer_process import privilege
 
-logger = logging.getLogger("worker_agent.broker.courier")  # __name__ is __main__ here
+logger = logging.getLogger("worker_agent.broker.broker_client")  # __name__ is __main__ here
 
 ACK_TIMEOUT_S = 10.0
 _RETRY_S = 1.0
@@ -51,7 +52,7 @@ _PUBLISHERS: dict[str, tuple[str, Callable[[Sender, dict[str, object]], None]]] 
 
 
 class AgentLink:
-    """The courier's end of the socket: hands commands over, takes orders."""
+    """The broker client's end of the socket: hands commands over, takes orders."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -89,7 +90,7 @@ class AgentLink:
 
 def main() -> None:
     """Run until the agent closes the socket or dies."""
-    parser = argparse.ArgumentParser(prog="worker_agent.broker.courier")
+    parser = argparse.ArgumentParser(prog="worker_agent.broker.broker_client")
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--agent-id", required=True)
     parser.add_argument("--parent", type=int, required=True)

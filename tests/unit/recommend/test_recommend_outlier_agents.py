@@ -13,7 +13,12 @@ from sqlalchemy.orm import Session
 
 from farm.recommend.contracts import Objective, Question, Recommendation
 from farm.recommend.observations import load
-from farm.recommend.outlying import AgentComparison, Timed, cannot_tell, compare_agents
+from farm.recommend.outlier_agents import (
+    AgentComparison,
+    TimedMeasurement,
+    cannot_tell,
+    compare_agents,
+)
 from farm.recommend.service import recommend
 from tests.factories import add_measurement
 from tests.facts import lacking
@@ -30,8 +35,8 @@ def names(count: int) -> list[str]:
 
 def timed(
     number: int, agents: Sequence[str], time_s: float, *, cell: object = "c", **changes: Any
-) -> Timed:
-    return Timed(
+) -> TimedMeasurement:
+    return TimedMeasurement(
         measurement_id=number,
         cell=cell,
         agents=tuple(agents),
@@ -40,7 +45,7 @@ def timed(
     )
 
 
-def single(times_s: dict[str, Sequence[float]], **changes: Any) -> list[Timed]:
+def single(times_s: dict[str, Sequence[float]], **changes: Any) -> list[TimedMeasurement]:
     pairs = [(agent, time_s) for agent, own in times_s.items() for time_s in own]
     return [timed(n, [agent], time_s, **changes) for n, (agent, time_s) in enumerate(pairs)]
 
@@ -53,9 +58,9 @@ def simulated(
     repetitions: int,
     effect: Effect = lambda _: 1.0,
     noise: Callable[[random.Random], float] = lambda chance: chance.lognormvariate(0, 0.05),
-) -> list[Timed]:
+) -> list[TimedMeasurement]:
     """Measure configurations of these sizes: single machines by each agent, gangs at random."""
-    found: list[Timed] = []
+    found: list[TimedMeasurement] = []
     for size in world_sizes:
         gangs = (
             [(agent,) for agent in agents for _ in range(repetitions)]

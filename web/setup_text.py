@@ -12,7 +12,7 @@ from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.scripts import workload_text
 from farm.measuring.machine_time import machine_count
 from farm.text.display import count
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 _MOST_KEPT = 4096  # of some 100 bytes
 

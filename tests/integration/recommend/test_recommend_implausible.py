@@ -12,7 +12,7 @@ from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Observation
 from farm.recommend.contracts import StepTimeModel
-from farm.recommend.doubts import MOST_WORKLOADS, doubts
+from farm.recommend.implausible import MOST_WORKLOADS, doubts
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow
 from tests import factories

@@ -55,7 +55,7 @@ def _file(shown: Figure | Bars | HeatMap, *, form: str) -> bytes:
     from farm.charts.files.bars import draw_bars
     from farm.charts.files.charts import draw_charts
     from farm.charts.files.heat_maps import draw_map
-    from farm.charts.files.look import file_of
+    from farm.charts.files.style import file_of
 
     if isinstance(shown, HeatMap):
         return file_of(draw_map(shown), form)

@@ -17,12 +17,12 @@ _LET_GO_WITHIN_S = 5.0
 _POLL_S = 0.02
 
 
-class Warden:
+class LabWatchdog:
     """Watches over the lab of a slot, which the caller holds, until the caller stops it."""
 
     def __init__(self, slot: Slot) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "farm.lab.warden", str(slot.number)],
+            [sys.executable, "-P", "-m", "farm.lab.watchdog", str(slot.number)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -100,7 +100,7 @@ _JudgeAgents = Callable[[Sequence[AgentCondition]], list[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class Check:
     """`look` may raise FarmError, when what it looks at does not answer."""
 
     name: str
@@ -409,22 +409,22 @@ def _look_at_tracker(settings: Settings) -> list[Finding]:
 
 
 EXAMINATIONS = (
-    Examination("broker", _look_at_broker),
-    Examination("database", _look_at_database),
-    Examination("farm", _look_at_farm, needs="database"),
-    Examination("scheduler", _look_at_scheduler, needs="broker"),
-    Examination("collector", _look_at_collector, needs="broker"),
-    Examination("heartbeats", _looks_at_agents(judge_heartbeats, judge_machines), needs="database"),
-    Examination("versions", _look_at_versions, needs="database"),
-    Examination("clocks", _looks_at_agents(judge_clocks), needs="database"),
-    Examination("capabilities", _looks_at_agents(judge_capabilities), needs="database"),
-    Examination("ports", _looks_at_agents(judge_ports), needs="database"),
-    Examination("access", _look_at_access, needs="database"),
-    Examination("reports", _look_at_reports, needs="database"),
-    Examination("leases", _look_at_leases, needs="database"),
-    Examination("noise", _look_at_noise, needs="database"),
-    Examination("disks", _look_at_disks),
-    Examination("certificates", look_at_certificates),
-    Examination("queue", _look_at_queue, needs="database"),
-    Examination("tracker", _look_at_tracker, needs="database"),
+    Check("broker", _look_at_broker),
+    Check("database", _look_at_database),
+    Check("farm", _look_at_farm, needs="database"),
+    Check("scheduler", _look_at_scheduler, needs="broker"),
+    Check("collector", _look_at_collector, needs="broker"),
+    Check("heartbeats", _looks_at_agents(judge_heartbeats, judge_machines), needs="database"),
+    Check("versions", _look_at_versions, needs="database"),
+    Check("clocks", _looks_at_agents(judge_clocks), needs="database"),
+    Check("capabilities", _looks_at_agents(judge_capabilities), needs="database"),
+    Check("ports", _looks_at_agents(judge_ports), needs="database"),
+    Check("access", _look_at_access, needs="database"),
+    Check("reports", _look_at_reports, needs="database"),
+    Check("leases", _look_at_leases, needs="database"),
+    Check("noise", _look_at_noise, needs="database"),
+    Check("disks", _look_at_disks),
+    Check("certificates", look_at_certificates),
+    Check("queue", _look_at_queue, needs="database"),
+    Check("tracker", _look_at_tracker, needs="database"),
 )

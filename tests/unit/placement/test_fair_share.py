@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from farm.gang.views import GangAtWork, WaitingJob
-from farm.placement.turns import Turns, in_order
+from farm.gang.snapshots import GangAtWork, WaitingJob
+from farm.placement.fair_share import FairShareOrder, in_order
 
 
 def jobs_of(sweep_id: int, *widths: int, waited_s: float = 0.0) -> list[WaitingJob]:
@@ -17,7 +17,7 @@ def served(
     jobs: Collection[WaitingJob], gangs: Collection[GangAtWork] = (), *, agent_count: int
 ) -> list[int]:
     """Return whose jobs were begun, in order, where as many agents are idle."""
-    turns = Turns(jobs, gangs, agent_count=agent_count)
+    turns = FairShareOrder(jobs, gangs, agent_count=agent_count)
     sweep_ids = []
     for job in turns:
         if job.agent_count <= agent_count:

@@ -36,7 +36,7 @@ from farm.store.engine import writing
 from farm.store.tables import ApiToken
 from web.access.scopes import needed_scope
 from web.backend import backend, now, read_session
-from web.received import LIVE_LIFE_S, is_live_request
+from web.request_body import LIVE_LIFE_S, is_live_request
 
 logger = logging.getLogger(__name__)
 
@@ -150,23 +150,23 @@ def _identify() -> Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class _LookedUp:
+class _TokenLookup:
     """What the store says of who asks. `token`: the one that counts."""
 
     is_farm_open: bool = False
     token: ApiToken | None = None
 
 
-def _looked_up(presented: str | None, token_id: int | None, *, may_be_open: bool) -> _LookedUp:
-    def look_up(_: _LookedUp | None = None) -> _LookedUp:
+def _looked_up(presented: str | None, token_id: int | None, *, may_be_open: bool) -> _TokenLookup:
+    def look_up(_: _TokenLookup | None = None) -> _TokenLookup:
         with read_session() as store:
             if may_be_open and not has_tokens(store):
-                return _LookedUp(is_farm_open=True)
+                return _TokenLookup(is_farm_open=True)
             if presented is not None:
-                return _LookedUp(token=presented_token(store, presented, now=now()))
+                return _TokenLookup(token=presented_token(store, presented, now=now()))
             if token_id is not None:
-                return _LookedUp(token=token_of_session(store, token_id, now=now()))
-        return _LookedUp()
+                return _TokenLookup(token=token_of_session(store, token_id, now=now()))
+        return _TokenLookup()
 
     # What is presented is a guess until it was looked up, so nothing of it is kept.
     if presented is not None or not is_live_request():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from farm.text.display import count
-from farm.text.nouns import counted
+from farm.text.plurals import counted
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
-from farm.gang.views import GangAtWork, WaitingJob
+from farm.gang.snapshots import GangAtWork, WaitingJob
 
 # Lengths of one class differ by 9 % at most, which is no better known.
 _CLASSES_AN_OCTAVE = 8
@@ -43,7 +43,7 @@ _job_id, _waited_s = attrgetter("job_id"), attrgetter("waited_s")
 _repetition = attrgetter("repetition")
 
 
-class Turns:
+class FairShareOrder:
     """Goes once over all jobs; the caller reports a job that got agents before the next one.
 
     `since_start_s`: by sweep, for how long it has been given nothing, where that is known;

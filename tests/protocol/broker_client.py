@@ -1,4 +1,4 @@
-"""An agent's courier without a process: it publishes at once, and delivers what it is given."""
+"""A simulated broker client: no process, publishes at once, delivers what it is given."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from tests.protocol.broker import Broker
 from worker_agent.config import AgentConfig
 from worker_agent.supervisor.events import (
+    BrokerClientGone,
+    BrokerClientReady,
     CommandArrived,
-    CourierGone,
-    CourierReady,
     OrderDone,
     Post,
 )
 
 
-class SimulatedCourier:
-    """Stands in for `worker_agent.broker.courier_supervisor.CourierProcess`."""
+class SimulatedBrokerClient:
+    """Stands in for `worker_agent.broker.broker_client_supervisor.BrokerClientProcess`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SimulatedCourier:
         if self._purge:
             self._broker.commands[self._agent_id].clear()
         self.is_ready = True
-        self._post(CourierReady(courier=self.number))
+        self._post(BrokerClientReady(broker_client=self.number))
 
     def deliver(self, name: str, envelope: object, *, received_s: float) -> bool:
         """Hand a command over; False where there is nobody to do so."""
@@ -57,7 +57,7 @@ class SimulatedCourier:
         self._line += 1
         self._post(
             CommandArrived(
-                courier=self.number,
+                broker_client=self.number,
                 line=self._line,
                 name=name,
                 envelope=envelope,
@@ -83,11 +83,11 @@ class SimulatedCourier:
     def kill(self) -> None:
         if self.is_alive:
             self.is_alive = False
-            self._post(CourierGone(courier=self.number))
+            self._post(BrokerClientGone(broker_client=self.number))
 
     def _done(self) -> int:
         self._order += 1
         if self.is_alive:
             error = "broker does not answer" if self._broker.is_away else None
-            self._post(OrderDone(courier=self.number, order=self._order, error=error))
+            self._post(OrderDone(broker_client=self.number, order=self._order, error=error))
         return self._order

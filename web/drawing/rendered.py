@@ -47,7 +47,7 @@ _FIELD_HEIGHT = 34  # pixels, of a heat map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn(Generic[_F]):
+class RenderedFigure(Generic[_F]):
     """`json`: what the script reads; empty where there is nothing to draw.
 
     `table` None: the page has a table of its own, as of a heat map.
@@ -58,12 +58,12 @@ class Drawn(Generic[_F]):
     table: FigureTable | None
 
 
-def drawn(figure: _F) -> Drawn[_F]:
+def drawn(figure: _F) -> RenderedFigure[_F]:
     """Return all that a template needs to show a figure."""
     table = None if isinstance(figure, HeatMap) else figure_table(figure)
     is_empty = table is not None and not table.rows
     drawing = Markup("") if is_empty else _in_page(_plotly(figure))
-    return Drawn(figure=figure, json=drawing, table=table)
+    return RenderedFigure(figure=figure, json=drawing, table=table)
 
 
 def _plotly(figure: AnyFigure) -> dict[str, object]:

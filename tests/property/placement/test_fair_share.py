@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from benchmarks.server.schedule_sim import longest_drought_s, makespan_s, simulate
 from benchmarks.server.traces import TracedJob, lower_bound_s
-from farm.gang.views import GangAtWork, LiveAgent, WaitingJob
+from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
+from farm.placement.fair_share import FairShareOrder, TurnGroup, choose_by_turns
 from farm.placement.scheduling import place
-from farm.placement.turns import TurnGroup, Turns, choose_by_turns
 
 LENGTHS_S = st.sampled_from([1.0, 5.0, 20.0, 100.0])
 AGENT_COUNT = 8
@@ -88,7 +88,7 @@ def test_no_agent_is_idle_for_long_where_lengths_are_known(jobs: list[TracedJob]
 def test_no_sweep_has_a_second_gang_before_each_was_offered_a_first(
     jobs: list[TracedJob], too_wide: set[int]
 ) -> None:
-    turns = Turns(waiting(jobs), agent_count=AGENT_COUNT)
+    turns = FairShareOrder(waiting(jobs), agent_count=AGENT_COUNT)
     served: set[int] = set()
     left = {job.job_id: job.sweep_id for job in jobs}
     for job in turns:
@@ -107,7 +107,7 @@ def test_of_jobs_that_decide_nothing_the_first_repetitions_go_first(jobs: list[T
     endless = WaitingJob(
         job_id=1000, sweep_id=99, agent_count=AGENT_COUNT, priority=0, expected_s=1e9
     )
-    order = [job for job in Turns([endless, *waiting(jobs)], agent_count=AGENT_COUNT)]
+    order = [job for job in FairShareOrder([endless, *waiting(jobs)], agent_count=AGENT_COUNT)]
     for sweep_id in {job.sweep_id for job in jobs}:
         own = [job.job_id for job in order if job.sweep_id == sweep_id]
         assert own == sorted(own)
