@@ -99,9 +99,9 @@ class Marks:
         for fd in found.values():
             os.set_inheritable(fd, True)
         try:
-            told = {name: str(fd) for name, fd in found.items()}
+            reported = {name: str(fd) for name, fd in found.items()}
             counts = {LAST_MARK_VARIABLE: self._last_mark, PROFILED_VARIABLE: self._profiled_count}
-            yield {**told, **{name: str(n) for name, n in counts.items()}} if told else {}
+            yield {**reported, **{name: str(n) for name, n in counts.items()}} if reported else {}
         finally:
             for fd in found.values():
                 os.set_inheritable(fd, False)
@@ -154,9 +154,9 @@ class Marks:
         """Tell what a framework's hook saw at the end of an epoch, unless the script tells it."""
         if self._is_explicit:
             return
-        told = {"loss": loss, "val_loss": val_loss, "accuracy": accuracy}
+        reported = {"loss": loss, "val_loss": val_loss, "accuracy": accuracy}
         with self._lock:
-            self._tell({"epoch": {name: _json_number(value) for name, value in told.items()}})
+            self._tell({"epoch": {name: _json_number(value) for name, value in reported.items()}})
 
     def _mark(
         self,

@@ -76,11 +76,11 @@ def measure(given: argparse.Namespace) -> Sequence[BenchmarkFigure]:
             return [_split_figure(quick, at) for at in SCORE_LIMITS if at.split == INNER_DELAYS]
         for origin in dict.fromkeys(at.origin for at in SCORE_LIMITS):
             _farm(home, "import", origin)
-            told = _all_told(home, origin)
-            figures += [_split_figure(told, at) for at in SCORE_LIMITS if at.origin == origin]
-            figures += _interval_figures(told, origin)
-            if told[0]["few_shots"]:
-                figures.append(_few_shot_figure(told, origin))
+            reported = _all_told(home, origin)
+            figures += [_split_figure(reported, at) for at in SCORE_LIMITS if at.origin == origin]
+            figures += _interval_figures(reported, origin)
+            if reported[0]["few_shots"]:
+                figures.append(_few_shot_figure(reported, origin))
     return figures
 
 
@@ -88,20 +88,20 @@ def _all_told(home: Path, origin: str) -> _Told:
     say(f"{origin}: every split")
     # Of 265 measurements a plan takes long, and no limit is asked for.
     few_shot = "--few-shot" if origin == "anwar2021" else "--no-few-shot"
-    told = [_evaluated(home, origin, few_shot)]
+    reported = [_evaluated(home, origin, few_shot)]
     for seed in range(1, SEED_COUNT):
         say(f"{origin}: random folds, dealt out for the {seed + 1}. time")
         options = ("--split", RANDOM, "--seed", str(seed), "--no-few-shot")
-        told.append(_evaluated(home, origin, *options))
-    return told
+        reported.append(_evaluated(home, origin, *options))
+    return reported
 
 
-def _split_figure(told: _Told, at: ScoreLimit) -> BenchmarkFigure:
+def _split_figure(reported: _Told, at: ScoreLimit) -> BenchmarkFigure:
     combine = max if at.what.startswith("largest") else statistics.fmean
     ours, theirs = (
         [
             score[at.field[0]][at.field[1]]
-            for evaluation in told
+            for evaluation in reported
             for score in evaluation["splits"]
             if (score["predictor"], score["split"]) == (predictor, at.split)
         ]
@@ -120,11 +120,11 @@ def _split_figure(told: _Told, at: ScoreLimit) -> BenchmarkFigure:
     )
 
 
-def _interval_figures(told: _Told, origin: str) -> list[BenchmarkFigure]:
+def _interval_figures(reported: _Told, origin: str) -> list[BenchmarkFigure]:
     """Hold the 80 % intervals of what left one value out to their coverage and their score."""
     [score] = [
         score
-        for score in told[0]["splits"]
+        for score in reported[0]["splits"]
         if (score["predictor"], score["split"]) == (DEFAULT_PREDICTOR, POOLED)
     ]
     local, constant = score["intervals"][0]["local"], score["intervals"][0]["constant"]
@@ -153,11 +153,11 @@ def _interval_figures(told: _Told, origin: str) -> list[BenchmarkFigure]:
     ]
 
 
-def _few_shot_figure(told: _Told, origin: str) -> BenchmarkFigure:
+def _few_shot_figure(reported: _Told, origin: str) -> BenchmarkFigure:
     planned, at_random = (
         next(
             score["choices"]["mean_ratio"]
-            for score in told[0]["few_shots"]
+            for score in reported[0]["few_shots"]
             if (score["measurement_count"], score["is_planned"]) == (MEASUREMENT_COUNT, is_planned)
         )
         for is_planned in (True, False)
@@ -175,10 +175,10 @@ def _few_shot_figure(told: _Told, origin: str) -> BenchmarkFigure:
 
 def _evaluated(home: Path, origin: str, *options: str) -> Mapping[str, Any]:
     named = ("--predictor", DEFAULT_PREDICTOR, "--predictor", BASELINE)
-    told: Mapping[str, Any] = json.loads(
+    reported: Mapping[str, Any] = json.loads(
         _farm(home, "evaluate", "--origin", origin, *named, *options, "--json")
     )
-    return told
+    return reported
 
 
 def _farm(home: Path, *arguments: str) -> str:

@@ -116,7 +116,7 @@ class BenchmarkFarm:
         """
         deadline = time.monotonic() + within_s
         while True:
-            self.embedded.tend()
+            self.embedded.check_processes()
             value = condition()
             if value:
                 return value

@@ -98,7 +98,7 @@ def import_samples(
             add_samples(session, origin, rows)
 
 
-def foresee(
+def preview_import(
     session: Session, read: Reading, source: ImportSource, *, is_replacing: bool = False
 ) -> Imported:
     """Return what `import_reading` would do, with its errors. Reads only."""

@@ -18,7 +18,7 @@ from farm.processes.token_bucket import TokenBucket
 # What every LogRecord carries; everything else came through `extra` and is shown.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OF_A_RANK = ("job_id", "attempt_id", "rank")
-_standing: dict[str, object] = {}
+_log_ids: dict[str, object] = {}
 # Of one place in the code, from WARNING on. A farm of a thousand agents may lose them all at once,
 # and says so of each.
 LINES_AT_ONCE, LINES_A_MINUTE = 1000, 60.0
@@ -84,10 +84,10 @@ def _takes(bucket: TokenBucket, now_s: float) -> bool:
 def _last_words(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     try:
-        said = str(error)
+        description = str(error)
     except Exception:  # an exception of a user's own may not be able to say what it is
-        said = "it cannot say what went wrong"
-    return f"{type(error).__name__}: {said}"[:300]
+        description = "it cannot say what went wrong"
+    return f"{type(error).__name__}: {description}"[:300]
 
 
 class _LineFormatter(logging.Formatter):
@@ -135,19 +135,19 @@ def configure(level: str = "INFO", *, form: str = "text") -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def stand_for(**ids: object) -> None:
+def set_log_ids(**ids: object) -> None:
     """Add these ids to every later log line of this process, replacing those set before.
 
     Such as the rank that an agent serves. What a line's own `extra` says comes first; one that
     speaks of another attempt is not of the rank that stands.
     """
-    _standing.clear()
-    _standing.update(ids)
+    _log_ids.clear()
+    _log_ids.update(ids)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     own = {key: value for key, value in vars(record).items() if key not in _OWN}
-    attempt_id = own.get("attempt_id", _standing.get("attempt_id"))
-    if attempt_id == _standing.get("attempt_id"):
-        return {**_standing, **own}
-    return {**{k: v for k, v in _standing.items() if k not in _OF_A_RANK}, **own}
+    attempt_id = own.get("attempt_id", _log_ids.get("attempt_id"))
+    if attempt_id == _log_ids.get("attempt_id"):
+        return {**_log_ids, **own}
+    return {**{k: v for k, v in _log_ids.items() if k not in _OF_A_RANK}, **own}

@@ -165,16 +165,16 @@ def files_of(script: Path, folder: Path, *, home: Path | None) -> list[Path]:
     if home is not None and home.resolve() == folder:
         raise InvalidSpec("FARM_HOME", str(home), "another folder than the script's")
 
-    def is_the_farms(file: Path) -> bool:
+    def is_farm_file(file: Path) -> bool:
         return home is not None and file.is_relative_to(home.resolve())
 
     found = {script}
     for file in _tracked(folder) or _walk(folder):
         name = file.relative_to(folder).as_posix()
-        if is_the_farms(file) or matches(name, ignored) or not file.is_file():
+        if is_farm_file(file) or matches(name, ignored) or not file.is_file():
             continue
         target = file.resolve()  # of a link, which is followed within the folder
-        if target.is_relative_to(folder) and not is_the_farms(target):
+        if target.is_relative_to(folder) and not is_farm_file(target):
             found.add(file)
         if len(found) > MOST_SCRIPT_FILES:
             expected = f"at most {MOST_SCRIPT_FILES} files beside it; name others in {IGNORE_FILE}"

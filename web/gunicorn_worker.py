@@ -46,7 +46,7 @@ class SlowClientWorker(ThreadWorker):  # type: ignore[misc] # gunicorn has no ty
         self._reader.end(conn.sock, read_ahead=conn.parser.unreader.take_buffered())
         is_kept = not fs.cancelled() and fs.exception() is None and fs.result()
         if not is_kept or conn.sock.is_at_end:
-            self._reader.linger(conn.sock)
+            self._reader.close_gracefully(conn.sock)
         elif conn.sock.text:
             self._reader.begin(conn.sock)
         else:

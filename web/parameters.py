@@ -30,7 +30,14 @@ from farm.configuration.axis import Axis
 from farm.configuration.spec import MAX_WORLD_SIZE
 from farm.configuration.sweep import CASE_OPTIONS
 from farm.errors import InvalidSpec
-from farm.values.fields import Amount, OneOf, Type, WholeNumber, WholeNumberOrWord, whole_of
+from farm.values.fields import (
+    Amount,
+    OneOf,
+    Type,
+    WholeNumber,
+    WholeNumberOrWord,
+    parse_whole_number,
+)
 from web import request_body
 from web.value_types import PlainSchema, annotation, bounds
 
@@ -51,7 +58,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 def _whole(text: str) -> int | None:
     has_zero_in_front = text[:1] == "0" and text[1:2].isdigit()
-    return None if has_zero_in_front else whole_of(text)
+    return None if has_zero_in_front else parse_whole_number(text)
 
 
 def _number(text: str) -> float | None:

@@ -48,29 +48,31 @@ def size_words(values: Mapping[str, Value]) -> str:
 
 def network_words(values: Mapping[str, Value]) -> str:
     """Say what was asked of the network. `values`: of every axis, by its field."""
-    said = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
-    if not said:
+    description = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
+    if not description:
         return "untouched"
     delay = AXES_BY_NAME["one_way_delay_ms"]
-    return ", ".join(_phrases([delay, *(axis for axis in said if axis is not delay)], values))
+    return ", ".join(
+        _phrases([delay, *(axis for axis in description if axis is not delay)], values)
+    )
 
 
 def setup_words(values: Mapping[str, Value]) -> list[str]:
     """Say how a strategy is set up, but for what is usual. `values`: of axes, by their fields."""
-    said = [
+    description = [
         axis
         for axis in AXES
         if axis.kind in (AxisKind.SETUP, AxisKind.LINK)
         and axis.field in values
         and not axis.is_left_out(values[axis.field])
     ]
-    return _phrases(said, values)
+    return _phrases(description, values)
 
 
 def _phrases(axes: Sequence[Axis], values: Mapping[str, Value]) -> list[str]:
     found: list[str] = []
     for axis in axes:
-        phrase = axis.said(values[axis.field])
+        phrase = axis.description(values[axis.field])
         if axis.continues and found:
             found[-1] += f" {phrase}"
         else:

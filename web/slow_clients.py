@@ -328,7 +328,7 @@ class RequestReader:
         self._uploads.pop(client, None)
         client.end_answer(read_ahead)
 
-    def linger(self, client: ClientSocket) -> None:
+    def close_gracefully(self, client: ClientSocket) -> None:
         """Let the client close its connection, which is over."""
         try:
             client.setblocking(False)

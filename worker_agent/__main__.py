@@ -57,7 +57,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             print(json.dumps(to_json(facts), indent=2))
             return 0
         trainer_user.keep_files_private()
-        privilege.withhold()
+        privilege.drop_capabilities()
         privilege.hide()
         if config.open_ports_reason is not None:
             logger.warning(

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from farm.broker.url import check_broker_url, redact, stays_here
+from farm.broker.url import check_broker_url, is_local_broker, redact
 from farm.configuration.model_files import ANY, is_file_name, trouble_of
 from farm.errors import InvalidSpec, Unreachable
 from farm.messages.agent_keys import AgentKey, read_key
@@ -205,7 +205,7 @@ def _key(settings: AgentSettings) -> AgentKey | None:
         except (OSError, ValueError) as error:
             expected = f"a file with this agent's key ({error})"
             raise InvalidSpec("AGENT_KEY_FILE", file, expected) from None
-    if stays_here(settings.broker_url):
+    if is_local_broker(settings.broker_url):
         return None
     expected = (
         f"this agent's key, since the broker {redact(settings.broker_url)} is beyond this machine: "
@@ -214,10 +214,10 @@ def _key(settings: AgentSettings) -> AgentKey | None:
     raise InvalidSpec("AGENT_KEY", None, expected)
 
 
-def _cloud(wish: str) -> str | None:
-    if wish == "NEVER":
+def _cloud(setting: str) -> str | None:
+    if setting == "NEVER":
         return None
-    return cloud_of(read_firmware) if wish == "AUTO" else wish.lower()
+    return cloud_of(read_firmware) if setting == "AUTO" else setting.lower()
 
 
 def _check_networks(networks: Mapping[str, str]) -> None:
@@ -230,9 +230,9 @@ def _check_networks(networks: Mapping[str, str]) -> None:
             raise InvalidSpec(f"AGENT_NETWORKS {name}", address, expected) from None
 
 
-def _open_ports_reason(wish: str) -> str | None:
+def _open_ports_reason(setting: str) -> str | None:
     """Return why a gang's ports stay open to everybody; None where they will be closed."""
-    if wish == "NEVER":
+    if setting == "NEVER":
         return "AGENT_CLOSES_PORTS is never"
     try:
         obstacle = find_obstacle()
@@ -242,7 +242,7 @@ def _open_ports_reason(wish: str) -> str | None:
             f"AGENT_CLOSES_PORTS: {error}, so whether this agent can close its ports is not known: "
             "start it again, or set AGENT_CLOSES_PORTS=never"
         ) from None
-    if wish == "ALWAYS" and obstacle is not None:
+    if setting == "ALWAYS" and obstacle is not None:
         raise InvalidSpec(
             "AGENT_CLOSES_PORTS",
             "always",

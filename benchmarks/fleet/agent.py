@@ -104,7 +104,7 @@ class SimulatedAgent:
             self._highest_token = max(self._highest_token, command.token)
             if self._rank is not None and self._rank.token <= command.token:
                 self._rank.stop(command.reason)
-            self._heartbeat.hasten()
+            self._heartbeat.send_soon()
         elif (
             self._rank is not None
             and isinstance(command, Peers | Shape | Go)
@@ -167,7 +167,7 @@ class SimulatedAgent:
             now=now,
         )
         self._rank.start()
-        self._heartbeat.hasten()
+        self._heartbeat.send_soon()
 
     def _lead_on(self, rank: RunningRank, command: Peers | Shape | Go, *, now: float) -> None:
         if isinstance(command, Peers):
@@ -193,7 +193,7 @@ class SimulatedAgent:
             self._rank.tick(now=now)
         if self._rank.is_over:
             self._rank = self._resources = None
-            self._heartbeat.hasten()
+            self._heartbeat.send_soon()
 
     def _report(self, command: StartRank, body: ReportBody) -> None:
         born_s = self._now

@@ -148,11 +148,11 @@ def _seen(
     lags_s: list[float],
     lines: list[dict[str, Any]],
 ) -> ScaleResult:
-    leading = server.turns("lead_once", since_s=span[0], until_s=span[1])
+    advancing = server.turns("advance_once", since_s=span[0], until_s=span[1])
     placing = server.turns("place_once", since_s=span[0], until_s=span[1])
     readings = server.between(*span)
     decisions_s = [t["parts_cpu_s"]["place"] for t in placing if "place" in t["parts_cpu_s"]]
-    if not (leading and decisions_s and lags_s and dispatched_s) or len(readings) < 2:
+    if not (advancing and decisions_s and lags_s and dispatched_s) or len(readings) < 2:
         raise FarmError(f"{agent_count} agents: nothing came through, see {server.folder}")
     first, last = readings[0], readings[-1]
     took_s = last.at_s - first.at_s
@@ -165,7 +165,7 @@ def _seen(
         decision_s=quantile(decisions_s, 0.99),
         decided_s=part_s("place"),
         snapshot_s=part_s("live_agents", "_queue"),
-        leading_s=quantile([t["turn_s"] for t in leading], 0.99),
+        leading_s=quantile([t["turn_s"] for t in advancing], 0.99),
         placing_s=quantile([t["turn_s"] for t in placing], 0.99),
         dispatch_s=dispatched_s,
         lost_probe_count=lost_probe_count,

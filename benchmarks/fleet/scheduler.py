@@ -58,23 +58,25 @@ def main() -> None:
     main_module: Any = farm.scheduler.main
     with Path(sys.argv[1]).open("a", buffering=1) as file:
         for name, module in (
-            ("lead_once", farm.scheduler.advancing),
+            ("advance_once", farm.scheduler.advancing),
             ("place_once", farm.scheduler.placing),
         ):
             clock = Clock()
             for part in PARTS[module]:
                 setattr(module, part, clock.around(part, getattr(module, part)))
-            turn = _told(name, getattr(main_module, name), clock, file)
+            turn = _reported(name, getattr(main_module, name), clock, file)
             setattr(main_module, name, turn)
         settings = load_settings(dict(os.environ))
         configure(settings.log_level)
         main_module.run(settings)
 
 
-def _told(name: str, turn: Callable[..., Any], clock: Clock, file: TextIO) -> Callable[..., Any]:
+def _reported(
+    name: str, turn: Callable[..., Any], clock: Clock, file: TextIO
+) -> Callable[..., Any]:
     """Return the turn, which tells the file of itself; each is one thread's."""
 
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def reported(*args: Any, **kwargs: Any) -> Any:
         clock.times_s.clear()
         clock.cpu_s.clear()
         clock.counts.clear()
@@ -92,7 +94,7 @@ def _told(name: str, turn: Callable[..., Any], clock: Clock, file: TextIO) -> Ca
         file.write(json.dumps(line) + "\n")
         return result
 
-    return told
+    return reported
 
 
 if __name__ == "__main__":

@@ -109,8 +109,10 @@ def _address(
     path = route
     for name, value in known.items():
         path = path.replace(f"<{name}>", str(value))
-    asked = {name: value for name, value in query.items() if f"<{name}>" not in route}
-    return Address(route=route, path=f"{path}?{urlencode(asked)}" if asked else path, group=group)
+    requested = {name: value for name, value in query.items() if f"<{name}>" not in route}
+    return Address(
+        route=route, path=f"{path}?{urlencode(requested)}" if requested else path, group=group
+    )
 
 
 def _of_long_job(filled: Filled) -> list[Address]:

@@ -25,9 +25,11 @@ def reported(broker_url: str) -> Iterator[None]:
         yield
     except broker_errors() as error:
         # Kombu may say only that something failed; why is behind it.
-        said = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
-        reason = " ".join(str(said).split()) or type(said).__name__
-        raise Unreachable(f"broker {redact(broker_url)} {_explained(said, reason)}") from error
+        description = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
+        reason = " ".join(str(description).split()) or type(description).__name__
+        raise Unreachable(
+            f"broker {redact(broker_url)} {_explained(description, reason)}"
+        ) from error
 
 
 def _explained(error: BaseException, reason: str) -> str:

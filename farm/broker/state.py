@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def asked(broker_url: str, *, timeout_s: float) -> Iterator[Any]:
+def connected_client(broker_url: str, *, timeout_s: float) -> Iterator[Any]:
     """Open a client of the broker for a few queries, and close it afterwards.
 
     Raises:
@@ -84,9 +84,9 @@ def read_state(client: Any, broker_url: str, *, timeout_s: float) -> BrokerState
     # The shortest, since this process is busy with other checks meanwhile.
     latency_s = min(_ping_s(client) for _ in range(_PINGS))
     nothing: dict[str, Any] = {}
-    told, may_info = _if_permitted(client.info, nothing)
+    reported, may_info = _if_permitted(client.info, nothing)
     snapshots, may_config = _if_permitted(lambda: _setting(client, "save"), None)
-    version = told.get("valkey_version") or told.get("redis_version")
+    version = reported.get("valkey_version") or reported.get("redis_version")
     return BrokerState(
         shown_url=redact(broker_url),
         is_local=urlsplit(broker_url).hostname in _LOCAL,
@@ -95,15 +95,15 @@ def read_state(client: Any, broker_url: str, *, timeout_s: float) -> BrokerState
         version=None if version is None else str(version),
         latency_s=latency_s,
         refuses_strangers=_refuses_strangers(broker_url, timeout_s=timeout_s),
-        keeps_log=bool(told["aof_enabled"]) if "aof_enabled" in told else None,
+        keeps_log=bool(reported["aof_enabled"]) if "aof_enabled" in reported else None,
         keeps_snapshots=None if snapshots is None else bool(snapshots),
         last_write_failed="err"
-        in (told.get("rdb_last_bgsave_status"), told.get("aof_last_write_status")),
-        eviction=told.get("maxmemory_policy"),
-        used_bytes=int(told.get("used_memory", 0)),
-        limit_bytes=int(told.get("maxmemory", 0)),
-        client_count=int(told.get("connected_clients", 0)),
-        client_limit=told.get("maxclients"),
+        in (reported.get("rdb_last_bgsave_status"), reported.get("aof_last_write_status")),
+        eviction=reported.get("maxmemory_policy"),
+        used_bytes=int(reported.get("used_memory", 0)),
+        limit_bytes=int(reported.get("maxmemory", 0)),
+        client_count=int(reported.get("connected_clients", 0)),
+        client_limit=reported.get("maxclients"),
         foreign=_foreign_keys(client),
     )
 

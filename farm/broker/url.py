@@ -89,7 +89,7 @@ def check_broker_url(broker_url: str, *, may_be_plain: bool, name: str = "FARM_B
     options = dict(parse_qsl(urlsplit(broker_url).query))
     if urlsplit(broker_url).scheme == "rediss":
         _try_files(options, name)
-    elif not (may_be_plain or stays_here(broker_url)):
+    elif not (may_be_plain or is_local_broker(broker_url)):
         expected = (
             f"`rediss://HOST?{_AUTHORITIES}=FILE`, since it is beyond this machine, or "
             f"{plaintext.FARM_PLAINTEXT}=broker where the network to it is private"
@@ -141,7 +141,7 @@ def is_local(host: str | None) -> bool:
         return False
 
 
-def stays_here(broker_url: str) -> bool:
+def is_local_broker(broker_url: str) -> bool:
     """Whether the broker is reached over this machine's loopback interface."""
     return is_local(urlsplit(broker_url).hostname)
 

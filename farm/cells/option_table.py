@@ -83,8 +83,12 @@ def interval_text(option: Option) -> str:
 
 
 def _with_unit(option: Option) -> str:
-    told = interval_text(option)
-    return told if told == MISSING or option.time_per_epoch_s is not None else f"{told} a step"
+    reported = interval_text(option)
+    return (
+        reported
+        if reported == MISSING or option.time_per_epoch_s is not None
+        else f"{reported} a step"
+    )
 
 
 _Written: TypeAlias = tuple[Column, Callable[[OptionLine], str]]
@@ -123,16 +127,16 @@ def configuration_of(option: Option, task: TrainingTask) -> CellConfiguration:
     has_network = option.machine_count > 1
     network = option.network if has_network else None
     emulator = network if network in EMULATOR_NAMES else None
-    said = dict(option.setup.pairs)
+    description = dict(option.setup.pairs)
     values: dict[str, Any] = {
         **{axis.field: axis.value_in({}) for axis in AXES},
         **{
-            axis.field: axis.read(said[axis.name], axis.name)
+            axis.field: axis.read(description[axis.name], axis.name)
             for axis in SETUP_AXES
-            if axis.name in said
+            if axis.name in description
         },
         **(task.by_field if has_network else {}),
-        **({PLACEMENT: said[PLACEMENT]} if PLACEMENT in said else {}),
+        **({PLACEMENT: description[PLACEMENT]} if PLACEMENT in description else {}),
         "model": task.model or "",
         "dataset": task.dataset or "",
         "training_pass": task.training_pass.value,

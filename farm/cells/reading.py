@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.cells.axes import like_next_to_like
+from farm.cells.axes import cell_sort_key
 from farm.cells.configuration import configuration_of
 from farm.cells.json_forms import CellSummary, SweepCells
 from farm.cells.option_table import OptionLine
@@ -87,7 +87,7 @@ def read_sweep(
         )
         for one, of_cell in jobs.by_cell.items()
     ]
-    lines.sort(key=lambda line: like_next_to_like(line.configuration))
+    lines.sort(key=lambda line: cell_sort_key(line.configuration))
     spent_s = machine_s_by_cell(session, sweep_id)
     table = make_table(
         lines,

@@ -46,12 +46,13 @@ _SHADED = frozenset({FieldKind.FAILED, FieldKind.OPEN})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """`text` stands in the field at `where`, `said` in full. `shade` None: it has no number."""
+    """`text` is shown in the field, `description` is its full form. `shade` None: it has no
+    number."""
 
     kind: FieldKind
     where: str
     text: str
-    said: str
+    description: str
     job_id: int | None = None
     shade: int | None = None
     is_disturbed: bool = False
@@ -89,22 +90,24 @@ class HeatMap:
     def remarks(self) -> list[str]:
         """What differs, and what the signs in the fields mean; one sentence each."""
         kinds = {field.kind for row in self.fields for field in row}
-        said = []
+        description = []
         if self.differing:
             names = " and ".join(self.differing)
             verb = "differs" if len(self.differing) == 1 else "differ"
-            said.append(f"{names[0].upper()}{names[1:]} {verb} from field to field.")
+            description.append(f"{names[0].upper()}{names[1:]} {verb} from field to field.")
         if any(field.is_disturbed for row in self.fields for field in row):
-            said.append(f"{DISTURBED} after a number: other load disturbed a measurement of it.")
+            description.append(
+                f"{DISTURBED} after a number: other load disturbed a measurement of it."
+            )
         if FieldKind.UNKNOWN in kinds:
-            said.append(f"{UNKNOWN}: measured, but this is not known of it.")
+            description.append(f"{UNKNOWN}: measured, but this is not known of it.")
         if FieldKind.ELSEWHERE in kinds:
-            said.append("Elsewhere: in this sweep, but not at what this map is held at.")
+            description.append("Elsewhere: in this sweep, but not at what this map is held at.")
         if FieldKind.IMPOSSIBLE in kinds:
-            said.append("Impossible: left out when the sweep was submitted.")
+            description.append("Impossible: left out when the sweep was submitted.")
         if FieldKind.MISSING in kinds:
-            said.append("A dash: not in this sweep.")
-        return said
+            description.append("A dash: not in this sweep.")
+        return description
 
     @property
     def width_class(self) -> int:
@@ -189,7 +192,11 @@ class _Absent:
         """Return a field that says where in the sweep the cell is, or that it is nowhere."""
         if lines := self._elsewhere.get(place):
             return _of(
-                lines[0], FieldKind.ELSEWHERE, where, "elsewhere", said=self._said_elsewhere(lines)
+                lines[0],
+                FieldKind.ELSEWHERE,
+                where,
+                "elsewhere",
+                description=self._said_elsewhere(lines),
             )
         reason = next(
             (why for named, why in self._skipped if self._stands_at(named, self._shown, place)),
@@ -200,11 +207,11 @@ class _Absent:
                 kind=FieldKind.IMPOSSIBLE,
                 where=where,
                 text="impossible",
-                said=f"left out: {reason}",
+                description=f"left out: {reason}",
             )
         at = f" at {self._fixed}" if self._fixed else ""
         return Field(
-            kind=FieldKind.MISSING, where=where, text=MISSING, said=f"not in this sweep{at}"
+            kind=FieldKind.MISSING, where=where, text=MISSING, description=f"not in this sweep{at}"
         )
 
     def _said_elsewhere(self, lines: Sequence[CellLine]) -> str:
@@ -285,29 +292,41 @@ def _field(
     """Return the field of a cell; `what` it is on the axes that differ from field to field."""
     if value is not None and ends is not None:
         text, shade = choice.metric.write(value), shade_of(value, *ends)
-        said = ", ".join([text, *([what] if what else []), *_counts(line)])
+        description = ", ".join([text, *([what] if what else []), *_counts(line)])
         sign = f" {DISTURBED}" if line.disturbed_count else ""
-        return _of(line, FieldKind.KNOWN, where, f"{text}{sign}", said=said, shade=shade)
+        return _of(
+            line, FieldKind.KNOWN, where, f"{text}{sign}", description=description, shade=shade
+        )
     if line.state is CellState.FAILED:
         why = (line.failure_kind or "for an unknown reason").replace("_", " ")
-        return _of(line, FieldKind.FAILED, where, "failed", said=f"failed, {why}")
+        return _of(line, FieldKind.FAILED, where, "failed", description=f"failed, {why}")
     if line.state is CellState.MEASURED:
-        said = "measured, but this is not known of it"
-        return _of(line, FieldKind.UNKNOWN, where, UNKNOWN, said=said)
+        description = "measured, but this is not known of it"
+        return _of(line, FieldKind.UNKNOWN, where, UNKNOWN, description=description)
     text, failed = line.state.value, len(line.failed_job_ids)
     return _of(
-        line, FieldKind.OPEN, where, text, said=f"{text}, {failed} failed" if failed else text
+        line,
+        FieldKind.OPEN,
+        where,
+        text,
+        description=f"{text}, {failed} failed" if failed else text,
     )
 
 
 def _of(
-    line: CellLine, kind: FieldKind, where: str, text: str, *, said: str, shade: int | None = None
+    line: CellLine,
+    kind: FieldKind,
+    where: str,
+    text: str,
+    *,
+    description: str,
+    shade: int | None = None,
 ) -> Field:
     return Field(
         kind=kind,
         where=where,
         text=text,
-        said=said,
+        description=description,
         job_id=line.first_job_id,
         shade=shade,
         is_disturbed=kind is FieldKind.KNOWN and line.disturbed_count > 0,
@@ -319,14 +338,14 @@ def _counts(line: CellLine) -> list[str]:
     known, total = len(line.times_s), len(line.repetitions)
     pending = sum(one.state is RepetitionState.PENDING for one in line.repetitions)
     of_all = f"{known} of {total}" if pending else str(known)
-    told = [f"{of_all} {'repetition' if total == 1 or of_all == '1' else 'repetitions'}"]
+    reported = [f"{of_all} {'repetition' if total == 1 or of_all == '1' else 'repetitions'}"]
     if pending:
-        told[0] += " so far"
+        reported[0] += " so far"
     if line.disturbed_count:
-        told.append(f"{line.disturbed_count} disturbed")
+        reported.append(f"{line.disturbed_count} disturbed")
     if line.failed_job_ids:
-        told.append(f"{len(line.failed_job_ids)} failed")
-    return told
+        reported.append(f"{len(line.failed_job_ids)} failed")
+    return reported
 
 
 def shade_of(value: float, least: float, most: float) -> int:
@@ -348,34 +367,34 @@ def _held_to(axis: Axis, table: SweepTable, choice: Choice, most: int) -> list[V
 
 
 def _left_out(table: SweepTable, x: Axis, y: Axis | None, *, hidden_count: int) -> str | None:
-    said = [
+    description = [
         f"the first {most} of {len(table.values[axis.name])} values of {axis.title.lower()}"
         for axis, most in ((x, MOST_COLUMNS), (y, _MOST_ROWS))
         if axis is not None and len(table.values[axis.name]) > most
     ]
     if hidden_count:
-        said.append(
+        description.append(
             counted(
                 hidden_count,
                 "cell stands behind another that differs in no axis",
                 "cells stand behind others that differ in no axis",
             )
         )
-    return "; ".join(said) or None
+    return "; ".join(description) or None
 
 
 def _summary(
     fields: Sequence[Sequence[Field]], numbers: dict[tuple[int, int], float], choice: Choice
 ) -> str:
     kinds = [field.kind for row in fields for field in row]
-    said = [f"{len(numbers)} of {len(kinds)} fields have a number"]
+    description = [f"{len(numbers)} of {len(kinds)} fields have a number"]
     if numbers:
         (i, j), least = min(numbers.items(), key=lambda item: item[1])
         (k, m), most = max(numbers.items(), key=lambda item: item[1])
         low, high = fields[j][i].where, fields[m][k].where
-        said.append(f"from {choice.metric.write(least)} at {low}")
-        said.append(f"to {choice.metric.write(most)} at {high}")
+        description.append(f"from {choice.metric.write(least)} at {low}")
+        description.append(f"to {choice.metric.write(most)} at {high}")
     failed = sum(kind is FieldKind.FAILED for kind in kinds)
     if failed:
-        said.append(f"{failed} failed")
-    return ", ".join(said)
+        description.append(f"{failed} failed")
+    return ", ".join(description)

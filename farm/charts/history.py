@@ -43,10 +43,10 @@ def _figure(machine: str, points: Sequence[HistoryPoint]) -> Figure:
         marked = marked_value(point.line, STEP_TIME)
         if marked is not None:
             name = _certainty(point.line)
-            said = f"sweep {point.sweep_id}, {days[place]}, {point.said}"
-            mark = mark_of(marked, said, point.line, x=place, y=y, is_solid=name == _SURE)
+            description = f"sweep {point.sweep_id}, {days[place]}, {point.description}"
+            mark = mark_of(marked, description, point.line, x=place, y=y, is_solid=name == _SURE)
             marks[name].append(mark)
-    verdicts = [point.said for point in points]
+    verdicts = [point.description for point in points]
     return Figure(
         title=machine,
         summary=f"{counted(len(points), 'point')}, "

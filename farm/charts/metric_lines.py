@@ -122,7 +122,7 @@ def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[F
     panels = long or panels
     largest = sorted(panels, key=lambda place: -sum(len(g.cells) for g in panels[place]))
     kept = set(largest[:MOST_PANELS])
-    said = f"{MOST_PANELS} of {len(panels)} panels" if len(panels) > MOST_PANELS else ""
+    description = f"{MOST_PANELS} of {len(panels)} panels" if len(panels) > MOST_PANELS else ""
     telling = [i for i in range(len(beside)) if len({place[i] for place in kept}) > 1]
     figures = []
     for place, members in panels.items():
@@ -130,7 +130,9 @@ def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[F
             drawn = members[:MOST_LINES]
             title = named_together([beside[i] for i in telling], [place[i] for i in telling])
             title = title or f"{metric.title} against {along.title.lower()}"
-            one = _figure(table, groups, drawn, along, metric, title=title, said=said, by=by)
+            one = _figure(
+                table, groups, drawn, along, metric, title=title, description=description, by=by
+            )
             figures += [] if one is None else [one]
     return figures
 
@@ -146,9 +148,11 @@ def _in_one_panel(
 ) -> Figure | None:
     drawn = groups.largest(MOST_LINES)
     left_out = len(groups.found) - len(drawn)
-    said = f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
+    description = (
+        f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
+    )
     title = f"{metric.title} against {along.title.lower()}"
-    return _figure(table, groups, drawn, along, metric, title=title, said=said)
+    return _figure(table, groups, drawn, along, metric, title=title, description=description)
 
 
 def _dividing(groups: Groups) -> Axis | None:
@@ -196,7 +200,7 @@ def _figure(
     metric: CellMetric,
     *,
     title: str,
-    said: str,
+    description: str,
     by: Axis | None = None,
 ) -> Figure | None:
     values = [v for v in table.values[along.name] if v is not None]
@@ -209,7 +213,9 @@ def _figure(
         for group, name in zip(drawn, names, strict=True)
     ]
     if len(values) > MOST_PLACES:
-        said += f"{'; ' if said else ''}the first {MOST_PLACES} of {len(values)} values"
+        description += (
+            f"{'; ' if description else ''}the first {MOST_PLACES} of {len(values)} values"
+        )
     x, y = _axis_along(along, lines), ChartAxis(title=metric.title, write=metric.write)
     series = [
         ChartSeries(name=one.name, marks=marks)
@@ -220,7 +226,11 @@ def _figure(
         return None
     summary = extremes([mark for one in series for mark in one.marks], x, y)
     return Figure(
-        title=title, summary=summary + (f"; {said}" if said else ""), x=x, y=y, series=series
+        title=title,
+        summary=summary + (f"; {description}" if description else ""),
+        x=x,
+        y=y,
+        series=series,
     )
 
 

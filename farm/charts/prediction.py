@@ -53,10 +53,10 @@ def prediction_figures(
     known = [cell for cell in cells if cell.prediction.step_time_s is not None]
     if not known:
         raise NotFound("no cell can be predicted from the others: they have too little in common")
-    said = _summary(cells, known)
+    description = _summary(cells, known)
     return {
-        PREDICTED: predicted_figure(known, said=said),
-        ERRORS: error_figure(known, said=said),
+        PREDICTED: predicted_figure(known, description=description),
+        ERRORS: error_figure(known, description=description),
     }
 
 
@@ -89,22 +89,22 @@ def predicted_cells(
             show(done, len(works))
         training = [all_of_it[i] for i in fold.training]
         times_s = _distinct([all_of_it[i] for i in fold.tested])
-        asked = list(times_s)
-        model = fit_step_time_model(training, asked=asked)
+        requested = list(times_s)
+        model = fit_step_time_model(training, requested=requested)
         cells += [
             PredictedCell(
                 configuration=configuration,
                 measured_s=statistics.median(times_s[configuration]),
                 prediction=prediction,
             )
-            for configuration, prediction in zip(asked, model.predict(asked), strict=True)
+            for configuration, prediction in zip(requested, model.predict(requested), strict=True)
         ]
     if show is not None:
         show(len(works), len(works))
     return cells
 
 
-def predicted_figure(cells: Sequence[PredictedCell], *, said: str) -> Figure:
+def predicted_figure(cells: Sequence[PredictedCell], *, description: str) -> Figure:
     """Draw what was predicted over what was measured, with 80 % intervals; both by logarithms."""
     drawn = [(cell, *_times(cell)) for cell in cells]
     every = [v for cell, time_s, _, _ in drawn for v in (cell.measured_s, time_s)]
@@ -118,14 +118,14 @@ def predicted_figure(cells: Sequence[PredictedCell], *, said: str) -> Figure:
     ]
     return Figure(
         title="Predicted against measured step time",
-        summary=said,
+        summary=description,
         x=ChartAxis(title="Measured step time", write=duration, is_log=True),
         y=ChartAxis(title="Predicted step time, 80 % interval", write=duration, is_log=True),
         series=_series(marks, [Mark(x=end_s, y=end_s) for end_s in ends]),
     )
 
 
-def error_figure(cells: Sequence[PredictedCell], *, said: str) -> Figure:
+def error_figure(cells: Sequence[PredictedCell], *, description: str) -> Figure:
     """Draw how far the predictions are off, in percent of what was measured."""
     marks = []
     for cell in cells:
@@ -138,7 +138,7 @@ def error_figure(cells: Sequence[PredictedCell], *, said: str) -> Figure:
     ends = [pick(cell.measured_s for cell in cells) for pick in (min, max)]
     return Figure(
         title="Error of the prediction",
-        summary=said,
+        summary=description,
         x=ChartAxis(title="Measured step time", write=duration, is_log=True),
         y=ChartAxis(title="Predicted against measured", write=_signed),
         series=_series(marks, [Mark(x=end_s, y=0.0) for end_s in ends]),
@@ -171,12 +171,12 @@ def _series(
 def _summary(cells: Sequence[PredictedCell], known: Sequence[PredictedCell]) -> str:
     errors = [abs(_times(cell)[0] / cell.measured_s - 1) for cell in known]
     within = sum(cell.is_within for cell in known)
-    said = (
+    description = (
         f"each cell predicted from the others: median error {percent(statistics.median(errors))}, "
         f"{within} of {len(known)} measured times within the 80 % interval"
     )
     unknown = len(cells) - len(known)
-    return said + (f"; {unknown} could not be predicted" if unknown else "")
+    return description + (f"; {unknown} could not be predicted" if unknown else "")
 
 
 def _note(cell: PredictedCell) -> str:
@@ -187,8 +187,8 @@ def _note(cell: PredictedCell) -> str:
         parts.append(f"delay {duration(c.one_way_delay_s)}")
     time_s, low_s, high_s = _times(cell)
     named = ", ".join(part for part in parts if part)
-    told = f"{named}: predicted {duration(time_s)} ({duration(low_s)} to {duration(high_s)})"
-    return f"{told}, measured {duration(cell.measured_s)}"
+    reported = f"{named}: predicted {duration(time_s)} ({duration(low_s)} to {duration(high_s)})"
+    return f"{reported}, measured {duration(cell.measured_s)}"
 
 
 def _signed(ratio: float | None) -> str:

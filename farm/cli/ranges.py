@@ -10,7 +10,7 @@ import click
 
 from farm.configuration.spec import LARGEST
 from farm.errors import InvalidSpec
-from farm.values.fields import whole_of
+from farm.values.fields import parse_whole_number
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ class CountRange(click.IntRange):
     """A range of whole numbers; 64.0 and 6.4e1 are 64, as in the API."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        number = whole_of(str(value).strip())
+        number = parse_whole_number(str(value).strip())
         low = 0 if self.min is None else int(self.min)
         if number is None or number < low or (self.max is not None and number > self.max):
             expected = f"at least {low}" if self.max is None else f"from {low} to {self.max}"
@@ -43,7 +43,7 @@ def whole_numbers(option: str, text: str, *, most: int, example: str) -> tuple[i
     """Read whole numbers from 1 to `most`, with commas between them. Raises InvalidSpec."""
     numbers = []
     for part in text.split(","):
-        number = whole_of(part.strip())
+        number = parse_whole_number(part.strip())
         if number is None or not 1 <= number <= most:
             raise InvalidSpec(option, text, f"whole numbers from 1 to {most}, such as {example}")
         numbers.append(number)

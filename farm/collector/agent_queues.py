@@ -128,12 +128,12 @@ class AgentQueues:
             self._trim(kind, agents)
             return
         pipe = self._client.pipeline(transaction=False)
-        asked = [name for name, count in allowed.items() if count]
-        for name in asked:
+        requested = [name for name, count in allowed.items() if count]
+        for name in requested:
             pipe.rpop(own_queue(kind.queue, name), allowed[name])
         brought: list[bytes] = []
         long = []
-        for name, texts in zip(asked, _answers(pipe), strict=True):
+        for name, texts in zip(requested, _answers(pipe), strict=True):
             if texts:
                 # In base64 three bytes are four characters.
                 byte_count = 3 * sum(map(len, texts)) // 4

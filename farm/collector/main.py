@@ -219,7 +219,7 @@ class WorkerTurns:
 
     def watch(self, app: Any) -> None:
         """Let the worker of a Celery app tell of its turns, between messages."""
-        told = self
+        reported = self
 
         class Step(StartStopStep):  # type: ignore[misc] # Celery has no types
             """A part of Celery's consumer, which starts it again with each connection."""
@@ -227,7 +227,7 @@ class WorkerTurns:
             requires = ("celery.worker.consumer:Tasks",)
 
             def start(self, parent: Any) -> None:
-                parent.timer.call_repeatedly(_TURN_S, told.note_turn)
+                parent.timer.call_repeatedly(_TURN_S, reported.note_turn)
 
             def stop(self, parent: Any) -> None:
                 """Leave the timer, which Celery clears with the connection."""
@@ -268,10 +268,10 @@ def _wanted_pieces(
     wanted = {beat.agent_id: beat.wanted for beat in beats if beat.wanted is not None}
     pieces: list[tuple[str, Command]] = []
     try:
-        for agent_id, wish in wanted.items():
+        for agent_id, requirement in wanted.items():
             if sender.waiting_count(agent_id) <= _MOST_WAITING:
                 with reading(engine) as session:
-                    pieces.append((agent_id, bundle_piece(session, wish)))
+                    pieces.append((agent_id, bundle_piece(session, requirement)))
     except Unreachable as error:  # they ask again
         logger.warning("pieces of bundles not sent: %s", error)
     return pieces

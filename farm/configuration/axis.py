@@ -184,7 +184,7 @@ class Axis:
         is_had = not self.is_named or self.name in strategy.axes
         return is_had and (world_size > 1 or not self.is_of_ranks)
 
-    def means_something(self, value: Any, *, strategy: StrategyFacts, world_size: int) -> bool:
+    def has_effect(self, value: Any, *, strategy: StrategyFacts, world_size: int) -> bool:
         """Whether a value changes anything for a strategy on that many ranks."""
         if not self.applies(strategy, world_size):
             return False
@@ -267,7 +267,7 @@ class Axis:
             return f"{float(value) * self.type.per_base:.9g}"
         return str(int(value)) if isinstance(self.type, WholeNumber) else str(value)
 
-    def said(self, value: Value) -> str:
+    def description(self, value: Value) -> str:
         """Write a value within a sentence."""
         return self._titled(value) if self.phrase is None else self.phrase(value)
 

@@ -186,7 +186,7 @@ def _cell(
         if facts is None:
             is_used = not axis.is_named and axis.kind is not AxisKind.LINK
         else:
-            is_used = axis.means_something(value, strategy=facts, world_size=count)
+            is_used = axis.has_effect(value, strategy=facts, world_size=count)
         if not is_used:
             values[axis.field] = axis.absent
         if axis.is_of_updates and values["training_pass"] is TrainingPass.FORWARD:

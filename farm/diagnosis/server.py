@@ -146,10 +146,10 @@ def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:
         and (ago_s := p.clock_step_ago_s) is not None
         and ago_s < _STEP_SHOWN_S
     ]
-    told = [(p.clock_offset_s, p.name) for p in found if p.clock_offset_s is not None]
-    if not told:
+    reported = [(p.clock_offset_s, p.name) for p in found if p.clock_offset_s is not None]
+    if not reported:
         return judged
-    (low_s, early), (high_s, late) = min(told), max(told)
+    (low_s, early), (high_s, late) = min(reported), max(reported)
     if high_s - low_s <= CLOCK_TOLERANCE_S:
         return judged
     return [

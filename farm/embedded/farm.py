@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from farm.broker.health_records import find_idle_reason
-from farm.broker.url import stays_here
+from farm.broker.url import is_local_broker
 from farm.embedded.home import Endpoints, locked, read_endpoints, write_endpoints
 from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program
 from farm.embedded.redis import LOOPBACK_ADDRESS, is_free, start_redis
@@ -119,7 +119,7 @@ class EmbeddedFarm:
     ) -> None:
         self._stack.close()
 
-    def tend(self) -> None:
+    def check_processes(self) -> None:
         """Restart what ended by itself; call it about twice a second.
 
         Raises:
@@ -174,7 +174,7 @@ class EmbeddedFarm:
     def _stop(self) -> None:
         begun = self._signals.count
         # A second signal means: do not wait.
-        self._supervisor.stop(hurry=lambda: self._signals.count > max(1, begun))
+        self._supervisor.stop(skip_waiting=lambda: self._signals.count > max(1, begun))
 
     def _upgrade_store(self) -> None:
         from farm.store.engine import make_engine
@@ -202,7 +202,7 @@ class EmbeddedFarm:
         self._supervisor.add(redis.child)
         self._redis_port = redis.port
         self.settings = with_signing_key(dataclasses.replace(self.settings, broker_url=redis.url))
-        if not stays_here(redis.url):  # a lab's network, which is this machine's own
+        if not is_local_broker(redis.url):  # a lab's network, which is this machine's own
             allowed = dataclasses.replace(self.settings.plaintext, broker=True)
             self.settings = dataclasses.replace(self.settings, plaintext=allowed)
 
@@ -259,7 +259,7 @@ class EmbeddedFarm:
             if time.monotonic() > deadline:
                 limit = f"{self._ready_limit_s:.0f} s"
                 raise FarmError(f"not up within {limit}: {', '.join(names)}\n{self.log_tails()}")
-            self.tend()
+            self.check_processes()
             self._signals.pause(0.2)
 
     def _missing_scheduler(self) -> list[str]:
@@ -317,7 +317,7 @@ def _answers(url: str) -> bool:
 
 def with_signing_key(settings: Settings) -> Settings:
     """Return the settings with a signing key of the farm's own home, where one is needed."""
-    if settings.signing_key_file is not None or stays_here(settings.broker_url):
+    if settings.signing_key_file is not None or is_local_broker(settings.broker_url):
         return settings
     path = settings.home / "signing.key"
     if not path.exists():

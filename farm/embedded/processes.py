@@ -85,16 +85,16 @@ class LoggedProcess:
         # Looks without reaping: as long as the leader is a zombie, its group's id stays taken
         # and a signal to the group cannot hit a stranger.
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return self.is_owed_a_reaping and os.waitid(os.P_PID, self.pid, flags) is None
+        return self.is_unreaped and os.waitid(os.P_PID, self.pid, flags) is None
 
     @property
-    def is_owed_a_reaping(self) -> bool:
+    def is_unreaped(self) -> bool:
         """Whether its process, dead or alive, has not been collected yet."""
         return self._process is not None and self._process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the whole process group; nothing happens once it has been reaped."""
-        if self.is_owed_a_reaping:
+        if self.is_unreaped:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
@@ -114,22 +114,22 @@ class LoggedProcess:
 
 
 def stop_all(
-    children: Iterable[LoggedProcess], *, hurry: Callable[[], bool] = lambda: False
+    children: Iterable[LoggedProcess], *, skip_waiting: Callable[[], bool] = lambda: False
 ) -> None:
     """End the children, the last stage first; at most each stage's grace, then SIGKILL.
 
-    `hurry` is asked again and again: once true, nothing is waited for any more.
+    `skip_waiting` is asked again and again: once true, nothing is waited for any more.
     """
     by_stage = sorted(children, key=lambda child: -child.program.stage)
     for _, group in groupby(by_stage, key=lambda child: child.program.stage):
-        stage = [child for child in group if child.is_owed_a_reaping]
+        stage = [child for child in group if child.is_unreaped]
         for child in stage:
             child.signal(signal.SIGTERM)
         begun = time.monotonic()
         while any(
             child.is_alive and time.monotonic() < begun + child.program.grace_s for child in stage
         ):
-            if hurry():
+            if skip_waiting():
                 break
             time.sleep(_POLL_S)
         for child in stage:
@@ -194,6 +194,6 @@ class ProcessSupervisor:
         restarts.due_s = time.monotonic() + wait_s
         self.report(f"{name} {end}; starting it again in {wait_s:.0f} s. Its log ends:\n{tail}")
 
-    def stop(self, *, hurry: Callable[[], bool] = lambda: False) -> None:
+    def stop(self, *, skip_waiting: Callable[[], bool] = lambda: False) -> None:
         """End all children; see `stop_all`."""
-        stop_all(self.children, hurry=hurry)
+        stop_all(self.children, skip_waiting=skip_waiting)

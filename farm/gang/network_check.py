@@ -62,7 +62,7 @@ def queueing_s(profile: NetworkProfile, *, peer_count: int) -> float:
     return 2 * 2 * peer_count * _PROBE_BYTES / profile.bandwidth_bytes_per_s
 
 
-def is_as_asked(
+def matches_profile(
     profile: NetworkProfile, *, untouched_s: float, shaped_s: float, peer_count: int = 1
 ) -> bool:
     """Whether a measured round trip is within 10 % + 1 ms of the expected one.
@@ -84,27 +84,27 @@ def is_back(*, untouched_s: float, back_s: float) -> bool:
     return back_s <= untouched_s * (1 + TOLERANCE_RATIO) + TOLERANCE_S
 
 
-def is_bandwidth_as_asked(profile: NetworkProfile, *, rtt_s: float, bytes_per_s: float) -> bool:
+def matches_bandwidth(profile: NetworkProfile, *, rtt_s: float, bytes_per_s: float) -> bool:
     """Whether what arrives at a peer is within 10 % of the profile's bandwidth.
 
     Where packets are lost or overtake each other, or more is under way than the buffers of one
     connection hold, TCP itself may not fill the link: then only too high a bandwidth is
     found wrong. What waits behind a lost packet when the clock starts may come on top.
     """
-    asked = profile.bandwidth_bytes_per_s
-    if asked is None:
+    requested = profile.bandwidth_bytes_per_s
+    if requested is None:
         return True
-    waiting_ratio = waiting_share(asked, rtt_s=rtt_s) if profile.packet_loss_ratio else 0.0
-    if bytes_per_s > asked * (1 + TOLERANCE_RATIO + waiting_ratio):
+    waiting_ratio = waiting_share(requested, rtt_s=rtt_s) if profile.packet_loss_ratio else 0.0
+    if bytes_per_s > requested * (1 + TOLERANCE_RATIO + waiting_ratio):
         return False
     is_filled = (
         not profile.packet_loss_ratio
         and not profile.jitter_s
         and rtt_s <= _FILLED_RTT_S
-        and asked <= _FILLED_BYTES_PER_S
-        and asked * rtt_s <= _FILLED_BYTES
+        and requested <= _FILLED_BYTES_PER_S
+        and requested * rtt_s <= _FILLED_BYTES
     )
-    return not is_filled or bytes_per_s >= asked * (1 - TOLERANCE_RATIO)
+    return not is_filled or bytes_per_s >= requested * (1 - TOLERANCE_RATIO)
 
 
 def is_settled(
@@ -113,7 +113,7 @@ def is_settled(
     """Whether all of a rank's round trips are as asked."""
     base_s = _rtts_s(untouched)
     return all(
-        is_as_asked(
+        matches_profile(
             profile,
             untouched_s=base_s[peer.rank],
             shaped_s=peer.rtt_s,
@@ -198,7 +198,7 @@ def _wrong_round_trips(
             found.append((math.inf, f"the round trip {way} was not measured"))
             continue
         untouched_s, measured_s = base_s[peer], shaped_s[peer]
-        if is_as_asked(
+        if matches_profile(
             profile, untouched_s=untouched_s, shaped_s=measured_s, peer_count=len(peers)
         ):
             continue
@@ -217,8 +217,8 @@ def _wrong_round_trips(
 def _wrong_bandwidths(
     profile: NetworkProfile, own: RankNetwork, *, peers: Sequence[int]
 ) -> list[_Deviation]:
-    asked = profile.bandwidth_bytes_per_s
-    assert asked is not None
+    requested = profile.bandwidth_bytes_per_s
+    assert requested is not None
     shaped_s = _rtts_s(own.shaped)
     measured = {peer.rank: peer.bytes_per_s for peer in own.bandwidths}
     found = []
@@ -226,12 +226,12 @@ def _wrong_bandwidths(
         way = f"from rank {own.rank} on {own.agent_id} to rank {peer}"
         if peer not in measured:
             found.append((math.inf, f"the bandwidth {way} was not measured"))
-        elif not is_bandwidth_as_asked(profile, rtt_s=shaped_s[peer], bytes_per_s=measured[peer]):
+        elif not matches_bandwidth(profile, rtt_s=shaped_s[peer], bytes_per_s=measured[peer]):
             found.append(
                 (
-                    abs(measured[peer] - asked),
+                    abs(measured[peer] - requested),
                     f"the bandwidth {way} is {bit_rate(measured[peer])},"
-                    f" expected {bit_rate(asked)}",
+                    f" expected {bit_rate(requested)}",
                 )
             )
     return found

@@ -108,8 +108,8 @@ def read_sheet(
             _convert(row, conversion, name, cell)
         rows.append(row)
     pairs = zip(columns, header, strict=True)
-    told = tuple(c.statement(h.strip()) for c, h in pairs if isinstance(c, Conversion))
-    return Sheet(rows=rows, conversions=told)
+    reported = tuple(c.statement(h.strip()) for c, h in pairs if isinstance(c, Conversion))
+    return Sheet(rows=rows, conversions=reported)
 
 
 _ORDER = (Derivation.UNIT, Derivation.BATCH, Derivation.EXAMPLE_RATE, Derivation.STEP_RATE)
@@ -190,8 +190,11 @@ def lines_of(text: str) -> Iterator[tuple[int, list[str]]]:
     Raises:
         InvalidSpec: what is quoted is not quoted correctly.
     """
-    if told := _SEPARATOR_LINE.match(text):
-        separator, text = told[1], text[told.end() :]  # the end of its line stays, and counts
+    if reported := _SEPARATOR_LINE.match(text):
+        separator, text = (
+            reported[1],
+            text[reported.end() :],
+        )  # the end of its line stays, and counts
     else:
         separator = _separator_of(text)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)

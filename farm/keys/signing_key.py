@@ -8,7 +8,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from farm.broker.url import redact, stays_here
+from farm.broker.url import is_local_broker, redact
 from farm.errors import InvalidSpec
 from farm.messages.agent_keys import KEY_BYTES
 from farm.settings.server import Settings
@@ -25,7 +25,7 @@ def signing_key(settings: Settings) -> bytes | None:
     """
     if settings.signing_key_file is not None:
         return read_signing_key(settings.signing_key_file)
-    if stays_here(settings.broker_url):
+    if is_local_broker(settings.broker_url):
         return None
     shown = redact(settings.broker_url)
     raise InvalidSpec(

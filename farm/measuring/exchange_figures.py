@@ -50,14 +50,14 @@ def exchange_figures(
     An update of a synchronous gang is one of all its ranks; others update by themselves, so that
     theirs add up.
     """
-    untold = [rank for rank, profile in enumerate(profiles) if profile is None]
+    unreported = [rank for rank, profile in enumerate(profiles) if profile is None]
     found = [exchange for exchange in exchanges if exchange is not None]
     updates = [exchange.update_count for exchange in found]
     stale = [e.staleness_counts for e in found if e.staleness_counts is not None]
     return ExchangeFigures(
-        idle_ratio=None if untold else mean(map(idle_ratio, profiles)),
+        idle_ratio=None if unreported else mean(map(idle_ratio, profiles)),
         idle_unknown_because=(
-            f"rank {untold[0]} could not tell computing from exchanging" if untold else None
+            f"rank {unreported[0]} could not tell computing from exchanging" if unreported else None
         ),
         push_s=mean(exchange.push_s for exchange in found),
         pull_s=mean(exchange.pull_s for exchange in found),

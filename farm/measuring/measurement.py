@@ -172,8 +172,8 @@ class AttemptFigures:
         """Return how many steps an epoch takes, a partial one among them."""
         if self.train_examples_count:
             return math.ceil(self.train_examples_count / self.spec.global_batch_size)
-        told = self.chief.script_times
-        return None if told is None else told.steps_per_epoch
+        reported = self.chief.script_times
+        return None if reported is None else reported.steps_per_epoch
 
     @property
     def time_per_epoch_s(self) -> float | None:
@@ -205,13 +205,15 @@ class AttemptFigures:
     @property
     def epoch_count(self) -> int | None:
         """Return how many epochs were trained; None where steps were counted."""
-        told = self.chief.script_times
-        return self.spec.epochs if told is None else told.epoch_count
+        reported = self.chief.script_times
+        return self.spec.epochs if reported is None else reported.epoch_count
 
     @property
     def examples_per_step(self) -> float | None:
         """Return how many examples a step of the whole gang had, as every rank has told."""
-        mean_per_agent = _mean_of_all(self._told_per_step(lambda told: told.examples_count))
+        mean_per_agent = _mean_of_all(
+            self._reported_per_step(lambda reported: reported.examples_count)
+        )
         count = self.spec.training_agent_count
         return None if mean_per_agent is None else mean_per_agent * count
 
@@ -219,7 +221,7 @@ class AttemptFigures:
     def data_wait_s(self) -> float | None:
         """Return for how long a rank waited for its batch, of a step on average."""
         if self.chief.script_times is not None:
-            return _mean_of_all(self._told_per_step(lambda told: told.data_wait_s))
+            return _mean_of_all(self._reported_per_step(lambda reported: reported.data_wait_s))
         found: list[float | None] = []
         for result in (rank.result for rank in self.training):
             wait_s, count = result.data_wait_s, result.window_step_count
@@ -232,20 +234,20 @@ class AttemptFigures:
 
         That is what it told of, and what steps above five medians took beyond the median.
         """
-        told_s = _mean_of_all(self._told_per_step(lambda told: told.pause_s))
+        told_s = _mean_of_all(self._reported_per_step(lambda reported: reported.pause_s))
         if told_s is None or self.steps is None:
             return None
         median_s, times_s = self.steps.median_s, [t for one in self.pace.values() for t in one]
         excess_s = math.fsum(t - median_s for t in times_s if t > PAUSE_MEDIANS * median_s)
         return told_s + excess_s / len(times_s)
 
-    def _told_per_step(self, read: Callable[[ScriptTimes], float | None]) -> list[float | None]:
+    def _reported_per_step(self, read: Callable[[ScriptTimes], float | None]) -> list[float | None]:
         """Return by rank the mean over its timed steps of what its script told of all of them."""
         found: list[float | None] = []
         for result in (rank.result for rank in self.training):
-            told = None if result.script_times is None else read(result.script_times)
+            reported = None if result.script_times is None else read(result.script_times)
             count = result.timed_step_count
-            found.append(None if told is None or not count else told / count)
+            found.append(None if reported is None or not count else reported / count)
         return found
 
     @property
@@ -253,8 +255,8 @@ class AttemptFigures:
         """Return the largest memory of a rank that trains."""
         sampled = [s.resident_bytes for rank in self.training for s in window_samples(rank)]
         # A short script may have ended before a sample has seen it at its largest.
-        told = [r.result.peak_resident_bytes for r in self.training if r.result.script_times]
-        return _largest([*sampled, *told])
+        reported = [r.result.peak_resident_bytes for r in self.training if r.result.script_times]
+        return _largest([*sampled, *reported])
 
     @functools.cached_property
     def _use(self) -> MeanUse:

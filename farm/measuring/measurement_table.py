@@ -66,7 +66,7 @@ def _text(name: str, meaning: str, *, if_empty: str = "not known") -> TableColum
     return TableColumn(name=name, kind=CellKind.TEXT, meaning=meaning, if_empty=if_empty)
 
 
-def _told(
+def _reported(
     name: str,
     meaning: str,
     *,
@@ -140,16 +140,16 @@ MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
         "names the kind of hardware and software; kinds are never pooled",
         if_empty="one kind",
     ),
-    _told(
+    _reported(
         "versions",
         "of benchfarm, Python, TensorFlow, the kernel and the GPUs' software, on all ranks",
         kind=CellKind.TEXT,
         source=ColumnSource.HARDWARE,
     ),
-    _told("job_id", "the job that measured it"),
-    _told("attempt_id", "the attempt of the job"),
-    _told("seed", "of the job", source=ColumnSource.SPEC),
-    _told(
+    _reported("job_id", "the job that measured it"),
+    _reported("attempt_id", "the attempt of the job"),
+    _reported("seed", "of the job", source=ColumnSource.SPEC),
+    _reported(
         "steps",
         "steps that the job was asked to time; empty where epochs were counted",
         source=ColumnSource.SPEC,

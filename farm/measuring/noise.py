@@ -386,10 +386,10 @@ def _findings(
             continue
         over = limit.void if limit.void is not None and value > limit.void else None
         shown = noise.write(limit.flag if over is None else over)
-        told = noise.phrase.format(noise.write(value)) + measure.detail
+        reported = noise.phrase.format(noise.write(value)) + measure.detail
         flag = NoiseFlag(
             kind=measure.kind,
-            message=f"{where}: {told} (limit {shown})",
+            message=f"{where}: {reported} (limit {shown})",
             rank=rank,
             value=value,
         )

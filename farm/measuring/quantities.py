@@ -465,7 +465,7 @@ ADVISED = tuple(quantity for quantity in QUANTITIES if quantity.is_advised)
 EVIDENT = (*ADVISED, QUANTITIES_BY_NAME["energy_per_step_j"])
 
 
-def known_beside_step_time(row: Any) -> dict[Quantity, float]:
+def other_known_quantities(row: Any) -> dict[Quantity, float]:
     """Return the quantities of tables and pages that a stored measurement has a value of.
 
     `row` None: there is no measurement.

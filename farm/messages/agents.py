@@ -104,8 +104,10 @@ class Hardware:
             benchfarm_version="",
         )
         # A machine without accelerators is of the kind that it was before their software was known.
-        told = ("accelerator_software",) if not self.accelerator_software else ()
-        return content_hash({n: v for n, v in dataclasses.asdict(kind).items() if n not in told})
+        reported = ("accelerator_software",) if not self.accelerator_software else ()
+        return content_hash(
+            {n: v for n, v in dataclasses.asdict(kind).items() if n not in reported}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

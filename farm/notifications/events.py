@@ -39,7 +39,7 @@ class SendOutcome:
 
     is_delivered: bool
     is_available: bool
-    said: str
+    description: str
     is_gone: bool = False
     pause_s: float = 0.0
 

@@ -191,13 +191,13 @@ class Notifier:
             elif outcome.is_gone or now - message.at > GIVE_UP_AFTER:
                 state = DeliveryState.GIVEN_UP
             log = logger.info if outcome.is_delivered else logger.warning
-            log("message %s to %s: %s", message.kind, masked(claimed.address), outcome.said)
+            log("message %s to %s: %s", message.kind, masked(claimed.address), outcome.description)
             with writing(self._engine) as session:
                 note_attempt(
                     session,
                     message.delivery_id,
                     state=state,
-                    said=outcome.said,
+                    description=outcome.description,
                     due_at=now if outcome.is_delivered or is_away else now + pause,
                     now=now,
                 )
@@ -229,7 +229,7 @@ class Notifier:
         try:
             endpoint = find_endpoint(address, self._allowed, look_up=self._look_up)
         except (NotReachable, InvalidSpec) as error:
-            return SendOutcome(is_delivered=False, is_available=False, said=str(error))
+            return SendOutcome(is_delivered=False, is_available=False, description=str(error))
         body = json.dumps(
             {"type": message.kind, "timestamp": message.at.isoformat(), "data": message.data}
         )

@@ -65,12 +65,14 @@ def send_by_service(
         service = find_service(address, allowed)
         is_delivered = bool(service.notify(body=text.translate(_LITERAL), title=title))
     except FarmError as error:
-        return SendOutcome(is_delivered=False, is_available=False, said=str(error))
+        return SendOutcome(is_delivered=False, is_available=False, description=str(error))
     except Exception as error:  # a plugin's own; what it says may hold the address
-        said = f"{scheme_of(address)} failed: {type(error).__name__}"
-        return SendOutcome(is_delivered=False, is_available=False, said=said)
-    said = "sent" if is_delivered else "the service did not take it, or was not reached"
-    return SendOutcome(is_delivered=is_delivered, is_available=is_delivered, said=said)
+        description = f"{scheme_of(address)} failed: {type(error).__name__}"
+        return SendOutcome(is_delivered=False, is_available=False, description=description)
+    description = "sent" if is_delivered else "the service did not take it, or was not reached"
+    return SendOutcome(
+        is_delivered=is_delivered, is_available=is_delivered, description=description
+    )
 
 
 def _is_named(host: str, allowed: AllowedNetworks) -> bool:

@@ -68,8 +68,8 @@ def send(
         # Its text has the receiver's, which may repeat the path.
         return SendOutcome(False, False, "the answer breaks off, or is not HTTP")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        said = one_line(str(error) or type(error).__name__)
-        return SendOutcome(False, False, said[:_MOST_SHOWN])
+        description = one_line(str(error) or type(error).__name__)
+        return SendOutcome(False, False, description[:_MOST_SHOWN])
 
 
 async def _post(
@@ -89,16 +89,18 @@ async def _post(
         )
         async with request as answer:
             # Nothing that the receiver says is shown: many repeat the path, with the token in it.
-            said = f"{answer.status_code} {codes.get_reason_phrase(answer.status_code)}".strip()
+            description = (
+                f"{answer.status_code} {codes.get_reason_phrase(answer.status_code)}".strip()
+            )
             if answer.is_redirect:
-                said = f"{said}: redirects are not followed"
+                description = f"{description}: redirects are not followed"
             status = answer.status_code
             if status == codes.GONE:
-                said = f"{said}: nothing is sent there any more"
+                description = f"{description}: nothing is sent there any more"
             return SendOutcome(
                 is_delivered=answer.is_success,
                 is_available=status not in _OVERLOADED,
-                said=said,
+                description=description,
                 is_gone=status == codes.GONE,
                 pause_s=_seconds_of(answer.headers.get("retry-after"), now_s=now_s),
             )

@@ -18,7 +18,7 @@ from farm.gang.snapshots import LiveAgent, WaitingJob
 
 # What is asked of an agent: capabilities, labels, and its version of the framework. None is a
 # version as well, namely of those that have none; an empty set leaves the version open.
-Wish: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
+Requirement: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], frozenset[str | None]]
 # What a job asks of its agents, and of how many.
 JobKind: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], int]
 Ability: TypeAlias = str | tuple[str, str]  # a capability, or a label
@@ -29,7 +29,7 @@ _Class: TypeAlias = tuple[frozenset[str], frozenset[tuple[str, str]], str | None
 SHARES_CORES = "shares_cores"
 
 
-def wish_of(job: WaitingJob) -> Wish:
+def requirement_of(job: WaitingJob) -> Requirement:
     """Return what a job asks of each of its agents, whatever the others of its gang are."""
     return job.requires, job.labels, frozenset()
 
@@ -44,9 +44,9 @@ def needs_tensorflow(capabilities: frozenset[str]) -> bool:
     return TENSORFLOW in capabilities or not (TORCH in capabilities or are_of_script(capabilities))
 
 
-def suits(agent: LiveAgent, wish: Wish) -> bool:
+def satisfies(agent: LiveAgent, requirement: Requirement) -> bool:
     """Whether the agent has what the wish asks for."""
-    capabilities, labels, versions = wish
+    capabilities, labels, versions = requirement
     return (
         capabilities <= agent.capabilities
         and (agent.has_tensorflow or not needs_tensorflow(capabilities))
@@ -89,10 +89,10 @@ class AgentIndex:
         able = {capability for kind in self._serving for capability in kind[0]}
         torch_versions = (one for one in able if one.startswith(TORCH_VERSION))
         self._torch_versions = sorted(torch_versions, reverse=True)
-        self._wishes: dict[Wish, tuple[Wish, ...]] = {}
-        self._capacity: dict[Wish, int] = {}
+        self._wishes: dict[Requirement, tuple[Requirement, ...]] = {}
+        self._capacity: dict[Requirement, int] = {}
         self._can_share = any(SHARES_CORES in agent.capabilities for agent in agents)
-        self._own_cores: dict[Wish, int] = {}
+        self._own_cores: dict[Requirement, int] = {}
 
     @property
     def serving_count(self) -> int:
@@ -108,36 +108,38 @@ class AgentIndex:
         """Return the agents that share a core or a GPU with this one."""
         return self._overlaps.get(agent.agent_id, {}).values()
 
-    def wishes(self, job: WaitingJob) -> tuple[Wish, ...]:
+    def requirements(self, job: WaitingJob) -> tuple[Requirement, ...]:
         """Return what its gang may be made of, each alone: the version of most agents first.
 
         Ranks of different versions would be refused before *go*, so that they are not put together.
         """
-        wish = wish_of(job)
+        requirement = requirement_of(job)
         if job.agent_count == 1:
-            return (wish,)
-        if wish not in self._wishes:
-            of_one = self._of_one_version(wish)
+            return (requirement,)
+        if requirement not in self._wishes:
+            of_one = self._of_one_version(requirement)
             most_first = tuple(sorted(of_one, key=self.capacity, reverse=True))
-            self._wishes[wish] = most_first if len(of_one) > 1 else (wish,)
-        return self._wishes[wish]
+            self._wishes[requirement] = most_first if len(of_one) > 1 else (requirement,)
+        return self._wishes[requirement]
 
-    def _of_one_version(self, wish: Wish) -> list[Wish]:
+    def _of_one_version(self, requirement: Requirement) -> list[Requirement]:
         """Return the wish for each version of its framework; PyTorch's are capabilities."""
-        capabilities, labels, _ = wish
+        capabilities, labels, _ = requirement
         if TORCH in capabilities:
             return [(capabilities | {v}, labels, frozenset()) for v in self._torch_versions]
         if not needs_tensorflow(capabilities):
-            return [wish]
+            return [requirement]
         return [(capabilities, labels, frozenset({v})) for v in self._versions]
 
-    def capacity(self, wish: Wish) -> int:
+    def capacity(self, requirement: Requirement) -> int:
         """Return how many ranks of one gang the farm could serve if all its agents were idle."""
-        if wish not in self._capacity:
-            self._capacity[wish] = sum(1 for _ in self.disjoint(self.serving_for(wish)))
-        return self._capacity[wish]
+        if requirement not in self._capacity:
+            self._capacity[requirement] = sum(
+                1 for _ in self.disjoint(self.serving_for(requirement))
+            )
+        return self._capacity[requirement]
 
-    def ranks_on_a_core(self, job: WaitingJob, wish: Wish) -> int:
+    def ranks_on_a_core(self, job: WaitingJob, requirement: Requirement) -> int:
         """Return how many ranks of the job's gang may share a core: as few as it takes.
 
         That is what it would be if all agents were idle. So a gang for which there are cores
@@ -145,9 +147,11 @@ class AgentIndex:
         """
         if not self._can_share:
             return 1
-        if wish not in self._own_cores:
-            self._own_cores[wish] = sum(1 for _ in self.disjoint(self.serving_for(wish), 1))
-        return -(-job.agent_count // max(1, self._own_cores[wish]))
+        if requirement not in self._own_cores:
+            self._own_cores[requirement] = sum(
+                1 for _ in self.disjoint(self.serving_for(requirement), 1)
+            )
+        return -(-job.agent_count // max(1, self._own_cores[requirement]))
 
     def disjoint(
         self, agents: Iterable[LiveAgent], ranks_on_a_core: int | None = None
@@ -174,20 +178,20 @@ class AgentIndex:
         """Return those that have a capability or a label, in order, drained ones too."""
         return self._having.get(one, ())
 
-    def able(self, wish: Wish) -> list[LiveAgent]:
+    def able(self, requirement: Requirement) -> list[LiveAgent]:
         """Return those that suit the wish, in order, drained ones too.
 
         Only those are asked that have the rarest of what is wished for: of thousands of label sets
         most agents have none.
         """
-        capabilities, labels, _ = wish
+        capabilities, labels, _ = requirement
         wished = map(self.having, _abilities(capabilities, labels))
         few = min(wished, key=len, default=self.agents)
-        return [agent for agent in few if suits(agent, wish)]
+        return [agent for agent in few if satisfies(agent, requirement)]
 
-    def serving_for(self, wish: Wish) -> list[LiveAgent]:
+    def serving_for(self, requirement: Requirement) -> list[LiveAgent]:
         """Return those that are idle or at work and suit the wish, in order."""
-        return [agent for agent in self.able(wish) if agent.is_idle or agent.is_occupying]
+        return [agent for agent in self.able(requirement) if agent.is_idle or agent.is_occupying]
 
 
 def _may_share(one: LiveAgent, other: LiveAgent) -> bool:

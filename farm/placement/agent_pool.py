@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
-from farm.placement.agent_index import AgentIndex, Wish, suits
+from farm.placement.agent_index import AgentIndex, Requirement, satisfies
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ class AgentPool:
         self.change_count = 0
         self._free = {a.agent_id for a in self.index.agents if self.is_unblocked(a)}
         # By wish, in order: who was free when last looked at.
-        self._candidates: dict[Wish, dict[str, LiveAgent]] = {}
+        self._candidates: dict[Requirement, dict[str, LiveAgent]] = {}
         # Disjoint free agents found for a wish when they last did not suffice. Agents only become
         # fewer during a decision, so wider jobs need not look again.
-        self._reach: dict[Wish, int] = {}
+        self._reach: dict[Requirement, int] = {}
         # The same for brief jobs among reserved agents: what did not suffice for how long a job.
-        self._brief_reach: dict[Wish, tuple[int, float]] = {}
-        self._unforeseen: dict[Wish, int] = {}
-        self._is_awaited: set[Wish] = set()
+        self._brief_reach: dict[Requirement, tuple[int, float]] = {}
+        self._unforeseen: dict[Requirement, int] = {}
+        self._is_awaited: set[Requirement] = set()
 
     @property
     def free_count(self) -> int:
@@ -124,48 +124,50 @@ class AgentPool:
 
     def _find_brief(self, job: WaitingJob, expected_s: float) -> list[LiveAgent] | None:
         """Return agents that are free, or reserved until the job is expected to be done."""
-        if self.others_than_avoided(job):
+        if self.agents_not_avoided(job):
             return None
         lent = [
             self.index.by_id[agent_id]
             for agent_id, until_s in self.reserved_until_s.items()
             if expected_s <= until_s
         ]
-        for wish in self.index.wishes(job):
-            count, brief_s = self._brief_reach.get(wish, (0, 0.0))
+        for requirement in self.index.requirements(job):
+            count, brief_s = self._brief_reach.get(requirement, (0, 0.0))
             if 0 < count <= job.agent_count and brief_s <= expected_s:
                 continue
-            free = [a for i, a in self._candidates_for(wish).items() if i in self._free]
-            found = [*free, *(agent for agent in lent if suits(agent, wish))]
+            free = [a for i, a in self._candidates_for(requirement).items() if i in self._free]
+            found = [*free, *(agent for agent in lent if satisfies(agent, requirement))]
             found.sort(key=lambda agent: self.index.order[agent.agent_id])
-            limit = self.index.ranks_on_a_core(job, wish)
+            limit = self.index.ranks_on_a_core(job, requirement)
             gang = list(itertools.islice(self.index.disjoint(found, limit), job.agent_count))
             if len(gang) == job.agent_count:
                 return gang
             if limit == 1:
-                self._brief_reach[wish] = job.agent_count, expected_s
+                self._brief_reach[requirement] = job.agent_count, expected_s
         return None
 
     def _find_free(self, job: WaitingJob) -> list[LiveAgent] | None:
-        if job.avoid and (groups := self.others_than_avoided(job)):
-            for wish, others in groups:
+        if job.avoid and (groups := self.agents_not_avoided(job)):
+            for requirement, others in groups:
                 free = [agent for agent in others if agent.agent_id in self._free]
-                limit = self.index.ranks_on_a_core(job, wish)
+                limit = self.index.ranks_on_a_core(job, requirement)
                 gang = list(itertools.islice(self.index.disjoint(free, limit), job.agent_count))
                 if len(gang) == job.agent_count:
                     return self._spread(job, free, gang=gang, limit=limit)
             return None
-        for wish in self.index.wishes(job):
-            limit = self.index.ranks_on_a_core(job, wish)
+        for requirement in self.index.requirements(job):
+            limit = self.index.ranks_on_a_core(job, requirement)
             # Where more share a core, more of them may be found than for the jobs before.
-            if limit > 1 or job.agent_count <= self._reach.get(wish, self.free_count):
-                found = self._find(job, wish, limit=limit)
+            if limit > 1 or job.agent_count <= self._reach.get(requirement, self.free_count):
+                found = self._find(job, requirement, limit=limit)
                 if found is not None:
                     return found
         return None
 
-    def _find(self, job: WaitingJob, wish: Wish, *, limit: int) -> list[LiveAgent] | None:
-        candidates = self._candidates_for(wish)
+    def _find(
+        self, job: WaitingJob, requirement: Requirement, *, limit: int
+    ) -> list[LiveAgent] | None:
+        candidates = self._candidates_for(requirement)
         gone: list[str] = []
         free = self._still_free(candidates, gone)
         gang = list(itertools.islice(self.index.disjoint(free, limit), job.agent_count))
@@ -173,7 +175,7 @@ class AgentPool:
             del candidates[agent_id]
         if len(gang) == job.agent_count:
             return self._spread(job, candidates.values(), gang=gang, limit=limit)
-        self._reach[wish] = len(gang)
+        self._reach[requirement] = len(gang)
         return None
 
     def _spread(
@@ -192,7 +194,7 @@ class AgentPool:
         chosen = list(itertools.islice(spread, job.agent_count))
         return chosen if len(chosen) == job.agent_count else gang
 
-    def others_than_avoided(self, job: WaitingJob) -> list[tuple[Wish, list[LiveAgent]]]:
+    def agents_not_avoided(self, job: WaitingJob) -> list[tuple[Requirement, list[LiveAgent]]]:
         """Return, by wish, the agents that the job does not avoid, if they suffice; else nothing.
 
         An agent that refuses at once is idle again first, and would use up every attempt.
@@ -200,12 +202,12 @@ class AgentPool:
         if not job.avoid:
             return []
         found = []
-        for wish in self.index.wishes(job):
-            others = [a for a in self.index.serving_for(wish) if a.agent_id not in job.avoid]
-            spread = self.index.disjoint(others, self.index.ranks_on_a_core(job, wish))
+        for requirement in self.index.requirements(job):
+            others = [a for a in self.index.serving_for(requirement) if a.agent_id not in job.avoid]
+            spread = self.index.disjoint(others, self.index.ranks_on_a_core(job, requirement))
             count = sum(1 for _ in itertools.islice(spread, job.agent_count))
             if count == job.agent_count:
-                found.append((wish, others))
+                found.append((requirement, others))
         return found
 
     def take(self, gang: Iterable[LiveAgent], *, expected_s: float | None = None) -> None:
@@ -220,19 +222,21 @@ class AgentPool:
 
     def reservation(self, job: WaitingJob) -> Reservation | None:
         """Return the agents of which a gang is expected first; None: that cannot be told."""
-        if self.others_than_avoided(job):
+        if self.agents_not_avoided(job):
             return None
         found = []
-        for wish in self.index.wishes(job):
-            if self.index.capacity(wish) < job.agent_count:
+        for requirement in self.index.requirements(job):
+            if self.index.capacity(requirement) < job.agent_count:
                 continue
-            if job.agent_count >= self._unforeseen.get(wish, job.agent_count + 1):
+            if job.agent_count >= self._unforeseen.get(requirement, job.agent_count + 1):
                 continue
-            limit = self.index.ranks_on_a_core(job, wish)
-            soonest = self.forecast.soonest_first(self.index.serving_for(wish), self.index.overlaps)
+            limit = self.index.ranks_on_a_core(job, requirement)
+            soonest = self.forecast.soonest_first(
+                self.index.serving_for(requirement), self.index.overlaps
+            )
             gang = list(itertools.islice(self.index.disjoint(soonest, limit), job.agent_count))
             if len(gang) < job.agent_count:
-                self._unforeseen[wish] = job.agent_count
+                self._unforeseen[requirement] = job.agent_count
                 continue
             at_s = max(self.forecast.free_in_s(agent, self.index.overlaps(agent)) for agent in gang)
             # Those that are at work until then rather than idle ones, which others can use.
@@ -253,42 +257,47 @@ class AgentPool:
                     self.reserved_until_s[kept.agent_id] = reservation.at_s
                     self._latest_s = max(self._latest_s, reservation.at_s)
             self.forecast.expect(agent.agent_id, reservation.at_s, job.expected_s)
-        self._is_awaited.update(self.index.wishes(job))
+        self._is_awaited.update(self.index.requirements(job))
         self.change_count += 1
 
     def hold(self, job: WaitingJob) -> None:
         """Keep what the job could use from all jobs after it."""
-        for wish in self.index.wishes(job):
-            if self._reach.get(wish) != 0 and self.index.capacity(wish) >= job.agent_count:
-                self._hold(job, wish)
+        for requirement in self.index.requirements(job):
+            if (
+                self._reach.get(requirement) != 0
+                and self.index.capacity(requirement) >= job.agent_count
+            ):
+                self._hold(job, requirement)
 
     def is_awaited(self, job: WaitingJob) -> bool:
         """Whether agents like those that the job needs are reserved for another already.
 
         One at a time: each keeps all others from its agents until the last of them comes.
         """
-        return not self._is_awaited.isdisjoint(self.index.wishes(job))
+        return not self._is_awaited.isdisjoint(self.index.requirements(job))
 
     def has_any(self, job: WaitingJob) -> bool:
         """Whether some agent is free that could be kept for the job."""
         return any(
             agent_id in self._free
-            for wish in self.index.wishes(job)
-            if self._reach.get(wish) != 0
-            for agent_id in self._candidates_for(wish)
+            for requirement in self.index.requirements(job)
+            if self._reach.get(requirement) != 0
+            for agent_id in self._candidates_for(requirement)
         )
 
-    def _hold(self, job: WaitingJob, wish: Wish) -> None:
-        for agent_id in [i for i in self.reserved_until_s if suits(self.index.by_id[i], wish)]:
+    def _hold(self, job: WaitingJob, requirement: Requirement) -> None:
+        for agent_id in [
+            i for i in self.reserved_until_s if satisfies(self.index.by_id[i], requirement)
+        ]:
             del self.reserved_until_s[agent_id]
-        for agent in self._candidates_for(wish).values():
+        for agent in self._candidates_for(requirement).values():
             if agent.agent_id not in self._free:
                 continue
             for held in (agent, *self.index.overlaps(agent)):
                 if held.agent_id in self._free:
                     self._free.remove(held.agent_id)
                     self.holders[held.agent_id] = job
-        self._reach[wish] = 0
+        self._reach[requirement] = 0
         self.change_count += 1
 
     def _still_free(
@@ -301,14 +310,14 @@ class AgentPool:
             else:
                 gone.append(agent_id)
 
-    def _candidates_for(self, wish: Wish) -> dict[str, LiveAgent]:
-        if wish not in self._candidates:
-            self._candidates[wish] = {
+    def _candidates_for(self, requirement: Requirement) -> dict[str, LiveAgent]:
+        if requirement not in self._candidates:
+            self._candidates[requirement] = {
                 agent.agent_id: agent
-                for agent in self.index.serving_for(wish)
+                for agent in self.index.serving_for(requirement)
                 if agent.agent_id in self._free
             }
-        return self._candidates[wish]
+        return self._candidates[requirement]
 
 
 def least_measured_first(

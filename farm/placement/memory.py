@@ -19,7 +19,7 @@ from farm.configuration.spec import (
 )
 from farm.errors import InvalidSpec
 from farm.gang.snapshots import LiveAgent
-from farm.placement.agent_index import suits
+from farm.placement.agent_index import satisfies
 from farm.text.display import byte_count
 
 # Resident in a trainer before it has built anything: 0.40 to 0.43 GB with TensorFlow 2.21 on CPU.
@@ -92,8 +92,12 @@ def memory_problem(
     None as well where nobody may serve it, which is another matter, or one does not say what it
     has. `strategy`: see `least_memory_bytes`.
     """
-    wish = (job.required_capabilities, frozenset(job.labels.items()), frozenset[str | None]())
-    memories = [agent.memory_bytes for agent in agents if suits(agent, wish)]
+    requirement = (
+        job.required_capabilities,
+        frozenset(job.labels.items()),
+        frozenset[str | None](),
+    )
+    memories = [agent.memory_bytes for agent in agents if satisfies(agent, requirement)]
     known = [memory for memory in memories if memory is not None]
     needed = least_agent_memory_bytes(job, size, dataset, strategy=strategy)
     if not known or len(known) < len(memories) or needed <= max(known):

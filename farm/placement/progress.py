@@ -97,9 +97,9 @@ def estimate_queue(
     held_count = too_wide_count = unknown_count = known_count = 0
     for load in loads:
         held_count += load.held_count
-        asked = load.active if load.is_held else load.unfinished
-        fitting = [job for job in asked if job.agent_count <= agent_count]
-        too_wide_count += _job_count(asked) - _job_count(fitting)
+        requested = load.active if load.is_held else load.unfinished
+        fitting = [job for job in requested if job.agent_count <= agent_count]
+        too_wide_count += _job_count(requested) - _job_count(fitting)
         paces = load.paces or elsewhere
         if not paces:
             unknown_count += _job_count(fitting)

@@ -22,11 +22,11 @@ from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import (
     AgentIndex,
     JobKind,
-    Wish,
+    Requirement,
     kind_of,
     needs_tensorflow,
-    suits,
-    wish_of,
+    requirement_of,
+    satisfies,
 )
 from farm.placement.agent_pool import AgentPool, AvailabilityForecast
 from farm.placement.fair_share import FairShareOrder
@@ -156,7 +156,7 @@ def explain(
         gangs,
         agent_count=pool.index.serving_count,
     )
-    known: dict[tuple[Wish, frozenset[str], int, int], str] = {}
+    known: dict[tuple[Requirement, frozenset[str], int, int], str] = {}
     for job in turns:
         gang = pool.find_gang(job)
         if gang is not None:
@@ -164,7 +164,7 @@ def explain(
             turns.started(job)
             continue
         # Jobs that ask for the same while nothing changes wait for the same.
-        question = (wish_of(job), job.avoid, job.agent_count, pool.change_count)
+        question = (requirement_of(job), job.avoid, job.agent_count, pool.change_count)
         if question not in known:
             known[question] = _reason(job, pool)
         reasons[job.job_id] = known[question]
@@ -187,41 +187,51 @@ class UnschedulableReasons:
         if kind not in self._reasons:
             requires, labels, agent_count = kind
             job = WaitingJob(job_id=0, agent_count=agent_count, requires=requires, labels=labels)
-            self._reasons[kind] = _hopeless_reason(job, self._pool)
+            self._reasons[kind] = _unschedulable_reason(job, self._pool)
         return self._reasons[kind]
 
 
-def hopeless_kinds(kinds: Iterable[JobKind], agents: Collection[LiveAgent]) -> dict[JobKind, str]:
+def unschedulable_kinds(
+    kinds: Iterable[JobKind], agents: Collection[LiveAgent]
+) -> dict[JobKind, str]:
     """Return the kinds of job that these agents can never serve, each with the reason."""
     reasons = UnschedulableReasons(agents)
     return {kind: reason for kind in kinds if (reason := reasons.of(kind)) is not None}
 
 
-def _hopeless_reason(job: WaitingJob, pool: AgentPool) -> str | None:
-    able = pool.index.able(wish_of(job))
+def _unschedulable_reason(job: WaitingJob, pool: AgentPool) -> str | None:
+    able = pool.index.able(requirement_of(job))
     if not able:
         return _nobody_suits(job, pool.index)
-    if any(pool.index.capacity(wish) >= job.agent_count for wish in pool.index.wishes(job)):
+    if any(
+        pool.index.capacity(requirement) >= job.agent_count
+        for requirement in pool.index.requirements(job)
+    ):
         return None
     return _too_narrow(job, pool, able)
 
 
 def _reason(job: WaitingJob, pool: AgentPool) -> str:
     """Say why `find_gang` has none for a job that is not hopeless, as the pool is now."""
-    able = pool.index.able(wish_of(job))
+    able = pool.index.able(requirement_of(job))
     needed = job.agent_count
-    wishes = [wish for wish in pool.index.wishes(job) if pool.index.capacity(wish) >= needed]
+    requirements = [
+        requirement
+        for requirement in pool.index.requirements(job)
+        if pool.index.capacity(requirement) >= needed
+    ]
     taken = pool.taken
     ready = [a for a in able if a.is_idle and not a.is_occupying and a.agent_id not in taken]
     at_hand = [
-        [agent for agent in ready if suits(agent, wish)] if wish[2] else ready for wish in wishes
+        [agent for agent in ready if satisfies(agent, requirement)] if requirement[2] else ready
+        for requirement in requirements
     ]
     idle = max(at_hand, key=len)
     usable = [a for a in idle if pool.is_unblocked(a)]
-    limit = pool.index.ranks_on_a_core(job, wishes[at_hand.index(idle)])
+    limit = pool.index.ranks_on_a_core(job, requirements[at_hand.index(idle)])
     usable_count = sum(1 for _ in pool.index.disjoint(usable, limit))
     held = [a.agent_id for a in usable if a.agent_id in pool.holders]
-    if pool.others_than_avoided(job) and usable_count >= needed:
+    if pool.agents_not_avoided(job) and usable_count >= needed:
         return f"waits for others than {', '.join(sorted(job.avoid))}, where it failed before"
     if held and usable_count >= needed:
         return _kept_for(held[0], pool)
@@ -230,7 +240,7 @@ def _reason(job: WaitingJob, pool: AgentPool) -> str:
             "cores or GPUs of its idle agents are taken by other agents of the same machine "
             f"({usable_count} of {needed} can be used)"
         )
-    of_version = _of_version(wishes[at_hand.index(idle)])
+    of_version = _of_version(requirements[at_hand.index(idle)])
     return f"waits for {counted(needed - len(idle), 'more idle agent')}{of_version}" + (
         f" ({len(idle)} of {needed})"
     )
@@ -248,18 +258,21 @@ def _kept_for(agent_id: str, pool: AgentPool) -> str:
 
 def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -> str:
     needed = f"needs {counted(job.agent_count, 'agent')}{_with(job)}"
-    capacity = pool.index.capacity(wish_of(job))
+    capacity = pool.index.capacity(requirement_of(job))
     if capacity < job.agent_count:
         return f"{needed}; the farm has {_shortage(able, capacity)}{_lacking(job, pool)}"
-    counts = [(pool.index.capacity(wish), wish) for wish in pool.index.wishes(job)]
-    parts = [f"{count}{_of_version(wish)}" for count, wish in counts if count]
+    counts = [
+        (pool.index.capacity(requirement), requirement)
+        for requirement in pool.index.requirements(job)
+    ]
+    parts = [f"{count}{_of_version(requirement)}" for count, requirement in counts if count]
     framework = "PyTorch" if TORCH in job.requires else "TensorFlow"
     return f"{needed} of one {framework} version; the farm has {' and '.join(parts)}"
 
 
-def _of_version(wish: Wish) -> str:
+def _of_version(requirement: Requirement) -> str:
     """Say which version a wish is for; nothing where it is left open."""
-    capabilities, _, versions = wish
+    capabilities, _, versions = requirement
     for capability in capabilities:
         if capability.startswith(TORCH_VERSION):
             return f" with {capability.removeprefix(TORCH_VERSION)}"

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.own_data import find_dataset
 from farm.errors import InvalidSpec, NotFound
-from farm.recommend.answering.answer import answer_from, nothing, nothing_at_all
+from farm.recommend.answering.answer import answer_from, nothing, nothing_measured
 from farm.recommend.answering.options import options_for
 from farm.recommend.cache.fits import Fitted
 from farm.recommend.cache.knowledge import Knowledge, RecommenderCache, read_knowledge
@@ -49,7 +49,7 @@ def recommend(
     evidence = knowledge.evidence.get(question.training_pass, ())
     outlying = [found.message for one in knowledge.comparisons.values() for found in one.outlying]
     if not evidence:
-        return nothing(question, nothing_at_all(question), outlying)
+        return nothing(question, nothing_measured(question), outlying)
     models = Models(knowledge, cache if is_predicting else None, may_wait=may_wait)
     known = catalogue()
     dataset = find_dataset(question.dataset, known.datasets)
@@ -89,8 +89,8 @@ def _not_compared(
     """Say whose measurements the options rest on of whom it cannot be told whether they are off."""
     ids = {i for option in answer.options for i in option.measurement_ids}
     agents = {agent for e in evidence if e.measurement_id in ids for agent in e.agents}
-    said = cannot_tell(knowledge.comparisons.values(), agents)
-    return [] if said is None else [said]
+    description = cannot_tell(knowledge.comparisons.values(), agents)
+    return [] if description is None else [description]
 
 
 def _of_script(session: Session, question: Question) -> tuple[Question, tuple[str, ...]]:
@@ -184,7 +184,7 @@ class Models:
 
     def warnings(self) -> list[str]:
         """Say what models lack, and which are not of the newest measurements."""
-        said = [
+        description = [
             f"only what was measured is compared: {f.lacking_because}"
             for f in self.used.values()
             if f.lacking_because is not None
@@ -192,8 +192,8 @@ class Models:
         for fingerprint, fitted in self.used.items():
             if not fitted.is_current:
                 count = len(self._knowledge.observed[fingerprint].observations)
-                said.append(
+                description.append(
                     f"predictions rest on {counted(fitted.measurement_count, 'measurement')}, "
                     f"of which there are {count} now: they are being renewed"
                 )
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(description))

@@ -38,12 +38,12 @@ class Setup:
         `placement`: of operators, free text where it was imported. `settings`: by the fields of
         SETUP_AXES, in base units; what is None or missing was not said.
         """
-        said = {
+        description = {
             axis.name: _value(axis, axis.address(value))
             for axis in SETUP_AXES
             if (value := settings.get(axis.field)) is not None and not axis.is_usual(value)
         }
-        given = dict(cls.read(placement).pairs) | said
+        given = dict(cls.read(placement).pairs) | description
         names = (PLACEMENT, *(axis.name for axis in SETUP_AXES))
         return cls(tuple((name, given[name]) for name in names if name in given))
 
@@ -121,11 +121,11 @@ class Setup:
     @property
     def cell_fields(self) -> dict[str, Any]:
         """The same by the fields of a cell, and as values of these."""
-        said = self.in_sweep_file
+        description = self.in_sweep_file
         return {
-            axis.field: axis.type.read(said[axis.name], axis.name)
+            axis.field: axis.type.read(description[axis.name], axis.name)
             for axis in JOB_AXES
-            if axis.name in said
+            if axis.name in description
         }
 
     @property
@@ -184,11 +184,11 @@ def _pair(text: str) -> tuple[str, _Value] | None:
     if axis not in SETUP_AXES or not value:
         return None
     try:
-        said = _value(axis, value.replace("%2C", ",").replace("%25", "%"))
-        axis.read(said, name)
+        description = _value(axis, value.replace("%2C", ",").replace("%25", "%"))
+        axis.read(description, name)
     except (ValueError, InvalidSpec):
         return None
-    return name, said
+    return name, description
 
 
 def _value(axis: Axis, text: str) -> _Value:

@@ -62,7 +62,7 @@ _RANK_SECONDS_AT_ONCE = 20_000.0
 _Ended: TypeAlias = tuple[AttemptView, AttemptEnd]
 
 
-def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
+def advance_active_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
     """Advance or end every attempt for which it is time; return the commands to send.
 
     Most of those that are looked at have nothing to do but to wait, and collectors write to their
@@ -70,8 +70,8 @@ def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Out
     """
     stopping = {"alive_within": rules.lease, "every": _STOP_EVERY}
     with reading(engine) as session:
-        stirring = attempts_to_decide(session, now=now, end_s=rules.limits.end_s)
-        seen = active_attempts(session, stirring, now=now, locks=False)
+        to_decide = attempts_to_decide(session, now=now, end_s=rules.limits.end_s)
+        seen = active_attempts(session, to_decide, now=now, locks=False)
         is_any_unclean = is_any_to_stop(session, now=now, **stopping)
     tokens = list(seen.unreadable) + [
         a.token for a in seen.attempts if not isinstance(decide(a, rules.limits), Wait)
@@ -79,7 +79,7 @@ def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Out
     if not tokens and not is_any_unclean:
         return []
     with writing(engine) as session:
-        outgoing = _lead(session, tokens, now=now, rules=rules) if tokens else []
+        outgoing = _advance_all(session, tokens, now=now, rules=rules) if tokens else []
         stops = agents_to_stop(session, now=now, **stopping)
     return outgoing + [
         Outgoing(agent_id, StopAttempt(token=token, reason="the attempt is over"))
@@ -87,7 +87,7 @@ def lead_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Out
     ]
 
 
-def _lead(
+def _advance_all(
     session: Session, tokens: Sequence[int], *, now: dt.datetime, rules: Rules
 ) -> list[Outgoing]:
     """Decide, and only then write, for all attempts together; a statement for each is too many."""
@@ -275,8 +275,8 @@ def _judged(
             limits=rules.limits.noise,
             is_synchronous=_is_synchronous(attempt),
         )
-        if evidence.untold_steps is not None:
-            return _given_up(evidence.untold_steps)
+        if evidence.unreported_steps is not None:
+            return _given_up(evidence.unreported_steps)
         if evidence.verdict.voids:
             end = voided(evidence.verdict.voids)
         elif (failure := _unlike_step_counts(attempt.spec, evidence)) is not None:

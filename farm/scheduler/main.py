@@ -31,7 +31,7 @@ from farm.messages.commands import Peers
 from farm.notifications.notifier import Notifier, collector_is_well
 from farm.processes.garbage import collect_rarely
 from farm.processes.service_manager import ServiceManager
-from farm.scheduler.advancing import lead_attempts
+from farm.scheduler.advancing import advance_active_attempts
 from farm.scheduler.background_thread import BackgroundThread
 from farm.scheduler.outgoing import CommandSender, Rules
 from farm.scheduler.placing import JobLengths, PlacingState, place_jobs
@@ -104,15 +104,15 @@ def run(settings: Settings) -> None:
     key_engine = make_engine(settings.database_url)
     signer = None if farm_key is None else Keyring(key_engine, farm_key).signed
     sender = CommandSender(Sender(settings.broker_url), signer)
-    leading, placing, lengths = _loops(engine, settings, sender=sender, health=health)
-    threads = [leading, placing, lengths, *_slow_threads(engine, settings)]
+    advancing, placing, lengths = _loops(engine, settings, sender=sender, health=health)
+    threads = [advancing, placing, lengths, *_slow_threads(engine, settings)]
     health.start()
     for thread in threads:
         thread.start()
     collect_rarely()
     logger.info("scheduler started")
     manager.notify_watchdog()
-    _attend(wake, leading, placing, stopping=stopping, manager=manager, health=health)
+    _attend(wake, advancing, placing, stopping=stopping, manager=manager, health=health)
     for thread in threads:
         thread.request_stop()
     for thread in threads:
@@ -145,29 +145,29 @@ def _loops(
     def lead() -> float:
         if not health.is_ours:
             return _TURN_EVERY_S
-        asked_twice = lead_once(engine, sender, now=clock.now(), rules=rules)
-        kept.pace.asked_twice(asked_twice, now_s=clock.now().timestamp())
+        unanswered_count = advance_once(engine, sender, now=clock.now(), rules=rules)
+        kept.pace.note_unanswered(unanswered_count, now_s=clock.now().timestamp())
         placing.wake()  # agents may be free now
         return _TURN_EVERY_S
 
     def place() -> float:
         known = dataclasses.replace(kept, expected_s=lengths.expected_s)
-        if health.is_ours and leading.trouble is None:  # or nobody would lead them
+        if health.is_ours and advancing.trouble is None:  # or nobody would lead them
             place_once(engine, sender, now=clock.now(), rules=rules, known=known)
         return _TURN_EVERY_S
 
-    leading = BackgroundThread(
+    advancing = BackgroundThread(
         "leading gangs", lead, again_after_s=_TURN_EVERY_S, rest_ratio=_LEADING_REST_RATIO
     )
     placing = BackgroundThread(
         "placing jobs", place, again_after_s=_TURN_EVERY_S, rest_ratio=_PLACING_REST_RATIO
     )
-    return leading, placing, lengths.thread()
+    return advancing, placing, lengths.thread()
 
 
 def _attend(
     wake: WakeUp,
-    leading: BackgroundThread,
+    advancing: BackgroundThread,
     placing: BackgroundThread,
     *,
     stopping: threading.Event,
@@ -178,13 +178,13 @@ def _attend(
     turns = (0, 0)
     while not stopping.is_set():
         why = wake.wait(_TURN_EVERY_S)
-        leading.wake()
+        advancing.wake()
         placing.wake(is_urgent=why is WakeReason.REQUESTED)
         # Only while both turn: one that hangs is a scheduler that hangs.
-        if leading.turn_count > turns[0] and placing.turn_count > turns[1]:
-            turns = leading.turn_count, placing.turn_count
+        if advancing.turn_count > turns[0] and placing.turn_count > turns[1]:
+            turns = advancing.turn_count, placing.turn_count
             manager.notify_watchdog()
-            trouble = leading.trouble or placing.trouble
+            trouble = advancing.trouble or placing.trouble
             if trouble is None:
                 health.worked()
             else:
@@ -249,9 +249,9 @@ class StepCorrectingClock:
             return now
 
 
-def lead_once(engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules) -> int:
+def advance_once(engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules) -> int:
     """Advance or end attempts, and send what is due; return how many ranks were asked twice."""
-    outgoing = lead_attempts(engine, now=now, rules=rules)
+    outgoing = advance_active_attempts(engine, now=now, rules=rules)
     sender.send(outgoing)
     return sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
 

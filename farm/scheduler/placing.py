@@ -47,7 +47,7 @@ _BELIEVED_RATIO = 20.0  # of the time that it took to add up what sweeps have sp
 _LONGEST_BELIEF = dt.timedelta(minutes=1)
 # No gang is started for so long after more ranks than these were asked twice: more than the lost
 # messages and dead machines of one moment.
-START_HOLD_S, MOST_ASKED_TWICE = 1.0, 16
+START_HOLD_S, MOST_UNANSWERED = 1.0, 16
 _LENGTHS_EVERY_S = 5.0
 _JOBS_LOOKED_AT = 10_000  # as many as are placed at once
 _LENGTHS_LOOKED_AT = 1000
@@ -154,9 +154,9 @@ class StartPace:
         """Take notice of so many ranks that have started."""
         self._left -= agent_count
 
-    def asked_twice(self, agent_count: int, *, now_s: float) -> None:
+    def note_unanswered(self, agent_count: int, *, now_s: float) -> None:
         """Hold further starts for a while if many ranks did not answer a command in time."""
-        if agent_count > MOST_ASKED_TWICE:
+        if agent_count > MOST_UNANSWERED:
             self._held_until_s = now_s + START_HOLD_S
 
 

@@ -125,8 +125,10 @@ def _is_away(error: Unreachable) -> bool:
     cause = error.__cause__
     if not isinstance(cause, sa.exc.OperationalError):
         return False
-    said = str(cause)
-    return any(word in said for word in _PASSING) or not any(word in said for word in _REFUSALS)
+    description = str(cause)
+    return any(word in description for word in _PASSING) or not any(
+        word in description for word in _REFUSALS
+    )
 
 
 def revisions() -> list[str]:

@@ -96,7 +96,7 @@ class ImportedBundle:
     sample_count: int
 
 
-def import_archive(asked: ArchiveImport) -> ImportedBundle:
+def import_archive(requested: ArchiveImport) -> ImportedBundle:
     """Import a bundle: its measurements as a whole, and then its samples in parts.
 
     Servers do it in a process: whatever the file makes the Parquet library do, they go on. It is
@@ -105,13 +105,15 @@ def import_archive(asked: ArchiveImport) -> ImportedBundle:
     Raises:
         InvalidSpec: see `read_bundle` and `import_reading`.
     """
-    engine = make_engine(asked.database_url)
+    engine = make_engine(requested.database_url)
     try:
-        beside = asked.file.parent
-        with bundle_folder(asked.file, most_bytes=asked.most_bytes, within=beside) as folder:
-            read = read_bundle(folder, origin=asked.origin, most_samples=asked.most_samples)
+        beside = requested.file.parent
+        with bundle_folder(
+            requested.file, most_bytes=requested.most_bytes, within=beside
+        ) as folder:
+            read = read_bundle(folder, origin=requested.origin, most_samples=requested.most_samples)
             with writing(engine) as session:
-                now, is_replacing = dt.datetime.now(dt.UTC), asked.is_replacing
+                now, is_replacing = dt.datetime.now(dt.UTC), requested.is_replacing
                 done = import_reading(
                     session, read.reading, read.source, now=now, is_replacing=is_replacing
                 )
@@ -159,8 +161,8 @@ def sample_parts(
                 if number > most:  # whatever its metadata say
                     raise InvalidSpec(SAMPLE_FILE, f"{number} rows", f"at most {most}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            told = str(error).partition("\n")[0]
-            raise InvalidSpec(SAMPLE_FILE, told, "a table in Parquet") from None
+            reported = str(error).partition("\n")[0]
+            raise InvalidSpec(SAMPLE_FILE, reported, "a table in Parquet") from None
 
 
 def _check(table: Any, *, most: int) -> None:

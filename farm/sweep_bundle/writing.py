@@ -162,7 +162,7 @@ class ArchiveExport:
     prices: Prices
 
 
-def export_archive(asked: ArchiveExport) -> None:
+def export_archive(requested: ArchiveExport) -> None:
     """Write the bundle of a sweep as a new ZIP file. Takes seconds, so servers do it in a process.
 
     Its folder is beside the file, so that who removes that folder removes what a crash has left.
@@ -170,15 +170,15 @@ def export_archive(asked: ArchiveExport) -> None:
     Raises:
         FarmError: there is no such sweep, the file cannot be written, or a library is missing.
     """
-    engine = make_engine(asked.database_url)
+    engine = make_engine(requested.database_url)
     try:
         with (
-            tempfile.TemporaryDirectory(dir=asked.file.parent) as temporary,
+            tempfile.TemporaryDirectory(dir=requested.file.parent) as temporary,
             reading(engine) as session,
         ):
             folder = Path(temporary) / "bundle"
-            write_bundle(session, asked.sweep_id, folder, prices=asked.prices)
-            write_archive(folder, asked.file)
+            write_bundle(session, requested.sweep_id, folder, prices=requested.prices)
+            write_archive(folder, requested.file)
     finally:
         engine.dispose()
 
@@ -249,12 +249,12 @@ def _figures(
     session: Session, sweep_id: int, read: SweepTable, folder: Path
 ) -> tuple[list[ReportFigure], list[str]]:
     """Draw what the sweep has data for; return the figures, and why others were not drawn."""
-    asked = PlotRequest(sweep_id=sweep_id, choice=read_choice({}, read))
+    requested = PlotRequest(sweep_id=sweep_id, choice=read_choice({}, read))
     drawn, undrawn = [], []
     (folder / "figures").mkdir()
     for kind in _KINDS:
         try:
-            for plot in plots_of(session, read, asked, kind):
+            for plot in plots_of(session, read, requested, kind):
                 figure = plot.draw()
                 files = {form: file_of(figure, form) for form in _FORMS}
                 for form, content in files.items():

@@ -123,9 +123,11 @@ def _written(kind: type) -> tuple[tuple[str, str, Callable[[Any], object]], ...]
     """Return the fields of a dataclass: its name, that in JSON, and what turns it into JSON."""
     found = []
     for field in dataclasses.fields(kind):
-        said = field.metadata
-        write = said.get("write", _as_it_is if UNDECODED.items() <= said.items() else to_json)
-        found.append((field.name, said.get("alias", field.name), write))
+        description = field.metadata
+        write = description.get(
+            "write", _as_it_is if UNDECODED.items() <= description.items() else to_json
+        )
+        found.append((field.name, description.get("alias", field.name), write))
     return tuple(found)
 
 

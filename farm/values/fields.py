@@ -94,7 +94,7 @@ _WHOLE = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,4})?")
 _MOST_WHOLE = 10**18
 
 
-def whole_of(text: str) -> int | None:
+def parse_whole_number(text: str) -> int | None:
     """Return the whole number that a text is, such as 64, 64.0 or 6.4e1; None: it is none."""
     if not _WHOLE.fullmatch(text):
         return None

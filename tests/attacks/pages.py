@@ -60,10 +60,10 @@ def _refused(answer: Answer, *statuses: int) -> str:
     if answer.status not in statuses:
         raise Succeeded(f"answered {answer.status}: {answer.text[:300]}")
     try:
-        told = json.loads(answer.text)["detail"]
+        reported = json.loads(answer.text)["detail"]
     except ValueError:
-        told = answer.text[:60]
-    return f"{answer.status}: {told}"
+        reported = answer.text[:60]
+    return f"{answer.status}: {reported}"
 
 
 def _request(

@@ -189,8 +189,8 @@ class Probe:
 
     def _is_confirmed(self, text: bytes | str) -> bool:
         body = json.loads(base64.b64decode(json.loads(text)["body"]))
-        told = json.loads(body[0][0]["signed"])
-        return (told.get("boot_id"), told.get("counter")) == (self._boot_id, self._counter)
+        reported = json.loads(body[0][0]["signed"])
+        return (reported.get("boot_id"), reported.get("counter")) == (self._boot_id, self._counter)
 
 
 class Attack:

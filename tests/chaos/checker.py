@@ -62,9 +62,9 @@ def measured_by_one(evidence: Evidence) -> list[str]:
 def measured_whole(step_counts: Mapping[int, tuple[int | None, int]]) -> list[str]:
     """A measurement counts each of its job's steps once."""
     return [
-        f"job {job_id} has {asked} steps, and its measurement counts {counted}"
-        for job_id, (counted, asked) in step_counts.items()
-        if counted != asked
+        f"job {job_id} has {requested} steps, and its measurement counts {counted}"
+        for job_id, (counted, requested) in step_counts.items()
+        if counted != requested
     ]
 
 

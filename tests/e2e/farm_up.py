@@ -46,6 +46,6 @@ def submit_and_wait(sweep: Path, environ: dict[str, str]) -> str:
         text=True,
         stdin=subprocess.DEVNULL,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    return said
+    description = done.stdout + done.stderr
+    assert done.returncode == 0, description
+    return description

@@ -66,8 +66,8 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     refused = {"name": "added", "case": [{**_CASE, name: "x"}]}
     yield "refusal", _refusal(refused) == (f"case[0].{name}", "x")
     answer: Any = client.post("/api/v1/sweeps", json=refused)
-    told = (answer.status_code, answer.json["field"], answer.json["detail"].endswith("got 'x'"))
-    yield "refusal of the API", told == (422, f"case[0].{name}", True)
+    reported = (answer.status_code, answer.json["field"], answer.json["detail"].endswith("got 'x'"))
+    yield "refusal of the API", reported == (422, f"case[0].{name}", True)
     if axis.is_named:
         elsewhere = {**_CASE, "strategy": "mwms_auto", name: written}
         yield (
@@ -146,7 +146,7 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
     # A condition of the network stands among the others of its cell.
     column, texts = "Also", [axis.named(usual), axis.named(other)]
     if axis.is_of_network:
-        column, texts = "Network", ["untouched", f"0 s one way, {axis.said(other)}"]
+        column, texts = "Network", ["untouched", f"0 s one way, {axis.description(other)}"]
     cells = [f'<td data-label="{column}">{text}</td>' for text in texts]
     yield "page's table", [of_cells.count(cell) for cell in cells] == [1, 1]
     sweep: Any = client.get("/api/v1/sweeps/1").json

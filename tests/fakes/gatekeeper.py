@@ -24,7 +24,7 @@ from worker_agent.trainer_process import privilege
 def main() -> None:
     state_dir, limit_s, first, *hosts = sys.argv[1:]
     logging.basicConfig(stream=sys.stderr)
-    privilege.withhold()
+    privilege.drop_capabilities()
     port = int(first)
     listening = [
         socket.create_server(("", number), family=socket.AF_INET6, dualstack_ipv6=True)

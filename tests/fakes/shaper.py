@@ -21,7 +21,7 @@ from worker_agent.trainer_process import privilege
 
 def main() -> None:
     state_dir, interface, host, limit_s = sys.argv[1:]
-    privilege.withhold()
+    privilege.drop_capabilities()
     site = Site(state_dir=state_dir, interface=interface, cpus=(0,), spared_ports=())
     shaping = Shaping(TcNetem(site), site)
     peer = RankAddress(rank=1, host=host, probe_port=20000, trainer_ports=(20001,))

@@ -89,7 +89,7 @@ def main() -> None:
         deadline = time.monotonic() + LIMIT_S
         is_over = False
         while not is_over and time.monotonic() < deadline:
-            running.tend()
+            running.check_processes()
             time.sleep(1)
             with reading(engine) as session:
                 states = list(session.scalars(select(JobRow.state)))

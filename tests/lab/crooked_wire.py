@@ -27,7 +27,7 @@ class CrookedWire:
         self._path = LINKS / host.interface
         self._real = LINKS / f"{host.interface}.real"
         self._more_ms = more_delay_ms
-        self._told = b"0"
+        self._reported = b"0"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -62,7 +62,7 @@ class CrookedWire:
     def _carry(self, caller: socket.socket, wire: socket.socket) -> None:
         """Hand on a call, one command and its answer after the other."""
         while answer := _until(wire, _PROMPT):
-            shown = rb"\g<1>" + self._told
+            shown = rb"\g<1>" + self._reported
             # "Delay  L->R 0+0U   R->L 40+0U"
             caller.sendall(re.sub(rb"(?m)^(Delay\s.*R->L\s+)[\d.]+", shown, answer))
             command = _until(caller, b"\n")
@@ -71,7 +71,7 @@ class CrookedWire:
             wire.sendall(re.sub(rb"^(delay RL )(\S+)", self._lengthen, command))
 
     def _lengthen(self, command: re.Match[bytes]) -> bytes:
-        self._told, asked_ms = command[2], float(command[2])
+        self._reported, asked_ms = command[2], float(command[2])
         return command[1] + b"%.9g" % (asked_ms and asked_ms + self._more_ms)
 
 

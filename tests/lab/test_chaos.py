@@ -104,7 +104,7 @@ def test_an_agent_killed_in_a_shaped_attempt_leaves_a_clean_link(
         assert delay_s(host) == DELAY_S, "nobody was there to undo it"
 
         def is_restarted() -> bool:
-            farm.tend()
+            farm.check_processes()
             return bool(find_program(host, "worker_agent"))
 
         wait_until(is_restarted, "the agent has been started again")
@@ -119,7 +119,7 @@ def run_shaped_job(farm: EmbeddedFarm) -> int:
         submitted = submit(session, plan(SWEEP), now=dt.datetime.now(dt.UTC))
 
     def is_running() -> bool:
-        farm.tend()
+        farm.check_processes()
         with reading(engine) as session:
             job = session.scalars(
                 sa.select(JobRow).where(JobRow.sweep_id == submitted.sweep_id)

@@ -74,7 +74,7 @@ def measured(engine: sa.Engine, farm: EmbeddedFarm) -> MeasurementRow:
     query = sa.select(JobRow).where(JobRow.sweep_id == submitted.sweep_id)
 
     def succeeded() -> bool:
-        farm.tend()
+        farm.check_processes()
         with reading(engine) as session:
             return session.scalars(query).one().state is JobState.SUCCEEDED
 

@@ -103,7 +103,7 @@ def test_a_stranger_of_the_network_does_not_reach_a_trainer(
     query = sa.select(JobRow).where(JobRow.sweep_id == submitted.sweep_id)
 
     def state() -> JobState:
-        farm.tend()
+        farm.check_processes()
         with reading(engine) as session:
             return session.scalars(query).one().state
 

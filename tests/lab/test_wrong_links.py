@@ -89,7 +89,7 @@ class LabFarm:
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         def tended() -> bool:
-            self._farm.tend()
+            self._farm.check_processes()
             return condition()
 
         try:

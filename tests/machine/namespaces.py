@@ -57,14 +57,14 @@ class Namespace:
 
     def root_queue(self, interface: str = "eth0") -> str:
         """Return the first line that `tc` has to say of an interface."""
-        said = subprocess.run(
+        description = subprocess.run(
             ["ip", "netns", "exec", self.name, "tc", "qdisc", "show", "dev", interface],
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         )
-        return said.stdout.partition("\n")[0]
+        return description.stdout.partition("\n")[0]
 
 
 @contextmanager

@@ -30,13 +30,13 @@ class AttemptValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankValue:
-    """`told`: which of its reports of a barrier, or of its end, are stored."""
+    """`reported`: which of its reports of a barrier, or of its end, are stored."""
 
     attempt_id: int
     rank: int
     agent_id: str
     phase: RankPhase
-    told: tuple[str, ...]
+    reported: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,16 +62,16 @@ class RankEntry:
     commanded_at: dt.datetime | None
     phase: RankPhase = RankPhase.LEASED
     ended_at: dt.datetime | None = None
-    told: dict[str, Report] = field(default_factory=dict)
+    reported: dict[str, Report] = field(default_factory=dict)
     address: RankAddress | None = None
     framework: str | None = None
     end: RankEnded | None = None
 
     def take(self, report: Report, *, now: dt.datetime) -> None:
         """Take a report of a barrier or of the end; only the first of each kind counts."""
-        if report.kind in self.told:
+        if report.kind in self.reported:
             return
-        self.told[report.kind] = report
+        self.reported[report.kind] = report
         if _ORDER.index(PHASES[report.kind]) > _ORDER.index(self.phase):
             self.phase, self.commanded_at = PHASES[report.kind], None
         body = report.decoded()

@@ -81,7 +81,7 @@ class LedgerServer:
         )
 
     def round(self, *, now: dt.datetime, is_overtaken: bool) -> Round:
-        outgoing = [*self._lead(now=now), *self._stops(now=now)]
+        outgoing = [*self._advance_all(now=now), *self._stops(now=now)]
         agents = self._live_agents(now=now)
         overtaking: list[Outgoing] = []
         if any(agent.is_idle for agent in agents):
@@ -93,7 +93,7 @@ class LedgerServer:
                 outgoing += self._lease(placement, now=now)
         return Round(outgoing, overtaking)
 
-    def _lead(self, *, now: dt.datetime) -> list[Outgoing]:
+    def _advance_all(self, *, now: dt.datetime) -> list[Outgoing]:
         ledger = self._ledger
         active = [a for _, a in sorted(ledger.attempts.items()) if a.is_active]
         outgoing: list[Outgoing] = []
@@ -254,7 +254,7 @@ class LedgerServer:
                     rank=rank.rank,
                     agent_id=rank.agent_id,
                     phase=rank.phase,
-                    told=tuple(kind for kind in PHASES if kind in rank.told),
+                    reported=tuple(kind for kind in PHASES if kind in rank.reported),
                 )
                 for a in ledger.attempts.values()
                 for rank in a.ranks
@@ -279,7 +279,7 @@ class LedgerServer:
         found = list(ledger.series)
         for attempt in ledger.attempts.values():
             for rank in attempt.ranks:
-                for report in rank.told.values():
+                for report in rank.reported.values():
                     found += spooled(rank.agent_id, report)
         for agent_id, report in ledger.late:
             found += spooled(agent_id, report)

@@ -223,7 +223,7 @@ def _start(
         *given,
     ]
     with (folder / "log").open("ab") as log:
-        keeper = subprocess.Popen(
+        weight_host = subprocess.Popen(
             ["sh", "-c", _KEEPER, "keeper", folder, data, *server],
             user=uid,
             group=gid,
@@ -237,8 +237,8 @@ def _start(
         )
     query = {"host": str(folder)} | ({"port": options["port"]} if "port" in options else {})
     url = sa.URL.create("postgresql+psycopg", username="farm", database="postgres", query=query)
-    _wait_until_it_answers(url, keeper, log=folder / "log")
-    return keeper, url
+    _wait_until_it_answers(url, weight_host, log=folder / "log")
+    return weight_host, url
 
 
 def _has_room(folder: Path) -> bool:
@@ -250,14 +250,14 @@ def _has_room(folder: Path) -> bool:
     return free_bytes >= server_count * _LEAST_MEMORY_BYTES
 
 
-def _wait_until_it_answers(url: sa.URL, keeper: subprocess.Popen[bytes], *, log: Path) -> None:
+def _wait_until_it_answers(url: sa.URL, weight_host: subprocess.Popen[bytes], *, log: Path) -> None:
     engine = sa.create_engine(url)
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
             engine.connect().close()
         except OperationalError as error:
-            has_ended = keeper.poll() is not None
+            has_ended = weight_host.poll() is not None
             if has_ended or time.monotonic() > deadline:
                 raise AssertionError(log.read_text()) from error
             time.sleep(0.02)

@@ -6,7 +6,7 @@ import datetime as dt
 
 from sqlalchemy import Engine
 
-from farm.scheduler.advancing import lead_attempts
+from farm.scheduler.advancing import advance_active_attempts
 from farm.scheduler.outgoing import Outgoing, Rules
 from farm.scheduler.placing import PlacingState, place_jobs
 
@@ -15,5 +15,5 @@ def run_round(
     engine: Engine, *, now: dt.datetime, rules: Rules, state: PlacingState | None = None
 ) -> list[Outgoing]:
     """Lead attempts, then place jobs; return all commands in the order in which they go out."""
-    outgoing = lead_attempts(engine, now=now, rules=rules)
+    outgoing = advance_active_attempts(engine, now=now, rules=rules)
     return outgoing + place_jobs(engine, now=now, rules=rules, known=state or PlacingState())

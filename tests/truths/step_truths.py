@@ -45,10 +45,12 @@ class GroundTruth:
             for i, c in enumerate(self.configurations, start=1)
         ]
 
-    def is_knowable(self, asked: Configuration, training: Sequence[Configuration]) -> bool:
+    def is_knowable(self, requested: Configuration, training: Sequence[Configuration]) -> bool:
         """Whether anything measured with the same names follows the same law."""
-        own = names_of(canonical(asked))
-        return any(names_of(c) == own and self.regime(c) == self.regime(asked) for c in training)
+        own = names_of(canonical(requested))
+        return any(
+            names_of(c) == own and self.regime(c) == self.regime(requested) for c in training
+        )
 
 
 def _work_s(c: Configuration) -> float:

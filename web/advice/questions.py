@@ -200,7 +200,7 @@ def read_question(query: _Question) -> Question:
     """
     if query.epochs is not None and query.target_accuracy is not None:
         raise InvalidSpec("epochs", query.epochs, "nothing beside target_accuracy")
-    asked = {name: getattr(query, name) for name in _OF_AXES}
+    requested = {name: getattr(query, name) for name in _OF_AXES}
     return Question(
         origin=query.origin,
         model=query.model,
@@ -209,8 +209,8 @@ def read_question(query: _Question) -> Question:
         script_sha256=query.script_sha256,
         script_parameters=query.parameter,
         training_pass=query.training_pass,
-        global_batch_size=asked[_BATCH_SIZE.name],
-        **profile_fields(asked),
+        global_batch_size=requested[_BATCH_SIZE.name],
+        **profile_fields(requested),
         epochs=query.epochs or 1,
         target_accuracy_ratio=query.target_accuracy,
         strategies=query.strategy,

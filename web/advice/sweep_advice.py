@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.axes import profile_numbers
 from farm.processes.cache import Cache, CachedValue
-from farm.recommend.answering.measured import distinctions, told_apart_by
+from farm.recommend.answering.measured import distinctions, distinguishing_fields
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.contracts import Option, Question, Recommendation
 from farm.recommend.sweeps.answers import OwnAnswer, SweepShare, answers_for
@@ -57,25 +57,25 @@ class Advice:
     @property
     def address(self) -> dict[str, str]:
         """The query of the page that answers the same question with all options."""
-        asked = self.question
+        requested = self.question
         return {
-            "origin": asked.origin,
-            **({"model": asked.model} if asked.model else {}),
-            **({"dataset": asked.dataset} if asked.dataset else {}),
-            "pass": asked.training_pass.value,
-            "global_batch_size": str(asked.global_batch_size),
-            **{name: f"{value:.9g}" for name, value in profile_numbers(asked).items()},
+            "origin": requested.origin,
+            **({"model": requested.model} if requested.model else {}),
+            **({"dataset": requested.dataset} if requested.dataset else {}),
+            "pass": requested.training_pass.value,
+            "global_batch_size": str(requested.global_batch_size),
+            **{name: f"{value:.9g}" for name, value in profile_numbers(requested).items()},
         }
 
     @property
-    def told_apart(self) -> list[str]:
+    def also_differs_in(self) -> list[str]:
         """What else tells the recommended option from the others than strategy and size."""
         best = self.answer.recommended
         if best is None:
             return []
         servers = [counted(best.server_count, "server")] if best.server_count else []
         types = [best.instance_type] if best.instance_type else []
-        return servers + types + distinctions(best, told_apart_by(self.answer.options))
+        return servers + types + distinctions(best, distinguishing_fields(self.answer.options))
 
     @property
     def times_faster(self) -> float | None:

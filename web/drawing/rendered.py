@@ -385,7 +385,9 @@ def map_to_plotly(shown: HeatMap) -> dict[str, object]:
                 "x": [i for i, _ in places],
                 "y": [j for _, j in places],
                 "text": [_literally(field.text) for field in fields],
-                "hovertext": [_literally(f"{field.where}: {field.said}") for field in fields],
+                "hovertext": [
+                    _literally(f"{field.where}: {field.description}") for field in fields
+                ],
                 "hovertemplate": "%{hovertext}<extra></extra>",
                 "meta": {"style": 0},
             }

@@ -16,9 +16,9 @@ from farm.gang.network_check import (
     expected_rtt_s,
     find_deviations,
     find_leftovers,
-    is_as_asked,
     is_back,
-    is_bandwidth_as_asked,
+    matches_bandwidth,
+    matches_profile,
 )
 from farm.messages.reports import PeerBandwidth, PeerRtt
 from farm.store.tables import RankRow
@@ -85,7 +85,7 @@ def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Netw
     """Put together what the ranks of a gang measured; None of one that has no network."""
     if len(ranks) < 2:
         return None
-    asked = profile or NetworkProfile()
+    requested = profile or NetworkProfile()
     measured = [_measured(rank) for rank in ranks]
     back = [
         RankNetwork(
@@ -99,15 +99,15 @@ def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Netw
     ways = [
         way
         for own, after in zip(measured, back, strict=True)
-        for way in _ways(asked, own, after, peers=[r.rank for r in ranks if r.rank != own.rank])
+        for way in _ways(requested, own, after, peers=[r.rank for r in ranks if r.rank != own.rank])
     ]
-    verdict, remarks = _judged(asked, measured)
+    verdict, remarks = _judged(requested, measured)
     remarks += find_leftovers(back)
     ordered = sorted(
         ways, key=lambda w: (w.is_right is not False, w.is_undone is not False, -w.deviation_s)
     )
     return Network(
-        profile=asked,
+        profile=requested,
         verdict=verdict,
         remarks=remarks[:_MOST_REMARKS],
         ways=ordered[:_MOST_WAYS],
@@ -177,9 +177,9 @@ def _is_right(
 ) -> bool | None:
     if before_s is None or shaped_s is None or profile.is_untouched:
         return None
-    if not is_as_asked(profile, untouched_s=before_s, shaped_s=shaped_s, peer_count=peer_count):
+    if not matches_profile(profile, untouched_s=before_s, shaped_s=shaped_s, peer_count=peer_count):
         return False
-    return bytes_per_s is None or is_bandwidth_as_asked(
+    return bytes_per_s is None or matches_bandwidth(
         profile, rtt_s=shaped_s, bytes_per_s=bytes_per_s
     )
 

@@ -119,7 +119,7 @@ def shown_attempt(
     drawings: Cache,
     story: JobHistory,
     spec: JobSpec,
-    asked: Selection,
+    requested: Selection,
 ) -> ShownAttempt | None:
     """Return what is shown of the attempt that was asked for, or of the last; None without any.
 
@@ -127,12 +127,12 @@ def shown_attempt(
         NotFound: there is no such attempt.
         InvalidSpec: the ranks or seconds cannot be shown.
     """
-    attempt = _chosen(story, asked.attempt)
+    attempt = _chosen(story, requested.attempt)
     if attempt is None:
         return None
     rows, count = ranks_of(session, attempt.id, limit=_RANKS_READ)
     cards = [card(row) for row in rows[:_RANKS_LISTED]]
-    drawn, most = chosen_ranks(asked.ranks, cards, span_s=_span_s(session, attempt, asked))
+    drawn, most = chosen_ranks(requested.ranks, cards, span_s=_span_s(session, attempt, requested))
     is_told = all(one.has_ended for one in cards)
     return ShownAttempt(
         attempt=attempt,
@@ -146,8 +146,8 @@ def shown_attempt(
                 ranks=drawn,
                 servers=spec.server_placement if spec.server_count else None,
                 training_count=spec.training_agent_count,
-                from_s=asked.from_s,
-                to_s=asked.to_s,
+                from_s=requested.from_s,
+                to_s=requested.to_s,
             ),
             timed_window=timed_window(rows[0] if rows and rows[0].rank == 0 else None),
             is_told=is_told,
@@ -212,15 +212,15 @@ def _chosen(story: JobHistory, number: int | None) -> AttemptRow | None:
     raise NotFound(f"attempt {number} of job {story.job.id}: there is none")
 
 
-def _span_s(session: Session, attempt: AttemptRow, asked: Selection) -> float:
+def _span_s(session: Session, attempt: AttemptRow, requested: Selection) -> float:
     """Return about how many seconds the charts are about: those of rank 0 tell the gang's."""
     found = extent(session, attempt, [0])
-    begin_s = asked.from_s or 0
-    if asked.to_s is not None and asked.to_s < begin_s:
-        raise InvalidSpec("to_s", asked.to_s, f"a second not before from_s, {begin_s}")
+    begin_s = requested.from_s or 0
+    if requested.to_s is not None and requested.to_s < begin_s:
+        raise InvalidSpec("to_s", requested.to_s, f"a second not before from_s, {begin_s}")
     end_s = 0 if found is None else found[1]
-    if asked.to_s is not None:
-        end_s = min(end_s, asked.to_s)
+    if requested.to_s is not None:
+        end_s = min(end_s, requested.to_s)
     return float(max(1, end_s - begin_s))
 
 
@@ -293,7 +293,7 @@ def _difference(own: Mapping[str, Value], row: Neighbour) -> tuple[Axis, Value, 
         return axis, text, text
     if axis.name != "world_size":
         is_said = axis.is_number and value is not None
-        return axis, value, axis.said(value) if is_said else axis.text(value)
+        return axis, value, axis.description(value) if is_said else axis.text(value)
     machines = size_words(row.values)
     is_other = row.values["strategy"] != own["strategy"]
     return axis, value, f"{machines}, {strategy}" if is_other else machines

@@ -44,7 +44,7 @@ class RankCard:
     profile: StepProfile | None
 
     @property
-    def is_conspicuous(self) -> bool:
+    def needs_attention(self) -> bool:
         """Whether it failed, or its machine was disturbed."""
         return self.failure_kind is not None or self.disturbed_by is not None
 
@@ -73,26 +73,26 @@ def card(row: RankRow) -> RankCard:
 
 
 def chosen_ranks(
-    asked: str | None, cards: Sequence[RankCard], *, span_s: float
+    requested: str | None, cards: Sequence[RankCard], *, span_s: float
 ) -> tuple[tuple[int, ...], int]:
     """Return the ranks to draw in order, and how many may be drawn of so many seconds.
 
     Unless told otherwise the first few, but first of all those that failed or were disturbed.
 
     Raises:
-        InvalidSpec: `asked` names no ranks of this attempt, or too many.
+        InvalidSpec: `requested` names no ranks of this attempt, or too many.
     """
     most = max(1, min(_MOST_DRAWN, int(_MOST_SAMPLES / max(1.0, span_s))))
     known = {one.rank for one in cards}
-    if asked is not None:
-        chosen = _named(asked, known)
+    if requested is not None:
+        chosen = _named(requested, known)
         if len(chosen) > most:
             expected = f"at most {most} ranks at once"
             if most < _MOST_DRAWN:
                 expected += f" of {duration(span_s)}; of less time, by from_s and to_s, more"
-            raise InvalidSpec("ranks", asked, expected)
+            raise InvalidSpec("ranks", requested, expected)
         return chosen, most
-    by_interest = sorted(cards, key=lambda one: (not one.is_conspicuous, one.rank))
+    by_interest = sorted(cards, key=lambda one: (not one.needs_attention, one.rank))
     usual = max(1, min(_DRAWN_UNASKED, int(_MOST_SAMPLES_UNASKED / max(1.0, span_s))))
     return tuple(sorted(one.rank for one in by_interest[:usual])), most
 

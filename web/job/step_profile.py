@@ -49,9 +49,9 @@ def rank_exchanges(rows: Sequence[RankRow], *, training_count: int) -> list[Rank
     """Return what the first `training_count` agents, which train, have told at their end."""
     found = []
     for row in rows:
-        told = (row.ended or {}).get("result")
-        if told is not None and row.rank < training_count:
-            found.append(_exchange(row.rank, told))
+        reported = (row.ended or {}).get("result")
+        if reported is not None and row.rank < training_count:
+            found.append(_exchange(row.rank, reported))
     return found if any(one.is_told for one in found) else []
 
 
@@ -76,8 +76,8 @@ def staleness_bars(details: Mapping[str, Any]) -> list[StalenessBar]:
 
 def _exchange(rank: int, result: Mapping[str, Any]) -> RankExchange:
     """Read a rank's result."""
-    profile = from_stored(StepProfile, told) if (told := result.get("profile")) else None
-    exchange = from_stored(Exchange, told) if (told := result.get("exchange")) else None
+    profile = from_stored(StepProfile, reported) if (reported := result.get("profile")) else None
+    exchange = from_stored(Exchange, reported) if (reported := result.get("exchange")) else None
     steps = result.get("window_step_count")
     sent, received = result.get("payload_tx_bytes"), result.get("payload_rx_bytes")
     return RankExchange(

@@ -19,11 +19,11 @@ from farm.errors import InvalidSpec, NotFound
 from farm.measuring.measurement import OK
 from farm.recommend.answering.measured import (
     UNNAMED,
-    ToldApart,
+    DistinguishingFields,
     distinctions,
+    distinguishing_fields,
     name_of,
     servers_words,
-    told_apart_by,
 )
 from farm.recommend.contracts import (
     MACHINE_STATUSES,
@@ -88,15 +88,15 @@ class ShownAnswer:
     """An answer with what stands around it on the page. `rests_on`: what the best option does.
 
     `not_working`: what failed by itself, how, and how often. `kinds_left_out`: of machines and
-    strategies, since so many lines cannot be told apart. `told_apart_by`: the fields in which
-    options differ beside strategy and sizes. `columns`: of the table of options.
+    strategies, since so many lines cannot be told apart. `distinguishing_fields`: the fields in
+    which options differ beside strategy and sizes. `columns`: of the table of options.
     """
 
     question: Question
     answer: Recommendation
     figures: Sequence[RenderedFigure[Figure]]
     kinds_left_out: int
-    told_apart_by: ToldApart
+    distinguishing_fields: DistinguishingFields
     columns: Sequence[tuple[Column, Sequence[str]]]
     rests_on: Sequence[MeasurementRow]
     not_working: Sequence[tuple[str, str, int]]
@@ -146,23 +146,23 @@ def get_advice() -> ResponseReturnValue:
 
 def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
     query, cache = read_from(RecommendationParameters, given), backend().recommender_cache
-    asked = read_question(query)
+    requested = read_question(query)
     answer = recommend(
         session,
-        question=asked,
+        question=requested,
         objective=read_objective(query),
         prices=read_prices(query, backend().prices),
         cache=cache,
         may_wait=False,
     )
-    question, knowledge = settle(session, asked, cache)
+    question, knowledge = settle(session, requested, cache)
     best = answer.recommended
     return ShownAnswer(
         question=question,
         answer=answer,
         figures=[drawn(figure) for figure in figures_of(answer)],
         kinds_left_out=max(0, len(way_names(answer.options)) - MOST_WAYS),
-        told_apart_by=told_apart_by(answer.options),
+        distinguishing_fields=distinguishing_fields(answer.options),
         columns=option_columns(option_lines(answer.options[:_OPTIONS_SHOWN], question)),
         rests_on=measurements_of(session, best.measurement_ids[:_ROWS_SHOWN]) if best else [],
         not_working=_not_working(
@@ -176,7 +176,9 @@ def _not_working(
 ) -> list[tuple[str, str, int]]:
     """Return what failed by itself, how and how often, beginning near the batch asked about."""
     known = [e for e in evidence if e.status != OK and e.status not in MACHINE_STATUSES]
-    by = told_apart_by([e.configuration for e in known], ("instance_type", "setup", "network"))
+    by = distinguishing_fields(
+        [e.configuration for e in known], ("instance_type", "setup", "network")
+    )
     failed = Counter(
         (name_of(e.configuration, by), e.configuration.global_batch_size, e.status) for e in known
     )
@@ -222,7 +224,7 @@ def cost_of(option: Option) -> AnswerInterval | None:
 def way_names(options: Sequence[Option]) -> dict[tuple[object, ...], str]:
     """Name each way of training in the options: by its strategy, and what tells it from others."""
     ways = dict.fromkeys(_way(option) for option in options)
-    by = told_apart_by(options)
+    by = distinguishing_fields(options)
     named: dict[tuple[object, ...], str] = {}
     for option in options:
         way = _way(option)
@@ -363,10 +365,10 @@ def get_plan() -> ResponseReturnValue:
     given = given_question()
     given.setdefault("origin", FARM)
     query = read_from(RecommendationParameters, given)
-    asked, objective = read_question(query), read_objective(query)
+    requested, objective = read_question(query), read_objective(query)
     prices = read_prices(query, backend().prices).usd_per_hour
     with read_session() as session:
-        question, _ = settle(session, asked, backend().recommender_cache)
+        question, _ = settle(session, requested, backend().recommender_cache)
     proposed: Proposed | None = None
     error: InvalidSpec | None = None
     try:

@@ -19,10 +19,10 @@ from farm.importers.table import check_table, read_table
 from farm.importing import (
     ImportSource,
     failed_counts,
-    foresee,
     import_reading,
     of_publication,
     of_table,
+    preview_import,
     untimed,
 )
 from farm.keys.api_tokens import Scope
@@ -90,7 +90,7 @@ def post_preview() -> ResponseReturnValue:
             )
             return page, HTTPStatus.UNPROCESSABLE_ENTITY
         with read_session() as session:
-            would = foresee(session, checked.reading, source, is_replacing=form.is_replacing)
+            would = preview_import(session, checked.reading, source, is_replacing=form.is_replacing)
     except InvalidSpec as error:
         return data_page(form, error=str(error)), HTTPStatus.UNPROCESSABLE_ENTITY
     return render_template(
@@ -137,7 +137,7 @@ def post_bundle() -> ResponseReturnValue:
         with one_bundle(), tempfile.TemporaryDirectory(prefix="farm-bundle-") as folder:
             path = Path(folder) / "bundle.zip"
             file.save(path)
-            asked = ArchiveImport(
+            requested = ArchiveImport(
                 database_url=backend().engine.url.render_as_string(hide_password=False),
                 file=path,
                 origin=form.origin or None,
@@ -145,7 +145,7 @@ def post_bundle() -> ResponseReturnValue:
                 most_bytes=_MOST_UNPACKED_BYTES,
                 most_samples=_MOST_SAMPLES,
             )
-            found = run_in_subprocess(import_archive, asked)
+            found = run_in_subprocess(import_archive, requested)
     except InvalidSpec as error:
         page = data_page(TableForm(), bundle=form, bundle_error=str(error))
         return page, HTTPStatus.UNPROCESSABLE_ENTITY

@@ -20,7 +20,7 @@ from farm.charts.job.figures import CHART_KEYS, ROLE_CHART_KEYS
 from farm.errors import NotFound
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES, JobState
 from farm.keys.api_tokens import Scope
-from farm.measuring.quantities import known_beside_step_time
+from farm.measuring.quantities import other_known_quantities
 from farm.messages.trainer_lines import Failure
 from farm.store.engine import reading
 from farm.store.reports.logs import LogEnd, LogRange, log_ends, log_stretch
@@ -156,14 +156,14 @@ def get_job(job_id: str) -> ResponseReturnValue:
     """Show one job. Query: `attempt`, the number of one; `ranks`, `from_s` and `to_s`."""
     number, instant = request_body.row_id("job", job_id), now()
     query = parameters.read(JobParameters, is_empty_absent=True)
-    asked = Selection(
+    requested = Selection(
         attempt=query.attempt, ranks=query.ranks, from_s=query.from_s, to_s=query.to_s
     )
     with read_session() as session:
         story = job_story(session, number)
         spec = spec_of(story)
         why = why_job_waits(session, story.job, now=instant)
-        attempt = shown_attempt(session, backend().drawings, story, spec, asked)
+        attempt = shown_attempt(session, backend().drawings, story, spec, requested)
         compared = comparison(session, story, spec)
         shown_logs = None if attempt is None else _logs(session, attempt)
     state = story.job.state
@@ -175,11 +175,11 @@ def get_job(job_id: str) -> ResponseReturnValue:
         chapters=chapters_of(story),
         spec=spec,
         measurement=story.measurement,
-        quantities=known_beside_step_time(story.measurement),
+        quantities=other_known_quantities(story.measurement),
         waits_because=why,
         attempt=attempt,
         logs=shown_logs,
-        asked=asked,
+        requested=requested,
         ranks_written=written(attempt.drawn) if attempt else "",
         shares=gang_shares(story),
         exchanges=rank_exchanges(attempt.rows, training_count=spec.training_agent_count)

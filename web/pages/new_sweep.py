@@ -211,7 +211,7 @@ def post_sweep() -> ResponseReturnValue:
     if was_sent:
         flash("This sweep is in the queue already: the form was sent twice.")
     else:
-        flash(_told(submitted))
+        flash(_reported(submitted))
     to = redirect(url_for("sweep.get_sweep", sweep_id=submitted.sweep_id), HTTPStatus.SEE_OTHER)
     return to if was_sent else wake_after(to)
 
@@ -222,7 +222,7 @@ def _enqueue(text: str) -> SubmittedSweep:
         return submit(session, planned, now=now())
 
 
-def _told(submitted: SubmittedSweep) -> str:
+def _reported(submitted: SubmittedSweep) -> str:
     jobs = "1 job is" if submitted.job_count == 1 else f"{submitted.job_count} jobs are"
     left_out = f"; {len(submitted.skipped)} impossible left out" if submitted.skipped else ""
     signed = [
@@ -329,7 +329,9 @@ def _expected(ticket: str, draft: Draft) -> Expected:
     behind = backend()
     engine, cache, prices = behind.engine, behind.recommender_cache, behind.prices
     try:
-        made = behind.expectations.ask(ticket, lambda: _foresee(engine, draft.text, cache, prices))
+        made = behind.expectations.ask(
+            ticket, lambda: _predict_sweep(engine, draft.text, cache, prices)
+        )
     except _Preparing:
         return Expected()
     except FarmError as error:
@@ -337,7 +339,9 @@ def _expected(ticket: str, draft: Draft) -> Expected:
     return Expected(found=None if made is None else made.value)
 
 
-def _foresee(engine: sa.Engine, text: str, cache: RecommenderCache, prices: Prices) -> Expectation:
+def _predict_sweep(
+    engine: sa.Engine, text: str, cache: RecommenderCache, prices: Prices
+) -> Expectation:
     """Predict every job of a sweep file, outside of a request, which may wait for a first fit.
 
     Raises:

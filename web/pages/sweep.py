@@ -42,7 +42,7 @@ from farm.configuration.sweep import BUDGET, MACHINE_HOURS
 from farm.gang.lifecycle import JobState, SweepState
 from farm.keys.api_tokens import Scope
 from farm.measuring.measurement import OK
-from farm.measuring.quantities import SHOWN, Quantity, known_beside_step_time
+from farm.measuring.quantities import SHOWN, Quantity, other_known_quantities
 from farm.measuring.scaling import Baselines, efficiency
 from farm.store.agents.agents import live_agent_count
 from farm.store.dashboard import SweepJob, sweep_jobs
@@ -288,15 +288,15 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
     """Change a sweep in one transaction, and show it with a word on what was done."""
     number = request_body.row_id("sweep", sweep_id)
     with write_session() as session:
-        said = change(session, number)
-    flash(said)
+        description = change(session, number)
+    flash(description)
     return wake_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
 
 
 def _shown_columns(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
     """Return the columns for a sweep's cells and these of its jobs."""
     values = table.values
-    known = [known_beside_step_time(item.measurement) for item in jobs]
+    known = [other_known_quantities(item.measurement) for item in jobs]
     return ShownColumns(
         has_workloads=any(axis.name in values for axis in AXES if axis.kind is AxisKind.WORKLOAD),
         has_networks=any(
@@ -365,7 +365,7 @@ def _job_shown(
     job, measurement = item.job, item.measurement
     configuration = configuration_of(job.spec)
     each = configuration["ranks_per_agent"]
-    known = known_beside_step_time(measurement)
+    known = other_known_quantities(measurement)
     return JobShown(
         job=job,
         configuration=configuration,

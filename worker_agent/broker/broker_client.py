@@ -33,7 +33,7 @@ from farm.broker.refusals import RefusalCounts
 from farm.broker.sending import Sender
 from farm.broker.task_message import read_carried
 from farm.errors import InvalidSpec, Unreachable
-from farm.log import configure, stand_for
+from farm.log import configure, set_log_ids
 from farm.messages.agent_keys import AgentKey, read_key
 from farm.messages.commands import COMMANDS
 from farm.messages.signing import MessageDirection, is_signed, sign, verified
@@ -101,7 +101,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     privilege.hide()
     configure(os.environ["FARM_LOG_LEVEL"], form=os.environ["FARM_LOG_FORMAT"])
-    stand_for(agent_id=options.agent_id)
+    set_log_ids(agent_id=options.agent_id)
     link = AgentLink(socket.socket(fileno=options.socket))
     broker_url = os.environ["FARM_BROKER_URL"]
     app, sender = make_app(broker_url), Sender(broker_url)

@@ -114,15 +114,17 @@ def cloud_labels(
     try:
         headers = dict(cloud.headers)
         if cloud.token_path is not None:
-            wish = {f"{_AWS_TOKEN}-ttl-seconds": "60"}
-            token = _ask(service, "PUT", cloud.token_path, headers=wish, deadline_s=deadline_s)
+            requirement = {f"{_AWS_TOKEN}-ttl-seconds": "60"}
+            token = _ask(
+                service, "PUT", cloud.token_path, headers=requirement, deadline_s=deadline_s
+            )
             headers[_AWS_TOKEN] = token or ""
         for label, path in cloud.paths.items():
-            told = _ask(
+            reported = _ask(
                 service, "GET", path, headers=headers, deadline_s=deadline_s, proof=cloud.proof
             )
             # Google's values are paths; the last part is the name.
-            word = (told or "").rpartition("/")[2]
+            word = (reported or "").rpartition("/")[2]
             if _WORD.fullmatch(word):
                 labels[label] = word
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -171,18 +173,18 @@ class _DeadlineSocket(socket.socket):
         self._deadline_s = deadline_s
 
     def connect(self, address: tuple[str, int]) -> None:  # type: ignore[override] # IPv4 alone
-        self._hurry()
+        self._limit_to_deadline()
         super().connect(address)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        self._hurry()
+        self._limit_to_deadline()
         super().sendall(data, flags)
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        self._hurry()
+        self._limit_to_deadline()
         return super().recv_into(buffer, nbytes, flags)
 
-    def _hurry(self) -> None:
+    def _limit_to_deadline(self) -> None:
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("it took too long")
@@ -193,8 +195,8 @@ class RetriedLabels:
     """Labels that the metadata service did not give when the agent began, asked for again.
 
     A VM's first boot may be quicker than its network or than that service; without the instance
-    type its measurements would have no price until the agent was restarted. `told` is what was told
-    so far, which another thread asks for once `start` was called.
+    type its measurements would have no price until the agent was restarted. `reported` is what was
+    told so far, which another thread asks for once `start` was called.
     """
 
     def __init__(
@@ -205,7 +207,7 @@ class RetriedLabels:
         ask: Callable[[str], dict[str, str]] = cloud_labels,
         pauses_s: Sequence[float] = _PAUSES_S,
     ) -> None:
-        self.told: Mapping[str, str] = {}
+        self.reported: Mapping[str, str] = {}
         self._ask, self._pauses_s = ask, pauses_s
         self._cloud = None if _NEEDED in known else cloud
 
@@ -223,6 +225,6 @@ class RetriedLabels:
         never = threading.Event()
         for pause_s in self._pauses_s:
             never.wait(pause_s)
-            self.told = {**self.told, **self._ask(cloud)}
-            if _NEEDED in self.told:
+            self.reported = {**self.reported, **self._ask(cloud)}
+            if _NEEDED in self.reported:
                 return

@@ -278,7 +278,7 @@ class Shaping:
             return
         guard.end(
             lambda: undo_applied(self._site.state_dir, number=guard.number),
-            take_away=self.emulator.clear,
+            remove_settings=self.emulator.clear,
         )
 
     def _guard(self, limit_s: float) -> None:

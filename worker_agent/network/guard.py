@@ -144,9 +144,9 @@ class Guard:
                 bufsize=0,
             )
         assert self._process.stdout is not None
-        with self._process.stdout as said:
-            readable, _, _ = select.select([said], [], [], _START_LIMIT_S)
-            if not readable or said.read(1) != watchdog.ALIVE:
+        with self._process.stdout as description:
+            readable, _, _ = select.select([description], [], [], _START_LIMIT_S)
+            if not readable or description.read(1) != watchdog.ALIVE:
                 self._process.kill()
                 self._process.wait(timeout=_END_LIMIT_S)
                 raise OSError(f"it did not start: see {log_file}")
@@ -155,18 +155,18 @@ class Guard:
     def pid(self) -> int:
         return self._process.pid
 
-    def end(self, undo: Callable[[], object], *, take_away: Callable[[], object]) -> None:
+    def end(self, undo: Callable[[], object], *, remove_settings: Callable[[], object]) -> None:
         """Undo what is noted, and end the watchdog.
 
         Raises:
-            EmulationFailed: `undo` failed. Then `take_away` was tried, with or without the note,
-                and the watchdog goes on trying.
+            EmulationFailed: `undo` failed. Then `remove_settings` was tried, with or without the
+                note, and the watchdog goes on trying.
         """
         try:
             undo()
         except EmulationFailed:
             try:
-                take_away()
+                remove_settings()
             finally:
                 # Let it undo now, and try until it succeeds.
                 assert self._process.stdin is not None

@@ -193,6 +193,8 @@ def _run(arguments: Sequence[str], script: str = "") -> str:
     if done.returncode < 0:
         raise NoAnswer(f"nft was ended by signal {-done.returncode}")
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise EmulationFailed(f"nft: {said[0] if said else f'status {done.returncode}'}")
+        description = done.stderr.strip().splitlines()
+        raise EmulationFailed(
+            f"nft: {description[0] if description else f'status {done.returncode}'}"
+        )
     return done.stdout

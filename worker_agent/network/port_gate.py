@@ -105,11 +105,11 @@ class PortGate:
         if guard is None:
             return
 
-        def take_away() -> None:
+        def remove_settings() -> None:
             run_nft(removing_script(self._table))
 
         def undo() -> None:
             if undo_gate(self._site.state_dir, number=guard.number) is None:
-                take_away()  # its note is lost
+                remove_settings()  # its note is lost
 
-        guard.end(undo, take_away=take_away)
+        guard.end(undo, remove_settings=remove_settings)

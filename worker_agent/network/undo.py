@@ -43,15 +43,18 @@ def undo_gate(state_dir: str, *, number: str | None = None) -> str | None:
 
 
 def _undo(
-    notes: NoteFile, state_dir: str, number: str | None, take_away: Callable[[AppliedNote], str]
+    notes: NoteFile,
+    state_dir: str,
+    number: str | None,
+    remove_settings: Callable[[AppliedNote], str],
 ) -> str | None:
-    """Do what `take_away` does and says, under the note's lock, and forget the note."""
+    """Do what `remove_settings` does and says, under the note's lock, and forget the note."""
     try:
         with notes.locked():
             note = notes.read()
             if note is None or number not in (None, note.number):
                 return None
-            undone = take_away(note)
+            undone = remove_settings(note)
             notes.remove()
     except OSError as error:
         raise EmulationFailed(f"{state_dir} cannot be used: {error}") from error

@@ -101,11 +101,11 @@ def failure_of_exit(
     if -return_code == signal.SIGKILL:
         return _failure_of_kill(memory)
     name = _signal_name(-return_code)
-    said = _NOT_ALLOCATED.search(log_tail) if -return_code in _CRASHES else None
-    if said is not None:
+    description = _NOT_ALLOCATED.search(log_tail) if -return_code in _CRASHES else None
+    if description is not None:
         return Failure(
             kind=FailureKind.OUT_OF_MEMORY,
-            message=f"trainer could not allocate memory and was ended by {name}: {said[0]};"
+            message=f"trainer could not allocate memory and was ended by {name}: {description[0]};"
             f" {_ADVICE}",
         )
     is_crash = -return_code in _CRASHES
@@ -124,10 +124,10 @@ def lost_data_workers(failure: Failure) -> tuple[int, ...]:
     return tuple(map(int, found[1].split(", ")))
 
 
-def failure_of_data_workers(told: Failure, *, memory: MemoryEvidence) -> Failure:
-    """Say why a trainer that has lost data workers failed; what it `told` may not be why."""
+def failure_of_data_workers(reported: Failure, *, memory: MemoryEvidence) -> Failure:
+    """Say why a trainer that has lost data workers failed; what it `reported` may not be why."""
     source = _source_of_kill(memory)
-    return told if source is None else _out_of_memory(memory, source=source)
+    return reported if source is None else _out_of_memory(memory, source=source)
 
 
 def _own_failure(user_code: UserCode, how: str) -> Failure:
@@ -215,15 +215,15 @@ def result_of_ranks(
 def _script_times(results: Sequence[TrainerResult]) -> dict[str, object]:
     """Return what the scripts told, as a result's details have it; empty: they are none."""
     try:
-        told = [one.script_times for one in results]
+        reported = [one.script_times for one in results]
     except InvalidSpec:
         return {}  # the server says so of the first
-    first = told[0]
+    first = reported[0]
     if first is None:
         return {}
-    counts = [None if one is None else one.examples_count for one in told]
-    waits_s = [None if one is None else one.data_wait_s for one in told]
-    pauses_s = [one.pause_s for one in told if one is not None]
+    counts = [None if one is None else one.examples_count for one in reported]
+    waits_s = [None if one is None else one.data_wait_s for one in reported]
+    pauses_s = [one.pause_s for one in reported if one is not None]
     times = dataclasses.replace(
         first,
         pause_s=math.fsum(pauses_s) / len(pauses_s),

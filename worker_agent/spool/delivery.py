@@ -82,7 +82,7 @@ class Delivery:
             return None
         self._is_repeated = self._under_way is not None
         if self._is_repeated:
-            self._round_trip.was_too_short()
+            self._round_trip.note_timeout()
         self._under_way = reports[-1].number
         self._sent_at = now
         return ReportBatch(
@@ -160,7 +160,7 @@ class RoundTrip:
             self._mean_s += _NEW_SHARE_OF_MEAN * (time_s - self._mean_s)
         self.limit_s = min(max(self._mean_s + 4 * self._deviation_s, LEAST_S), MOST_S)
 
-    def was_too_short(self) -> None:
+    def note_timeout(self) -> None:
         """Learn that the limit passed without a confirmation."""
         self.limit_s = min(2 * self.limit_s, MOST_S)
 

@@ -91,7 +91,7 @@ class Condition:
             facts=dataclasses.replace(
                 self._facts,
                 trouble=self.trouble,
-                labels={**self._labels.told, **self._facts.labels},
+                labels={**self._labels.reported, **self._facts.labels},
             ),
             template_bytes=template_bytes,
             backlog=self._delivery.backlog(now=now),

@@ -64,7 +64,7 @@ class HeartbeatSchedule:
         self._told_at = now
         return now - since
 
-    def hasten(self) -> None:
+    def send_soon(self) -> None:
         """Make the next beat due at once: something changed that the server should know."""
         self._due_at = _AT_ONCE
 
@@ -86,7 +86,7 @@ class HeartbeatSchedule:
         self._heard = (confirmation.server_time_s, now)
         if is_first:
             # Only the next beat can prove its freshness, and until then nothing is leased here.
-            self.hasten()
+            self.send_soon()
         elif self._confirmed_counter == self._counter and self._due_at > _AT_ONCE:
             self._due_at = self._alive_at + self._interval_s
         return True

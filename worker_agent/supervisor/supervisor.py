@@ -16,7 +16,7 @@ from contextlib import ExitStack
 
 from farm.configuration.scripts import bundle_of
 from farm.errors import InvalidSpec
-from farm.log import stand_for
+from farm.log import set_log_ids
 from farm.messages.agents import AgentFacts, AgentState, Heartbeat
 from farm.messages.commands import (
     COMMANDS,
@@ -121,7 +121,7 @@ class Supervisor:
             at_the_end.callback(kill_leftovers, self._config, limit_s=LEAVE_LIMIT_S)
             at_the_end.callback(self._template.stop)
             at_the_end.callback(self._broker_client.stop)
-            stand_for(agent_id=self._config.agent_id)
+            set_log_ids(agent_id=self._config.agent_id)
             logger.info("agent begins")
             if not become_reaper():
                 self._template.stop()  # a fork would be adopted by another process
@@ -174,7 +174,7 @@ class Supervisor:
                 self._heartbeat.taken(now=now)
             if self._broker_client.handle(event, now=now) and isinstance(event, BrokerClientReady):
                 self._delivery.start_over()
-                self._heartbeat.hasten()
+                self._heartbeat.send_soon()
         elif isinstance(event, CommandArrived):
             if self._broker_client.handle(event, now=now):
                 self._obey(event, now=now)
@@ -206,7 +206,7 @@ class Supervisor:
         )
         if shown != self._shown:
             self._shown = shown
-            self._heartbeat.hasten()
+            self._heartbeat.send_soon()
         if (silence_s := self._heartbeat.silence_s(now=now)) is not None:
             logger.warning(_UNANSWERED, silence_s, _KEYED if self._config.key else _UNKEYED)
         if self._broker_client.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) == 0:
@@ -249,7 +249,7 @@ class Supervisor:
         rank.tick(now=now)
         if rank.is_over:
             logger.info("rank is over")
-            stand_for(agent_id=self._config.agent_id)
+            set_log_ids(agent_id=self._config.agent_id)
             self.rank = None
             self._served.forget()
 
@@ -294,7 +294,7 @@ class Supervisor:
         if command.token <= self._tokens.highest or self._config.bundles.has(bundle):
             return True
         self._fetch.begin(command, bundle)
-        self._heartbeat.hasten()
+        self._heartbeat.send_soon()
         return False
 
     def _take_piece(self, piece: BundlePiece, *, now: float) -> None:
@@ -303,7 +303,7 @@ class Supervisor:
             archive = self._fetch.take(piece)
             if archive is None:
                 if self._fetch.wanted is not None:
-                    self._heartbeat.hasten()
+                    self._heartbeat.send_soon()
                 return
             self._config.bundles.put(archive)
         except (BundleRefused, OSError) as error:
@@ -348,7 +348,7 @@ class Supervisor:
         self._journal.add_lost(command.token, rank=command.rank, failure=failure)
 
     def _serve(self, command: StartRank, *, now: float) -> None:
-        stand_for(agent_id=self._config.agent_id, **command.ids)
+        set_log_ids(agent_id=self._config.agent_id, **command.ids)
         logger.info("rank begins")
         self._served.remember(command.token, rank=command.rank, job_id=command.job_id)
         self.rank = RunningRank(
@@ -379,7 +379,7 @@ class Supervisor:
         except OSError as error:  # the server says so again, until the token is on disk
             logger.warning("the token was not written down: %s", error)
         # The server waits for our word that nothing of the attempt is left.
-        self._heartbeat.hasten()
+        self._heartbeat.send_soon()
 
     def _state(self) -> AgentState:
         return self._condition.state(is_serving=self.rank is not None)

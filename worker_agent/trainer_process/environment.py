@@ -86,8 +86,8 @@ def trainer_environment(
 
 
 def _is_harmless(name: str) -> bool:
-    told = name.upper().removeprefix("TOKENIZERS_")  # a library's name, and no token
-    return name not in _WITHHELD and not any(part in told for part in _SECRET_PARTS)
+    reported = name.upper().removeprefix("TOKENIZERS_")  # a library's name, and no token
+    return name not in _WITHHELD and not any(part in reported for part in _SECRET_PARTS)
 
 
 def plain_environment() -> dict[str, str]:

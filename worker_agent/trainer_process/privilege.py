@@ -42,7 +42,7 @@ def hide() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def withhold() -> None:
+def drop_capabilities() -> None:
     """Keep what was granted from all children. Of this thread and those it starts from now on."""
     _ask(_CLEAR_ALL, 0)
 

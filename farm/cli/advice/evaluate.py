@@ -23,7 +23,7 @@ from farm.cli.advice.evaluation_report import (
     interval_cells,
     write_report,
 )
-from farm.cli.advice.questions import script_asked, script_options
+from farm.cli.advice.questions import requested_script, script_options
 from farm.cli.output import json_option, print_json, print_table, row_bar, to_stderr
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
@@ -134,9 +134,9 @@ def _load(
     fingerprint: str | None,
 ) -> LoadedObservations:
     with store(settings()) as engine, reading(engine) as session:
-        asked = script_asked(session, origin=origin, **script)
-        if asked is not None:
-            model, dataset = asked.model, asked.dataset
+        requested = requested_script(session, origin=origin, **script)
+        if requested is not None:
+            model, dataset = requested.model, requested.dataset
         found = load(session, origin=origin, model=model, dataset=dataset)
     kinds = [k for k in found.values() if (k.fingerprint or "").startswith(fingerprint or "")]
     if not kinds:
@@ -157,14 +157,14 @@ def _load(
     return loaded
 
 
-def _predictors(asked: Sequence[str], *, quick: bool) -> list[str]:
+def _predictors(requested: Sequence[str], *, quick: bool) -> list[str]:
     from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 
-    for name in asked:
+    for name in requested:
         if name not in PREDICTORS:
             raise InvalidSpec("--predictor", name, f"one of {', '.join(PREDICTORS)}")
-    if asked:
-        return list(asked)
+    if requested:
+        return list(requested)
     others = [] if quick else [name for name in PREDICTORS if name != DEFAULT_PREDICTOR]
     return [DEFAULT_PREDICTOR, *others]
 
@@ -313,7 +313,7 @@ def _doubts(observations: Sequence[Observation], predictor: str) -> list[DoubtIn
     from farm.recommend.predictors import PREDICTORS
 
     by_id = {o.measurement_id: o for o in observations}
-    model = fit_step_time_model(observations, predictor=PREDICTORS[predictor], asked=())
+    model = fit_step_time_model(observations, predictor=PREDICTORS[predictor], requested=())
     return [
         DoubtInWords(
             configuration=_words(by_id[suspicion.measurement_id].configuration),

@@ -323,11 +323,13 @@ def _predicted_figure(outcomes: Sequence[HeldOutAnswer], predictor: str) -> Figu
         for outcome in outcomes
         if outcome.prediction.low80_s is not None
     ]
-    said = f"Predicted against measured step time, held out, by {predictor}, with 80 % intervals."
+    description = (
+        f"Predicted against measured step time, held out, by {predictor}, with 80 % intervals."
+    )
     if not cells:
         none = ChartAxis(title="")
-        return Figure(title="nothing was predicted", summary=said, x=none, y=none, series=[])
-    return predicted_figure(cells, said=said)
+        return Figure(title="nothing was predicted", summary=description, x=none, y=none, series=[])
+    return predicted_figure(cells, description=description)
 
 
 def _coverage_figure(scores: Sequence[SplitScore], predictor: str) -> Figure:
@@ -342,10 +344,12 @@ def _coverage_figure(scores: Sequence[SplitScore], predictor: str) -> Figure:
         ]
         series.append(ChartSeries(name=name, marks=ends, has_dots=False, style=1 + index))
         series.append(ChartSeries(name=name, marks=found, is_joined=False, style=1 + index))
-    said = f"How many measurements fell into the intervals of {predictor}, by what was held out."
+    description = (
+        f"How many measurements fell into the intervals of {predictor}, by what was held out."
+    )
     return Figure(
         title="",
-        summary=said,
+        summary=description,
         x=ChartAxis(title="measurements within the interval", write=_percent),
         y=_splits([score.split for score in scores]),
         series=series,

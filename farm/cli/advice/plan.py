@@ -14,7 +14,7 @@ from farm.cli.advice.questions import (
     prices_of,
     prices_option,
     region_option,
-    script_asked,
+    requested_script,
     with_options,
 )
 from farm.cli.output import json_option, print_json, to_stderr
@@ -129,15 +129,15 @@ def plan(
     task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
     with store(loaded) as engine:
         with reading(engine) as session:
-            asked = script_asked(
+            requested = requested_script(
                 session,
                 origin=origin,
                 script=script,
                 script_sha256=script_sha256,
                 script_parameters=script_parameters,
             )
-        if asked is not None:
-            task = dataclasses.replace(task, model=asked.model, dataset=asked.dataset)
+        if requested is not None:
+            task = dataclasses.replace(task, model=requested.model, dataset=requested.dataset)
         proposed = _propose(engine, task, origin=origin, fingerprint=fingerprint)
     _print(proposed, out=out, as_json=as_json)
     goal, chosen = task.until_regret_ratio, proposed.planned.plan

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from farm.cli.advice.questions import recommender_cache, script_asked, script_options
+from farm.cli.advice.questions import recommender_cache, requested_script, script_options
 from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
@@ -47,7 +47,7 @@ class _Queries:
 
     header: list[str]
     rows: list[list[str]]
-    asked: list[dict[str, Any]]
+    requested: list[dict[str, Any]]
 
 
 @click.command()
@@ -68,21 +68,21 @@ def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool, **sc
     predictions are guesses, far from anything measured.
     --json prints items instead.
     """
-    asked = _read(queries)
-    if unused := _unused(asked.header):
+    requested = _read(queries)
+    if unused := _unused(requested.header):
         to_stderr(f"kept and not looked at: {', '.join(unused)}")
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
-        rows, of_script = asked.asked, script_asked(session, origin=origin, **script)
+        rows, of_script = requested.requested, requested_script(session, origin=origin, **script)
         if of_script is not None:
             known = {"model": of_script.model, "dataset": of_script.dataset}
             rows = [{**known, **row} if "model" not in row else row for row in rows]
         answered = predict_queries(session, rows, origin=origin, cache=recommender_cache(loaded))
     predictions = [answer.prediction for answer in answered]
     if as_json:
-        print_json({"items": _items(asked, predictions)})
+        print_json({"items": _items(requested, predictions)})
         return
-    content = _table(asked, predictions)
+    content = _table(requested, predictions)
     if out is None:
         print_data(content)
         return
@@ -107,7 +107,7 @@ def _read(path: Path) -> _Queries:
     sheet = read_sheet(content, known=tuple(_COLUMNS), required=_REQUIRED, ignored=others)
     for conversion in sheet.conversions:
         to_stderr(f"converted: {conversion}")
-    asked = []
+    requested = []
     for row in sheet.rows:
         values, refused = read_cells(row.cells, _COLUMNS, where=row.where)
         refused = [*row.refused, *refused]
@@ -116,10 +116,10 @@ def _read(path: Path) -> _Queries:
                 refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
         if refused := refused or impossible_together(row, values):
             raise refused[0]
-        asked.append(values)
+        requested.append(values)
     _, *rows = _lines(content)
-    assert len(rows) == len(asked)
-    return _Queries(header=header, rows=rows, asked=asked)
+    assert len(rows) == len(requested)
+    return _Queries(header=header, rows=rows, requested=requested)
 
 
 def _unused(header: Sequence[str]) -> list[str]:
@@ -169,21 +169,21 @@ def _kept(header: Sequence[str]) -> list[str]:
     return [f"given_{name}" if name in RESULT_COLUMNS else name for name in header]
 
 
-def _table(asked: _Queries, predictions: Sequence[Prediction]) -> str:
+def _table(requested: _Queries, predictions: Sequence[Prediction]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_kept(asked.header), *RESULT_COLUMNS])
-    for row, prediction in zip(asked.rows, predictions, strict=True):
+    writer.writerow([*_kept(requested.header), *RESULT_COLUMNS])
+    for row, prediction in zip(requested.rows, predictions, strict=True):
         writer.writerow([*row, *_results(prediction)])
     return text.getvalue()
 
 
-def _items(asked: _Queries, predictions: Sequence[Prediction]) -> list[dict[str, object]]:
+def _items(requested: _Queries, predictions: Sequence[Prediction]) -> list[dict[str, object]]:
     return [
         {
-            **dict(zip(_kept(asked.header), row, strict=True)),
+            **dict(zip(_kept(requested.header), row, strict=True)),
             **dict(zip(RESULT_COLUMNS, _results(prediction), strict=True)),
             "measurement_ids": prediction.measurement_ids,
         }
-        for row, prediction in zip(asked.rows, predictions, strict=True)
+        for row, prediction in zip(requested.rows, predictions, strict=True)
     ]

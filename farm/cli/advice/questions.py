@@ -56,11 +56,11 @@ def with_options(options: Sequence[Callable[[_F], _F]], command: _F) -> _F:
 
 
 def script_options(command: _F) -> _F:
-    """Give a command the options that name a script; `script_asked` reads them."""
+    """Give a command the options that name a script; `requested_script` reads them."""
     return with_options(SCRIPT_OPTIONS, command)
 
 
-def script_asked(
+def requested_script(
     session: Session,
     *,
     origin: str,

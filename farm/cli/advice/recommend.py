@@ -33,7 +33,7 @@ from farm.configuration.spec import (
 )
 from farm.errors import InvalidSpec
 from farm.recommend.answering.headline import named
-from farm.recommend.answering.measured import told_apart_by
+from farm.recommend.answering.measured import distinguishing_fields
 from farm.recommend.contracts import Objective, Option, Question, Recommendation
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend as ask
@@ -120,7 +120,7 @@ def recommend(
     min_accuracy: float | None,
     machines: int | None,
     as_json: bool,
-    **asked: Any,
+    **requested: Any,
 ) -> None:
     """Rank configurations by alpha x time + beta x cost, best first, measured ones and others.
 
@@ -128,7 +128,7 @@ def recommend(
     exit status is 1 where nothing known fits. --json prints what GET /api/v1/recommendation
     answers: recommended, reason, options, pareto and warnings.
     """
-    question = _question(**asked)
+    question = _question(**requested)
     objective = Objective(
         alpha=alpha,
         beta=beta,
@@ -209,7 +209,7 @@ def least_lines(answer: Recommendation) -> list[str]:
 
     If the length of an epoch is not known, options are compared by one step, without amounts.
     """
-    by, unknown = told_apart_by(answer.options), answer.least_unknown_because
+    by, unknown = distinguishing_fields(answer.options), answer.least_unknown_because
     lines = []
     for name, title, of, write in (
         ("fastest", "Least time", "time_s", display.duration),
@@ -223,14 +223,14 @@ def least_lines(answer: Recommendation) -> list[str]:
         head, _, unit = of.rpartition("_")
         amount, high = getattr(option, of), getattr(option, f"{head}_high_{unit}")
         most = "" if high is None else f", at most {write(high)} (90 %)"
-        told = "" if amount is None else f": {write(amount)}{most}"
-        lines.append(f"{title}: {named(option, by)}{told}")
+        reported = "" if amount is None else f": {write(amount)}{most}"
+        lines.append(f"{title}: {named(option, by)}{reported}")
     return lines
 
 
 def worth_measuring(answer: Recommendation) -> list[str]:
     """Return a line for each guess that may be better, with the reason why it is a guess."""
-    by = told_apart_by(answer.options)
+    by = distinguishing_fields(answer.options)
     lines = []
     for option in answer.worth_measuring:
         time_s = option.step_time_s if option.time_per_epoch_s is None else option.time_per_epoch_s
@@ -257,18 +257,20 @@ def _print_options(answer: Recommendation, shown: Sequence[OptionLine]) -> None:
 
 
 def _remark(option: Option, *, on_front: bool) -> str:
-    said = ["Pareto front"] if on_front else []
+    description = ["Pareto front"] if on_front else []
     if option.speculative_because:
-        said.append("a guess")
+        description.append("a guess")
     if not option.is_synchronous:
-        said.append("other updates")
+        description.append("other updates")
     if option.disturbed_ids:
-        said.append(f"{len(option.disturbed_ids)} of {len(option.measurement_ids)} disturbed")
+        description.append(
+            f"{len(option.disturbed_ids)} of {len(option.measurement_ids)} disturbed"
+        )
     if option.set_aside_ids:
-        said.append(f"{len(option.set_aside_ids)} disturbed not counted")
+        description.append(f"{len(option.set_aside_ids)} disturbed not counted")
     if option.excluded_because:
-        said.append(option.excluded_because)
-    return ", ".join(said)
+        description.append(option.excluded_because)
+    return ", ".join(description)
 
 
 def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:

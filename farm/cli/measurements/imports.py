@@ -20,11 +20,11 @@ from farm.importers.table import read_table
 from farm.importing import (
     ImportSource,
     failed_counts,
-    foresee,
     import_reading,
     import_samples,
     of_publication,
     of_table,
+    preview_import,
     untimed,
 )
 from farm.measuring.imported import ImportedMeasurement
@@ -141,7 +141,7 @@ def _import(
     with store(settings()) as engine:
         if how.is_dry_run:
             with reading(engine) as session:
-                done = foresee(session, read, source, is_replacing=how.is_replacing)
+                done = preview_import(session, read, source, is_replacing=how.is_replacing)
         else:
             with writing(engine) as session:
                 done = import_reading(

@@ -122,16 +122,21 @@ def _plot(
         found = find_sweep(session, sweep)
         table = read_sweep(session, found.id, prices=prices_of(loaded, *prices)).table
         choice = _choice(given, held, table)
-        asked = PlotRequest(
+        requested = PlotRequest(
             sweep_id=found.id, choice=choice, is_of_metric="metric" in given, job_id=job_id
         )
         of_kinds = [PlotKind(name) for name in kinds or _KINDS]
-        drawn = _drawn(session, table, asked, of_kinds, is_all=kinds is None)
+        drawn = _drawn(session, table, requested, of_kinds, is_all=kinds is None)
     return [_written(one, folder, forms) for one in drawn]
 
 
 def _drawn(
-    session: Any, table: SweepTable, asked: PlotRequest, kinds: Sequence[PlotKind], *, is_all: bool
+    session: Any,
+    table: SweepTable,
+    requested: PlotRequest,
+    kinds: Sequence[PlotKind],
+    *,
+    is_all: bool,
 ) -> list[Plot]:
     """Return the plots. `is_all`: of a kind that cannot be drawn is said why, and no more."""
     from farm.charts.plots import PlotKind, plots_of
@@ -141,7 +146,7 @@ def _drawn(
         try:
             is_slow = kind is PlotKind.PREDICTION
             with row_bar("predicting", noun="fits") if is_slow else nullcontext() as show:
-                drawn += plots_of(session, table, asked, kind, show=show)
+                drawn += plots_of(session, table, requested, kind, show=show)
         except FarmError as error:
             if not is_all:
                 raise
@@ -180,9 +185,9 @@ def _choice(given: Mapping[str, str], held: Sequence[str], table: SweepTable) ->
     """
     from farm.cells.choice import read_choice
 
-    asked = {**given, **_held(held, table)}
+    requested = {**given, **_held(held, table)}
     try:
-        return read_choice(asked, table)
+        return read_choice(requested, table)
     except InvalidSpec as error:
         option = _OPTIONS.get(error.field) or f"--at {error.field.removeprefix(_FIXED)}"
         expected = error.expected.replace("than x", "than --over")

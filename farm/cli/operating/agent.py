@@ -10,7 +10,7 @@ import click
 
 from farm.broker import plaintext
 from farm.broker.accounts import BrokerAccounts, agent_url
-from farm.broker.url import authorities_file, stays_here
+from farm.broker.url import authorities_file, is_local_broker
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store, wake_scheduler
 from farm.errors import InvalidSpec
@@ -238,7 +238,7 @@ def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json:
         click.echo(f"FARM_BROKER_URL={url}")
         if loaded.plaintext.broker:
             click.echo(f"{plaintext.FARM_PLAINTEXT}=broker")
-        if stays_here(url):
+        if is_local_broker(url):
             click.echo("put the server's address into FARM_BROKER_URL for other machines", err=True)
     if authority is not None:
         # Comments, so that the lines are an environment file with them.

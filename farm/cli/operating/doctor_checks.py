@@ -31,8 +31,8 @@ from farm.broker.health_records import (
     read_health_records,
     record_refusal,
 )
-from farm.broker.state import asked, queue_lengths, read_state
-from farm.broker.url import authorities_file, stays_here
+from farm.broker.state import connected_client, queue_lengths, read_state
+from farm.broker.url import authorities_file, is_local_broker
 from farm.cli.session import stopped_farm, store
 from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.diagnosis.agents import (
@@ -146,7 +146,7 @@ def _condition(row: AgentRow, *, now: dt.datetime, lease_s: float) -> AgentCondi
 
 
 def _broker(settings: Settings) -> AbstractContextManager[Any]:
-    return asked(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S)
+    return connected_client(settings.broker_url, timeout_s=_BROKER_TIMEOUT_S)
 
 
 def _look_at_broker(settings: Settings) -> list[Finding]:
@@ -292,7 +292,7 @@ def _look_at_versions(settings: Settings) -> list[Finding]:
 
 
 def _look_at_access(settings: Settings) -> list[Finding]:
-    is_beyond = not stays_here(settings.broker_url) or settings.signing_key_file is not None
+    is_beyond = not is_local_broker(settings.broker_url) or settings.signing_key_file is not None
     with _agents(settings) as (session, found):
         return judge_access(found, keyed=key_records(session), is_beyond=is_beyond)
 

@@ -14,7 +14,7 @@ from farm.cells.table import CellLine
 from farm.cli.advice.questions import prices_or_none
 from farm.cli.output import command_hint
 from farm.cli.session import settings, wake_scheduler
-from farm.cli.start.up import stay_up
+from farm.cli.start.up import run_until_signal
 from farm.cli.sweeps.results import print_answers, print_cells
 from farm.cli.sweeps.watch import SweepWatch, follow, make_display
 from farm.configuration.bundle import ScriptBundle
@@ -72,7 +72,7 @@ def demonstrate(
                     click.echo(f"\nDashboard: {farm.dashboard_url} (Ctrl-C stops)")
                     if (hint := command_hint()) is not None:
                         click.echo(hint)
-                    stay_up(farm, signals)
+                    run_until_signal(farm, signals)
         except Stopped:
             # Once the sweep is over, Ctrl-C is how it is meant to end.
             if succeeded is None:
@@ -201,7 +201,7 @@ def finish(
                 SweepWatch(engine, sweep_id, settings=farm.settings),
                 display,
                 pause=signals.pause,
-                tend=farm.tend,
+                check_processes=farm.check_processes,
                 stalled_after_s=_STALLED_AFTER_S,
             )
     except FarmError as error:

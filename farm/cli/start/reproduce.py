@@ -191,13 +191,13 @@ def _farm(
 def begin(engine: sa.Engine, planned: SubmissionPlan) -> int:
     """Take up the sweep of that content where it was left, or submit it; return its id."""
     from farm.store.engine import writing
-    from farm.store.measurements.studies import find_same_sweep, take_up
+    from farm.store.measurements.studies import find_same_sweep, requeue_unfinished
 
     now = dt.datetime.now(dt.UTC)
     with writing(engine) as session:
         sweep_id = find_same_sweep(session, planned.data)
         if sweep_id is None:
             return submit(session, planned, now=now).sweep_id
-        take_up(session, sweep_id, now=now)
+        requeue_unfinished(session, sweep_id, now=now)
     to_stderr(f"going on with sweep {sweep_id}")
     return sweep_id

@@ -14,10 +14,10 @@ from farm.embedded.signals import Stopped, StopSignals
 _TEND_EVERY_S = 0.5
 
 
-def stay_up(farm: EmbeddedFarm, signals: StopSignals) -> NoReturn:
+def run_until_signal(farm: EmbeddedFarm, signals: StopSignals) -> NoReturn:
     """Look after a running farm until a signal raises `Stopped`."""
     while True:
-        farm.tend()
+        farm.check_processes()
         signals.pause(_TEND_EVERY_S)
 
 
@@ -41,7 +41,7 @@ def up(agents: int) -> None:
                 click.echo(f"Dashboard: {farm.dashboard_url} (Ctrl-C stops)")
                 if (hint := command_hint()) is not None:
                     click.echo(hint)
-                stay_up(farm, signals)
+                run_until_signal(farm, signals)
         except Stopped:
             # Once it was up, Ctrl-C is how it is meant to end.
             if not is_up:

@@ -15,7 +15,7 @@ from farm.cli.advice.questions import prices_of, prices_option, recommender_cach
 from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.sweeps.results import print_answers
-from farm.cli.sweeps.watch import SweepWatch, nobody_serves, patience_option, watch_to_end
+from farm.cli.sweeps.watch import SweepWatch, patience_option, unserved_text, watch_to_end
 from farm.configuration.axes import AXES_BY_NAME, REQUIRED_AXES, STRATEGY
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, NOTIFY
@@ -129,7 +129,7 @@ def submit(
         watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
         first = watch.look()
         if first.hopeless:
-            to_stderr(nobody_serves(first))
+            to_stderr(unserved_text(first))
         counts = watch_to_end(watch, patience_s=patience_s).counts if wait else None
         if counts is not None:
             _conclude(engine, submitted.sweep_id, result, counts=counts, as_json=as_json)

@@ -20,7 +20,7 @@ from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
 from farm.gang.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
 from farm.placement.progress import UnfinishedJob, remaining_s
-from farm.placement.scheduling import hopeless_kinds
+from farm.placement.scheduling import unschedulable_kinds
 from farm.processes.standard_output import unfiltered
 from farm.store.agents.agents import live_agents
 from farm.store.engine import reading
@@ -69,7 +69,7 @@ class Snapshot:
     hopeless: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def hopeless_count(self) -> int:
+    def unschedulable_count(self) -> int:
         return sum(self.hopeless.values())
 
     @property
@@ -130,7 +130,7 @@ class SweepWatch:
             if job.state is JobState.WAITING
         )
         hopeless: Counter[str] = Counter()
-        for kind, text in hopeless_kinds(kinds, agents).items():
+        for kind, text in unschedulable_kinds(kinds, agents).items():
             hopeless[text] += kinds[kind]
         return Snapshot(
             summary=summary,
@@ -147,13 +147,13 @@ def follow(
     display: Display,
     *,
     pause: Callable[[float], None],
-    tend: Callable[[], None] = lambda: None,
+    check_processes: Callable[[], None] = lambda: None,
     stalled_after_s: float | None = None,
     hopeless_after_s: float | None = None,
 ) -> SweepSummary:
     """Show the sweep until it is finished and return its last summary.
 
-    Between two looks `tend` is called; both it and `pause` may raise to end the waiting.
+    Between two looks `check_processes` is called; both it and `pause` may raise to end the waiting.
 
     Raises:
         FarmError: nothing ran and nothing changed for `stalled_after_s`; None waits for ever. Or
@@ -178,12 +178,12 @@ def follow(
             reason = f" ({snapshot.reason})" if snapshot.reason else ""
             raise FarmError(f"no job changed for {stalled_after_s:.0f} s{reason}")
         left_count = snapshot.summary.job_count - snapshot.summary.final_count
-        is_hopeless = snapshot.hopeless_count == left_count and not snapshot.summary.is_held
+        is_hopeless = snapshot.unschedulable_count == left_count and not snapshot.summary.is_held
         if not is_hopeless:
             hopeful_at = begun
         elif hopeless_after_s is not None and begun - hopeful_at > hopeless_after_s:
-            raise FarmError(nobody_serves(snapshot))
-        tend()
+            raise FarmError(unserved_text(snapshot))
+        check_processes()
         pause(max(_LOOK_EVERY_S, _PAUSE_PER_LOOK * (time.monotonic() - begun)))
 
 
@@ -195,9 +195,9 @@ def _budget_is_used_up(summary: SweepSummary) -> str:
     )
 
 
-def nobody_serves(snapshot: Snapshot) -> str:
+def unserved_text(snapshot: Snapshot) -> str:
     """Say which jobs of the sweep wait for agents that are not there, and what to do."""
-    count = snapshot.hopeless_count
+    count = snapshot.unschedulable_count
     jobs = counted(count, "job waits", "jobs wait")
     sweep_id = snapshot.summary.sweep_id
     return (

@@ -12,11 +12,11 @@ from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, disturbed_by
 from farm.recommend.answering.headline import headline_of
 from farm.recommend.answering.measured import (
-    ToldApart,
+    DistinguishingFields,
     answers,
     attempted,
+    distinguishing_fields,
     name_of,
-    told_apart_by,
 )
 from farm.recommend.answering.options import Options
 from farm.recommend.calibrated.intervals import MIN_REPETITIONS
@@ -61,7 +61,7 @@ def answer_from(
 ) -> Recommendation:
     """Rank the options and say what is doubtful. `evidence`: all that is known of the workload."""
     if not found.options:
-        return nothing(question, nothing_as_asked(question, evidence), found.warnings)
+        return nothing(question, not_measured_as_requested(question, evidence), found.warnings)
     known = {e.measurement_id: e for e in evidence}
     ranked = rank([_with_disturbances(option, known) for option in found.options], objective)
     is_accuracy_compared = (
@@ -136,12 +136,12 @@ def _with_headline(answer: Recommendation) -> Recommendation:
     return dataclasses.replace(answer, headline=headline_of(answer))
 
 
-def nothing_at_all(question: Question) -> str:
+def nothing_measured(question: Question) -> str:
     """Say that the workload is not known."""
     return f"nothing is measured of {_workload(question)}: run a sweep of it first"
 
 
-def nothing_as_asked(question: Question, evidence: Sequence[Evidence]) -> str:
+def not_measured_as_requested(question: Question, evidence: Sequence[Evidence]) -> str:
     """Say what of the workload is known instead of what was asked."""
     if name := _unmeasured_name(question, evidence):
         return f"{_workload(question)} is not measured with {name}"
@@ -218,7 +218,7 @@ def _cautions(
     if best.is_wide and not best.speculative_because:
         yield "its 90 % interval is wider than a factor of two"
     if not is_accuracy_compared:
-        yield from _less_accurate(best, others, by=told_apart_by(ranked))
+        yield from _less_accurate(best, others, by=distinguishing_fields(ranked))
     yield from _too_fast(best, others)
     bare_count = sum(option.interval_ratios is None for option in others)
     if bare_count and best.interval_ratios is not None:
@@ -263,7 +263,9 @@ def _disturbed_rivals(others: Sequence[Option], known: Mapping[int, Evidence]) -
         )
 
 
-def _less_accurate(best: Option, others: Sequence[Option], *, by: ToldApart) -> Iterable[str]:
+def _less_accurate(
+    best: Option, others: Sequence[Option], *, by: DistinguishingFields
+) -> Iterable[str]:
     """Say that the first option reaches clearly less in as many epochs as another one."""
     known = [
         option
@@ -306,20 +308,22 @@ def _too_fast(best: Option, others: Sequence[Option]) -> Iterable[str]:
 
 def _not_compared(ranked: Sequence[Option], question: Question) -> list[str]:
     """Say what the first option was not compared with, though the answer is about it."""
-    said = []
+    description = []
     if len(ranked) == 1:
-        said.append("it is the only option that is known, so it was compared with no other")
+        description.append("it is the only option that is known, so it was compared with no other")
     elif all(option.machine_count == 1 for option in ranked):
-        said.append("no gang is known, so one machine was compared with none")
-    for what, asked, known in (
+        description.append("no gang is known, so one machine was compared with none")
+    for what, requested, known in (
         ("world size", question.world_sizes, {option.world_size for option in ranked}),
         ("strategy", question.strategies, {option.strategy for option in ranked}),
         ("instance type", question.instance_types, {option.instance_type for option in ranked}),
     ):
-        unknown = [str(name) for name in asked if name not in known]
+        unknown = [str(name) for name in requested if name not in known]
         if unknown:
-            said.append(f"nothing is known of {what} {' and '.join(unknown)}, which was asked for")
-    return said
+            description.append(
+                f"nothing is known of {what} {' and '.join(unknown)}, which was asked for"
+            )
+    return description
 
 
 def _not_judged(ranked: Sequence[Option], best: Option, objective: Objective) -> Iterable[str]:
@@ -371,10 +375,10 @@ def _nearest(own: Sequence[Evidence], question: Question) -> list[Evidence]:
     for name in ("global_batch_size", *CONDITIONS):
         # One machine has no conditions, and without a limit the bandwidth is endless.
         values = {e.measurement_id: _number(e.configuration, name) for e in near}
-        asked = _number(question, name)
+        requested = _number(question, name)
         sides = (
-            max((v for v in values.values() if v <= asked), default=None),
-            min((v for v in values.values() if v >= asked), default=None),
+            max((v for v in values.values() if v <= requested), default=None),
+            min((v for v in values.values() if v >= requested), default=None),
         )
         near = [e for e in near if values[e.measurement_id] in sides]
     return near
@@ -389,7 +393,7 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
     """Say that others ran out of memory with no more examples for each replica."""
     if best.basis == Basis.MEASURED.value:
         return
-    asked = Configuration(
+    requested = Configuration(
         strategy=best.strategy,
         setup=best.setup,
         instance_type=best.instance_type,
@@ -403,7 +407,7 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
         [e.configuration for e in alike if e.status == OUT_OF_MEMORY],
         [e.configuration for e in alike if e.status == OK],
     )
-    if doubt := limits.doubt(asked):
+    if doubt := limits.doubt(requested):
         yield doubt
 
 
@@ -462,11 +466,11 @@ def _doubts(ranked: Sequence[Option], objective: Objective) -> Iterable[str]:
     if best.basis != Basis.MEASURED.value:
         yield f"the recommended configuration was not measured: its time is {best.basis}"
     if others:
-        yield from _overlap(best, others[0], objective, by=told_apart_by(ranked))
+        yield from _overlap(best, others[0], objective, by=distinguishing_fields(ranked))
 
 
 def _overlap(
-    best: Option, runner_up: Option, objective: Objective, *, by: ToldApart
+    best: Option, runner_up: Option, objective: Objective, *, by: DistinguishingFields
 ) -> Iterable[str]:
     """Compare scores, of which the intervals are as wide as those of the times."""
     if best.score is None or runner_up.score is None:
@@ -494,7 +498,7 @@ def _shown(
     option: Option,
     ends: tuple[float, float],
     objective: Objective,
-    by: ToldApart,
+    by: DistinguishingFields,
     *,
     by_step: bool,
 ) -> str:
@@ -522,7 +526,7 @@ def _no_gang(question: Question, evidence: Sequence[Evidence]) -> str:
 
 def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | None:
     """Name the first choice of the question that was never measured, and what was."""
-    for field, asked in (
+    for field, requested in (
         ("strategy", question.strategies),
         ("network", question.networks),
         ("instance_type", question.instance_types),
@@ -532,10 +536,10 @@ def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | 
             for e in evidence
             if field != "network" or not e.configuration.is_one_machine
         }
-        names_asked = question.known_networks if field == "network" else asked
-        if asked and known and not known.intersection(names_asked):
+        names_asked = question.known_networks if field == "network" else requested
+        if requested and known and not known.intersection(names_asked):
             names = ", ".join(sorted(name or "unnamed" for name in known))
-            return f"{field} {' or '.join(map(repr, asked))}, but with {names}"
+            return f"{field} {' or '.join(map(repr, requested))}, but with {names}"
     return None
 
 

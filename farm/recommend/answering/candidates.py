@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.measurement import OK
 from farm.recommend.answering.measured import (
-    ToldApart,
+    DistinguishingFields,
     answers,
     attempted,
+    distinguishing_fields,
     name_of,
-    told_apart_by,
 )
 from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Evidence, Question
@@ -62,7 +62,7 @@ def candidates(
     measured = {(c.strategy, c.world_size) for c in gangs}
     failed = [e for e in evidence if e.status == OUT_OF_MEMORY]
     limits = MemoryLimits.of([e.configuration for e in failed], usable)
-    by = told_apart_by(found, ("instance_type", "setup", "network"))
+    by = distinguishing_fields(found, ("instance_type", "setup", "network"))
     fitting, warnings = [], []
     for configuration in found:
         chosen = (configuration.strategy, configuration.world_size)
@@ -168,7 +168,7 @@ def _configuration(
     way: _Way, question: Question, *, world_size: int, server_count: int
 ) -> Configuration:
     strategy, framework, setup, network, instance_type = way
-    asked = Configuration(
+    requested = Configuration(
         **question.task,
         framework=framework,
         strategy=strategy,
@@ -178,27 +178,29 @@ def _configuration(
         world_size=world_size,
         server_count=server_count,
     )
-    return asked if asked.has_network else asked.without_network()
+    return requested if requested.has_network else requested.without_network()
 
 
 def _out_of_memory(
-    asked: Configuration,
+    requested: Configuration,
     limits: MemoryLimits,
     failed: Sequence[Evidence],
     question: Question,
-    by: ToldApart,
+    by: DistinguishingFields,
 ) -> str | None:
     """Say why a configuration cannot fit into memory; None where nothing speaks against it.
 
     `failed`: what ran out of memory. The text is empty where this very question failed, which is
     told with the failures.
     """
-    batch_size = limits.exceeded_by(asked)
+    batch_size = limits.exceeded_by(requested)
     if batch_size is None:
         return None
-    if any(answers(e, question) and attempted(e.configuration) == attempted(asked) for e in failed):
+    if any(
+        answers(e, question) and attempted(e.configuration) == attempted(requested) for e in failed
+    ):
         return ""
     return (
-        f"{name_of(asked, by)}: ran out of memory with global_batch_size {batch_size}, "
-        f"so it cannot do with {asked.global_batch_size}"
+        f"{name_of(requested, by)}: ran out of memory with global_batch_size {batch_size}, "
+        f"so it cannot do with {requested.global_batch_size}"
     )

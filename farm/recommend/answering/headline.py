@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from farm.recommend.answering.measured import (
-    ToldApart,
+    DistinguishingFields,
     distinctions,
+    distinguishing_fields,
     servers_words,
-    told_apart_by,
 )
 from farm.recommend.contracts import Basis, Option, Recommendation
 from farm.text import display
@@ -21,22 +21,24 @@ def headline_of(answer: Recommendation) -> str:
     time = f"{display.duration(best.time_per_epoch_s)} an epoch"
     if best.time_per_epoch_s is None:
         time = f"{display.duration(best.step_time_s)} a step"
-    said = f"{named(best, told_apart_by(answer.options))}: {time}, {best.basis}"
+    description = f"{named(best, distinguishing_fields(answer.options))}: {time}, {best.basis}"
     # The cautions of what is disturbed or a guess come first.
     leading_count = bool(best.disturbed_ids) + bool(best.speculative_because)
-    if leading := answer.cautions[:leading_count]:
-        said = f"{'; '.join(leading)}: {said}"
+    if advancing := answer.cautions[:leading_count]:
+        description = f"{'; '.join(advancing)}: {description}"
     if best.basis == Basis.MEASURED.value:
-        said = f"{said} in {counted(best.repetition_count, 'repetition')}"
+        description = f"{description} in {counted(best.repetition_count, 'repetition')}"
     else:
-        said = f"{said} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
+        description = (
+            f"{description} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
+        )
     if answer.best_probability is not None and len(answer.options) > 1:
         probability = display.likely(answer.best_probability)
-        said = f"{said}; the best of all options with a probability of {probability}"
-    return "; ".join([said, *answer.cautions[leading_count:]])
+        description = f"{description}; the best of all options with a probability of {probability}"
+    return "; ".join([description, *answer.cautions[leading_count:]])
 
 
-def named(option: Option, by: ToldApart) -> str:
+def named(option: Option, by: DistinguishingFields) -> str:
     """Name an option by its size, and by what tells it from the other options."""
     servers = servers_words(option.server_count)
     parts = [option.strategy or "unnamed strategy", *filter(None, [option.instance_type])]

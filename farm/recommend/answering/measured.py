@@ -27,7 +27,7 @@ _CLEARLY_FASTER = 1.1  # repetitions on one kind of hardware seldom differ by mo
 ConfigurationKey = tuple[str | None, str | None, Setup, str | None, str | None, int, int]
 Named = Configuration | Option
 UNNAMED = "unnamed "  # before a field, of a choice that leaves it unnamed
-ToldApart = Mapping[str, frozenset[str | None]]  # by field, see `told_apart_by`
+DistinguishingFields = Mapping[str, frozenset[str | None]]  # by field, see `distinguishing_fields`
 # What is known of a choice that failed before it began.
 _KNOWN_EARLY = ("instance_type", "setup")
 Attempted = tuple[str | None, Setup, int, int, str | None]  # see `attempted`
@@ -49,12 +49,12 @@ class MeasuredOptions:
     cautions: tuple[str, ...] = ()
 
 
-def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> MeasuredOptions:
+def measured_as_requested(evidence: Sequence[Evidence], question: Question) -> MeasuredOptions:
     """Pick from the measurements of one workload and origin those that answer the question."""
-    asked = [e for e in evidence if answers(e, question)]
-    fingerprints, warnings = _one_fingerprint_each(asked)
+    requested = [e for e in evidence if answers(e, question)]
+    fingerprints, warnings = _one_fingerprint_each(requested)
     kept = sorted(
-        (e for e in asked if fingerprints[e.configuration.instance_type] == e.fingerprint),
+        (e for e in requested if fingerprints[e.configuration.instance_type] == e.fingerprint),
         key=lambda e: e.measurement_id,
     )
     warnings += _failures(kept)
@@ -75,7 +75,7 @@ def measured_as_asked(evidence: Sequence[Evidence], question: Question) -> Measu
         failed=tried - succeeded,
         fingerprints={**fingerprints, **others},
         warnings=tuple(warnings),
-        cautions=tuple(_faster_elsewhere(asked, fingerprints)),
+        cautions=tuple(_faster_elsewhere(requested, fingerprints)),
     )
 
 
@@ -111,14 +111,14 @@ def _equal(a: float | None, b: float | None) -> bool:
 
 
 def _one_fingerprint_each(
-    asked: Iterable[Evidence],
+    requested: Iterable[Evidence],
 ) -> tuple[dict[str | None, str | None], list[str]]:
     """Return for each instance type the fingerprint with most configurations, the newest of equals.
 
     A fingerprint of several instance types is a mixed gang's, and its type names the mixture.
     """
     by_type: dict[str | None, dict[str | None, list[Evidence]]] = {}
-    for item in asked:
+    for item in requested:
         by_type.setdefault(item.configuration.instance_type, {}).setdefault(
             item.fingerprint, []
         ).append(item)
@@ -138,12 +138,12 @@ def _one_fingerprint_each(
 
 
 def _faster_elsewhere(
-    asked: Sequence[Evidence], fingerprints: Mapping[str | None, str | None]
+    requested: Sequence[Evidence], fingerprints: Mapping[str | None, str | None]
 ) -> Iterable[str]:
     """Say of the kinds of hardware that do not answer which one has a faster option as asked."""
     for field, what in (("time_per_epoch_s", "an epoch"), ("step_time_s", "a step")):
         least: dict[str | None, dict[str | None, float]] = {}
-        for e in asked:
+        for e in requested:
             time_s = getattr(e, field)
             if e.status == OK and time_s:
                 of_type = least.setdefault(e.configuration.instance_type, {})
@@ -194,8 +194,8 @@ def servers_words(server_count: int) -> str:
     return f" and {counted(server_count, 'server')}"
 
 
-def name_of(item: Named, by: ToldApart = MappingProxyType({})) -> str:
-    """Name a choice in a warning. `by`: further fields to tell, see `told_apart_by`."""
+def name_of(item: Named, by: DistinguishingFields = MappingProxyType({})) -> str:
+    """Name a choice in a warning. `by`: further fields to tell, see `distinguishing_fields`."""
     servers = servers_words(item.server_count)
     of_type = f" of {item.instance_type}" if item.instance_type else ""
     strategy = item.strategy or f"{UNNAMED}strategy"
@@ -203,10 +203,10 @@ def name_of(item: Named, by: ToldApart = MappingProxyType({})) -> str:
     return f"{strategy} with world_size {item.world_size}{servers}{of_type}{further}"
 
 
-def told_apart_by(
+def distinguishing_fields(
     items: Iterable[Named],
     fields: Sequence[str] = ("instance_type", "framework", "setup", "network"),
-) -> ToldApart:
+) -> DistinguishingFields:
     """Return which fields tell choices apart beside strategy and sizes.
 
     By each field the strategies of which some choices name it, where others leave it unnamed; the
@@ -226,7 +226,7 @@ def told_apart_by(
     return found
 
 
-def distinctions(item: Named, by: ToldApart) -> list[str]:
+def distinctions(item: Named, by: DistinguishingFields) -> list[str]:
     """Return in words what tells a choice from others, beside a named instance type.
 
     What it leaves unnamed is said where that alone may tell it from another.
@@ -248,7 +248,7 @@ def _failures(kept: Sequence[Evidence]) -> list[str]:
     """Say which configurations failed. What failed early may not know framework and network."""
     tried = [e.configuration for e in kept]
     knows_network = all(c.network is not None or c.is_one_machine for c in tried)
-    by = told_apart_by(tried, (*_KNOWN_EARLY, "network") if knows_network else _KNOWN_EARLY)
+    by = distinguishing_fields(tried, (*_KNOWN_EARLY, "network") if knows_network else _KNOWN_EARLY)
     by_name: dict[str, list[Evidence]] = {}
     for item in kept:
         by_name.setdefault(name_of(item.configuration, by), []).append(item)

@@ -232,14 +232,14 @@ class Calibration:
         """Return what those of a measured configuration would be, had it been held out."""
         import numpy as np
 
-        conformal, asked = self.conformal(None), canonical(configuration)
-        is_own = self.cells[self.held_out.rows] == self.cell_of[asked]
+        conformal, requested = self.conformal(None), canonical(configuration)
+        is_own = self.cells[self.held_out.rows] == self.cell_of[requested]
         own = np.flatnonzero(is_own & self.held_out.is_cell)
         if conformal is None or not len(own):
             return NO_EVIDENCE
         scales = np.array([float(np.mean(self.held_out.log_scales[own]))])
         widths = conformal.half_widths(
-            self.neighbourhood.locate([asked]), scales, without_cell=self.cell_of[asked]
+            self.neighbourhood.locate([requested]), scales, without_cell=self.cell_of[requested]
         )[0]
         return [float(width) for width in widths]
 
@@ -300,9 +300,9 @@ def calibrate(
     predictor: Predictor,
     *,
     fitted: FittedPredictor,
-    asked: Iterable[Configuration] | None,
+    requested: Iterable[Configuration] | None,
 ) -> Calibration:
-    """Hold out as the questions `asked` need it, or else as any question might.
+    """Hold out as the questions `requested` need it, or else as any question might.
 
     `fitted`: the predictor fitted to all observations.
     """
@@ -312,14 +312,16 @@ def calibrate(
     neighbourhood = Neighbourhood.of(space)
     held_out = hold_out(observations, predictor, [None], fitted=fitted)
     axes = varied(space)
-    asked = list(asked) if asked is not None else None
-    if asked is not None:
-        gaps = {gap for configuration in asked for gap in space.gaps(configuration)}
+    requested = list(requested) if requested is not None else None
+    if requested is not None:
+        gaps = {gap for configuration in requested for gap in space.gaps(configuration)}
         axes = [
             axis for axis in axes if any(g.axis is axis and not held_out.tells(g) for g in gaps)
         ]
-    own = _own_gaps(space, asked)
-    combined = _asked_combinations(space, asked) if asked is not None else _combinations(space)
+    own = _own_gaps(space, requested)
+    combined = (
+        _requested_combinations(space, requested) if requested is not None else _combinations(space)
+    )
     held_out = joined(
         held_out,
         hold_out(observations, predictor, axes, own=own, combined=combined, fitted=fitted),
@@ -353,13 +355,13 @@ def _stretch(aim_ratio: float, degrees: int) -> float:
     return student_quantile(ratio, degrees) / statistics.NormalDist().inv_cdf(ratio)
 
 
-def _own_gaps(space: Space, asked: Iterable[Configuration] | None) -> list[OwnGap]:
+def _own_gaps(space: Space, requested: Iterable[Configuration] | None) -> list[OwnGap]:
     """Return where curves end while others go on, the most frequent ends of each axis and side.
 
-    Those that the questions `asked` lie beyond; None: those at which measured curves end.
+    Those that the questions `requested` lie beyond; None: those at which measured curves end.
     """
     ends = collections.Counter(
-        space.ends() if asked is None else (end for c in asked for end in space.own_gaps(c))
+        space.ends() if requested is None else (end for c in requested for end in space.own_gaps(c))
     )
     kept: dict[tuple[GapAxis, Side], list[OwnGap]] = {}
     for end in sorted(ends, key=lambda end: (-ends[end], repr(end))):
@@ -367,10 +369,12 @@ def _own_gaps(space: Space, asked: Iterable[Configuration] | None) -> list[OwnGa
     return [end for found in kept.values() for end in found[:_MOST_ENDS]]
 
 
-def _asked_combinations(space: Space, asked: Iterable[Configuration]) -> list[Combination]:
+def _requested_combinations(space: Space, requested: Iterable[Configuration]) -> list[Combination]:
     """Return what questions lack on several axes at once, the most frequent first."""
     found = collections.Counter(
-        Combination(gaps, tuple(space.own_gaps(c))) for c in asked if len(gaps := space.gaps(c)) > 1
+        Combination(gaps, tuple(space.own_gaps(c)))
+        for c in requested
+        if len(gaps := space.gaps(c)) > 1
     )
     ordered = sorted(found, key=lambda one: (-found[one], repr(sorted(one.gaps, key=repr))))
     first = {one.gaps: one for one in reversed(ordered)}

@@ -127,12 +127,12 @@ def _axes(gaps: Iterable[Gap]) -> set[GapAxis]:
     return {gap.axis for gap in gaps}
 
 
-def _tells_of(known: frozenset[Gap], asked: frozenset[Gap]) -> bool:
-    """Whether what lacked `known` is at least about as hard as what lacks `asked`."""
-    if _axes(known) != _axes(asked):
+def _tells_of(known: frozenset[Gap], requested: frozenset[Gap]) -> bool:
+    """Whether what lacked `known` is at least about as hard as what lacks `requested`."""
+    if _axes(known) != _axes(requested):
         return False
     of_axis = {gap.axis: gap for gap in known}
-    for gap in asked:
+    for gap in requested:
         other = of_axis[gap.axis]
         if other == gap or gap.axis == GapAxis.NAMES:
             continue

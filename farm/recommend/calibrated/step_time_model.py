@@ -42,17 +42,17 @@ def fit_step_time_model(
     observations: Sequence[Observation],
     *,
     predictor: Predictor | None = None,
-    asked: Iterable[Configuration] | None = None,
+    requested: Iterable[Configuration] | None = None,
 ) -> CalibratedModel:
     """Fit the predictor, or else the default one, and calibrate its intervals.
 
-    `asked`: calibrate for questions like these alone, which is quicker; None: for all that the
+    `requested`: calibrate for questions like these alone, which is quicker; None: for all that the
     measurements have in them.
     """
     chosen = predictor or PREDICTORS[DEFAULT_PREDICTOR]
     once = counted_once(observations)
     fitted = chosen.fit(once)
-    calibration = calibrate(once, chosen, fitted=fitted, asked=asked)
+    calibration = calibrate(once, chosen, fitted=fitted, requested=requested)
     suspicions = find_suspicious(once, calibration.held_out)
     model = CalibratedModel(
         predictor_name=chosen.name,
@@ -98,14 +98,14 @@ class CalibratedModel:
             else:
                 groups.setdefault(self.calibration.space.gaps(configuration), []).append(i)
         for gaps, positions in groups.items():
-            asked = [configurations[i] for i in positions]
-            places = self.calibration.neighbourhood.locate(asked)
+            requested = [configurations[i] for i in positions]
+            places = self.calibration.neighbourhood.locate(requested)
             log_scales = [estimates[i].log_scale for i in positions]
             widths = np.maximum(
                 self.calibration.half_widths(
-                    gaps, asked, log_scales, places=places, is_constant=is_constant
+                    gaps, requested, log_scales, places=places, is_constant=is_constant
                 ),
-                [self.repetitions.least_half_widths(c) for c in asked],
+                [self.repetitions.least_half_widths(c) for c in requested],
             )
             unexampled = [gap for gap in gaps if self.calibration.conformal(gap) is None]
             is_together_exampled = len(gaps) < 2 or self.calibration.factors(gaps) is not None
@@ -228,11 +228,11 @@ def why_speculative(
         for one in sorted(beyond, key=lambda one: -one.doublings)
         if (why := _why_beyond(one)) is not None
     ]
-    told = {one.axis for one in beyond if _why_beyond(one) is not None}
+    reported = {one.axis for one in beyond if _why_beyond(one) is not None}
     reasons += [
         f"no measurement could be held out to check {_checked(axis)}"
         for axis in dict.fromkeys(gap.axis for gap in sorted(unexampled, key=repr))
-        if axis not in told
+        if axis not in reported
     ]
     if not (reasons or is_together_exampled):
         several = " and ".join(_checked(gap.axis) for gap in sorted(gaps, key=repr))

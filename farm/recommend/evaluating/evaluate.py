@@ -88,12 +88,14 @@ def run_trial(observations: Sequence[Observation], trial: FoldTrial) -> Tried:
     """Fit to the training of the trial's fold and predict what it tests."""
     training = [observations[i] for i in trial.fold.training]
     tested = [observations[i] for i in trial.fold.tested]
-    asked = [o.configuration for o in tested]
-    model = fit_step_time_model(training, predictor=PREDICTORS[trial.predictor_name], asked=asked)
+    requested = [o.configuration for o in tested]
+    model = fit_step_time_model(
+        training, predictor=PREDICTORS[trial.predictor_name], requested=requested
+    )
     return Tried(
         trial=trial,
-        outcomes=_outcomes(tested, model.predict(asked)),
-        constant=_outcomes(tested, model.predict(asked, is_constant=True)),
+        outcomes=_outcomes(tested, model.predict(requested)),
+        constant=_outcomes(tested, model.predict(requested, is_constant=True)),
     )
 
 

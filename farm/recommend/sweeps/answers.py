@@ -38,12 +38,12 @@ class SweepShare:
     def words(self) -> str:
         """Say what an answer rests on, beside the sweep's name."""
         count = self.own_count + self.other_count
-        told = f"rests on {counted(count, 'measurement')}"
+        reported = f"rests on {counted(count, 'measurement')}"
         if not self.own_count:
-            return f"{told} of other sweeps, and on none of this one"
+            return f"{reported} of other sweeps, and on none of this one"
         if self.other_count:
-            return f"{told}: {self.own_count} of this sweep, {self.other_count} of other sweeps"
-        return f"{told}{'' if count == 1 else ', all'} of this sweep"
+            return f"{reported}: {self.own_count} of this sweep, {self.other_count} of other sweeps"
+        return f"{reported}{'' if count == 1 else ', all'} of this sweep"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +63,21 @@ class OwnAnswer:
     @property
     def sentence(self) -> str:
         """Say what is recommended for what, and how much of its evidence is of other sweeps."""
-        best, asked = self.answer.recommended, self.question
+        best, requested = self.answer.recommended, self.question
         rests = "" if best is None else f"; it {self.share_of(best).words}"
-        values = zip(CONDITION_AXES, asked.conditions, strict=True)
-        network = [axis.said(value) for axis, value in values if value != axis.absent]
-        workload = workload_text(asked.model, asked.dataset)
-        task = ", ".join([workload, f"batch {asked.global_batch_size}", *network])
+        values = zip(CONDITION_AXES, requested.conditions, strict=True)
+        network = [axis.description(value) for axis, value in values if value != axis.absent]
+        workload = workload_text(requested.model, requested.dataset)
+        task = ", ".join([workload, f"batch {requested.global_batch_size}", *network])
         return f"Recommended for {task}: {self.answer.headline}{rests}"
 
     def to_json(self) -> Mapping[str, object]:
         """Return the question, what is recommended, and how much of its evidence is the sweep's."""
-        best, asked = self.answer.recommended, self.question
+        best, requested = self.answer.recommended, self.question
         share = None if best is None else self.share_of(best)
         return {
-            **asked.task,
-            "training_pass": asked.training_pass.value,
+            **requested.task,
+            "training_pass": requested.training_pass.value,
             "recommended": None if best is None else to_json(best),
             "reason": self.answer.reason,
             "cautions": list(self.answer.cautions),
@@ -114,8 +114,8 @@ def _questions(conditions: Sequence[Any]) -> list[Question]:
     """Return each condition once. One machine fits every network, so gangs set the networks."""
     usable = [row for row in conditions if row.model and row.dataset]
     of_gangs = {_work(row) for row in usable if row.is_gang}
-    asked = {_question(row) for row in usable if row.is_gang or _work(row) not in of_gangs}
-    return sorted(asked, key=_order)
+    requested = {_question(row) for row in usable if row.is_gang or _work(row) not in of_gangs}
+    return sorted(requested, key=_order)
 
 
 def _work(row: Any) -> tuple[str | None, str | None, str, int]:

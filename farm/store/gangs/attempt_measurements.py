@@ -63,7 +63,7 @@ class AttemptEvidence:
     verdict: NoiseVerdict
 
     @property
-    def untold_steps(self) -> str | None:
+    def unreported_steps(self) -> str | None:
         """Say of which rank not all timed steps are stored; None: they are.
 
         A spool that is removed takes with it the reports that had not arrived.

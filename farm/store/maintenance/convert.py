@@ -230,8 +230,8 @@ def _fill_flags(connection: sa.Connection, measurements: sa.Table) -> None:
 
 
 def _with_value(flag: Mapping[str, Any]) -> Mapping[str, Any]:
-    _, _, told = str(flag.get("message", "")).partition(": ")
-    found = _VALUE.search(told)
+    _, _, reported = str(flag.get("message", "")).partition(": ")
+    found = _VALUE.search(reported)
     if flag.get("value") is not None or found is None:
         return flag
     return {**flag, "value": float(found[1]) * _UNITS[found[2]]}

@@ -228,5 +228,5 @@ def _row(
 
 
 def _flag(flag: ImportFlag) -> dict[str, object]:
-    told: dict[str, object] = {"kind": flag.kind.value, "message": flag.message}
-    return told if flag.value is None else {**told, "value": flag.value}
+    reported: dict[str, object] = {"kind": flag.kind.value, "message": flag.message}
+    return reported if flag.value is None else {**reported, "value": flag.value}

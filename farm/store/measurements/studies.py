@@ -38,7 +38,7 @@ def find_same_sweep(session: Session, spec: Mapping[str, object]) -> int | None:
     return next((sweep.id for sweep in session.scalars(named) if sweep.spec == dict(spec)), None)
 
 
-def take_up(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
+def requeue_unfinished(session: Session, sweep_id: int, *, now: dt.datetime) -> int:
     """Let jobs wait again that ended without a result, and return how many.
 
     A configuration that failed *is* a result, and stays. The caller owns the transaction.

@@ -59,12 +59,12 @@ class QueuedJob:
             or self._spread[0] is not self.job
             or self._spread[1] is not measured
         ):
-            told = dataclasses.replace(
+            reported = dataclasses.replace(
                 self.job,
                 measured_by=measured.run_counts,
                 measured_on=frozenset(measured.fingerprints),
             )
-            self._spread = self.job, measured, told
+            self._spread = self.job, measured, reported
         return self._spread[2]
 
     @property

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.fair_share import choose_by_turns
-from farm.placement.scheduling import hopeless_kinds
+from farm.placement.scheduling import unschedulable_kinds
 from farm.store.engine import IDS_A_QUERY
 from farm.store.measurements.repetitions import CellKey, CellServers, cell_servers
 from farm.store.queue import waiting
@@ -101,7 +101,7 @@ class WaitingQueue:
             if one.job.sweep_id not in held and (one.due_at <= now or not self._pauses(one, now))
         ]
         kinds = set(map(_kind, may_be_placed))
-        hopeless = frozenset(() if agents is None else hopeless_kinds(kinds, agents))
+        hopeless = frozenset(() if agents is None else unschedulable_kinds(kinds, agents))
         version = self._changes, len(may_be_placed), frozenset(held), hopeless
         if version != self.version:
             servable = [one for one in may_be_placed if one.kind not in hopeless]

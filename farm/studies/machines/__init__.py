@@ -106,10 +106,12 @@ def _failures(runs: Sequence[StudyRun]) -> str:
 
 
 def _findings(published: CellTimes, own: CellTimes) -> list[str]:
-    same, other, untold = agreement(ORDERINGS, published=values_of(published), own=values_of(own))
-    open_ones = f", and {untold} cannot be told here" if untold else ""
+    same, other, unreported = agreement(
+        ORDERINGS, published=values_of(published), own=values_of(own)
+    )
+    open_ones = f", and {unreported} cannot be told here" if unreported else ""
     return [
-        f"**{same} of {same + other + untold} orderings of the study hold here as well**"
+        f"**{same} of {same + other + unreported} orderings of the study hold here as well**"
         f"{open_ones}: see [below](#what-agrees).",
         *_trips(published, own),
         *_gains(published, own),

@@ -46,10 +46,10 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("device", ["desktop", "phone"])
 def test_a_report_opens_from_disk_without_a_network(report: Path, device: str) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
     with browser() as started, page_of(started, device=device) as page:
         page.context.set_offline(True)
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requested.append(request.url))
         page.goto(report.as_uri())
         check(page)
         drawn = page.evaluate("[...document.images].map(one => one.complete && one.naturalWidth)")
@@ -59,5 +59,5 @@ def test_a_report_opens_from_disk_without_a_network(report: Path, device: str) -
         assert page.locator("h1").inner_text() == f"Sweep {HOSTILE}"
         assert page.get_by_text("Recommended for mlp on digits, batch 32: ").is_visible()
         assert page.locator("script").count() == 0
-    elsewhere = [url for url in asked if not url.startswith(("file:", "data:"))]
+    elsewhere = [url for url in requested if not url.startswith(("file:", "data:"))]
     assert elsewhere == []

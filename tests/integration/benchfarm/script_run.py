@@ -18,16 +18,16 @@ TIME_LIMIT_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a script left. `told`: what came by the pipe until all write ends were closed."""
+    """What a script left. `reported`: what came by the pipe until all write ends were closed."""
 
     status: int
     output: str
     error: str
-    told: list[dict[str, Any]]
+    reported: list[dict[str, Any]]
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        return [line for line in self.told if "mark" in line]
+        return [line for line in self.reported if "mark" in line]
 
     def numbers(self) -> list[int]:
         return [mark["mark"] for mark in self.marks]
@@ -47,9 +47,9 @@ class ScriptRun:
     def end(self) -> Ended:
         """Read all marks, then wait for the script."""
         with os.fdopen(self.read_end) as pipe:
-            told = [json.loads(line) for line in pipe]
+            reported = [json.loads(line) for line in pipe]
         status = self.process.wait(TIME_LIMIT_S)
-        return Ended(status, (self.folder / "stdout").read_text(), self.error(), told)
+        return Ended(status, (self.folder / "stdout").read_text(), self.error(), reported)
 
 
 def write_script(folder: Path, text: str, name: str = "train.py") -> Path:

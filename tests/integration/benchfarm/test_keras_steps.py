@@ -58,11 +58,13 @@ def test_each_training_batch_of_fit_is_a_mark(tmp_path: Path) -> None:
     for mark in (ended.marks[0], ended.marks[-1]):
         assert mark["loss"] > 0
     # Two epochs of each `fit`, after five batches each; that of validation is no training step.
-    assert [told for mark in ended.told for told in mark if told in ("mark", "epoch")] == [
+    assert [
+        reported for mark in ended.reported for reported in mark if reported in ("mark", "epoch")
+    ] == [
         *(["mark"] * 5 + ["epoch"]) * 2,
         *["mark"] * 3,
     ]
-    for epoch in (told["epoch"] for told in ended.told if "epoch" in told):
+    for epoch in (reported["epoch"] for reported in ended.reported if "epoch" in reported):
         assert epoch["loss"] > 0
         assert epoch["val_loss"] > 0
         assert 0 <= epoch["accuracy"] <= 1

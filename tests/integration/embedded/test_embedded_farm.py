@@ -79,19 +79,19 @@ class Up:
         wanted = "\0".join((sys.executable, "-P", "-m", "farm.cli.main", "run", "scheduler", ""))
         return [p for p in self.processes() if _command_line(p) == wanted.encode()]
 
-    def said(self) -> str:
+    def description(self) -> str:
         return self.output.read_text()
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + _DEADLINE_S
         while not condition():
-            assert time.monotonic() < deadline, f"waited in vain: {what}\n{self.said()}"
+            assert time.monotonic() < deadline, f"waited in vain: {what}\n{self.description()}"
             time.sleep(0.05)
 
     def wait_until_up(self) -> str:
         """Return the dashboard's address."""
-        self.wait_until(lambda: "Dashboard: " in self.said(), "the dashboard's address")
-        return self.said().partition("Dashboard: ")[2].split()[0]
+        self.wait_until(lambda: "Dashboard: " in self.description(), "the dashboard's address")
+        return self.description().partition("Dashboard: ")[2].split()[0]
 
     def _command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-P", "-m", "farm.cli.main", *arguments]
@@ -194,9 +194,9 @@ def test_ctrl_c_while_the_farm_starts_leaves_nothing(up: Up, process_count: int)
     process.send_signal(signal.SIGINT)
     ended_with = process.wait(timeout=_DEADLINE_S)
     # The last of its processes starts when it is all but up, and may be seen when it is.
-    assert ended_with == (0 if "Dashboard: " in up.said() else 130)
+    assert ended_with == (0 if "Dashboard: " in up.description() else 130)
     assert up.processes() == []
-    assert "Traceback" not in up.said()
+    assert "Traceback" not in up.description()
 
 
 def test_a_killed_farm_leaves_nothing_and_starts_again(up: Up) -> None:
@@ -220,7 +220,9 @@ def test_a_killed_scheduler_is_reported_and_started_again(up: Up) -> None:
     up.wait_until(up.schedulers, "the scheduler")
     (first,) = up.schedulers()
     os.kill(first, signal.SIGKILL)
-    up.wait_until(lambda: "scheduler was ended by signal 9; starting it again" in up.said(), "it")
+    up.wait_until(
+        lambda: "scheduler was ended by signal 9; starting it again" in up.description(), "it"
+    )
     up.wait_until(lambda: up.schedulers() not in ([], [first]), "a new scheduler")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=_DEADLINE_S) == 0

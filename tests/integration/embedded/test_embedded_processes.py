@@ -153,7 +153,7 @@ def test_a_second_request_does_not_wait_for_the_grace(tmp_path: Path, mark: str)
     )
     child.start()
     _until(lambda: "deaf" in child.log_tail(), "the child's first line")
-    stop_all([child], hurry=lambda: True)
+    stop_all([child], skip_waiting=lambda: True)
     assert not child.is_alive
 
 
@@ -196,21 +196,21 @@ def test_what_is_left_of_a_dead_childs_group_ends_with_it(tmp_path: Path, mark: 
 def test_a_child_that_dies_is_reported_with_its_log_and_started_again(
     tmp_path: Path, mark: str
 ) -> None:
-    said: list[str] = []
-    supervisor = ProcessSupervisor(said.append)
+    description: list[str] = []
+    supervisor = ProcessSupervisor(description.append)
     child = LoggedProcess(
         _program(tmp_path, "print('I fall'); raise SystemExit(3)"), log_dir=tmp_path
     )
     child.start()
     supervisor.add(child)
 
-    def tend() -> bool:
+    def check_processes() -> bool:
         supervisor.check()
-        return len(said) == 2
+        return len(description) == 2
 
-    _until(tend, "two reports")
-    assert said[0].startswith("program-0 ended with status 3; starting it again in 1 s")
-    assert "I fall" in said[0]
+    _until(check_processes, "two reports")
+    assert description[0].startswith("program-0 ended with status 3; starting it again in 1 s")
+    assert "I fall" in description[0]
     supervisor.stop()
 
 

@@ -58,10 +58,10 @@ def _said(process: subprocess.Popen[str]) -> list[str]:
 
 
 def test_each_container_is_another_agent(start: Start, slots: Path) -> None:
-    said = [_said(start()) for _ in range(3)]
+    description = [_said(start()) for _ in range(3)]
 
-    assert [name for name, *_ in said] == ["agent-1", "agent-2", "agent-3"]
-    for name, _, state, key in said:
+    assert [name for name, *_ in description] == ["agent-1", "agent-2", "agent-3"]
+    for name, _, state, key in description:
         assert (state, key) == (f"{slots}/{name}/state", f"{slots}/{name}/key")
 
 

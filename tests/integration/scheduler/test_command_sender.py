@@ -9,7 +9,7 @@ from farm.broker.celery_app import agent_queue, open_client
 from farm.broker.sending import Sender
 from farm.embedded.redis import free_port
 from farm.gang.lifecycle import JobState
-from farm.scheduler.main import lead_once, place_once
+from farm.scheduler.main import advance_once, place_once
 from farm.scheduler.outgoing import CommandSender
 from farm.scheduler.placing import PlacingState
 from farm.store.engine import reading, writing
@@ -21,7 +21,7 @@ from tests.stored.two_agents import RULES
 
 def turn_once(engine: sa.Engine, sender: CommandSender, *, after_s: float) -> None:
     now = NOW + seconds(after_s)
-    lead_once(engine, sender, now=now, rules=RULES)
+    advance_once(engine, sender, now=now, rules=RULES)
     place_once(engine, sender, now=now, rules=RULES, known=PlacingState())
 
 

@@ -18,7 +18,7 @@ from farm.gang.lifecycle import AttemptState, JobState, RankPhase
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeersMeasured, Prepared, RankEnded, Sample, Shaped, StepTimes
 from farm.messages.trainer_lines import Epoch, Failure, FailureKind, StepKind
-from farm.scheduler.advancing import lead_attempts
+from farm.scheduler.advancing import advance_active_attempts
 from farm.store.engine import reading, writing
 from farm.store.result_tables import MeasurementRow, StepChunk
 from farm.store.tables import AgentRow, AttemptRow, JobEvent, JobRow, RankRow, SweepRow
@@ -76,7 +76,7 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
         add_agent(session, agent_id, facts=agent_facts(machine_id=f"machine of {agent_id}"))
     token = add_attempt(session, job_id, agents, state=AttemptState.RUNNING, phase=RankPhase.ENDED)
     for rank in range(2):
-        told = {
+        reported = {
             "prepared": Prepared(
                 address=RankAddress(
                     rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,)
@@ -96,7 +96,7 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
             ),
         }
         row = session.get_one(RankRow, (token, rank))
-        for column, body in told.items():
+        for column, body in reported.items():
             setattr(row, column, to_json(body))
         row.ended_at, row.control_s = LATER, 1.0
         samples = [Sample(tick=tick, cpu_ratio=(index + 1) / 10) for tick in range(3)]
@@ -130,14 +130,14 @@ def test_a_script_that_trains_to_its_end_makes_as_many_steps_on_every_rank(
         row = session.get_one(RankRow, (token, 1))
         assert row.ended is not None
         row.ended = {**row.ended, "result": {**row.ended["result"], "timed_step_count": 2}}
-    lead_attempts(engine, now=LATER, rules=RULES)
+    advance_active_attempts(engine, now=LATER, rules=RULES)
     with reading(engine) as session:
         attempt = session.get_one(AttemptRow, token)
         assert attempt.state is AttemptState(state)
         if steps is None:
             assert attempt.failure_kind == FailureKind.TRAINER_RAISED.value
-            said = session.scalars(select(JobRow.reason)).one()
-            assert "got 3 timed ones on rank 0 and 2 on rank 1" in (said or "")
+            description = session.scalars(select(JobRow.reason)).one()
+            assert "got 3 timed ones on rank 0 and 2 on rank 1" in (description or "")
 
 
 def test_ranks_out_of_step_are_all_timed_though_one_agent_has_several(engine: sa.Engine) -> None:
@@ -155,7 +155,7 @@ def test_ranks_out_of_step_are_all_timed_though_one_agent_has_several(engine: sa
                     times_s=times_s,
                 )
                 insert_steps(session, token=token, rank=rank, steps=steps)
-    lead_attempts(engine, now=LATER, rules=RULES)
+    advance_active_attempts(engine, now=LATER, rules=RULES)
     with reading(engine) as session:
         measured = session.scalars(select(MeasurementRow)).one()
         assert measured.attempt_id == whole
@@ -196,7 +196,7 @@ def test_what_a_round_asks_does_not_grow_with_the_attempts_that_end_in_it(
         with writing(engine) as session:
             add_gangs(session, failures * times)
         with statements(engine) as seen:
-            lead_attempts(engine, now=LATER, rules=RULES)
+            advance_active_attempts(engine, now=LATER, rules=RULES)
         counts.append(len(seen))
     assert counts[1] == counts[0] <= at_most
     with reading(engine) as session:
@@ -212,7 +212,7 @@ def test_nor_does_it_with_the_cells_that_are_not_precise_yet(engine: sa.Engine) 
         with writing(engine) as session:
             add_gangs(session, [None] * count, precision=PRECISION)
         with statements(engine) as seen:
-            lead_attempts(engine, now=LATER, rules=RULES)
+            advance_active_attempts(engine, now=LATER, rules=RULES)
         counts.append(len(seen))
         with reading(engine) as session:
             waiting = select(JobRow.cell_hash).where(JobRow.state == JobState.WAITING)
@@ -226,14 +226,14 @@ def test_nor_does_it_with_the_cells_that_are_not_precise_yet(engine: sa.Engine) 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_a_round_in_which_nothing_is_to_be_done_asks_two_things(engine: sa.Engine) -> None:
     with statements(engine) as seen:
-        lead_attempts(engine, now=LATER, rules=RULES)
+        advance_active_attempts(engine, now=LATER, rules=RULES)
     assert len(seen) == 2
 
 
 def test_each_of_many_that_end_together_has_its_own_measurement(engine: sa.Engine) -> None:
     with writing(engine) as session:
         tokens = add_gangs(session, [None, None, OUT_OF_MEMORY, None])
-    lead_attempts(engine, now=NOW, rules=RULES)
+    advance_active_attempts(engine, now=NOW, rules=RULES)
     with reading(engine) as session:
         rows = session.scalars(select(MeasurementRow).order_by(MeasurementRow.attempt_id)).all()
         events = session.execute(select(JobEvent.attempt_id, JobEvent.event)).all()
@@ -261,7 +261,7 @@ def test_one_that_the_database_refuses_does_not_stop_those_that_end_with_it(
         tokens = add_gangs(session, [None, None, None])
         job_id = session.get_one(AttemptRow, tokens[1]).job_id
         add_measurement(session, f"job {job_id}")
-    lead_attempts(engine, now=LATER, rules=RULES)
+    advance_active_attempts(engine, now=LATER, rules=RULES)
     assert states(engine) == [SUCCEEDED, GIVEN_UP, SUCCEEDED]
     with reading(engine) as session:
         measured = select(MeasurementRow.attempt_id).order_by(MeasurementRow.attempt_id)
@@ -283,7 +283,7 @@ def test_one_that_makes_no_sense_does_not_stop_those_that_end_with_it(
         else:
             job = session.get_one(JobRow, session.get_one(AttemptRow, tokens[1]).job_id)
             job.spec = {**job.spec, "strategy": "gone_since_the_upgrade"}
-    lead_attempts(engine, now=LATER, rules=RULES)
+    advance_active_attempts(engine, now=LATER, rules=RULES)
     assert states(engine) == [SUCCEEDED, GIVEN_UP, SUCCEEDED]
 
 
@@ -292,6 +292,6 @@ def test_long_attempts_are_read_one_after_the_other(engine: sa.Engine) -> None:
     with writing(engine) as session:
         add_gangs(session, [None] * 3)
     with statements(engine) as seen:
-        lead_attempts(engine, now=NOW + seconds(6 * 3600), rules=RULES)
+        advance_active_attempts(engine, now=NOW + seconds(6 * 3600), rules=RULES)
     assert states(engine) == [SUCCEEDED] * 3
     assert sum("FROM samples" in text for text in seen) == 3

@@ -60,13 +60,13 @@ def decide(jobs: list[WaitingJob], agents: list[LiveAgent]) -> list[Placement]:
     return place(jobs, agents, reserve_after_s=RESERVE_AFTER_S)
 
 
-def suits(agent: LiveAgent, job: WaitingJob) -> bool:
+def satisfies(agent: LiveAgent, job: WaitingJob) -> bool:
     return job.requires <= agent.capabilities and job.labels <= agent.labels
 
 
 def usable(job: WaitingJob, agents: list[LiveAgent]) -> list[LiveAgent]:
     """Those that suit and, if the job has several ranks, have enough others of their version."""
-    suiting = [agent for agent in agents if suits(agent, job)]
+    suiting = [agent for agent in agents if satisfies(agent, job)]
     counts = Counter(agent.framework_version for agent in suiting)
     if job.agent_count == 1:
         return suiting
@@ -95,7 +95,7 @@ def test_gangs_are_whole_idle_capable_and_disjoint(
     for placement in placements:
         job = by_job[placement.job_id]
         assert len(placement.agent_ids) == job.agent_count
-        assert all(suits(by_agent[agent_id], job) for agent_id in placement.agent_ids)
+        assert all(satisfies(by_agent[agent_id], job) for agent_id in placement.agent_ids)
         assert len({by_agent[agent_id].framework_version for agent_id in placement.agent_ids}) == 1
     assert all(agent.is_idle for agent in used)
     working = used + [agent for agent in agents if agent.is_occupying]
@@ -134,8 +134,8 @@ def test_waits_may_be_told_of_another_instant(
     jobs: list[WaitingJob], agents: list[LiveAgent], more_s: float
 ) -> None:
     earlier = [dataclasses.replace(job, waited_s=job.waited_s - more_s) for job in jobs]
-    told = place(earlier, agents, reserve_after_s=RESERVE_AFTER_S, waited_more_s=more_s)
-    assert told == decide(jobs, agents)
+    reported = place(earlier, agents, reserve_after_s=RESERVE_AFTER_S, waited_more_s=more_s)
+    assert reported == decide(jobs, agents)
 
 
 @given(QUEUES, farms(), st.randoms(use_true_random=False))

@@ -60,7 +60,7 @@ def test_marks_are_numbered_from_one_and_say_when(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "description"),
     [
         (math.nan, "nan"),
         (math.inf, "inf"),
@@ -74,19 +74,22 @@ def test_marks_are_numbered_from_one_and_say_when(pipe: Pipe) -> None:
         ([1.0], None),
     ],
 )
-def test_a_loss_is_a_number_or_left_out(pipe: Pipe, value: Any, said: object) -> None:
+def test_a_loss_is_a_number_or_left_out(pipe: Pipe, value: Any, description: object) -> None:
     Marks(pipe.write_end).step(loss=value)
 
-    assert pipe.lines()[0]["loss"] == said
+    assert pipe.lines()[0]["loss"] == description
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(32.0, 32), (math.nan, None), (math.inf, None), (2**60, None), ("x", None)]
+    ("value", "description"),
+    [(32.0, 32), (math.nan, None), (math.inf, None), (2**60, None), ("x", None)],
 )
-def test_examples_are_a_whole_number_or_left_out(pipe: Pipe, value: Any, said: object) -> None:
+def test_examples_are_a_whole_number_or_left_out(
+    pipe: Pipe, value: Any, description: object
+) -> None:
     Marks(pipe.write_end).step(examples=value)
 
-    assert pipe.lines()[0]["examples"] == said
+    assert pipe.lines()[0]["examples"] == description
 
 
 def test_the_script_is_believed_from_its_first_mark_on(pipe: Pipe) -> None:

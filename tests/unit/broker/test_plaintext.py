@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farm.broker.plaintext import Plaintext, parse_plaintext
-from farm.broker.url import check_broker_url, require_redis, stays_here, verified
+from farm.broker.url import check_broker_url, is_local_broker, require_redis, verified
 from farm.errors import InvalidSpec
 from farm.settings.database_url import check_database_url
 from farm.settings.server import Settings, load_settings
@@ -28,10 +28,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def refusal_of_broker(url: str, *, may_be_plain: bool = False) -> str:
     with pytest.raises(InvalidSpec, match=r"^FARM_BROKER_URL") as refused:
         check_broker_url(url, may_be_plain=may_be_plain)
-    said = str(refused.value)
-    assert "secret" not in said
-    assert "\n" not in said
-    return said
+    description = str(refused.value)
+    assert "secret" not in description
+    assert "\n" not in description
+    return description
 
 
 @pytest.mark.parametrize("text", ["broker", "Broker, WEB", "database,web,broker"])
@@ -53,9 +53,9 @@ def test_a_broker_of_this_machine_may_be_plain(host: str) -> None:
 
 
 def test_a_plain_broker_beyond_this_machine_takes_somebody_who_answers_for_it() -> None:
-    said = refusal_of_broker(BEYOND)
-    assert "`rediss://HOST?ssl_ca_certs=FILE`" in said
-    assert "FARM_PLAINTEXT=broker" in said
+    description = refusal_of_broker(BEYOND)
+    assert "`rediss://HOST?ssl_ca_certs=FILE`" in description
+    assert "FARM_PLAINTEXT=broker" in description
     check_broker_url(BEYOND, may_be_plain=True)
 
 
@@ -91,11 +91,11 @@ def test_what_clients_would_read_differently_is_refused(url: str) -> None:
 
 
 def test_every_client_is_told_to_check_certificate_and_host() -> None:
-    told = verified(
+    reported = verified(
         "rediss://me:x%2Fy@192.0.2.1:1/0?ssl_ca_certs=/etc/ca.pem&ssl_cert_reqs=REQUIRED"
     )
-    assert told.startswith("rediss://me:x%2Fy@192.0.2.1:1/0?")
-    assert told.endswith("&ssl_cert_reqs=required&ssl_check_hostname=true")
+    assert reported.startswith("rediss://me:x%2Fy@192.0.2.1:1/0?")
+    assert reported.endswith("&ssl_cert_reqs=required&ssl_check_hostname=true")
     assert verified(BEYOND) == BEYOND
 
 
@@ -221,6 +221,6 @@ def test_server_and_agent_refuse_when_they_read_their_settings() -> None:
         with pytest.raises(InvalidSpec, match=f"^{name}: "):
             load_settings({name: url})
     allowed = load_settings({"FARM_BROKER_URL": BEYOND, "FARM_PLAINTEXT": "broker"})
-    assert not stays_here(allowed.broker_url)
+    assert not is_local_broker(allowed.broker_url)
     with pytest.raises(InvalidSpec, match=r"^FARM_BROKER_URL: .*FARM_PLAINTEXT=broker"):
         load_config({"AGENT_ID": "vm-1", "FARM_BROKER_URL": BEYOND})

@@ -51,7 +51,7 @@ def test_axes_and_metric_are_chosen_and_the_rest_is_held() -> None:
     assert shown.rows == ["mwms_ring", "single"]
     assert [field.kind for field in shown.fields[1]] == [FieldKind.MISSING] * 2
     assert _texts(shown)[0] == ["25.0 ms", "50.0 ms"]
-    assert "not in this sweep" in shown.fields[1][0].said
+    assert "not in this sweep" in shown.fields[1][0].description
     unknown = _map(GRID, metric="cost")
     assert {field.text for row in unknown.fields for field in row} == {"?"}
     assert unknown.least is None
@@ -78,7 +78,7 @@ def test_what_failed_waits_or_is_missing_is_told_apart() -> None:
     [[one, failed], [waits, missing]] = shown.fields
     assert (one.kind, failed.kind) == (FieldKind.KNOWN, FieldKind.FAILED)
     assert (waits.kind, missing.kind) == (FieldKind.OPEN, FieldKind.MISSING)
-    assert failed.said == "failed, out of memory"
+    assert failed.description == "failed, out of memory"
     assert waits.text == "waiting"
     assert "1 failed" in shown.summary
 
@@ -96,7 +96,7 @@ def test_what_the_two_axes_settle_is_not_held_and_every_cell_is_shown() -> None:
     assert _texts(shown) == [["10.0 ms", "20.0 ms"], ["10.0 ms", "20.0 ms"]]
     assert shown.held == "mwms_ring"
     assert shown.differing == ["length"]
-    assert "30 epochs" in shown.fields[0][1].said
+    assert "30 epochs" in shown.fields[0][1].description
     assert "Length differs from field to field." in shown.remarks
     assert not any("not in this sweep" in remark for remark in shown.remarks)
 
@@ -113,7 +113,7 @@ def test_a_cell_beside_what_is_held_is_not_said_to_be_missing() -> None:
     )
     [[_, _, elsewhere], [_, missing, _]] = shown.fields
     assert elsewhere.kind is FieldKind.ELSEWHERE
-    assert elsewhere.said == "in this sweep at ps_sync: 300 ms"
+    assert elsewhere.description == "in this sweep at ps_sync: 300 ms"
     assert elsewhere.job_id is not None
     assert missing.kind is FieldKind.MISSING
     assert any(remark.startswith("Elsewhere:") for remark in shown.remarks)
@@ -131,7 +131,9 @@ def test_what_was_left_out_as_impossible_is_not_said_to_be_missing() -> None:
     )
     shown = _map(of)
     assert _texts(shown) == [["100 ms", "impossible"], ["100 ms", "100 ms"]]
-    assert shown.fields[0][1].said == "left out: global_batch_size: expected at least 4, got 2"
+    assert (
+        shown.fields[0][1].description == "left out: global_batch_size: expected at least 4, got 2"
+    )
     delays = table(
         *(
             cell(0.1, world_size=2, one_way_delay_s=d, jitter_s=j)
@@ -166,9 +168,9 @@ def test_an_open_cell_says_how_it_stands_and_a_disturbed_one_by_a_sign() -> None
     )
     [row] = shown.fields
     assert [field.text for field in row] == ["200 ms !", "running", "cancelled", "100 ms"]
-    assert row[0].said == "200 ms, 3 repetitions, 2 disturbed"
-    assert row[1].said == "running, 1 failed"
-    assert row[3].said == "100 ms, 1 of 2 repetitions so far"
+    assert row[0].description == "200 ms, 3 repetitions, 2 disturbed"
+    assert row[1].description == "running, 1 failed"
+    assert row[3].description == "100 ms, 1 of 2 repetitions so far"
     assert any(remark.startswith("! after a number:") for remark in shown.remarks)
 
 

@@ -224,7 +224,7 @@ def test_replicas_within_ranks_need_an_example_each() -> None:
 
 def test_a_job_asks_its_agents_for_a_network_by_name_and_for_an_emulator() -> None:
     assert spec().required_capabilities == frozenset()
-    asked = spec(interface="infiniband", network=NetworkProfile(one_way_delay_s=0.02))
-    assert asked.required_capabilities == {"network", "network:infiniband"}
-    asked = dataclasses.replace(asked, emulator="tcp_proxy")
-    assert asked.required_capabilities == {"tcp_proxy", "network:infiniband"}
+    requested = spec(interface="infiniband", network=NetworkProfile(one_way_delay_s=0.02))
+    assert requested.required_capabilities == {"network", "network:infiniband"}
+    requested = dataclasses.replace(requested, emulator="tcp_proxy")
+    assert requested.required_capabilities == {"tcp_proxy", "network:infiniband"}

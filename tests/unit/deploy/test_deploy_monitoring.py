@@ -39,8 +39,8 @@ def panels() -> list[dict[str, Any]]:
 
 
 def questions() -> list[str]:
-    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
-    return asked + [rule["expr"] for rule in rules()]
+    requested = [target["expr"] for panel in panels() for target in panel["targets"]]
+    return requested + [rule["expr"] for rule in rules()]
 
 
 def metrics_of(question: str) -> set[str]:

@@ -11,9 +11,9 @@ from farm.gang.network_check import (
     RankNetwork,
     find_deviations,
     find_leftovers,
-    is_as_asked,
-    is_bandwidth_as_asked,
     is_settled,
+    matches_bandwidth,
+    matches_profile,
     verification_s,
 )
 from farm.messages.reports import PeerBandwidth, PeerRtt
@@ -30,33 +30,33 @@ DELAYED = NetworkProfile(one_way_delay_s=0.02)  # expected 41 ms, and 5.1 ms mor
 def test_a_round_trip_may_be_off_by_a_tenth_and_a_millisecond(
     shaped_s: float, is_right: bool
 ) -> None:
-    assert is_as_asked(DELAYED, untouched_s=BASE_S, shaped_s=shaped_s) is is_right
+    assert matches_profile(DELAYED, untouched_s=BASE_S, shaped_s=shaped_s) is is_right
 
 
 def test_what_limits_the_bandwidth_alone_must_not_delay() -> None:
     limited = NetworkProfile(bandwidth_bytes_per_s=10e6)
-    assert is_as_asked(limited, untouched_s=BASE_S, shaped_s=0.002)
-    assert not is_as_asked(limited, untouched_s=BASE_S, shaped_s=0.0022)
+    assert matches_profile(limited, untouched_s=BASE_S, shaped_s=0.002)
+    assert not matches_profile(limited, untouched_s=BASE_S, shaped_s=0.0022)
 
 
 def test_on_a_slow_link_probes_wait_for_each_other() -> None:
     slow = NetworkProfile(bandwidth_bytes_per_s=10_000)
     # Each way a probe of 100 bytes may find an answer of 100 bytes before it, for every peer.
-    assert is_as_asked(slow, untouched_s=BASE_S, shaped_s=0.042)
-    assert not is_as_asked(slow, untouched_s=BASE_S, shaped_s=0.0422)
-    assert is_as_asked(slow, untouched_s=BASE_S, shaped_s=0.082, peer_count=2)
+    assert matches_profile(slow, untouched_s=BASE_S, shaped_s=0.042)
+    assert not matches_profile(slow, untouched_s=BASE_S, shaped_s=0.0422)
+    assert matches_profile(slow, untouched_s=BASE_S, shaped_s=0.082, peer_count=2)
 
 
 def test_jitter_may_move_the_median_by_itself() -> None:
     jittery = NetworkProfile(one_way_delay_s=0.02, jitter_s=0.01)
-    assert is_as_asked(jittery, untouched_s=BASE_S, shaped_s=0.056)
-    assert not is_as_asked(jittery, untouched_s=BASE_S, shaped_s=0.057)
+    assert matches_profile(jittery, untouched_s=BASE_S, shaped_s=0.056)
+    assert not matches_profile(jittery, untouched_s=BASE_S, shaped_s=0.057)
 
 
 def test_where_many_packets_are_lost_only_too_short_a_round_trip_is_wrong() -> None:
     lossy = NetworkProfile(one_way_delay_s=0.02, packet_loss_ratio=0.3)
-    assert is_as_asked(lossy, untouched_s=BASE_S, shaped_s=0.24)
-    assert not is_as_asked(lossy, untouched_s=BASE_S, shaped_s=0.021)
+    assert matches_profile(lossy, untouched_s=BASE_S, shaped_s=0.24)
+    assert not matches_profile(lossy, untouched_s=BASE_S, shaped_s=0.021)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_where_many_packets_are_lost_only_too_short_a_round_trip_is_wrong() -> N
 )
 def test_too_much_bandwidth_is_as_wrong_as_too_little(ratio: float, is_right: bool) -> None:
     limited = NetworkProfile(bandwidth_bytes_per_s=1e6)
-    found = is_bandwidth_as_asked(limited, rtt_s=BASE_S, bytes_per_s=ratio * 1e6)
+    found = matches_bandwidth(limited, rtt_s=BASE_S, bytes_per_s=ratio * 1e6)
     assert found is is_right
 
 
@@ -82,17 +82,17 @@ def test_too_much_bandwidth_is_as_wrong_as_too_little(ratio: float, is_right: bo
 def test_a_link_that_tcp_may_not_fill_must_only_not_be_too_wide(
     profile: NetworkProfile, rtt_s: float
 ) -> None:
-    asked = profile.bandwidth_bytes_per_s
-    assert asked is not None
-    assert is_bandwidth_as_asked(profile, rtt_s=rtt_s, bytes_per_s=0.1 * asked)
-    assert not is_bandwidth_as_asked(profile, rtt_s=rtt_s, bytes_per_s=1.5 * asked)
+    requested = profile.bandwidth_bytes_per_s
+    assert requested is not None
+    assert matches_bandwidth(profile, rtt_s=rtt_s, bytes_per_s=0.1 * requested)
+    assert not matches_bandwidth(profile, rtt_s=rtt_s, bytes_per_s=1.5 * requested)
 
 
 def test_what_waits_behind_a_lost_packet_may_come_on_top() -> None:
     lossy = NetworkProfile(bandwidth_bytes_per_s=1e6, packet_loss_ratio=0.001)
     # Of half a second's bytes, what is under way in 40 ms and a queue of 45 ms.
-    assert is_bandwidth_as_asked(lossy, rtt_s=0.04, bytes_per_s=1.25e6)
-    assert not is_bandwidth_as_asked(lossy, rtt_s=0.04, bytes_per_s=1.39e6)
+    assert matches_bandwidth(lossy, rtt_s=0.04, bytes_per_s=1.25e6)
+    assert not matches_bandwidth(lossy, rtt_s=0.04, bytes_per_s=1.39e6)
 
 
 def measured(rank: int, shaped: dict[int, float], *, peers: tuple[int, ...]) -> RankNetwork:
@@ -155,9 +155,9 @@ def test_the_worst_bandwidth_comes_first_and_a_missing_one_before_it() -> None:
     ]
     missing, worst, better = find_deviations(LIMITED, ranks)
     assert lacking(missing, "bandwidth", "from rank 2", "vm-2", "to rank 0", "not measured") == []
-    asked = "10.0 Mbit/s"
-    assert lacking(worst, "from rank 1", "vm-1", "to rank 0", "800 Mbit/s", asked) == []
-    assert lacking(better, "from rank 0", "vm-0", "to rank 2", "8.00 Mbit/s", asked) == []
+    requested = "10.0 Mbit/s"
+    assert lacking(worst, "from rank 1", "vm-1", "to rank 0", "800 Mbit/s", requested) == []
+    assert lacking(better, "from rank 0", "vm-0", "to rank 2", "8.00 Mbit/s", requested) == []
 
 
 def test_bandwidths_are_not_missed_where_a_round_trip_is_wrong() -> None:

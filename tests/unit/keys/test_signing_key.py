@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.broker.url import stays_here
+from farm.broker.url import is_local_broker
 from farm.errors import InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key, signing_key
 from farm.settings.server import Settings, load_settings
@@ -35,7 +35,7 @@ def settings(url: str, file: Path | None = None) -> Settings:
     ],
 )
 def test_loopback_is_what_no_resolver_decides(url: str, is_here: bool) -> None:
-    assert stays_here(url) is is_here
+    assert is_local_broker(url) is is_here
 
 
 def test_on_loopback_no_key_is_needed_and_one_that_is_set_is_used(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def setup(world_size: int, batch: int, **changes: Any) -> Configuration:
 
 
 @pytest.mark.parametrize(
-    ("asked", "fails"),
+    ("requested", "fails"),
     [
         (setup(2, 1024), True),
         (setup(2, 1025), True),
@@ -38,14 +38,16 @@ def setup(world_size: int, batch: int, **changes: Any) -> Configuration:
     ],
 )
 def test_what_ran_out_of_memory_fails_with_larger_batches_everywhere(
-    asked: Configuration, fails: bool
+    requested: Configuration, fails: bool
 ) -> None:
     full, worked = [setup(2, 1024)], [setup(2, 512), setup(4, 512)]
-    assert (MemoryLimits.of(full, worked).exceeded_by(asked) is not None) is fails
-    assert works([asked], [(c, OUT) for c in full], measured=worked) == ([] if fails else [asked])
+    assert (MemoryLimits.of(full, worked).exceeded_by(requested) is not None) is fails
+    assert works([requested], [(c, OUT) for c in full], measured=worked) == (
+        [] if fails else [requested]
+    )
     known = KnownConfigurations.of_all(worked, [(c, OUT) for c in full])
     given = {
-        name: getattr(asked, name)
+        name: getattr(requested, name)
         for name in ("strategy", "instance_type", "world_size", "server_count", "global_batch_size")
     }
     assert (known.resolve(given).unknown_because is not None) is fails

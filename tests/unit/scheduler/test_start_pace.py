@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.scheduler.placing import MOST_ASKED_TWICE, START_HOLD_S, StartPace
+from farm.scheduler.placing import MOST_UNANSWERED, START_HOLD_S, StartPace
 
 
 def test_a_burst_and_then_so_many_a_second() -> None:
@@ -36,9 +36,9 @@ def test_a_clock_that_jumps_back_takes_nothing_away_and_stops_nobody() -> None:
 
 def test_nobody_starts_while_many_have_to_be_asked_twice() -> None:
     pace = StartPace()
-    pace.asked_twice(MOST_ASKED_TWICE, now_s=10.0)
+    pace.note_unanswered(MOST_UNANSWERED, now_s=10.0)
     assert pace.may_start(now_s=10.1), "some are lost at any time"
-    pace.asked_twice(MOST_ASKED_TWICE + 1, now_s=10.0)
+    pace.note_unanswered(MOST_UNANSWERED + 1, now_s=10.0)
     assert not pace.may_start(now_s=10.1)
     assert pace.may_start(now_s=10.0 + START_HOLD_S)
     assert pace.may_start(now_s=-3600.0), "nor does a clock that jumps back hold them"

@@ -236,14 +236,14 @@ def _complete(app: APIFlask, document: dict[str, Any]) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             view = views[operation["operationId"]]
-            said: Description = getattr(view, _ATTRIBUTE)
-            _describe(operation, said, method=method, has_id="{" in path)
+            description: Description = getattr(view, _ATTRIBUTE)
+            _describe(operation, description, method=method, has_id="{" in path)
             scope = scope_of(view, method.upper())
             operation["security"] = _security(scope, is_change=method in _CHANGING)
-            if said.answer is not None:
-                kinds[said.answer.__name__] = (said.answer, False)
-            if said.body is not None and said.body.kind is not None:
-                kinds[said.body.kind.__name__] = (said.body.kind, True)
+            if description.answer is not None:
+                kinds[description.answer.__name__] = (description.answer, False)
+            if description.body is not None and description.body.kind is not None:
+                kinds[description.body.kind.__name__] = (description.body.kind, True)
     # Several resources may have one tag, which is listed once.
     document["tags"] = list({tag["name"]: tag for tag in document["tags"]}.values())
     document["components"]["schemas"] = _schemas(kinds)

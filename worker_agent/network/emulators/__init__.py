@@ -32,15 +32,15 @@ def find_emulator(
     Raises:
         EmulationFailed: none can; the message has each one's reason.
     """
-    asked = profile or NetworkProfile()
-    if asked.is_untouched:
+    requested = profile or NetworkProfile()
+    if requested.is_untouched:
         return Untouched(site)
     reasons = []
     for emulator in create_emulators(site):
         if (wanted or EXACT_EMULATION) not in emulator.capabilities:
             continue
-        if not emulator.serves(asked):
-            reasons.append(f"{emulator.name}: cannot do {asked}")
+        if not emulator.serves(requested):
+            reasons.append(f"{emulator.name}: cannot do {requested}")
             continue
         missing = emulator.probe()
         if missing is None:

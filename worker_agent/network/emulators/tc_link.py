@@ -139,7 +139,7 @@ def open_netlink(failure: str) -> Iterator[IPRoute]:
         raise EmulationFailed(f"{failure}: {reason}{hint}") from error
 
 
-def find_way(ip: IPRoute, address: IpAddress) -> int | None:
+def find_route(ip: IPRoute, address: IpAddress) -> int | None:
     """Return the index of the interface over which an address is reached; None: there is none."""
     from pyroute2 import NetlinkError
 

@@ -26,7 +26,7 @@ from worker_agent.machine.machine import interface_index
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.emulators.tc_link import (
     carry_out,
-    find_way,
+    find_route,
     open_netlink,
     read_settings,
     remove_plans,
@@ -164,7 +164,7 @@ class TcNetem:
         self, ip: IPRoute, index: int, peer: RankAddress, addresses: tuple[IpAddress, ...]
     ) -> None:
         # A name may have an address of a family that this machine does not speak.
-        used = {way for address in addresses if (way := find_way(ip, address)) is not None}
+        used = {way for address in addresses if (way := find_route(ip, address)) is not None}
         if used != {index}:
             others = [str(ip.get_links(i)[0].get_attr("IFLA_IFNAME")) for i in used - {index}]
             raise EmulationFailed(

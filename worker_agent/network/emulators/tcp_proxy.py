@@ -79,9 +79,10 @@ class TcpProxy:
         process = self._process
         if process is None or process.poll() is None:
             return
-        said = self._last_words()
+        description = self._last_words()
         raise EmulationFailed(
-            f"tcp_proxy has ended with status {process.returncode}" + (f": {said}" if said else "")
+            f"tcp_proxy has ended with status {process.returncode}"
+            + (f": {description}" if description else "")
         )
 
     def clear(self) -> None:
@@ -117,10 +118,10 @@ class TcpProxy:
 
     def _last_words(self) -> str:
         try:
-            said = self._log.read_text(errors="replace").strip().splitlines()
+            description = self._log.read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
-        return said[-1] if said else ""
+        return description[-1] if description else ""
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as errors:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from farm.configuration.spec import NetworkProfile
 from farm.errors import EmulationFailed
-from farm.gang.network_check import is_bandwidth_as_asked
+from farm.gang.network_check import matches_bandwidth
 from farm.gang.transfers import load_settled_s, partners, plan_load, plan_transfer, turn_s
 from farm.messages.commands import RankAddress
 from farm.messages.reports import PeerBandwidth, PeerRtt
@@ -116,8 +116,10 @@ def measure_bandwidths(
 def _connect(link_test: LinkTest, peer: RankAddress, deadline: float) -> socket.socket:
     connection = socket.create_connection((peer.host, peer.probe_port), timeout=left_s(deadline))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    said = greeting(token=link_test.token, rank=link_test.own_rank, is_settled=link_test.is_settled)
-    connection.sendall(said)
+    description = greeting(
+        token=link_test.token, rank=link_test.own_rank, is_settled=link_test.is_settled
+    )
+    connection.sendall(description)
     return connection
 
 
@@ -141,7 +143,7 @@ def _send(
         if not arrived.is_whole:
             break
         is_late = time.monotonic() + (later + 1) * turn_s(profile, rtt_s=rtt_s) > deadline
-        is_right = is_bandwidth_as_asked(profile, rtt_s=rtt_s, bytes_per_s=arrived.bytes_per_s)
+        is_right = matches_bandwidth(profile, rtt_s=rtt_s, bytes_per_s=arrived.bytes_per_s)
         if is_right or is_late or count == _TRIES:
             break
     return PeerBandwidth(rank=rank, bytes_per_s=arrived.bytes_per_s, byte_count=arrived.timed_bytes)

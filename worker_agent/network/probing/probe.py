@@ -108,18 +108,18 @@ class EchoServer:
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         connection = key.fileobj
         assert isinstance(connection, socket.socket)
-        said = _hear(connection)
-        if said is None:
+        description = _hear(connection)
+        if description is None:
             return
-        greeting: bytes = key.data + said
+        greeting: bytes = key.data + description
         if self._streams is not None and greeting[:1] == FIRST_BYTE:
-            if said and len(greeting) < GREETING_BYTES:
+            if description and len(greeting) < GREETING_BYTES:
                 selector.modify(connection, selectors.EVENT_READ, greeting)
                 return
             selector.unregister(connection)
             if not self._streams.admit(greeting, connection):
                 connection.close()
-        elif not said or not _answer(connection, said):
+        elif not description or not _answer(connection, description):
             selector.unregister(connection)
             connection.close()
             self._served.release()
@@ -135,9 +135,9 @@ def _hear(connection: socket.socket) -> bytes | None:
         return b""
 
 
-def _answer(connection: socket.socket, said: bytes) -> bool:
+def _answer(connection: socket.socket, description: bytes) -> bool:
     try:
-        connection.send(said)
+        connection.send(description)
     except BlockingIOError:
         return True
     except OSError:

@@ -161,7 +161,7 @@ class _Receipt:
         self._untimed_bytes = untimed_bytes
         self._word_every = max(1, window_bytes // _WORDS_A_WINDOW)
         self._received = 0
-        self._told = 0
+        self._reported = 0
         self._begun_s: float | None = None  # of what is timed; before that, of all
         self._begun_at = 0
         self._is_timed = False
@@ -182,7 +182,7 @@ class _Receipt:
             self._received += count
             # The clock starts when nothing waits any more that has arrived before.
             self._watch(now, is_drained=count < len(block))
-            if self._received - self._told >= self._word_every:
+            if self._received - self._reported >= self._word_every:
                 self._tell(0.0, is_over=False)
         is_whole = self._received == self._byte_count
         end = now if is_whole else time.monotonic()
@@ -198,7 +198,7 @@ class _Receipt:
             self._begun_s, self._begun_at = now, self._received
 
     def _tell(self, timed_s: float, *, is_over: bool) -> None:
-        self._told = self._received
+        self._reported = self._received
         timed_bytes = self._received - self._begun_at
         self._connection.sendall(_WORD.pack(self._received, timed_bytes, timed_s, is_over))
 
@@ -228,11 +228,11 @@ class IncomingStreams:
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def admit(self, said: bytes, connection: socket.socket) -> bool:
+    def admit(self, description: bytes, connection: socket.socket) -> bool:
         """Keep a connection, which is this object's from now on; False: it is none of ours."""
-        if len(said) != _GREETING.size:
+        if len(description) != _GREETING.size:
             return False
-        magic, token, rank, is_settled = _GREETING.unpack(said)
+        magic, token, rank, is_settled = _GREETING.unpack(description)
         with self._changed:
             is_ours = magic == _MAGIC and token == self._token and rank in self._expected
             if not is_ours or self._is_closed:

@@ -60,10 +60,10 @@ class SessionGang:
     """
 
     def __init__(self, seat: RankContext, scheme: Scheme) -> None:
-        addresses = seat.go.cluster[scheme.keeper_role]
+        addresses = seat.go.cluster[scheme.weight_host_role]
         keeper_count = len(addresses) if scheme.has_servers else 1
         self.keeper_devices = tuple(
-            f"/job:{scheme.keeper_role}/task:{i}/device:CPU:0" for i in range(keeper_count)
+            f"/job:{scheme.weight_host_role}/task:{i}/device:CPU:0" for i in range(keeper_count)
         )
         is_hard = seat.job.placement is OperatorPlacement.HARD
         self.own_device = f"/job:{seat.role}/task:{seat.go.task_index}" + (
@@ -131,8 +131,8 @@ class SessionGang:
         is_lost = self._beats.problem() is not None
         self._beats.end(LEFT, timeout_s=_LAST_WORD_LIMIT_S if is_lost else EXIT_BARRIER_TIMEOUT_S)
 
-    def _counters(self, keeper_device: str) -> _Counters:
-        return _Counters(self._target, self._seat, keeper_device)
+    def _counters(self, weight_host_device: str) -> _Counters:
+        return _Counters(self._target, self._seat, weight_host_device)
 
 
 def serve_until_left(seat: RankContext, beat: Callable[[], None]) -> None:
@@ -256,8 +256,8 @@ class _BoundedCaller:
             if problem is not None:
                 raise RankFailed(FailureKind.PEER_LOST, problem)
         if isinstance(error, _CONNECTION_ERRORS):
-            said = " ".join(_ERROR_WRAPPING.sub(" ", str(error)).split())[:300]
-            problem = self._problem() or f"a connection broke: {said}"
+            description = " ".join(_ERROR_WRAPPING.sub(" ", str(error)).split())[:300]
+            problem = self._problem() or f"a connection broke: {description}"
             raise RankFailed(FailureKind.PEER_LOST, problem) from error
         if error is not None:
             raise error
@@ -279,26 +279,29 @@ class _Beats:
     """Raises this rank's counter on every keeper, in threads, for as long as it is there."""
 
     def __init__(
-        self, open_counters: Callable[[str], _Counters], seat: RankContext, keepers: Sequence[str]
+        self,
+        open_counters: Callable[[str], _Counters],
+        seat: RankContext,
+        weight_hosts: Sequence[str],
     ) -> None:
         self._open = open_counters
         self._rank = seat.rank
-        self._keepers = tuple(keepers)
+        self._keepers = tuple(weight_hosts)
         self._over = threading.Event()
         self._last_word = GAVE_UP
         begun_s = time.monotonic()
         self._watches = [
             LivenessMonitor(
-                keeper.partition("/device")[0],
+                weight_host.partition("/device")[0],
                 world_size=seat.job.world_size,
                 arrival_limit_s=seat.peer_timeout_s,
                 begun_s=begun_s,
             )
-            for keeper in keepers
+            for weight_host in weight_hosts
         ]
         self._threads = [
             threading.Thread(target=self._beat, args=(i,), name=f"beats {i}", daemon=True)
-            for i in range(len(keepers))
+            for i in range(len(weight_hosts))
         ]
 
     def start(self) -> None:
@@ -322,33 +325,33 @@ class _Beats:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _beat(self, keeper: int) -> None:
+    def _beat(self, weight_host: int) -> None:
         """Beat until over, then say the last word. An error is silence, on which others decide."""
         counters: Any = None
         pause_s = 0.0
         while not self._over.wait(pause_s):
             pause_s = BEAT_INTERVAL_S
             try:
-                counters = counters or self._open(self._keepers[keeper])
-                counts = counters.raise_own(self._rank)
-                self._watches[keeper].see(counts, now_s=time.monotonic())
+                counters = counters or self._open(self._keepers[weight_host])
+                counts = counters.increment_own(self._rank)
+                self._watches[weight_host].see(counts, now_s=time.monotonic())
             except _NOT_YET:
                 pause_s = _SET_UP_POLL_S
             except tf.errors.OpError as error:
-                logger.warning("no beat on %s: %s", self._keepers[keeper], error)
+                logger.warning("no beat on %s: %s", self._keepers[weight_host], error)
         try:
             if counters:
                 counters.say(self._rank, self._last_word)
         except tf.errors.OpError as error:
-            logger.warning("no last word to %s: %s", self._keepers[keeper], error)
+            logger.warning("no last word to %s: %s", self._keepers[weight_host], error)
 
 
 class _Counters:
     """The counters on one keeper, through a session of their own; every run is a round trip."""
 
-    def __init__(self, target: str, seat: RankContext, keeper_device: str) -> None:
+    def __init__(self, target: str, seat: RankContext, weight_host_device: str) -> None:
         graph = tf.Graph()
-        with graph.as_default(), tf.device(keeper_device):
+        with graph.as_default(), tf.device(weight_host_device):
             count = seat.job.world_size
             handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[count], shared_name="beats")
             rank = v1.placeholder(tf.int32, [])
@@ -362,7 +365,7 @@ class _Counters:
             self._say = tf.raw_ops.ResourceScatterUpdate(**{**change, "updates": self._word})
             self._read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
         self._rank = rank
-        peer = keeper_device.partition("/device")[0]
+        peer = weight_host_device.partition("/device")[0]
         self._session = v1.Session(target, graph=graph, config=_session_config(seat, peers=[peer]))
 
     def begin(self) -> None:
@@ -372,7 +375,7 @@ class _Counters:
     def read(self) -> list[int]:
         return [int(n) for n in self._session.run(self._read)]
 
-    def raise_own(self, rank: int) -> list[int]:
+    def increment_own(self, rank: int) -> list[int]:
         """Raise the counter of `rank` and return all."""
         return [int(n) for n in self._session.run(self._raise, {self._rank: rank})]
 

@@ -17,14 +17,14 @@ class LivenessMonitor:
 
     def __init__(
         self,
-        keeper: str,
+        weight_host: str,
         *,
         world_size: int,
         arrival_limit_s: float,
         begun_s: float,
         silence_limit_s: float = SILENCE_LIMIT_S,
     ) -> None:
-        self._keeper = keeper
+        self._keeper = weight_host
         self._arrival_limit_s = arrival_limit_s
         self._silence_limit_s = silence_limit_s
         self._begun_s = begun_s

@@ -30,7 +30,7 @@ class Scheme(enum.Enum):
         return self in {Scheme.REPLICATED, Scheme.CENTRAL_REDUCE}
 
     @property
-    def keeper_role(self) -> str:
+    def weight_host_role(self) -> str:
         return "ps" if self.has_servers else "worker"
 
 
@@ -52,7 +52,7 @@ class RankScheme:
         return self.rank == 0
 
     @property
-    def used_keepers(self) -> tuple[int, ...]:
+    def used_weight_hosts(self) -> tuple[int, ...]:
         """Those that keep a weight; with fewer weights than servers some have none."""
         return tuple(sorted(set(self.homes)))
 
@@ -66,7 +66,7 @@ def spread(sizes: Sequence[int], keeper_count: int) -> tuple[int, ...]:
     loads = [0] * keeper_count
     homes = [0] * len(sizes)
     for weight in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        keeper = loads.index(min(loads))
-        homes[weight] = keeper
-        loads[keeper] += sizes[weight]
+        weight_host = loads.index(min(loads))
+        homes[weight] = weight_host
+        loads[weight_host] += sizes[weight]
     return tuple(homes)

@@ -90,7 +90,7 @@ class TrainingGraph:
 
     def _add_variables(self, weights: list[NDArray[Any]], others: list[NDArray[Any]]) -> None:
         plan = self._plan
-        keepers = [plan.keeper_devices[home] for home in plan.homes]
+        weight_hosts = [plan.keeper_devices[home] for home in plan.homes]
         own = [plan.own_device] * len(weights)
 
         def group(
@@ -100,9 +100,9 @@ class TrainingGraph:
             return [_GraphVariable.create(f"{name}/{i}", v, device) for i, (v, device) in pairs]
 
         has_servers, has_copies = plan.scheme.has_servers, plan.scheme.has_copies
-        self._kept = group("kept", weights, keepers) if has_servers else []
+        self._kept = group("kept", weights, weight_hosts) if has_servers else []
         self._copies = group("copies", weights, own) if has_copies else []
-        self._momenta = group("momenta", weights, keepers if has_servers else own)
+        self._momenta = group("momenta", weights, weight_hosts if has_servers else own)
         # Such as the moving statistics of batch normalisation: each rank has its own.
         self._others = group("others", others, [plan.own_device] * len(others))
         self._update_count = _GraphVariable.create(
@@ -241,10 +241,10 @@ class TrainingGraph:
         """
         plan = self._plan
         received = []
-        for keeper in plan.used_keepers:
-            here = [i for i, home in enumerate(plan.homes) if home == keeper]
-            with tf.device(plan.keeper_devices[keeper]):
-                queues = self._queues(f"applied/{keeper}", [tf.int32], [()])
+        for weight_host in plan.used_weight_hosts:
+            here = [i for i, home in enumerate(plan.homes) if home == weight_host]
+            with tf.device(plan.keeper_devices[weight_host]):
+                queues = self._queues(f"applied/{weight_host}", [tf.int32], [()])
                 if plan.is_chief:
                     applied = [self._apply(i, self._take(accumulators, i)) for i in here]
                     with tf.control_dependencies(applied):
@@ -295,9 +295,9 @@ class TrainingGraph:
         """
         with tf.device(self._plan.keeper_devices[0]):
             queues = self._queues("barrier", [tf.int32], [()])
-            told = [queue.enqueue(np.int32(0)) for queue in queues]
+            reported = [queue.enqueue(np.int32(0)) for queue in queues]
             heard = queues[self._plan.rank].dequeue_many(self._plan.world_size)
-            return tf.group(*told, heard)
+            return tf.group(*reported, heard)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

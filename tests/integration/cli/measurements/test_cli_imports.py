@@ -45,24 +45,24 @@ def test_a_published_study_is_imported_once(
     farm: FarmCommand, engine: sa.Engine, publication: Publication
 ) -> None:
     name, read_count = publication.name, len(read_publication(publication).measurements)
-    told = farm.json("import", name)
-    assert told["added_count"] == told["measurement_count"] == len(stored(engine, name))
-    assert told["added_count"] == read_count > 0
-    assert told["row_count"] == told["measurement_count"] + told["repeated_count"]
-    assert told["citation"]
+    reported = farm.json("import", name)
+    assert reported["added_count"] == reported["measurement_count"] == len(stored(engine, name))
+    assert reported["added_count"] == read_count > 0
+    assert reported["row_count"] == reported["measurement_count"] + reported["repeated_count"]
+    assert reported["citation"]
     again = farm.json("import", name)
-    assert (again["added_count"], again["present_count"]) == (0, told["added_count"])
-    assert len(stored(engine, name)) == told["added_count"]
+    assert (again["added_count"], again["present_count"]) == (0, reported["added_count"])
+    assert len(stored(engine, name)) == reported["added_count"]
 
 
 def test_what_is_wrong_with_a_study_is_said(farm: FarmCommand) -> None:
-    told = farm.json("import", "anwar2021", "--dry-run")
-    assert told["failed"] == {"out_of_memory": 1}
-    assert [(flag["row"], flag["kind"]) for flag in told["flagged"]] == [
+    reported = farm.json("import", "anwar2021", "--dry-run")
+    assert reported["failed"] == {"out_of_memory": 1}
+    assert [(flag["row"], flag["kind"]) for flag in reported["flagged"]] == [
         (89, "impossible"),
         (115, "contradictory"),
     ]
-    assert [note["row"] for note in told["noted"]] == [17, 31, 63]
+    assert [note["row"] for note in reported["noted"]] == [17, 31, 63]
     shown = farm.text("import", "anwar2021")
     assert shown.startswith("anwar2021: 114 measurements added, 0 were there already\n")
     assert "\n  row 89: accuracy: expected a ratio from 0 to 1, got 2.1095\n" in shown
@@ -70,8 +70,8 @@ def test_what_is_wrong_with_a_study_is_said(farm: FarmCommand) -> None:
 
 
 def test_a_dry_run_changes_nothing(farm: FarmCommand, engine: sa.Engine, table: Path) -> None:
-    told = farm.json("import", "table", str(table), "--origin", "mine", "--dry-run")
-    assert (told["added_count"], told["is_dry_run"]) == (2, True)
+    reported = farm.json("import", "table", str(table), "--origin", "mine", "--dry-run")
+    assert (reported["added_count"], reported["is_dry_run"]) == (2, True)
     assert stored(engine, "mine") == []
 
 
@@ -80,19 +80,22 @@ def test_one_bad_cell_refuses_the_whole_table(
 ) -> None:
     with table.open("a") as file:
         file.write("8,64,0\n")
-    told = farm.refusal("import", "table", str(table), "--origin", "mine", status=2)
-    assert told.startswith("farm: row 4, column step_time_s: expected a number of seconds from")
+    reported = farm.refusal("import", "table", str(table), "--origin", "mine", status=2)
+    assert reported.startswith("farm: row 4, column step_time_s: expected a number of seconds from")
     assert stored(engine, "mine") == []
 
 
 def test_a_table_gets_an_origin_that_is_listed_and_removed(farm: FarmCommand, table: Path) -> None:
     farm.text("import", "anwar2021")
     farm.text("import", "table", str(table), "--origin", "mine")
-    told = {origin["origin"]: origin for origin in farm.json("origins")}
-    assert set(told) == {"anwar2021", "mine"}
-    assert (told["mine"]["measurement_count"], told["mine"]["source"]) == (2, "table mine.csv")
-    assert told["anwar2021"]["failed_count"] == 1
-    assert "Anwar" in told["anwar2021"]["source"]
+    reported = {origin["origin"]: origin for origin in farm.json("origins")}
+    assert set(reported) == {"anwar2021", "mine"}
+    assert (reported["mine"]["measurement_count"], reported["mine"]["source"]) == (
+        2,
+        "table mine.csv",
+    )
+    assert reported["anwar2021"]["failed_count"] == 1
+    assert "Anwar" in reported["anwar2021"]["source"]
     assert "mine.csv" in farm.text("origins")
     assert farm.text("origins", "--remove", "mine") == "mine: 2 measurements removed\n"
     assert [origin["origin"] for origin in farm.json("origins")] == ["anwar2021"]
@@ -111,15 +114,17 @@ def test_replacing_leaves_what_the_file_has(
 
 def test_a_study_and_a_table_are_not_mixed(farm: FarmCommand, table: Path) -> None:
     farm.text("import", "anwar2021")
-    told = farm.refusal("import", "table", str(table), "--origin", "anwar2021", status=2)
-    assert told.startswith("farm: origin: expected an origin that does not hold anwar2021 already")
+    reported = farm.refusal("import", "table", str(table), "--origin", "anwar2021", status=2)
+    assert reported.startswith(
+        "farm: origin: expected an origin that does not hold anwar2021 already"
+    )
     farm.text("import", "table", str(table), "--origin", "graur2019")
     assert "mine.csv already" in farm.refusal("import", "graur2019", status=2)
 
 
 def test_the_origin_farm_cannot_be_imported_or_removed(farm: FarmCommand, table: Path) -> None:
-    told = farm.refusal("import", "table", str(table), "--origin", "farm", status=2)
-    assert "'farm' is what this farm has measured itself" in told
+    reported = farm.refusal("import", "table", str(table), "--origin", "farm", status=2)
+    assert "'farm' is what this farm has measured itself" in reported
     assert "origin" in farm.refusal("origins", "--remove", "farm", status=2)
 
 

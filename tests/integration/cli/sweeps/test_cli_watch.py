@@ -116,7 +116,7 @@ def test_following_ends_with_the_last_job(watch: SweepWatch, engine: sa.Engine) 
         with writing(engine) as session:
             request_cancel_sweep(session, 1, now=dt.datetime.now(dt.UTC))
 
-    summary = follow(watch, PlainDisplay(), pause=_pause, tend=cancel)
+    summary = follow(watch, PlainDisplay(), pause=_pause, check_processes=cancel)
     assert summary.counts[JobState.CANCELLED] == 3
 
 

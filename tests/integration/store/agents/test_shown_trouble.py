@@ -35,8 +35,10 @@ def test_the_command_line_says_so_below(
 ) -> None:
     farm = FarmCommand(engine, tmp_path / "home", monkeypatch)
     for command in ("agents", "status"):
-        said = farm.text(command).splitlines()
-        assert [line for line in said if TROUBLE in line] == [f"stuck takes no rank: {TROUBLE}"]
+        description = farm.text(command).splitlines()
+        assert [line for line in description if TROUBLE in line] == [
+            f"stuck takes no rank: {TROUBLE}"
+        ]
 
 
 @pytest.mark.usefixtures("troubled")

@@ -11,7 +11,12 @@ from farm.configuration.spec import TENSORFLOW
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.placement.agent_index import SHARES_CORES
 from farm.store.engine import reading, writing
-from farm.store.measurements.studies import find_same_sweep, study_runs, take_up, unmeasured_jobs
+from farm.store.measurements.studies import (
+    find_same_sweep,
+    requeue_unfinished,
+    study_runs,
+    unmeasured_jobs,
+)
 from farm.store.result_tables import EpochRow
 from farm.store.tables import JobRow, RankRow, SweepRow
 from farm.studies.publishing import read_runs, write_runs
@@ -77,7 +82,7 @@ def test_what_ended_without_a_result_is_taken_up_and_nothing_else(engine: sa.Eng
         sweep_id = session.scalars(sa.select(SweepRow.id)).one()
 
     with writing(engine) as session:
-        assert take_up(session, sweep_id, now=NOW) == 2
+        assert requeue_unfinished(session, sweep_id, now=NOW) == 2
     with reading(engine) as session:
         assert [job.id for job in unmeasured_jobs(session, sweep_id)] == [lost, cancelled, waiting]
         found = {job.id: job.state for job in session.scalars(sa.select(JobRow))}

@@ -163,20 +163,24 @@ def test_adamw_is_that_of_its_paper() -> None:
     for old, new, g in zip(before, parameters(engine), gradients, strict=True):
         expected = old * (1 - 0.001 * 0.01) - 0.001 * g / (np.abs(g) + 1e-8)
         assert new == pytest.approx(expected, rel=1e-4, abs=1e-6)
-    told = engine.settings
-    assert (told["optimizer"], told["learning_rate"], told["momentum"]) == ("adamw", 0.001, None)
+    reported = engine.settings
+    assert (reported["optimizer"], reported["learning_rate"], reported["momentum"]) == (
+        "adamw",
+        0.001,
+        None,
+    )
 
 
 @pytest.mark.parametrize(("scaling", "rate"), [("linear", 0.04), ("sqrt", 0.02 * math.sqrt(2))])
 def test_a_scaled_learning_rate_trains_as_that_rate(scaling: str, rate: float) -> None:
     # The batch of 64 is twice the reference.
     scaled = build(replace(JOB, axes={"lr_scaling": scaling}))
-    told, usual = build(replace(JOB, axes={"learning_rate": rate})), build(JOB)
-    for engine in (scaled, told, usual):
+    reported, usual = build(replace(JOB, axes={"learning_rate": rate})), build(JOB)
+    for engine in (scaled, reported, usual):
         for _ in range(3):
             engine.step(BATCH, examples_count=64)
     assert scaled.settings["learning_rate"] == pytest.approx(rate)
-    pairs = zip(parameters(scaled), parameters(told), parameters(usual), strict=True)
+    pairs = zip(parameters(scaled), parameters(reported), parameters(usual), strict=True)
     for mine, theirs, others in pairs:
         assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)
         assert mine != pytest.approx(others, rel=1e-5, abs=1e-6)
@@ -802,8 +806,10 @@ OWN_FILE = """
 
 
 def test_a_users_own_file_is_checked_and_trained_on_torch_as_on_tensorflow() -> None:
-    told, losses, parameter_count = run_alone(OWN_FILE)
-    assert {name: message for name, message in told.items() if EXPECTED[name] not in message} == {}
+    reported, losses, parameter_count = run_alone(OWN_FILE)
+    assert {
+        name: message for name, message in reported.items() if EXPECTED[name] not in message
+    } == {}
     assert parameter_count == 16 * 10
     for first, last in losses:
         assert last < first / 2

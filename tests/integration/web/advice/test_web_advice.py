@@ -139,8 +139,8 @@ def test_what_tells_options_apart_is_named_once(client: FlaskClient, engine: sa.
 def test_what_was_asked_stays_in_the_form_and_in_the_address(
     client: FlaskClient, measured: None
 ) -> None:
-    asked = "/advice?origin=farm&global_batch_size=64&beta=2&epochs=3&model=&strategy=mwms_ring"
-    page = _final(client, asked)
+    requested = "/advice?origin=farm&global_batch_size=64&beta=2&epochs=3&model=&strategy=mwms_ring"
+    page = _final(client, requested)
     assert 'name="global_batch_size" value="64"' in page
     assert 'name="beta" value="2"' in page
     assert re.search(r'name="strategy" value="mwms_ring" checked', page)
@@ -175,14 +175,14 @@ def test_ticked_names_stay_ticked(client: FlaskClient, measured: None) -> None:
 
 
 def test_prices_can_be_given_for_one_question(client: FlaskClient, measured: None) -> None:
-    asked = "/advice?global_batch_size=128&beta=1"
-    assert "at 0.096 USD an hour for each machine" in _text(_final(client, asked))
-    sent = client.get(f"{asked}&price:m5.large=9.6")
+    requested = "/advice?global_batch_size=128&beta=1"
+    assert "at 0.096 USD an hour for each machine" in _text(_final(client, requested))
+    sent = client.get(f"{requested}&price:m5.large=9.6")
     page = _final(client, sent.headers["Location"])
     assert "at 9.6 USD an hour for each machine" in _text(page)
     assert re.search(r'name="price:m5.large" value="9.6" [^>]*placeholder="0.096"', page)
     costs = []
-    for link in (_link(_final(client, asked), "as-json"), _link(page, "as-json")):
+    for link in (_link(_final(client, requested), "as-json"), _link(page, "as-json")):
         answer = client.get(link).json
         assert answer is not None
         costs.append(answer["recommended"]["cost_usd"])
@@ -229,7 +229,7 @@ def test_while_predictions_are_made_the_page_says_so(engine: sa.Engine, measured
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "description"),
     [
         ("global_batch_size=0", "global_batch_size: expected a whole number"),
         ("global_batch_size=64&alpha=x", "alpha: expected a number"),
@@ -242,10 +242,10 @@ def test_while_predictions_are_made_the_page_says_so(engine: sa.Engine, measured
     ],
 )
 def test_a_mistake_is_named_in_the_form(
-    client: FlaskClient, measured: None, query: str, said: str
+    client: FlaskClient, measured: None, query: str, description: str
 ) -> None:
     page = _page(client, f"/advice?{query}", status=400)
-    assert said in _text(page)
+    assert description in _text(page)
     assert 'aria-invalid="true"' in page
     assert 'name="global_batch_size"' in page
 

@@ -40,8 +40,10 @@ def add_messages(engine: sa.Engine) -> list[int]:
             assert record(session, [event], now=NOW) == 1
             sweep_ids.append(sweep_id)
     with writing(engine) as session:
-        said = "500 <b>Internal Server Error</b>"
-        note_attempt(session, 1, state=DeliveryState.WAITING, said=said, due_at=NOW, now=NOW)
+        description = "500 <b>Internal Server Error</b>"
+        note_attempt(
+            session, 1, state=DeliveryState.WAITING, description=description, due_at=NOW, now=NOW
+        )
     return sweep_ids
 
 

@@ -59,11 +59,11 @@ def test_a_change_of_a_sweep_is_told(
     assert answer.headers["Cache-Control"] == "private, no-cache"
     blocks = _blocks(answer)
     assert next(blocks).startswith("retry: ")
-    told = {"kind": "sweep", "id": seeded.sweep_id}
-    assert _event(blocks) == told  # whatever happened since the page was read
+    reported = {"kind": "sweep", "id": seeded.sweep_id}
+    assert _event(blocks) == reported  # whatever happened since the page was read
     with writing(engine) as session:
         request_cancel_job(session, seeded.waiting, now=factories.NOW)
-    assert _event(blocks) == told
+    assert _event(blocks) == reported
     answer.close()
 
 

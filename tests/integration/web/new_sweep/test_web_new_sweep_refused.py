@@ -61,10 +61,10 @@ def test_a_field_that_does_not_fit_is_named_beside_it(
         assert answer.status_code == 422, field
         page = answer.get_data(as_text=True)
         assert EVIL not in page
-        [told] = re.findall(rf'id="{field}-error" role="alert">([^<]*)</p>', page)
-        assert html.unescape(told).startswith(f"{field}: expected ")
-        assert "\n" not in told
-        assert len(told) < 1000
+        [reported] = re.findall(rf'id="{field}-error" role="alert">([^<]*)</p>', page)
+        assert html.unescape(reported).startswith(f"{field}: expected ")
+        assert "\n" not in reported
+        assert len(reported) < 1000
         assert re.search(rf'aria-describedby="[^"]*{field}-error"', page)
         # The rest of the form stays as it was sent.
         assert field == "name" or value_of(page, "name") == "by hand"

@@ -55,7 +55,7 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
         )
     page = page_of(client, "/agents/known")
     text = read(page)
-    for said in (
+    for description in (
         "Farm / agent known",
         "Takes no rank: its disk is full",
         "clock against the server's +4.00 ms",
@@ -72,7 +72,7 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
         "It has made none yet.",
         "None yet.",
     ):
-        assert said in text
+        assert description in text
     assert "<title>known · Benchfarm</title>" in page
     assert client.get("/agents/nobody").status_code == 404
     assert client.get("/agents/known?before=x").status_code == 400

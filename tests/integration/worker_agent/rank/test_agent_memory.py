@@ -129,11 +129,13 @@ def test_a_data_worker_that_outgrows_its_group_is_out_of_memory() -> None:
         group.take(trainer.pid)
         witness = MemoryMonitor()
         witness.look([trainer.pid])
-        said, _ = trainer.communicate(b"go\n", timeout=120)
-        told = from_json(Failure, json.loads(said))
-        assert told.kind is FailureKind.TRAINER_RAISED
-        pids = lost_data_workers(told)
-        failure = failure_of_data_workers(told, memory=witness.evidence(trainer.pid, children=pids))
+        description, _ = trainer.communicate(b"go\n", timeout=120)
+        reported = from_json(Failure, json.loads(description))
+        assert reported.kind is FailureKind.TRAINER_RAISED
+        pids = lost_data_workers(reported)
+        failure = failure_of_data_workers(
+            reported, memory=witness.evidence(trainer.pid, children=pids)
+        )
         witness.close()
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     assert "the control group's limit is 537 MB" in failure.message

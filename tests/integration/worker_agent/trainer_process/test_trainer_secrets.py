@@ -67,10 +67,12 @@ def test_an_embedded_farm_finds_its_agents() -> None:
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 @pytest.mark.parametrize(
-    ("state", "said"), [("open", "1"), ("hidden", "Permission denied")], ids=["open", "hidden"]
+    ("state", "description"),
+    [("open", "1"), ("hidden", "Permission denied")],
+    ids=["open", "hidden"],
 )
 def test_a_trainer_of_the_agents_own_user_cannot_read_the_agents_environment(
-    *, state: str, said: str
+    *, state: str, description: str
 ) -> None:
     python = shutil.which("python3", path="/usr/bin")
     if python is None:
@@ -85,4 +87,4 @@ def test_a_trainer_of_the_agents_own_user_cannot_read_the_agents_environment(
         timeout=30,
         check=False,
     )
-    assert said in done.stdout, done.stderr
+    assert description in done.stdout, done.stderr

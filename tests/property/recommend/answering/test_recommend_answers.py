@@ -62,9 +62,9 @@ def answer(
     objective: Objective,
     *,
     model: StepTimeModel | None = None,
-    **asked: Any,
+    **requested: Any,
 ) -> Recommendation:
-    question = Question(global_batch_size=BATCH, one_way_delay_s=DELAY_S, **asked)
+    question = Question(global_batch_size=BATCH, one_way_delay_s=DELAY_S, **requested)
     found = options_for(
         known,
         question,

@@ -46,10 +46,10 @@ def answers(request: pytest.FixtureRequest) -> tuple[str, dict[str, list[HeldOut
         observations = measure(grid(), seed=seed, log_noise=NOISES[request.param])
         random.Random(seed).shuffle(observations)
         count = len(observations) // 3
-        asked = [o.configuration for o in observations[:count]]
-        model = fit_step_time_model(observations[count:], predictor=Lawful(), asked=asked)
+        requested = [o.configuration for o in observations[:count]]
+        model = fit_step_time_model(observations[count:], predictor=Lawful(), requested=requested)
         for name, outcomes in found.items():
-            predictions = model.predict(asked, is_constant=name == "constant")
+            predictions = model.predict(requested, is_constant=name == "constant")
             outcomes += [
                 HeldOutAnswer(observation=o, prediction=p)
                 for o, p in zip(observations, predictions, strict=False)
@@ -122,12 +122,14 @@ def test_where_nothing_was_repeated_the_next_run_is_covered_around_a_noisy_one(
     noise: float,
 ) -> None:
     """By a predictor that has to learn the law from these runs."""
-    asked = grid(batches=(64, 256, 512, 1024), delays_s=(0.0,), world_sizes=(1, 2, 3, 4, 6, 8))
+    requested = grid(batches=(64, 256, 512, 1024), delays_s=(0.0,), world_sizes=(1, 2, 3, 4, 6, 8))
     found80, found = [], []
     for seed in range(16):
-        observations = measure(asked, seed=seed, log_noise=lambda c: noise)
+        observations = measure(requested, seed=seed, log_noise=lambda c: noise)
         for c, prediction in zip(
-            asked, fit_step_time_model(observations, asked=asked).predict(asked), strict=True
+            requested,
+            fit_step_time_model(observations, requested=requested).predict(requested),
+            strict=True,
         ):
             assert prediction.basis is Basis.MEASURED
             found.append(covered(prediction, noise, of=c))
@@ -175,9 +177,10 @@ def test_as_many_of_exchangeable_errors_as_promised_lie_within_what_the_others_s
 def test_the_unit_of_the_times_does_not_matter(seed: int, factor: float) -> None:
     observations = measure(grid(batches=(64, 256), delays_s=(0.0, 0.02)), seed=seed)
     scaled = [dataclasses.replace(o, step_time_s=o.step_time_s * factor) for o in observations]
-    asked = grid(batches=(64, 128), delays_s=(0.01, 0.02))
+    requested = grid(batches=(64, 128), delays_s=(0.01, 0.02))
     plain, other = (
-        fit_step_time_model(o, predictor=Lawful()).predict(asked) for o in (observations, scaled)
+        fit_step_time_model(o, predictor=Lawful()).predict(requested)
+        for o in (observations, scaled)
     )
     for a, b in zip(plain, other, strict=True):
         assert a.basis is b.basis
@@ -212,9 +215,11 @@ def test_an_interval_is_positive_and_the_80_percent_one_lies_within(
 def test_the_order_of_the_measurements_does_not_matter(seed: int) -> None:
     observations = measure(grid(batches=(64, 256), delays_s=(0.0, 0.02)), log_noise=uneven)
     shuffled = random.Random(seed).sample(observations, len(observations))
-    asked = grid(batches=(64, 128), delays_s=(0.01, 0.02))
+    requested = grid(batches=(64, 128), delays_s=(0.01, 0.02))
     widths = [
-        statistics.fmean(p.high_s / p.low_s for p in model.predict(asked) if p.high_s and p.low_s)
+        statistics.fmean(
+            p.high_s / p.low_s for p in model.predict(requested) if p.high_s and p.low_s
+        )
         for model in (fit_step_time_model(o, predictor=Lawful()) for o in (observations, shuffled))
     ]
     assert widths[0] == pytest.approx(widths[1])

@@ -82,12 +82,12 @@ def slower(c: Configuration, axis: str, factor: float) -> Configuration:
 def test_never_faster_with_more_of_what_slows_a_step_down(
     predictor: Predictor,
     observations: list[Observation],
-    asked: Configuration,
+    requested: Configuration,
     axis: str,
     data: st.DataObject,
 ) -> None:
     factors = sorted(data.draw(st.lists(st.floats(1, 30), min_size=2, max_size=6)))
-    found = predictor.fit(observations).predict([slower(asked, axis, f) for f in factors])
+    found = predictor.fit(observations).predict([slower(requested, axis, f) for f in factors])
     times_s = [estimate.step_time_s for estimate in found if estimate.step_time_s is not None]
     assert all(time_s > 0 for time_s in times_s)
     for shorter_s, longer_s in itertools.pairwise(times_s):
@@ -100,11 +100,11 @@ def test_never_faster_with_more_of_what_slows_a_step_down(
 def test_scaling_all_times_scales_all_answers(
     predictor: Predictor,
     observations: list[Observation],
-    asked: list[Configuration],
+    requested: list[Configuration],
     factor: float,
 ) -> None:
     scaled = [dataclasses.replace(o, step_time_s=o.step_time_s * factor) for o in observations]
-    plain, multiplied = (predictor.fit(o).predict(asked) for o in (observations, scaled))
+    plain, multiplied = (predictor.fit(o).predict(requested) for o in (observations, scaled))
     for one, other in zip(plain, multiplied, strict=True):
         if one.step_time_s is None:
             assert other.step_time_s is None
@@ -118,12 +118,12 @@ def test_scaling_all_times_scales_all_answers(
 def test_the_order_of_the_measurements_does_not_matter(
     predictor: Predictor,
     observations: list[Observation],
-    asked: list[Configuration],
+    requested: list[Configuration],
     draw: random.Random,
 ) -> None:
     shuffled = list(observations)
     draw.shuffle(shuffled)
-    found, again = (predictor.fit(o).predict(asked) for o in (observations, shuffled))
+    found, again = (predictor.fit(o).predict(requested) for o in (observations, shuffled))
     for one, other in zip(found, again, strict=True):
         assert other.unknown_because == one.unknown_because
         if one.step_time_s is not None:
@@ -134,7 +134,7 @@ def test_the_order_of_the_measurements_does_not_matter(
 @given(OBSERVATIONS, st.lists(ASKED, min_size=1, max_size=3))
 @fits_twice
 def test_the_units_of_delay_and_bandwidth_do_not_matter(
-    predictor: Predictor, observations: list[Observation], asked: list[Configuration]
+    predictor: Predictor, observations: list[Observation], requested: list[Configuration]
 ) -> None:
     def in_other_units(c: Configuration) -> Configuration:
         bits = None if c.bandwidth_bytes_per_s is None else c.bandwidth_bytes_per_s * 8
@@ -144,8 +144,8 @@ def test_the_units_of_delay_and_bandwidth_do_not_matter(
     others = [
         dataclasses.replace(o, configuration=in_other_units(o.configuration)) for o in observations
     ]
-    found = predictor.fit(observations).predict(asked)
-    again = predictor.fit(others).predict([in_other_units(c) for c in asked])
+    found = predictor.fit(observations).predict(requested)
+    again = predictor.fit(others).predict([in_other_units(c) for c in requested])
     for one, other in zip(found, again, strict=True):
         if one.step_time_s is None:
             assert other.step_time_s is None

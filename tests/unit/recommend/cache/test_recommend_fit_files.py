@@ -117,8 +117,8 @@ def test_the_default_model_can_be_kept(tmp_path: Path) -> None:
     assert files.save(DIGEST, model)
     read = files.load(DIGEST)
     assert read is not None
-    asked = [Configuration(world_size=1, global_batch_size=40 * n) for n in range(1, 9)]
-    assert read.predict(asked) == model.predict(asked)
+    requested = [Configuration(world_size=1, global_batch_size=40 * n) for n in range(1, 9)]
+    assert read.predict(requested) == model.predict(requested)
     assert read.predictor_name == model.predictor_name
 
 

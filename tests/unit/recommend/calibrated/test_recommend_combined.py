@@ -64,13 +64,13 @@ def test_several_gaps_are_as_doubtful_as_they_were_together(
     both: Configuration, factor: float, is_told_what_is_asked: bool
 ) -> None:
     """What each alone was off by tells nothing of it."""
-    asked = [NEW_BATCH, NEW_DELAY, both]
+    requested = [NEW_BATCH, NEW_DELAY, both]
     model = fit_step_time_model(
         measure(grid()),
         predictor=WrongTogether(factor),
-        asked=asked if is_told_what_is_asked else None,
+        requested=requested if is_told_what_is_asked else None,
     )
-    *alone, together = model.predict(asked)
+    *alone, together = model.predict(requested)
     assert max(map(half_width, alone)) < 0.2
     assert half_width(together) > 0.9 * abs(math.log(factor))
     assert together.low_s is not None
@@ -115,12 +115,12 @@ def test_what_was_missing_together_in_training_is_no_guess() -> None:
 )
 def test_what_lacks_more_is_no_surer(world_size: int, batch: int, delay_ms: int) -> None:
     calibration = _full().calibration
-    asked = configuration(world_size, batch, delay_ms / 1000)
-    gaps = calibration.space.gaps(asked)
-    places = calibration.neighbourhood.locate([asked])
-    whole = calibration.half_widths(gaps, [asked], [1.0], places=places)[0]
+    requested = configuration(world_size, batch, delay_ms / 1000)
+    gaps = calibration.space.gaps(requested)
+    places = calibration.neighbourhood.locate([requested])
+    whole = calibration.half_widths(gaps, [requested], [1.0], places=places)[0]
     for gap in gaps:
-        part = calibration.half_widths(frozenset({gap}), [asked], [1.0], places=places)[0]
+        part = calibration.half_widths(frozenset({gap}), [requested], [1.0], places=places)[0]
         assert (whole >= part - 1e-9).all()
 
 
@@ -137,17 +137,17 @@ def _full() -> CalibratedModel:
 @given(
     sizes=st.sets(st.integers(2, 20), min_size=2, max_size=4),
     delays_ms=st.sets(st.integers(0, 60), min_size=2, max_size=4),
-    asked=st.tuples(st.integers(1, 25), st.integers(0, 80)),
+    requested=st.tuples(st.integers(1, 25), st.integers(0, 80)),
 )
 def test_folds_test_what_lacks_all_and_train_with_none_of_it(
-    sizes: set[int], delays_ms: set[int], asked: tuple[int, int]
+    sizes: set[int], delays_ms: set[int], requested: tuple[int, int]
 ) -> None:
     configurations = grid(
         world_sizes=sorted(sizes),
         batches=(64, 128),
         delays_s=[ms / 1000 for ms in sorted(delays_ms)],
     )
-    size, delay_ms = asked
+    size, delay_ms = requested
     gaps = Space.of(configurations).gaps(configuration(size + 1, 64, delay_ms / 1000))
     if len(gaps) < 2:
         return

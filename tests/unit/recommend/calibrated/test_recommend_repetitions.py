@@ -31,8 +31,8 @@ def observed(times_s: dict[Configuration, list[float]]) -> list[Observation]:
     ]
 
 
-def log_width(repetitions: Repetitions, asked: Configuration) -> float | None:
-    found = repetitions.interval(asked, aim_ratio=0.9)
+def log_width(repetitions: Repetitions, requested: Configuration) -> float | None:
+    found = repetitions.interval(requested, aim_ratio=0.9)
     return None if found is None else math.log(found.high_s / found.low_s)
 
 
@@ -114,7 +114,7 @@ def test_gangs_do_not_borrow_from_machines_without_a_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "is_told"),
+    ("requested", "is_told"),
     [
         (configuration(4, 96, 0.02, jitter_s=0.01), True),
         (configuration(2, 96, 0.02), True),  # by more machines and jitter
@@ -129,13 +129,13 @@ def test_gangs_do_not_borrow_from_machines_without_a_network() -> None:
     ],
 )
 def test_noise_is_told_by_the_same_names_where_as_much_disturbs_them(
-    asked: Configuration, is_told: bool
+    requested: Configuration, is_told: bool
 ) -> None:
     repeated = {
         configuration(4, batch, 0.02, jitter_s=0.01): [0.4, 0.41, 0.42] for batch in (64, 128)
     }
-    known = Repetitions.of(observed({**repeated, asked: [0.5]}))
-    assert known.tells(asked) is is_told
+    known = Repetitions.of(observed({**repeated, requested: [0.5]}))
+    assert known.tells(requested) is is_told
 
 
 def test_an_unlikely_agreement_is_as_wide_as_the_noise_of_others_makes_it() -> None:
@@ -184,8 +184,8 @@ def table(*, copies: bool) -> list[Observation]:
 
 def ratios(observations: list[Observation]) -> list[float]:
     model = fit_step_time_model(observations)
-    asked = list(dict.fromkeys(o.configuration for o in observations))
-    return [ratio(prediction) for prediction in model.predict(asked)]
+    requested = list(dict.fromkeys(o.configuration for o in observations))
+    return [ratio(prediction) for prediction in model.predict(requested)]
 
 
 def ratio(prediction: Prediction) -> float:
@@ -213,7 +213,7 @@ def test_copies_of_any_values_make_nothing_surer(counts: list[int]) -> None:
         for i, (o, count) in enumerate(zip(once, counts, strict=True))
         for k in range(count)
     ]
-    asked = [
+    requested = [
         *(o.configuration for o in once),
         *(
             configuration(n, batch, strategy="ddp", network="one")
@@ -221,7 +221,7 @@ def test_copies_of_any_values_make_nothing_surer(counts: list[int]) -> None:
         ),
     ]
     bare, with_copies = (
-        fit_step_time_model(observations, predictor=PREDICTORS["physical"]).predict(asked)
+        fit_step_time_model(observations, predictor=PREDICTORS["physical"]).predict(requested)
         for observations in (once, copied)
     )
     assert list(map(ratio, with_copies)) == pytest.approx(list(map(ratio, bare)), rel=1e-6)
@@ -290,7 +290,7 @@ def test_a_held_out_value_is_not_told_by_its_copies_under_other_names() -> None:
     }
     found = hold_out(observed(cells), _Remembered(), [None])
     assert len(found.rows) == len(cells)
-    told = [float(error) for error in found.log_errors]
+    reported = [float(error) for error in found.log_errors]
     sizes = [_sizes(c) for c in cells]
     truth = [math.log(0.004 * sizes[i][1] / sizes[i][0]) for i in found.rows]
-    assert told == pytest.approx(truth)
+    assert reported == pytest.approx(truth)

@@ -23,13 +23,13 @@ def model() -> CalibratedModel:
     return fit_step_time_model(measure(observations), predictor=Lawful())
 
 
-def why(model: CalibratedModel, asked: Configuration) -> str | None:
-    [answer] = model.predict([asked])
+def why(model: CalibratedModel, requested: Configuration) -> str | None:
+    [answer] = model.predict([requested])
     return answer.speculative_because
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         configuration(4, 64),  # measured
         configuration(4, 96),
@@ -40,13 +40,13 @@ def why(model: CalibratedModel, asked: Configuration) -> str | None:
     ],
 )
 def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
-    model: CalibratedModel, asked: Configuration
+    model: CalibratedModel, requested: Configuration
 ) -> None:
-    assert why(model, asked) is None
+    assert why(model, requested) is None
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("requested", "description"),
     [
         (configuration(32, 64), "world size 32: beyond the largest"),
         (configuration(64, 64), "world size 64: beyond the largest"),
@@ -58,11 +58,11 @@ def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
     ],
 )
 def test_what_lies_beyond_its_own_curve_is_a_guess(
-    model: CalibratedModel, asked: Configuration, said: str
+    model: CalibratedModel, requested: Configuration, description: str
 ) -> None:
-    found = why(model, asked)
+    found = why(model, requested)
     assert found is not None
-    assert said in found
+    assert description in found
 
 
 def test_a_curve_of_one_value_shows_no_trend() -> None:

@@ -71,9 +71,9 @@ def test_ends_and_corners_are_left_out_too() -> None:
     for fold in named(splits, "world size and batch"):
         trained = [STRONG[i].configuration for i in fold.training]
         for i in fold.tested:
-            asked = STRONG[i].configuration
-            assert asked.world_size not in {c.world_size for c in trained}
-            assert asked.global_batch_size not in {c.global_batch_size for c in trained}
+            requested = STRONG[i].configuration
+            assert requested.world_size not in {c.world_size for c in trained}
+            assert requested.global_batch_size not in {c.global_batch_size for c in trained}
 
 
 def test_one_curve_or_instance_type_is_known_on_few_machines_alone() -> None:
@@ -101,8 +101,8 @@ def test_a_series_of_batches_is_kept_together_where_each_replica_keeps_its_own()
     )
 
     def series(positions: Sequence[int]) -> set[tuple[str | None, int]]:
-        asked = [observations[i].configuration for i in positions]
-        return {(c.strategy, c.world_size) for c in asked}
+        requested = [observations[i].configuration for i in positions]
+        return {(c.strategy, c.world_size) for c in requested}
 
     for fold in named(all_splits(observations), "random"):
         assert not series(fold.tested) & series(fold.training)

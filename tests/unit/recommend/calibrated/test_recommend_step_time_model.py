@@ -44,10 +44,10 @@ def model() -> CalibratedModel:
 def test_every_answer_says_on_what_it_rests(
     model: CalibratedModel, world_size: int, batch: int, delay_s: float, basis: Basis
 ) -> None:
-    asked = configuration(world_size, batch, delay_s)
-    [answer] = model.predict([asked])
+    requested = configuration(world_size, batch, delay_s)
+    [answer] = model.predict([requested])
     assert answer.basis is basis
-    assert answer.step_time_s == pytest.approx(law(asked), rel=0.1)
+    assert answer.step_time_s == pytest.approx(law(requested), rel=0.1)
     values = (answer.low_s, answer.low80_s, answer.step_time_s, answer.high80_s, answer.high_s)
     known = [value for value in values if value is not None]
     assert len(known) == 5
@@ -116,7 +116,7 @@ def test_what_was_never_varied_is_as_doubtful_as_it_is_far() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         [configuration(3, 256, delay_s) for delay_s in (0.08, 0.16, 1.0, 10.0)],
         [configuration(3, batch) for batch in (2048, 8192, 65536)],
@@ -124,9 +124,9 @@ def test_what_was_never_varied_is_as_doubtful_as_it_is_far() -> None:
     ],
 )
 def test_the_further_beyond_what_was_measured_the_wider_is_an_interval(
-    model: CalibratedModel, asked: list[Configuration]
+    model: CalibratedModel, requested: list[Configuration]
 ) -> None:
-    widths = [width(answer) for answer in model.predict(asked)]
+    widths = [width(answer) for answer in model.predict(requested)]
     assert widths == sorted(widths)
     assert widths[-1] > 1.5 * widths[0]
 
@@ -206,8 +206,8 @@ def test_what_others_were_measured_on_makes_no_curve_surer_beyond_its_own(
         time_s=lambda c: law(c) + (0.02 * c.world_size if getattr(c, field) == ended else 0.0),
     )
     model = fit_step_time_model(observations)
-    asked = [configuration(n, 128, **short) for n in (4, 8, 16, 32, 64)]
-    answers = model.predict(asked)
+    requested = [configuration(n, 128, **short) for n in (4, 8, 16, 32, 64)]
+    answers = model.predict(requested)
     widths = [width(answer) for answer in answers]
     assert widths == sorted(widths)
     assert widths[-1] > math.log(4)

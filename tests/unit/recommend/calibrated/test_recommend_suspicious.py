@@ -19,8 +19,8 @@ def times(factor: float, *odd: Configuration) -> list[Observation]:
     return measure(grid(), time_s=lambda c: law(c) * (factor if c in odd else 1))
 
 
-def id_of(observations: Sequence[Observation], asked: Configuration) -> int:
-    return next(o.measurement_id for o in observations if o.configuration == asked)
+def id_of(observations: Sequence[Observation], requested: Configuration) -> int:
+    return next(o.measurement_id for o in observations if o.configuration == requested)
 
 
 def test_nothing_is_wrong_with_measurements_that_follow_the_law() -> None:

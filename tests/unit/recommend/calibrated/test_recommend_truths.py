@@ -56,9 +56,9 @@ def _of(truth: GroundTruth, seed: int) -> Iterable[Answer]:
             continue
         fold = split.folds[_FOLD_OF[truth.name] % len(split.folds)]
         training = [observations[i] for i in fold.training]
-        asked = [observations[i].configuration for i in fold.tested]
+        requested = [observations[i].configuration for i in fold.tested]
         known = [o.configuration for o in training]
-        predictions = fit_step_time_model(training, asked=asked).predict(asked)
+        predictions = fit_step_time_model(training, requested=requested).predict(requested)
         for i, prediction in zip(fold.tested, predictions, strict=True):
             if prediction.step_time_s is not None:
                 yield Answer(

@@ -23,8 +23,8 @@ def fitted() -> dict[str, FittedPredictor]:
     return {name: predictor.fit(MEASURED) for name, predictor in PREDICTORS.items()}
 
 
-def times_s(predictor: FittedPredictor, *asked: Configuration) -> list[float | None]:
-    return [estimate.step_time_s for estimate in predictor.predict(asked)]
+def times_s(predictor: FittedPredictor, *requested: Configuration) -> list[float | None]:
+    return [estimate.step_time_s for estimate in predictor.predict(requested)]
 
 
 def test_predictors_are_known_by_their_own_names() -> None:
@@ -63,8 +63,8 @@ def test_of_what_has_no_data_nothing_is_guessed(
     changes: dict[str, object],
     reason: str,
 ) -> None:
-    asked = dataclasses.replace(configuration(2, 256, 0.02), **changes)  # type: ignore[arg-type]
-    known, unknown = fitted[predictor.name].predict([configuration(2, 256, 0.02), asked])
+    requested = dataclasses.replace(configuration(2, 256, 0.02), **changes)  # type: ignore[arg-type]
+    known, unknown = fitted[predictor.name].predict([configuration(2, 256, 0.02), requested])
     assert known.step_time_s is not None
     assert unknown.step_time_s is None
     assert unknown.unknown_because is not None
@@ -134,18 +134,20 @@ def test_the_order_of_the_measurements_changes_nothing(
 ) -> None:
     shuffled = list(MEASURED)
     random.Random(1).shuffle(shuffled)
-    asked = [configuration(3, 512, 0.03), configuration(1, 100), configuration(4, 64, 0.04)]
-    again = times_s(predictor.fit(shuffled), *asked)
-    assert again == pytest.approx(times_s(fitted[predictor.name], *asked), rel=1e-4)
+    requested = [configuration(3, 512, 0.03), configuration(1, 100), configuration(4, 64, 0.04)]
+    again = times_s(predictor.fit(shuffled), *requested)
+    assert again == pytest.approx(times_s(fitted[predictor.name], *requested), rel=1e-4)
 
 
 @every
 def test_a_measurement_that_is_hardly_believed_hardly_counts(predictor: Predictor) -> None:
-    asked = configuration(2, 256, 0.02)
-    wrong = Observation(measurement_id=999, configuration=asked, step_time_s=20 * law(asked))
+    requested = configuration(2, 256, 0.02)
+    wrong = Observation(
+        measurement_id=999, configuration=requested, step_time_s=20 * law(requested)
+    )
     doubted = dataclasses.replace(wrong, weight=0.01)
-    [time_s] = times_s(predictor.fit([*MEASURED, doubted]), asked)
-    assert time_s == pytest.approx(law(asked), rel=0.25)
+    [time_s] = times_s(predictor.fit([*MEASURED, doubted]), requested)
+    assert time_s == pytest.approx(law(requested), rel=0.25)
 
 
 @every

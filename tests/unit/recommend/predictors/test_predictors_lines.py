@@ -14,20 +14,20 @@ from tests.truths.synthetic_steps import configuration, measure
 from tests.unit.recommend.predictors.test_predictors_published import observations_of
 
 
-def errors_between(known: dict[Configuration, float], *asked: Configuration) -> list[float]:
+def errors_between(known: dict[Configuration, float], *requested: Configuration) -> list[float]:
     """Interpolate these errors along conditions alone."""
     cells = cells_of(measure(list(known), time_s=lambda c: 1.0))
     errors = np.array([known[c] for c in cells.configurations])
     return [
         float(e)
-        for e in Lines(cells, errors, only_conditions=True).log_errors(FeatureColumns.of(asked))
+        for e in Lines(cells, errors, only_conditions=True).log_errors(FeatureColumns.of(requested))
     ]
 
 
 def test_between_two_delays_it_is_a_straight_line() -> None:
     known = {configuration(4, 256, 0.0): 0.1, configuration(4, 256, 0.04): 0.5}
-    asked = [configuration(4, 256, d) for d in (0.0, 0.01, 0.04)]
-    assert errors_between(known, *asked) == pytest.approx([0.1, 0.2, 0.5])
+    requested = [configuration(4, 256, d) for d in (0.0, 0.01, 0.04)]
+    assert errors_between(known, *requested) == pytest.approx([0.1, 0.2, 0.5])
 
 
 def test_beyond_the_last_delay_it_stays_as_it_was() -> None:
@@ -37,8 +37,8 @@ def test_beyond_the_last_delay_it_stays_as_it_was() -> None:
 
 def test_other_batches_and_one_machine_are_on_no_such_line() -> None:
     known = {configuration(4, b, d): 0.5 for b in (256, 1024) for d in (0.0, 0.04, 0.02)}
-    asked = [configuration(4, 512, 0.02), configuration(2, 256, 0.02), configuration(1, 256)]
-    assert errors_between(known, *asked) == [0.0, 0.0, 0.0]
+    requested = [configuration(4, 512, 0.02), configuration(2, 256, 0.02), configuration(1, 256)]
+    assert errors_between(known, *requested) == [0.0, 0.0, 0.0]
 
 
 def test_delays_that_differ_in_their_last_bits_are_one() -> None:
@@ -49,8 +49,8 @@ def test_delays_that_differ_in_their_last_bits_are_one() -> None:
 def test_of_measurements_that_differ_in_such_bits_alone_the_last_one_counts() -> None:
     known = {configuration(4, 256, 0.3): 0.1, configuration(4, 256, 0.1 + 0.2): 0.2}
     known[configuration(4, 256, 0.5)] = 0.5
-    asked = [configuration(4, 256, d) for d in (0.2, 0.3, 0.4)]
-    assert errors_between(known, *asked) == pytest.approx([0.2, 0.2, 0.35])
+    requested = [configuration(4, 256, d) for d in (0.2, 0.3, 0.4)]
+    assert errors_between(known, *requested) == pytest.approx([0.2, 0.2, 0.35])
 
 
 def test_all_axes_together_say_the_mean_of_what_each_says() -> None:
@@ -67,13 +67,13 @@ def test_all_axes_together_say_the_mean_of_what_each_says() -> None:
     }
     cells = cells_of(measure(list(known), time_s=lambda c: 1.0))
     errors = np.array([known[c] for c in cells.configurations])
-    asked = FeatureColumns.of(
+    requested = FeatureColumns.of(
         [configuration(4, 100, 0.02), configuration(4, 101, 0.03, strategy="p2")]
     )
     # Halfway in ln(batch); 1.6 + (3.2 - 1.6) / 3 in world size; beyond the last a tenth counts.
-    said = {0.3: 1.0, 1.6 + 1.6 / 3: 0.5, 0.8: 0.05, 6.4: 0.1}
-    mean = sum(error * weight for error, weight in said.items()) / sum(said.values())
-    assert Lines(cells, errors).log_errors(asked) == pytest.approx([mean, 0.0])
+    description = {0.3: 1.0, 1.6 + 1.6 / 3: 0.5, 0.8: 0.05, 6.4: 0.1}
+    mean = sum(error * weight for error, weight in description.items()) / sum(description.values())
+    assert Lines(cells, errors).log_errors(requested) == pytest.approx([mean, 0.0])
 
 
 def test_a_delay_that_only_large_batches_feel_is_followed() -> None:
@@ -87,9 +87,11 @@ def test_a_delay_that_only_large_batches_feel_is_followed() -> None:
         size = (c.world_size, c.global_batch_size)
         return size == (4, 32000) and c.one_way_delay_s == pytest.approx(0.02)
 
-    [asked] = [o for o in observations if is_asked(o.configuration)]
+    [requested] = [o for o in observations if is_asked(o.configuration)]
     [found] = (
-        Ensemble().fit([o for o in observations if o is not asked]).predict([asked.configuration])
+        Ensemble()
+        .fit([o for o in observations if o is not requested])
+        .predict([requested.configuration])
     )
     assert found.step_time_s is not None
-    assert 3.93 < found.step_time_s < 1.1 * asked.step_time_s
+    assert 3.93 < found.step_time_s < 1.1 * requested.step_time_s

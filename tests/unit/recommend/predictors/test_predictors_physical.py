@@ -12,8 +12,8 @@ from farm.recommend.setup import Setup
 from tests.truths.synthetic_steps import configuration, grid, law, measure
 
 
-def predicted_s(observations: list[Observation], *asked: Configuration) -> list[float]:
-    return [float(t) for t in Physical().fit(observations).times_s(FeatureColumns.of(asked))]
+def predicted_s(observations: list[Observation], *requested: Configuration) -> list[float]:
+    return [float(t) for t in Physical().fit(observations).times_s(FeatureColumns.of(requested))]
 
 
 def exact(configurations: list[Configuration]) -> list[Observation]:
@@ -21,7 +21,7 @@ def exact(configurations: list[Configuration]) -> list[Observation]:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         configuration(3, 300, 0.05),  # between
         configuration(4, 4096, 0.02),  # beyond the largest batch
@@ -30,8 +30,8 @@ def exact(configurations: list[Configuration]) -> list[Observation]:
         configuration(1, 2048),
     ],
 )
-def test_a_sum_of_its_own_terms_is_found_again(asked: Configuration) -> None:
-    assert predicted_s(exact(grid()), asked) == pytest.approx([law(asked)], rel=0.03)
+def test_a_sum_of_its_own_terms_is_found_again(requested: Configuration) -> None:
+    assert predicted_s(exact(grid()), requested) == pytest.approx([law(requested)], rel=0.03)
 
 
 def test_outliers_change_little() -> None:
@@ -40,8 +40,8 @@ def test_outliers_change_little() -> None:
         observations[i] = Observation(
             measurement_id=i, configuration=observations[i].configuration, step_time_s=3.0
         )
-    asked = configuration(3, 300, 0.05)
-    assert predicted_s(observations, asked) == pytest.approx([law(asked)], rel=0.05)
+    requested = configuration(3, 300, 0.05)
+    assert predicted_s(observations, requested) == pytest.approx([law(requested)], rel=0.05)
 
 
 def test_the_last_slope_goes_on_beyond_the_largest_world_size() -> None:
@@ -52,8 +52,10 @@ def test_the_last_slope_goes_on_beyond_the_largest_world_size() -> None:
 
     known = [configuration(n, 32 * n) for n in (1, 2, 4, 8, 12, 16)]
     observations = measure(known, time_s=full, log_noise=lambda c: 0.0)
-    asked = [configuration(n, 32 * n) for n in (24, 32)]
-    assert predicted_s(observations, *asked) == pytest.approx([full(c) for c in asked], rel=0.1)
+    requested = [configuration(n, 32 * n) for n in (24, 32)]
+    assert predicted_s(observations, *requested) == pytest.approx(
+        [full(c) for c in requested], rel=0.1
+    )
 
 
 def test_networks_share_what_a_replica_does() -> None:
@@ -69,8 +71,8 @@ def test_networks_share_what_a_replica_does() -> None:
         for network in ("fast", "slow")
     ]
     observations = measure(known, time_s=time_s, log_noise=lambda c: 0.0)
-    asked = configuration(1, 512)
-    assert predicted_s(observations, asked) == pytest.approx([0.0512], rel=0.15)
+    requested = configuration(1, 512)
+    assert predicted_s(observations, requested) == pytest.approx([0.0512], rel=0.15)
 
 
 def test_one_pass_learns_the_shape_from_the_other() -> None:
@@ -85,10 +87,10 @@ def test_one_pass_learns_the_shape_from_the_other() -> None:
         for n in (1, 2, 4, 8)
         for training_pass in TrainingPass
     ]
-    asked = configuration(1, 32, training_pass=TrainingPass.FORWARD_BACKWARD)
-    known.remove(asked)
+    requested = configuration(1, 32, training_pass=TrainingPass.FORWARD_BACKWARD)
+    known.remove(requested)
     observations = measure(known, time_s=time_s, log_noise=lambda c: 0.0)
-    assert predicted_s(observations, asked) == pytest.approx([2.0], rel=0.6)  # not 40 s
+    assert predicted_s(observations, requested) == pytest.approx([2.0], rel=0.6)  # not 40 s
 
 
 def test_one_pass_learns_more_from_the_other_than_from_another_framework() -> None:
@@ -106,10 +108,10 @@ def test_one_pass_learns_more_from_the_other_than_from_another_framework() -> No
         for framework in ("ours", "other")
         for training_pass in TrainingPass
     ]
-    asked = configuration(1, 32, framework="ours", training_pass=TrainingPass.FORWARD)
-    known.remove(asked)
+    requested = configuration(1, 32, framework="ours", training_pass=TrainingPass.FORWARD)
+    known.remove(requested)
     observations = measure(known, time_s=time_s, log_noise=lambda c: 0.0)
-    assert predicted_s(observations, asked) == pytest.approx([0.5], rel=0.6)
+    assert predicted_s(observations, requested) == pytest.approx([0.5], rel=0.6)
 
 
 def test_a_strategy_takes_over_what_one_machine_does_from_another() -> None:
@@ -124,8 +126,8 @@ def test_a_strategy_takes_over_what_one_machine_does_from_another() -> None:
     server.append(configuration(1, 128, strategy="server"))
     ring = [configuration(n, 32 * n) for n in sizes[1:]]
     known = measure([*server, *ring], time_s=time_s, log_noise=lambda c: 0.0)
-    asked = [configuration(1, 32), configuration(1, 128), configuration(4, 4 * 128)]
-    assert predicted_s(known, *asked) == pytest.approx([time_s(c) for c in asked], rel=0.06)
+    requested = [configuration(1, 32), configuration(1, 128), configuration(4, 4 * 128)]
+    assert predicted_s(known, *requested) == pytest.approx([time_s(c) for c in requested], rel=0.06)
 
 
 def test_what_one_machine_does_in_another_precision_is_not_taken_over() -> None:
@@ -146,5 +148,5 @@ def test_what_one_machine_does_in_another_precision_is_not_taken_over() -> None:
         return configuration(n, batch, strategy="torch_local_sgd", setup=Setup.read(averaging))
 
     known = measure([*alone, gang(2, 64), gang(4, 64)], time_s=time_s, log_noise=lambda c: 0.0)
-    asked = [gang(2, 32), gang(2, 128), gang(4, 128), gang(8, 64)]
-    assert predicted_s(known, *asked) == pytest.approx([time_s(c) for c in asked], rel=0.03)
+    requested = [gang(2, 32), gang(2, 128), gang(4, 128), gang(8, 64)]
+    assert predicted_s(known, *requested) == pytest.approx([time_s(c) for c in requested], rel=0.03)

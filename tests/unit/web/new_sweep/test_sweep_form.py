@@ -159,10 +159,10 @@ def test_priority_and_repeat_belong_to_the_sweep() -> None:
 def test_what_does_not_fit_is_refused_by_its_field(field: str, text: str, refused: str) -> None:
     with pytest.raises(InvalidSpec) as refusal:
         plan(sweep(**{field: text}))
-    name, told = refused_field(refusal.value)
+    name, reported = refused_field(refusal.value)
     assert name == refused
-    assert str(told).startswith(f"{refused}: expected ")
-    assert "\n" not in str(told)
+    assert str(reported).startswith(f"{refused}: expected ")
+    assert "\n" not in str(reported)
 
 
 def test_where_nothing_can_run_the_first_reason_is_told() -> None:
@@ -217,8 +217,8 @@ def test_the_file_of_a_form_fills_the_form_again(given: dict[str, tuple[str, ...
 )
 def test_a_file_with_one_case_fills_the_form_with_the_same_sweep(changed: dict[str, Any]) -> None:
     own = changed.get("case", {})
-    told = TOLD_BY_SCRIPT if "script" in own else ()
-    given = {name: value for name, value in case().items() if name not in told}
+    reported = TOLD_BY_SCRIPT if "script" in own else ()
+    given = {name: value for name, value in case().items() if name not in reported}
     data = {"name": "n", **changed, "case": [{**given, **own}]}
     fields = fields_of(data)
     assert fields is not None
@@ -294,7 +294,7 @@ def test_a_number_without_a_fraction_is_written_without_one() -> None:
 
 def test_every_axis_of_a_sweep_file_has_a_field_that_gives_it_back() -> None:
     assert {axis.name for axis in AXES} == {*TICKED, *LISTS}
-    asked = {
+    requested = {
         "model": "mlp",
         "dataset": "digits",
         "strategy": ["local_sgd", "ps_async"],
@@ -310,9 +310,9 @@ def test_every_axis_of_a_sweep_file_has_a_field_that_gives_it_back() -> None:
         "pass": "forward",
         "jitter_ms": 0,
     }
-    found = fields_of({"name": "all", "skip_impossible": True, "case": [asked]})
+    found = fields_of({"name": "all", "skip_impossible": True, "case": [requested]})
     assert found is not None
-    assert sweep_of(found)["case"] == [asked]
+    assert sweep_of(found)["case"] == [requested]
 
 
 def test_arguments_of_a_file_stand_in_the_form_as_people_write_them() -> None:
@@ -323,18 +323,18 @@ def test_arguments_of_a_file_stand_in_the_form_as_people_write_them() -> None:
 
 def test_addresses_of_messages_are_typed_with_spaces_between() -> None:
     addresses = ["https://a.example/x,y;z", "https://b.example/"]
-    asked = sweep(notify="  https://a.example/x,y;z   https://b.example/ ")
-    assert asked["notify"] == addresses
-    again = fields_of(tomllib.loads(file_text(asked)))
+    requested = sweep(notify="  https://a.example/x,y;z   https://b.example/ ")
+    assert requested["notify"] == addresses
+    again = fields_of(tomllib.loads(file_text(requested)))
     assert again is not None
     assert again.text("notify") == " ".join(addresses)
     assert "notify" not in sweep(notify="  ")
 
 
 def test_a_budget_is_typed_in_machine_hours() -> None:
-    asked = sweep(budget_machine_hours=" 2.5 ")
-    assert asked["budget_machine_hours"] == 2.5
-    again = fields_of(tomllib.loads(file_text(asked)))
+    requested = sweep(budget_machine_hours=" 2.5 ")
+    assert requested["budget_machine_hours"] == 2.5
+    again = fields_of(tomllib.loads(file_text(requested)))
     assert again is not None
     assert again.text("budget_machine_hours") == "2.5"
 

@@ -190,11 +190,11 @@ def test_a_server_that_drips_cannot_delay_a_start(name: str, sent: bytes) -> Non
 
 
 def test_what_was_told_before_the_limit_is_kept() -> None:
-    asked = threading.Event()
+    requested = threading.Event()
 
     def slow(request: BaseHTTPRequestHandler) -> Answer:
         if "location" in request.path:
-            asked.wait(60)
+            requested.wait(60)
         return azure(request)
 
     found: dict[str, str] = {}
@@ -204,7 +204,7 @@ def test_what_was_told_before_the_limit_is_kept() -> None:
             for limit_s in (0.5, 2, 8, 24):
                 found = found or cloud_labels("azure", service=service, limit_s=limit_s)
         finally:
-            asked.set()
+            requested.set()
 
     assert found == {"instance_type": "Standard_D2s_v3"}
 
@@ -234,8 +234,8 @@ def test_the_firmware_says_which_cloud_to_ask(firmware: dict[str, str], cloud: s
 
 
 def test_the_setting_names_the_cloud_or_forbids_to_ask() -> None:
-    def cloud(wish: str) -> str | None:
-        return load_config({"AGENT_ID": "vm-1", "AGENT_CLOUD": wish}).cloud
+    def cloud(requirement: str) -> str | None:
+        return load_config({"AGENT_ID": "vm-1", "AGENT_CLOUD": requirement}).cloud
 
     assert cloud("never") is None
     assert cloud("aws") == "aws"
@@ -264,21 +264,21 @@ def test_a_cloud_that_is_silent_at_first_is_asked_until_it_says_what_machine_thi
     assert thread is not None
     thread.join()
     assert answers == []
-    assert late.told == {"instance_type": "c5.xlarge", "zone": "2"}
+    assert late.reported == {"instance_type": "c5.xlarge", "zone": "2"}
 
 
 def test_a_cloud_that_never_answers_is_asked_no_more() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def silent(cloud: str) -> dict[str, str]:
-        asked.append(cloud)
+        requested.append(cloud)
         return {}
 
     late = RetriedLabels("aws", known={}, ask=silent, pauses_s=(0,) * 3)
     thread = late.start()
     assert thread is not None
     thread.join()
-    assert (asked, late.told) == (["aws"] * 3, {})
+    assert (requested, late.reported) == (["aws"] * 3, {})
 
 
 @pytest.mark.parametrize(("cloud", "known"), [(None, {}), ("aws", {"instance_type": "mine"})])

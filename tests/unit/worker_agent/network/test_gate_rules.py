@@ -64,9 +64,9 @@ def stand_in(folder: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-@pytest.mark.parametrize("wish", ["auto", "always"])
+@pytest.mark.parametrize("requirement", ["auto", "always"])
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "description"),
     [
         ("exec sleep 60", "nft did not answer within 0.2 s"),
         ("kill -9 $$", "nft was ended by signal 9"),
@@ -74,14 +74,14 @@ def stand_in(folder: Path, script: str) -> None:
     ids=["hangs", "is killed"],
 )
 def test_an_agent_whose_nft_gives_no_answer_does_not_start_with_open_ports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str, wish: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, description: str, requirement: str
 ) -> None:
     stand_in(tmp_path, script)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(nft, "ANSWER_LIMIT_S", 0.2)
 
-    with pytest.raises(Unreachable, match=rf"AGENT_CLOSES_PORTS: {said}.*start it again"):
-        load_config({"AGENT_CLOSES_PORTS": wish})
+    with pytest.raises(Unreachable, match=rf"AGENT_CLOSES_PORTS: {description}.*start it again"):
+        load_config({"AGENT_CLOSES_PORTS": requirement})
     assert load_config({"AGENT_CLOSES_PORTS": "never"}).open_ports_reason is not None
 
 

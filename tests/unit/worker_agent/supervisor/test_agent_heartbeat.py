@@ -62,7 +62,7 @@ def test_once_half_a_lease_has_gone_unconfirmed_haste_does_not_add_to_the_backlo
 def test_a_change_of_state_makes_a_beat_due_even_if_a_confirmation_comes_between() -> None:
     schedule = make_schedule()
     schedule.next(now=100.0)
-    schedule.hasten()
+    schedule.send_soon()
     schedule.confirm(confirmation(1), now=100.1)
     assert schedule.due_in_s(now=100.1) == 0
 
@@ -147,16 +147,16 @@ def test_an_agent_that_nobody_answers_says_so_in_its_log(
     key = AgentKey(number=1, secret=bytes(KEY_BYTES)) if is_keyed else None
     agent.config = dataclasses.replace(agent.config, key=key)
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [r.getMessage() for r in caplog.records if "has not answered" in r.getMessage()]
 
     with farm.running():
         for _ in range(15):
             farm.clock.now_s += 1.0
             agent.turn()
-        assert told() == []
+        assert reported() == []
         for _ in range(15):
             farm.clock.now_s += 1.0
             agent.turn()
-    [line] = told()
+    [line] = reported()
     assert ("is not the one" if is_keyed else "which has no key") in line

@@ -17,7 +17,7 @@ from farm.log import (
     TRACEBACKS_AT_ONCE,
     LogBound,
     configure,
-    stand_for,
+    set_log_ids,
 )
 from worker_agent.spool.journal import Journal, ServedRank
 from worker_agent.spool.spool import Spool
@@ -28,9 +28,9 @@ from worker_agent.supervisor.supervisor import clean_up_after_crash
 def _own_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    stand_for()  # an agent that another test ran in this process may have left ids
+    set_log_ids()  # an agent that another test ran in this process may have left ids
     yield
-    stand_for()
+    set_log_ids()
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -95,9 +95,9 @@ def test_a_bound_costs_no_other_place_and_no_change_of_state_its_line(
     for n in range(5000):
         logging.getLogger("farm.test").info("changed %d", n)
     logging.getLogger("farm.test").warning("of another place")
-    said = capsys.readouterr().err
-    assert said.count("INFO farm.test: changed") == 5000
-    assert "WARNING farm.test: of another place\n" in said
+    description = capsys.readouterr().err
+    assert description.count("INFO farm.test: changed") == 5000
+    assert "WARNING farm.test: of another place\n" in description
 
 
 def test_libraries_that_chatter_are_heard_only_from_warnings_on(
@@ -113,10 +113,10 @@ def test_libraries_that_chatter_are_heard_only_from_warnings_on(
 def test_what_holds_for_a_while_stands_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
     configure("INFO")
     logger = logging.getLogger("farm.test")
-    stand_for(agent_id="a1", rank=0)
+    set_log_ids(agent_id="a1", rank=0)
     logger.info("served")
     logger.info("late", extra={"rank": 3})
-    stand_for(agent_id="a1")
+    set_log_ids(agent_id="a1")
     logger.info("over")
     served, late, over = capsys.readouterr().err.splitlines()
     assert served.endswith("served [agent_id=a1 rank=0]")
@@ -129,7 +129,7 @@ def test_who_speaks_of_another_attempt_speaks_of_no_rank_that_stands(
 ) -> None:
     configure("INFO")
     logger = logging.getLogger("farm.test")
-    stand_for(agent_id="a1", job_id=3, attempt_id=7, rank=1)
+    set_log_ids(agent_id="a1", job_id=3, attempt_id=7, rank=1)
     logger.info("other", extra={"attempt_id": 6})
     logger.info("own", extra={"attempt_id": 7})
     other, own = capsys.readouterr().err.splitlines()
