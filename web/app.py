@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+import jinja2
 import sqlalchemy as sa
 from apiflask import APIFlask
 from flask import Flask, Response, g, request
@@ -91,6 +92,8 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     app.add_template_global(lambda name: AXES_BY_NAME[name].title, "axis_title")
     app.add_template_global(lambda name: QUANTITIES_BY_NAME[name].title, "quantity_title")
     app.jinja_env.globals["network_axes"] = PROFILE_AXES
+    # A name that a template misspells is an error, not an empty text.
+    app.jinja_env.undefined = jinja2.StrictUndefined
     app.context_processor(_of_every_page)
     for blueprint in (*PAGES, *RESOURCES, plotly.bp):
         app.register_blueprint(blueprint)

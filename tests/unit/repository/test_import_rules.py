@@ -133,7 +133,8 @@ RULES: dict[str, set[str]] = {
         "farm.sweep_bundle",
         *("farm.broker", "farm.keys", "farm.notifications", "farm.processes", "farm.settings"),
         *("apiflask", "pyarrow", "pydantic", "typing_extensions"),
-        *("flask", "flask_limiter", "werkzeug", "markupsafe", "gunicorn", "prometheus_client"),
+        *("flask", "flask_limiter", "jinja2", "werkzeug", "markupsafe", "gunicorn"),
+        "prometheus_client",
         *STORE,
     },
 }

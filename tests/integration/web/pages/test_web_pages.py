@@ -7,6 +7,7 @@ import html
 import re
 import time
 
+import jinja2
 import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
@@ -66,6 +67,12 @@ def test_pages_need_nothing_that_their_policy_forbids(client: FlaskClient, seede
         assert not re.search(r"<[^>]* on[a-z]+=", page)
         assert "http://" not in page
         assert "https://" not in page
+
+
+def test_a_name_that_a_template_misspells_is_an_error(client: FlaskClient) -> None:
+    template = client.application.jinja_env.from_string("{{ job.stat }}")
+    with pytest.raises(jinja2.UndefinedError):
+        template.render(job={"state": "queued"})
 
 
 def test_ids_in_a_page_are_unique(client: FlaskClient, seeded: Seeded) -> None:
