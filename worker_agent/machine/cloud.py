@@ -1,9 +1,9 @@
 """Reads the machine's instance type and zone from the cloud's metadata service.
 
-Asked of the metadata service at the link-local address that Azure, AWS and Google Cloud have in
-common, by one that the firmware's names point to. All that is done is bounded by one deadline, and
-whatever goes wrong means that nothing is known: an agent starts with or without it. Any program
-may answer at that address, so only short words are accepted.
+Azure, AWS and Google Cloud offer the service at the same link-local address; the firmware's names
+say which of them it is. One deadline bounds the whole lookup, and any error means that nothing is
+known: an agent starts with or without these facts. Any program may answer at that address, so only
+short words are accepted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads limits and counters of control groups, in version 2 and version 1.
 
-Only read, never written. A hybrid system mounts both versions, of which one counts memory.
+Nothing is written. A hybrid system mounts both versions, and only one of them counts memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The NVIDIA GPUs of this machine, and which of them are the agent's.
 
-A GPU is called by its UUID: unlike its number, that is the same to NVML and to CUDA, in every
-process, and after the next boot.
+A GPU is identified by its UUID. Unlike its number, the UUID is the same in NVML and CUDA, in every
+process, and after a reboot.
 """
 
 from __future__ import annotations

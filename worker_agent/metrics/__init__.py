@@ -1,6 +1,6 @@
-"""The groups of metrics that are sampled. To add one, write it and name it here.
+"""The groups of metrics that are sampled. To add one, write its file and add its line here.
 
-Each entry makes the group for one rank, or returns None where this machine lacks it.
+Each entry creates the group for one rank, or returns None if this machine lacks it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Samples NVIDIA GPUs through NVML: load, memory, power, clocks, heat, traffic, errors, processes.
 
-What a GPU, its driver or the binding does not tell has no value.
+A metric that the GPU, its driver or the binding does not report has no value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Samples bytes received and sent: on a network interface, or over the trainers' TCP connections.
 
-An interface counts everyone's bytes. That is what the network carries, unless it is the loopback
-interface: ranks of one machine reach each other over it, and it carries each byte of all of them.
-There the kernel is asked for the connections of the trainers' processes, whose payload is counted.
+An interface counts the bytes of all processes. That is the load of the network, except on the
+loopback interface, which carries the bytes of all ranks of the machine. There the payload of the
+TCP connections of the trainers' processes is counted instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Samples every metric once a second, in a thread, at the instants that `farm.sampling.ticks` sets.
 
-A tick that the thread slept through, or that no metric could be read for, is a hole in the
-series. Nothing is made up for it.
+A tick that the thread missed, or for which no metric could be read, is a hole in the series. It is
+never filled in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Computes when bytes that enter an emulated link leave it. Pure: every instant is handed in.
+"""Computes when bytes that enter an emulated link leave it. Pure: the caller passes every instant.
 
 Instants are readings of one monotonic clock, in seconds.
 """

@@ -1,6 +1,6 @@
 """Measures, emulates, verifies and restores the network between one rank and its peers.
 
-Everything here takes its time and is called from the rank's threads.
+All functions here may block; they are called from the rank's threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records each change to the network on disk, and starts a watchdog that undoes it.
 
-The agent, the agent after a restart, its watchdog or a person undoes a change by its note and under
-the note's lock. The note's number distinguishes it from a later one of the same agent.
+The agent, its watchdog or a person undoes the change, also after a restart, by reading this note
+under its lock. The note's number distinguishes it from later notes of the same agent.
 """
 
 from __future__ import annotations

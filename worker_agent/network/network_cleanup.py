@@ -1,7 +1,7 @@
 """Retries the clean-up of network settings that an earlier rank left.
 
-The note of an applied network stands as long as it may be applied. A rank that trained meanwhile
-would be measured through the network of another, so the agent accepts no rank before.
+The note of an emulated network is kept until the network has been restored. A rank that trained
+before would be measured through another rank's network, so the agent accepts no rank until then.
 """
 
 from __future__ import annotations

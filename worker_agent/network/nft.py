@@ -2,9 +2,9 @@
 
 `nft` needs CAP_NET_ADMIN.
 
-A rank has a table of its own, which narrows what reaches its ports and never opens what another
-table closes. The rules look at single packets, so connections from before they were set are
-cut off too. What comes over loopback passes: ranks of one machine, and proxies, meet there.
+A rank has a table of its own. The table restricts access to the rank's ports and never opens a port
+that another table closes. The rules apply to single packets, so they also cut connections that
+existed before. Packets on loopback pass, since ranks of one machine and proxies use it.
 """
 
 from __future__ import annotations

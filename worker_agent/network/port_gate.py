@@ -1,8 +1,9 @@
 """Closes a trainer's ports to every address but those of its peers.
 
-TensorFlow's server listens on every interface and asks nobody who he is. So before a trainer may
-listen, its ports are closed to everybody but its peers; until then this agent holds them itself.
-What is set outlives the agent's process, and is noted and guarded as a network profile is.
+TensorFlow's server listens on every interface and does not authenticate its peers. So the ports of
+a trainer are closed to everybody but its peers before it may listen; until then the agent holds the
+ports itself. The rules outlive the agent's process. They are recorded on disk, and a watchdog
+removes them, as with a network profile.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The process through which a rank reaches its peers where the kernel cannot delay packets.
 
-`python -m worker_agent.network.proxy` reads one `ProxyOrder` as a line of JSON from
-standard input, writes the ports on which it listens, in the same shape as the order's, and serves
-until the input ends, that is, until its agent wants no more or has died. Every connection that the
-rank opens passes here, so both of its directions are delayed; what a peer opens passes that peer's
-own proxy.
+`python -m worker_agent.network.proxy` reads one `ProxyOrder` as a line of JSON from standard input,
+writes the ports on which it listens in the same shape, and serves until the input ends: when its
+agent stops it or dies. Every connection that the rank opens passes through it, and both directions
+are delayed. A connection that a peer opens passes through that peer's proxy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Undoes a network profile when its agent has died or its time is over.
+"""Undoes a network profile when its agent has died or its time limit has passed.
 
-`python -I -S watchdog.py LIMIT_S COMMAND...` runs COMMAND, again and again until it succeeds, once
-standard input ends without a word or after LIMIT_S. A word on standard input ends it at once. It
-imports nothing of the farm's, so that it starts in an instant and is small, and it does not mind
-the signals that end its agent.
+`python -I -S watchdog.py LIMIT_S COMMAND...` runs COMMAND once standard input is closed without a
+word, or after LIMIT_S, and repeats it until it succeeds. A word on standard input ends the watchdog
+at once. It imports nothing of the farm, so it starts fast and stays small, and it ignores the
+signals that end its agent.
 """
 
 import os

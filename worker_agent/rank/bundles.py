@@ -1,8 +1,8 @@
 """Bundles of users' scripts: fetched from the server, kept on disk, and copied for each rank.
 
-The agent writes a bundle's files into a temporary folder, and the trainer copies them into another
-that its script may change. A trainer that is killed removes nothing, so the agent does, as the user
-who owns it.
+The agent writes a bundle's files into a temporary folder. The trainer copies them into another
+folder, which its script may change. A trainer that is killed cannot remove its folder, so the agent
+removes it, as the user who owns it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The control run: a fixed piece of work on the agent's cores, to notice a slower machine.
 
-It is done before an attempt, once its trainers wait and nothing is measured, and compared with
-the same agent's earlier runs (farm.measuring.control_run). Half of what it does is arithmetic and
-half moving memory, all in calls that let go of Python's global lock, so that the cores work at
-once.
+It runs before an attempt, while the trainers wait and nothing is measured, and is compared with the
+same agent's earlier runs (farm.measuring.control_run). Half of the work is arithmetic and half is
+moving memory. All calls release Python's global lock, so the cores work in parallel.
 """
 
 from __future__ import annotations

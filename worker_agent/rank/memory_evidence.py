@@ -1,4 +1,4 @@
-"""Evidence for and against a trainer having been killed for lack of memory."""
+"""Evidence on whether a trainer was killed for lack of memory."""
 
 from __future__ import annotations
 

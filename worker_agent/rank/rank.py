@@ -1,8 +1,8 @@
 """The states of one rank of a training, from its preparation to its end.
 
-It is driven by commands, events and `tick`, all in the supervisor's thread, and says what
-happened through `report`. Commands may come twice or late: what does not fit is ignored, since
-the server sends again whatever it misses.
+Commands, events and `tick` drive it, all in the supervisor's thread; it calls `report` with what
+happened. Commands may come twice or late. Those that do not fit the state are ignored, since the
+server repeats a command until it is answered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides when to send which reports: one batch at a time, repeated after a pause.
 
-What only continues a series is gathered for `GATHER_S`. Every message costs a commit, a sync of the
-spool and three wakings, on machines that are measured: sent one by one they took 4.7 % of a core
-from a gang of two beside its server, gathered 3.2 %.
+Reports that only continue a series are gathered for `GATHER_S`. Every message costs a commit, a
+sync of the spool and three wake-ups, on machines that are measured. Sent one by one, the messages
+took 4.7 % of a core from a gang of two on the server's machine; gathered, 3.2 %.
 
 Pure but for the spool it reads. Instants are readings of one monotonic clock.
 """

@@ -1,12 +1,12 @@
 """Keeps reports on the agent's disk until the server has confirmed them.
 
-A folder of segment files, each named by the number of its first report and holding one report a
-line, and a file with the spool's generation. Numbers run from 1 without a gap for as long as the
-generation lives. A line is written whole or not at all: a torn last line, left by a crash, was
-never handed out, since `pending` syncs what it hands out first, so its number is used again.
+The spool is a folder of segment files and a file with the spool's generation. A segment is named by
+the number of its first report and has one report a line. Within a generation, numbers run from 1
+without gaps. A crash may leave an incomplete last line. Its report was never handed out, since
+`pending` syncs before it hands out a report, so its number is used again.
 
-What was confirmed is remembered by dropping whole segments; after a restart a few confirmed
-reports may be sent again, which the collector knows.
+Confirmed reports are removed a whole segment at a time. After a restart a few confirmed reports may
+therefore be sent again; the collector recognises them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides when to send a heartbeat, and when a lease without answers has expired.
 
-Pure: every instant is handed in and is a reading of one monotonic clock.
+Pure: the caller passes every instant, a reading of one monotonic clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The agent's main thread: it owns the rank, the spool, the fencing and the heartbeats.
 
-Everything that may take time or block (trainers, sampler, probes, the broker) lives in other
-threads and processes and reports through one queue. So there are no locks here, and nothing
-that happens to the network or the broker stops the sampling.
+Everything that may block (trainers, sampler, probes, the broker) runs in other threads and
+processes, and reports through one queue. So this thread needs no locks, and no trouble with the
+network or the broker stops the sampling.
 """
 
 from __future__ import annotations

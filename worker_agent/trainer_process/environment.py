@@ -1,8 +1,8 @@
 """The environment variables that a trainer, or a helper process, receives from its agent.
 
-Whatever a trainer knows, a peer of its gang may come to know too: TensorFlow's servers run what
-they are sent. The broker's URL carries a password, and what else an operator has set for the agent
-is none of a trainer's business.
+A peer of the gang may learn everything that a trainer knows, since TensorFlow's servers run what
+they are sent. The broker's URL contains a password. Trainers therefore receive only the variables
+listed here, not all that the operator has set for the agent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sends the output of trainers to the server as it appears, up to a limit.
 
-A trainer may write 100 MB/s. Its pipes are emptied all the same, since a full one would stop it.
-But only the newest is kept here, and of that one part goes on with each gathering, until the log
-is as long as it may be; then its end goes on, once the rank has ended. What is left out is said in
-the log itself.
+A trainer may write 100 MB/s. Its pipes must be read all the same, since a full pipe would stop it.
+Only the newest output is kept here, and one part of it is sent at each gathering until the log has
+reached its limit. Once the rank has ended, the end of the log is sent. The log says what was left
+out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds and ends every process that an agent of this state directory ever started for a rank.
 
-Those of the agent's present life are its descendants, in sessions of their own. Those of a former
-life are found by a mark: trainers carry the directory's name in their environment, and hand it on
-to whatever they start. A template carries it too, and its forks show the kernel the environment
-that it was started with.
+Processes of the running agent are its descendants, in sessions of their own. Processes of an agent
+that crashed are found by a mark: the directory's name is in the environment of every trainer, and
+all processes that a trainer starts inherit it. A template has the mark too, and the kernel shows
+the template's environment for its forks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps the agent's capabilities and secrets from its trainers.
 
-CAP_NET_ADMIN is what an agent may be given to shape its network. systemd grants it as an ambient
-capability, which every child would inherit.
+An agent may have CAP_NET_ADMIN to shape its network. systemd grants it as an ambient capability,
+which every child would inherit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps a template process ready, from which trainers are forked, and replaces it when it ends.
 
-A trainer that is forked from it begins in milliseconds, where importing its framework takes
-seconds. `farm.trainers.processes.template` is the other end.
+A trainer that is forked from it starts in milliseconds; importing its framework would take seconds.
+`farm.trainers.processes.template` is the code of the template.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The network emulators. To add one: write its file, and name it here, best first."""
+"""The network emulators, best first. To add one, write its file and add its line here."""
 
 from __future__ import annotations
 

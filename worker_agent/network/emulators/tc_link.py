@@ -1,6 +1,6 @@
 """Reads and sets the kernel's queues of one network interface, through netlink by pyroute2.
 
-pyroute2's import costs a tenth of a second, which only those pay who shape.
+Importing pyroute2 takes a tenth of a second, so only agents that shape the network import it.
 
 Messages for netem and TBF are packed here. pyroute2 0.9.7 sends netem's `rate` a second time, as an
 attribute that the kernel refuses, and knows neither rates of more than 32 bits for netem and TBF

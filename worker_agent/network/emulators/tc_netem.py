@@ -1,6 +1,6 @@
 """Emulates a network with the kernel's own HTB and netem, on the interface towards the peers.
 
-It needs CAP_NET_ADMIN, and a kernel with netem. Only what leaves is shaped, so with the same
+It needs CAP_NET_ADMIN, and a kernel with netem. Only outgoing packets are shaped, so with the same
 profile at both ends the round-trip time grows by twice the one-way delay.
 """
 

@@ -1,7 +1,8 @@
-"""Emulates delay without privileges: a proxy process holds back what passes through it.
+"""Emulates delay without privileges: a proxy process delays the bytes that pass through it.
 
-It ends TCP on both sides. So it cannot lose packets, and TCP does not notice the delay: its
-window never limits it, its start is not slow. What is measured through it is marked by its name.
+The proxy terminates TCP on both sides. It therefore cannot lose packets, and TCP does not notice
+the delay: neither the window nor slow start limits the sender. Measurements through the proxy carry
+its name.
 """
 
 from __future__ import annotations

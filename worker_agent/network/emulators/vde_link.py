@@ -1,9 +1,8 @@
 """Emulates a network on a host of `farm lab`: its virtual wire delays, loses and limits packets.
 
-A wire that `farm lab` has made bears the name of the host's interface. Its socket is found from
-anywhere on the machine, so an agent also looks whether the interface is on its own host: a later
-lab uses a dead one's names again. What the lab itself has set belongs to the other direction and
-stays.
+A wire of `farm lab` has the name of its host's interface. Its socket can be found from anywhere on
+the machine, and a later lab reuses the names of a dead one. So an agent also checks that the
+interface is on its own host. The lab's own settings belong to the other direction and are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measures the bandwidth between machines that train together.
 
-Each rank sends over connections of its own, opened as those of its trainers are. By opening them
-it says that it has timed its round trips; no rank sends before all ranks have done so.
+Each rank sends over connections of its own, opened in the same way as those of its trainers. A rank
+opens them once it has timed its round trips. No rank sends before all ranks have opened theirs.
 """
 
 from __future__ import annotations

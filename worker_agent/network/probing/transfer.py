@@ -1,11 +1,11 @@
 """Sends streams of bytes between peers, to measure bandwidth without filling their queues.
 
-It is timed where it arrives: what has left the sender may still wait in its own queues. And the
-sender sends no more than a little beyond what it has been told has arrived: what overflows a queue
-would be sent again, and the rest would arrive in heaps.
+The receiver takes the time, since bytes that left the sender may still wait in its queues. The
+sender stays only a little ahead of what the receiver has acknowledged. Otherwise queues would
+overflow, bytes would be sent again, and the rest would arrive in bursts.
 
-Streams arrive at the port of the probes, begin with the peer's rank and the attempt's token, and
-wait until their turn comes.
+Streams use the port of the probes. Each begins with the peer's rank and the attempt's token, and
+waits for its turn.
 """
 
 from __future__ import annotations
