@@ -1,7 +1,7 @@
 """Adds ETags to answers, and replies 304 to clients that have the current one.
 
-The tag is of the body, so the answer is made all the same: what is saved is the way to the reader,
-and a tag can never say that something is unchanged which is not.
+A tag is a hash of the body. The answer is therefore computed all the same; only its transfer is
+saved. In return a tag never claims that changed content is unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Gunicorn worker that leaves slow clients to `web.slow_clients`.
 
-No setting of Gunicorn bounds them: https://github.com/benoitc/gunicorn/issues/2652. When
-`test_gunicorn_alone_is_kept_by_slow_clients` fails, its own threaded worker may do instead.
+No setting of Gunicorn limits them: https://github.com/benoitc/gunicorn/issues/2652. Once
+`test_gunicorn_alone_is_kept_by_slow_clients` fails, Gunicorn's own threaded worker may suffice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Query parameters: one Pydantic model for each route checks its query and describes it.
 
-Forms are read by such models too, which ignore other fields, such as the CSRF token.
-A validator that refuses a text raises a ValueError that says what was expected; where it raises
-none, the bounds of the field say it.
+Such models read forms, too, and ignore other fields, such as the CSRF token. A validator that
+refuses a text raises a ValueError that says what was expected. For other errors the bounds of the
+field say it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Serve the dashboard and the API: one gunicorn worker with threads, until a signal ends it.
 
-One process is enough, since requests wait for the store and not for the processor; and sessions
-are signed with a secret of that process.
+One process is enough, since requests wait for the store and not for the processor. Sessions are
+signed with a secret of that process.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Slow clients of the web server: a request gets a thread only once it has fully arrived.
 
-Gunicorn reads requests in its threads, without an end: as many connections that send a byte now and
-then as there are threads keep everybody else out. Here one loop reads all requests, for which a
-connection costs no thread, and drops those that take too long or are too many of one address. It
-also waits for clients that do not close a connection that is over.
+Gunicorn's threads read requests without a time limit. A few connections that send a byte now and
+then occupy all threads and keep everybody else out. Here one loop reads all requests, without a
+thread for each connection. It drops requests that take too long, and those of an address with too
+many connections. It also waits for clients that do not close a finished connection.
 
-Bodies that are long or come in chunks are left to the threads, within the same time: at most
-`MOST_UPLOADS` of them.
+Threads read bodies that are long or chunked, at most `MOST_UPLOADS` at once and within the same
+time.
 
-A thread that sends an answer waits for its client, at most for `ANSWER_WITHIN_S` and a second more
-for each `LEAST_BYTES_PER_S` that it takes. Of the answers that have waited at all, the oldest end
-when they are too many. A stream of events waits for nothing while its client takes what comes.
+A thread that sends an answer waits for its client at most `ANSWER_WITHIN_S`, and a second more for
+each `LEAST_BYTES_PER_S` that the client reads. If too many answers have waited, the oldest are
+ended. A stream of events is not limited while its client reads what is sent.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Identifies the caller by bearer token or session, with every request.
 
-So a token that is revoked, or has expired, ends every session that was opened with it. A session
-holds the token's id and nothing of the token. Requests of live pages are many, and may use what was
-looked up in the last second.
+A token that is revoked or has expired therefore ends every session that was opened with it. A
+session holds the id of its token, never the token. Live pages send many requests, so their lookups
+are cached for one second.
 
-A farm is open while it listens on loopback, directly, and no token was ever made for it: any caller
-may do everything. The first token closes it.
+A farm is open while it listens directly on loopback and no token was ever created. Any caller may
+then do everything. Creating the first token closes the farm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rate limits for requests, counted in the memory of the one server process.
 
-Windows are fixed: each begins with the first request of its key, and nothing of it is left when it
-ends. The library's moving windows keep a list for every address that ever asked.
+Windows are fixed: each begins with the first request of its key, and is forgotten when it ends. The
+library's moving windows keep a list for every address that ever sent a request.
 
 An open farm limits nothing, since only programs of the same machine can reach it.
 """

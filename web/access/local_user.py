@@ -1,8 +1,7 @@
 """Finds the local user at the other end of a connection through /proc/net/tcp.
 
-An open farm asks nobody for a token, and every user of the machine can reach its port. What a
-script does is done as the farm's own user, so that scripts are taken from that one alone, and from
-root.
+An open farm needs no token, and every user of the machine can reach its port. Scripts run as the
+farm's own user. They are therefore accepted only from that user and from root.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Computes plans of further measurements in the background, each plan once.
 
-A plan costs seconds of a processor, and follows from what is measured and from what is asked.
+A plan takes seconds of processor time. It depends only on the measurements and on the question.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parses a question to the recommender from a query, for the API and the page.
 
-Its prices, such as `m5.large=0.1,t2=0.05`, stand beside those of the server's table. A form has a
-field for each instance type instead, named by it: `price:m5.large`.
+Prices such as `m5.large=0.1,t2=0.05` are added to the server's price table. A form instead has one
+field for each instance type, such as `price:m5.large`.
 """
 
 from __future__ import annotations

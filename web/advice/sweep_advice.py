@@ -1,9 +1,9 @@
 """The recommendations that follow from a sweep's measurements.
 
-Kept until the store has other measurements, since pages ask again every two seconds and each
-answer reads every measurement of its workload. Where there are many, a thread answers, and what was
-found before is shown meanwhile. Only what was measured is compared: a page that follows a sweep
-must not fit predictions with every result, on what may be the machine it measures.
+They are cached until the store has other measurements: pages ask every two seconds, and each answer
+reads all measurements of its workload. If there are many, a background thread computes the answer,
+and the previous one is shown meanwhile. Only measured configurations are compared. Fitting a
+predictor after every result could disturb the measurements, if the server runs on the same machine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 To add one, write its file and add one line here.
 
-Everything below /api/v1 describes itself, see `web.api.schema.openapi`.
+Every endpoint below /api/v1 is described in the OpenAPI document, see `web.api.schema.openapi`.
 """
 
 from __future__ import annotations

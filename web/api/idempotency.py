@@ -1,6 +1,6 @@
 """Repeats the stored answer to a POST request with a known `Idempotency-Key`.
 
-They are kept in the store, beside what the requests have changed, and outlive the web server.
+Answers are stored in the database, so they survive a restart of the web server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draws a sweep's charts for download by matplotlib in a separate process.
 
-Its styles are settings of a whole process, so that two threads would draw in each other's; and to
-load it takes a second in which nothing else would be answered.
+Styles of matplotlib are global to a process, so two threads would change each other's. Loading
+matplotlib also takes a second, in which the server would answer no request.
 """
 
 from __future__ import annotations

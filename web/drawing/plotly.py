@@ -1,13 +1,13 @@
 """Serves Plotly's own script from its wheel.
 
 Pages that show charts answer with `page_with_charts`. They are complete without the script, which
-then draws over what the server drew. Two things keep the content policy strict:
+replaces what the server drew. Two measures keep the content policy strict:
 
-- Plotly wants to write rules into style elements of its own, which `style-src` forbids. It leaves
-  that alone where an element with the id and class it looks for is there already, so the pages
-  have such elements, and the rules stand in charts.css. No inline style is allowed anywhere.
-- To save a chart as PNG it paints an image that it made itself, hence `blob:` and, for heat maps,
-  `data:` in `img-src` of these pages. Images run no script.
+- Plotly inserts style elements, which `style-src` forbids. It does not insert them if elements with
+  the same id and class exist already, so the pages contain such elements, and charts.css has the
+  rules. No inline style is allowed anywhere.
+- To save a chart as PNG, Plotly paints an image that it made itself. Therefore `img-src` of these
+  pages allows `blob:` and, for heat maps, `data:`. Images run no script.
 """
 
 from __future__ import annotations

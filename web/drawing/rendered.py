@@ -1,7 +1,7 @@
 """Prepares figures for templates: a table, and Plotly data for browsers with scripts.
 
-Colours are left to the page's script and the style sheet. Plotly reads markup in texts, and what
-users named must not become any.
+The page's script and the style sheet choose the colours. Plotly interprets markup in texts, so
+names chosen by users are escaped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compares the requested network of an attempt with the measured one, link by link.
 
-Pure. The verdict is the scheduler's own: the same functions on the same round trips.
+Pure. The verdict equals the scheduler's: the same functions judge the same round trips.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ranks of an attempt for their table, and the selection shown in charts.
 
-Pure. What a rank has reported was checked when it was stored, so it is read here as it stands:
-a gang of 64 ranks has thousands of round trips.
+Pure. Reports were checked when they were stored. They are not checked again here, since a gang of
+64 ranks has thousands of round trips.
 """
 
 from __future__ import annotations

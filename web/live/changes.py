@@ -1,8 +1,8 @@
 """Notifies open pages when a sweep or a job has changed.
 
-One thread looks at the store once a second, for all watchers together and only while there are
-any: pages that are open cost the store no more than one. What it compares is a stamp of each
-watched sweep or job, so nothing has to be written anywhere when something changes.
+One thread reads the store once a second for all watchers, and only while there are any. Many open
+pages therefore cost the store no more than one. The thread compares a stamp of each watched sweep
+or job, so code that changes them has nothing to do for it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Caches a page that follows a running sweep or job: for one second, for all viewers.
 
-Only requests that an open page makes by itself after a change are answered from it, see
+Only requests that an open page sends by itself after a change are answered from the cache, see
 `web.request_body`.
 
-Viewers who must see different pages have different keys. The CSRF token differs in each session,
-but is not part of the key: the cached page has a placeholder, which is replaced for each viewer.
+Viewers who must see different pages have different keys. The CSRF token of the session is not part
+of the key: the cached page has a placeholder for it, which is replaced for each viewer.
 """
 
 from __future__ import annotations

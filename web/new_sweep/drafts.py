@@ -1,7 +1,7 @@
 """Keeps previewed sweeps until they are sent, and stops a form from being sent twice.
 
-Both are kept in memory, for the one process that serves. A restart forgets them, and with the key
-of its sessions every form that was open, so that none of these can be sent a second time either.
+Both are in the memory of the one server process. A restart forgets them. It also replaces the key
+of the sessions, so a form that was open before the restart cannot be sent a second time either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts the form of a new sweep to a sweep file, and back where that is possible. Pure.
 
 Each field of the form has the name and the unit of a key of the sweep file. Its text is passed on
-unchanged: the check of sweep files refuses what does not fit, so both say the same.
+unchanged and checked as a sweep file is, so form and file give the same errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Previews a sweep: its jobs, impossible ones, and those that no live agent can serve. Pure.
 
-A sweep may have 100,000 jobs, so of what is kept of one nothing grows with them.
+A sweep may have 100,000 jobs, so the size of a stored preview does not depend on their number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Charts of the farm: jobs finished per hour, and drift of an agent's machine.
 
-Pure: from what the store sums up to figures.
+Pure: turns summaries from the store into figures.
 """
 
 from __future__ import annotations

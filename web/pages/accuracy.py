@@ -1,7 +1,7 @@
 """The page that shows what accuracy a sweep's trainings reached, and how soon.
 
-How much accuracy an epoch brings at which global batch size is statistical efficiency: with the
-time of an epoch it makes the time to an accuracy.
+Statistical efficiency is how much accuracy an epoch brings at a global batch size. Together with
+the time of an epoch it determines the time to an accuracy.
 """
 
 from __future__ import annotations

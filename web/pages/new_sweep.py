@@ -1,7 +1,7 @@
 """The page for a new sweep: a form or a file, a preview, then the queue.
 
-Looking at a sweep leads to an address of its own, where it is kept for a while: so the page can be
-loaded again while what is to be expected is worked out, and going back asks for nothing.
+A preview has an address of its own and is kept there for a while. The page can therefore be
+reloaded while the expected duration is computed, and going back does not send the form again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Types of the API's answers: the OpenAPI document is generated from them.
 
-Names and units are the glossary's; instants are texts as RFC 3339 has them, in UTC. None is what
-is not known. What agents report travels as it came, in the form of `farm.messages.reports`.
+Names and units are the glossary's. Instants are RFC 3339 texts in UTC. None means not known.
+Reports of agents are passed on unchanged, in the form of `farm.messages.reports`.
 """
 
 from __future__ import annotations

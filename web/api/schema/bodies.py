@@ -1,6 +1,7 @@
 """Pydantic models of request bodies, which check them and describe them in OpenAPI.
 
-A sweep is checked by `farm.configuration.sweep`; its types here are made of the same declarations.
+`farm.configuration.sweep` checks a sweep. The types of a sweep here are generated from the same
+declarations.
 """
 
 from __future__ import annotations

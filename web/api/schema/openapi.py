@@ -1,12 +1,12 @@
 """Builds the OpenAPI document from the views' descriptions, and serves a page of it.
 
-A view says it by the decorator `described`. The document takes the JSON Schema of the models that
-check a route's parameters and body, and of the type of its answer, from `web.api.schema.answers`.
-Answers are written by the route itself, and tests hold the two together.
+The decorator `described` describes a view. The document contains the JSON Schema of the models that
+check a route's parameters and body, and of its answer's type in `web.api.schema.answers`. A route
+writes its answer itself, and tests compare the answers with these types.
 
-The page is Swagger UI under the strict content policy: our own small script starts it, and nothing
-comes from elsewhere. All that it needs beside 'self' are the pictures in its style sheet, which
-are data.
+The page is Swagger UI under the strict content policy. A small script of ours starts it, and
+nothing is loaded from elsewhere. The only exception that the policy needs is `data:` for the images
+in its style sheet.
 """
 
 from __future__ import annotations
