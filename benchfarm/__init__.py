@@ -1,4 +1,4 @@
-"""What users import: `step` marks the steps of their script, `connect` reaches a running farm.
+"""The package for users: `step` marks the steps of a script, `connect` connects to a running farm.
 
 `step` needs only Python 3.9; `connect` loads `benchfarm.client`, and what the package requires.
 """

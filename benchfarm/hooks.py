@@ -1,15 +1,15 @@
-"""Watches the frameworks that a script imports, so that each of its training steps is marked.
+"""Marks each training step of a script, by hooks in the frameworks that the script imports.
 
-Nothing is imported here on the script's behalf: a module is changed as soon as the script itself
-has imported it. A script without these frameworks pays a look into a dictionary for each import.
+No framework is imported here: a module is changed as soon as the script itself has imported it. For
+other scripts the cost is one dictionary lookup for each import.
 
-- PyTorch: a step is a step of the optimizer that counts (see `Stepper`). What an AMP scaler skips
-  is no step. Optimizers that do not derive from torch.optim.Optimizer are not seen.
+- PyTorch: a step is a step of the optimizer that counts (see `Stepper`). A step that an AMP scaler
+  skips is not counted. Optimizers that do not derive from torch.optim.Optimizer are not seen.
 - Keras 2 and 3: a step is the end of a training batch in `fit`. With `steps_per_execution` it is
   one of these executions. A loop over `train_on_batch` or a GradientTape is not seen.
 
-Scripts with steps of another kind call `benchfarm.step`. A script that replaces its process by
-itself (os.exec) is watched further; one that leaves the training to processes that it spawns fails.
+Other scripts call `benchfarm.step`. A script that replaces its process by os.exec is still marked.
+A script that trains only in processes that it spawns fails.
 """
 
 from __future__ import annotations

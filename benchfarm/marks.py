@@ -1,7 +1,7 @@
 """Reports each training step of this process to the farm, as one line on a pipe.
 
-A mark must never break a training. If the pipe is closed or its reader is gone, the script runs on
-as if there were no farm. A mark costs a few microseconds.
+A mark must never break a training. If the pipe is closed or its reader is gone, the script
+continues without the farm. A mark takes a few microseconds.
 """
 
 from __future__ import annotations

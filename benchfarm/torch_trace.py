@@ -1,7 +1,6 @@
 """Measures by PyTorch's profiler how long each step waits for other ranks.
 
-The farm's engine and users' scripts are measured by the same rules. Nothing is imported: who has no
-PyTorch has none of its events.
+The farm's engine and users' scripts are measured in the same way. PyTorch is not imported here.
 """
 
 from __future__ import annotations

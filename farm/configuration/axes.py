@@ -1,9 +1,9 @@
 """The axes of a configuration, each declared once, in AXES.
 
-An axis is a list in a `[[case]]` table of a sweep file and one value of each job. Its declaration
-gives what sweep files, the API, the form, tables, charts, exports and imports need to know; to add
-an axis, add its declaration. A value is in base units inside the farm (seconds, bytes per second,
-ratios) and in the unit of the axis' name outside.
+An axis is a list in a `[[case]]` table of a sweep file and one value of each job. Sweep files, the
+API, the form, tables, charts, exports and imports all use the declaration. To add an axis, add its
+declaration. Inside the farm a value is in base units (seconds, bytes per second, ratios), outside
+in the unit of the axis' name.
 """
 
 from __future__ import annotations

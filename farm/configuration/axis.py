@@ -1,4 +1,4 @@
-"""What an axis of a configuration is: what its declaration says, and what follows from it."""
+"""The declaration of an axis of a configuration, and what is derived from it."""
 
 from __future__ import annotations
 

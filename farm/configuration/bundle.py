@@ -1,8 +1,8 @@
 """Packs a training script and the other files of its folder into one archive. Pure.
 
-The archive is a ZIP file without compression, named by its sha256, whose members have neither times
-nor modes: equal files make equal archives, and none is larger than it looks. What is read is
-refused unless each member is an ordinary file below the archive's own folder.
+The archive is a ZIP file without compression, named by its sha256. Its members have neither times
+nor modes, so equal files make equal archives, and no member unpacks to more than its size in the
+archive. An archive is refused unless each member is an ordinary file below its own folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Expands a sweep into jobs: the cross product without configurations that cannot run."""
+"""Expands a sweep into jobs: the cross product of its axes, without configurations that cannot
+run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Names of users' own models: Python files that operators install on agents. Pure.
 
-A sweep says `model = "file:my_model.py"`. Only that name travels; an agent that has the file, and
-whose operator allows it, says so by a capability.
+A sweep says `model = "file:my_model.py"`. Only that name is sent. An agent that has the file, and
+whose operator allows it, reports a capability for it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Names of users' own data sets, which state shapes and numbers of examples. Pure.
 
-A sweep says `dataset = "data:flowers.npz@b005a2175131:64x64x3:5:2000:200"`: the file or folder that
-each agent has among its data, the first digits of the sha256 of its examples, the shape of an
-example, the number of classes, of training and of test examples. `farm data` prints such a name.
+A sweep says `dataset = "data:flowers.npz@b005a2175131:64x64x3:5:2000:200"`: the file or folder in
+each agent's data folder, the first digits of the sha256 of its examples, the shape of an example,
+and the numbers of classes, training examples and test examples. `farm data` prints such a name.
 
-Whatever knows a data set by its name so knows its facts, and other contents are another data set.
-An agent checks both before it trains.
+The name thus contains all facts about the data set, and other contents are another data set. An
+agent checks both before it trains.
 """
 
 from __future__ import annotations

@@ -1,23 +1,22 @@
 """Users' training scripts: their names in sweep files, and their command lines. Pure.
 
 A case says `script = "train.py"`, its `launcher`, its `args` and its `[case.parameters]`. A job has
-them where it has a model and a strategy of the farm's own: the launcher is its strategy, and its
-model is the command, with what each rank fills in in braces. So whatever tells models apart tells
-apart what a script computes:
+the launcher as its strategy and the command as its model, with placeholders in braces that each
+rank fills in. So scripts that compute something else are different models:
 
     script:train.py@b005a2175131 --batch-size {per_rank_batch_size}
 
-An agent that has the file, and whose operator allows it, says so by a capability. Behind the @ are
-the first digits of `script_sha256`, if the sweep has it: another content is another model.
+An agent that has the file, and whose operator allows it, reports a capability for it. After the @
+are the first digits of `script_sha256`, if the sweep has it: another content is another model.
 
-A script that no agent has travels with the files beside it as a bundle, see
-`farm.configuration.bundle`, which the sweep names by `bundle_sha256`:
+A script that no agent has is sent with the files of its folder as a bundle (see
+`farm.configuration.bundle`). The sweep names the bundle by `bundle_sha256`:
 
     bundle:train.py@b005a2175131 --batch-size {per_rank_batch_size}
 
-Agents whose operators allow it fetch it from the server when a job needs it. Behind a # is the name
-of the interpreter, if it is not the agent's own: `bundle:train.py@b005a2175131#hf`. The values of
-parameters and variables of the environment stand before the arguments, and `--` ends them:
+Agents whose operators allow it fetch the bundle from the server when a job needs it. After a # is
+the name of the interpreter, if it is not the agent's own: `bundle:train.py@b005a2175131#hf`. Values
+of parameters and environment variables come before the arguments and end with `--`:
 
     script:train.py {hidden}=256 OMP_NUM_THREADS=2 -- --hidden {hidden}
 """

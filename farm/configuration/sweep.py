@@ -1,7 +1,7 @@
 """Parses a sweep from TOML or JSON: axes whose combinations become jobs.
 
-What `parse_sweep` returns is well formed; whether its cells can run is for
-`farm.configuration.expansion` to say, which knows the models, data sets and strategies.
+The result of `parse_sweep` is well formed. `farm.configuration.expansion`, which knows the models,
+data sets and strategies, decides whether its cells can run.
 """
 
 from __future__ import annotations

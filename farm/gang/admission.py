@@ -1,4 +1,4 @@
-"""Decides which reports and heartbeats count. All others are set aside with a reason."""
+"""Decides which reports and heartbeats are accepted. All others are set aside with a reason."""
 
 from __future__ import annotations
 

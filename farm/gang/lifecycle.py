@@ -1,8 +1,8 @@
 """The states of jobs, attempts and ranks, and the one table of legal transitions.
 
-A job is what a user asked for; an attempt is one try of it by one gang; a rank is one member's
-way through the rendezvous. A lost or void attempt is a state of the attempt only: its job goes
-back to `waiting` or, when the retry policy is exhausted, to `failed`.
+A job is a configuration to measure. An attempt is one try of a job by one gang. A rank is one
+member of that gang. `lost` and `void` are states of an attempt only: its job goes back to `waiting`
+or, when the retry policy is exhausted, to `failed`.
 """
 
 from __future__ import annotations

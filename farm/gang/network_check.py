@@ -1,8 +1,9 @@
 """Checks that an emulated network has the requested properties.
 
-Pure. What an emulator claims is worth nothing: every rank times the way to every other one before
-and after the profile was applied, and the difference is held against the profile. Where a bandwidth
-is asked for, every rank sends to every other one, and what arrives is held against it.
+Pure. What an emulator reports is not trusted. Every rank measures the round-trip time to every
+other rank before and after the profile is applied, and the difference is compared with the profile.
+If the profile limits the bandwidth, every rank also sends to every other rank, and the rate at
+which bytes arrive is compared with the limit.
 """
 
 from __future__ import annotations

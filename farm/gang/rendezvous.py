@@ -1,10 +1,10 @@
 """Decides when a gang passes each of four barriers before training, and how an attempt ends.
 
-*prepared*: every rank holds its ports and its trainer waits; *peers*: every rank has measured the
-untouched network; *shaped*: the profile is applied and verified, and where there is none this is
-told with the one before; *go*: TensorFlow connects, and every rank has finished its first step.
-Each barrier has a limit, so that no gang can wait for a member for ever: TensorFlow itself would,
-for minutes.
+*prepared*: every rank holds its ports and its trainer waits. *peers*: every rank has measured the
+untouched network. *shaped*: the profile is applied and verified; without a profile this is reported
+together with *peers*. *go*: TensorFlow connects, and every rank has finished its first step. Each
+barrier has a time limit, so no gang waits for a missing member for ever. TensorFlow itself would
+wait for minutes.
 
 Pure: `decide` takes a snapshot of one attempt and says what to do; the scheduler does it.
 """

@@ -1,4 +1,4 @@
-"""Snapshots of stored state, on which the pure functions decide. The store fills them in."""
+"""Snapshots of stored state, the input of the pure decisions. The store fills them in."""
 
 from __future__ import annotations
 

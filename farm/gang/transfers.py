@@ -1,8 +1,8 @@
 """Schedule of the bandwidth tests between the ranks of a gang.
 
-What a rank sends to all its peers may share one limit, what arrives at a rank may share another,
-and acknowledgements take a part of the way back. So no rank does two things at once: the ranks
-meet in pairs, and of a pair first one sends and then the other.
+All that a rank sends may share one limit, all that it receives another, and acknowledgements use
+some of the bandwidth in the other direction. So no rank does two transfers at once: ranks are
+paired, and within a pair first one sends and then the other.
 """
 
 from __future__ import annotations

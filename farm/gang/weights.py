@@ -1,4 +1,4 @@
-"""Compares the weights with which the ranks of a gang begin. Pure."""
+"""Compares the initial weights of the ranks of a gang. Pure."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A warm trainer, forked from `farm.trainers.processes.template`, runs the same `main`.
 
-Nothing heavy is imported here: first the process is bound to its cores, to its parent's life and
-to the pipe, and only then are the framework's threads started.
+Nothing heavy is imported here: the process first binds itself to its cores, to its parent's life
+and to the pipe, and only then starts the framework's threads.
 """
 
 from __future__ import annotations

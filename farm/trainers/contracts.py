@@ -1,8 +1,8 @@
 """The interfaces of models, data sets, strategies and engines.
 
-Each of the three is one file with a pure description (`facts`) and one function that imports the
-framework inside. To add one: write the file and add its line to the list in the `__init__` of
-its package; the contract tests are parametrised over those lists.
+A model, data set or strategy is one file with a pure description (`facts`) and one function, inside
+which the framework is imported. To add one, write the file and add its line to the list in the
+`__init__` of its package. The contract tests run for every entry of those lists.
 """
 
 from __future__ import annotations

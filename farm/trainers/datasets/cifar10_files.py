@@ -1,8 +1,8 @@
 """Reads CIFAR-10's pickles from a folder or the tar file, without executing them.
 
-A pickle is a program, and NumPy's own classes do not withstand it: a forged state of `dtype`
-makes an array of bytes one of objects, and its bytes pointers. So nothing of NumPy is within its
-reach; what it says of an array is written down here, checked, and made into one.
+A pickle is a program, and NumPy's classes are not safe against it: a forged state of `dtype` turns
+an array of bytes into an array of objects, with the bytes as pointers. So the pickle cannot reach
+NumPy. Its description of an array is recorded here, checked, and then turned into an array.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Handwritten digits of 8x8 pixels: real images that come inside scikit-learn, always at hand."""
+"""Handwritten digits of 8x8 pixels: real images that are part of scikit-learn and need no
+download."""
 
 from __future__ import annotations
 

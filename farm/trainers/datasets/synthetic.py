@@ -1,4 +1,4 @@
-"""Synthetic images of any shape: one random prototype per class plus noise, yet learnable.
+"""Synthetic images of any shape that a model can learn: one random prototype per class plus noise.
 
 Their names say that they are synthetic, and so does the source stored with every result.
 """

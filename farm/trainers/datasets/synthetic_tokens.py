@@ -1,11 +1,11 @@
 """Synthetic sequences of tokens: a random Markov chain, whose next token a model can learn.
 
-Each token has four successors, which follow it 7, 3, 2 and 2 times in 16; the other two times any
-token follows. Small numbers are more frequent, as words of a language are. So there is something
-to learn at once (how frequent each token is: the loss falls from ln 256 = 5.5 to 4.9) and something
-to learn after it (what follows: to 2.0, and an accuracy of 0.45).
+Each token has four successors, which follow it 7, 3, 2 and 2 times in 16; in the other two cases
+any token follows. Small numbers are more frequent, as some words of a language are. So a model
+first learns how frequent each token is (the loss falls from ln 256 = 5.5 to 4.9), and then which
+token follows (to 2.0, and an accuracy of 0.45).
 
-Everything is drawn as whole numbers, since the last digit of a logarithm may differ between
+All random numbers are whole numbers, since the last digit of a logarithm may differ between
 machines.
 """
 

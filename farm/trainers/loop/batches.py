@@ -1,8 +1,8 @@
 """Selects the examples of each rank in each step, and reads them.
 
-The training set is gone through in a seeded order of its own in every epoch, cut into global
-batches, and every global batch into one share per rank. So `single` with B and a gang with B over
-n ranks see the same examples in the same steps.
+Each epoch has its own seeded order of the training set. It is cut into global batches, and each
+global batch into one share per rank. So `single` with B and a gang of n ranks with B see the same
+examples in the same steps.
 """
 
 from __future__ import annotations

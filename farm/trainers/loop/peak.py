@@ -1,8 +1,8 @@
-"""Measures the peak rate of a rank: the most FLOP that its framework computes in a second.
+"""Measures the peak compute rate of a rank: the largest number of FLOP per second in its framework.
 
-That is the rate of a product of two square matrices, on the rank's own threads or device and in the
-job's precision. A data sheet tells what one kind of processor could do, and not what the cores of
-this share do under this framework.
+It is the rate of a product of two square matrices, on the rank's own threads or device and in the
+job's precision. A data sheet says what a kind of processor can do, not what this rank's cores do
+with this framework.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The training loop of one rank: warm-up, timed steps or epochs, evaluation, profiled steps.
 
-It drives an `Engine` and knows no framework. Where only rank 0 works (evaluation) the others wait
-at a barrier, so that it never pollutes a step time.
+It drives an `Engine` and knows no framework. While only rank 0 works (evaluation), the others wait
+at a barrier, so no step time includes that work.
 
-By steps, warm-up and timed steps walk through as many epochs as it takes; an epoch's last, partial
-step is kept as such and is not counted as timed. By epochs, the weights and the optimizer's state
-are put back after the warm-up: the trained epochs are complete passes from the initial weights, and
-the accuracy after each is exact.
+A job by steps goes through as many epochs as its warm-up and timed steps need. The last, partial
+step of an epoch is stored as such and is not counted as timed. A job by epochs resets the weights
+and the optimizer's state after the warm-up: its epochs are complete passes from the initial
+weights, and the accuracy after each is exact.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Main module of processes that a model's file starts with multiprocessing.
 
 A process started by `spawn` or `forkserver` imports the main module of its parent again, and finds
-functions and classes by their module's name. No file has the name of a model file's module; so
-the trainer names this module as its main one, and the environment names the file. A process that
-unpickles something of the model file then imports the file, and any other does not.
+functions and classes by their module's name. No file has the name of a model file's module. So the
+trainer makes this module its main module, and an environment variable names the file. Only a
+process that unpickles an object of the model file then imports the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A registered model: its facts, and its layers written once, to be built and to be counted."""
+"""A registered model: its facts, and its layers, declared once for building and for counting."""
 
 from __future__ import annotations
 

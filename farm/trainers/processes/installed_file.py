@@ -1,4 +1,5 @@
-"""Reads code that an operator has installed, if nobody else can have written it."""
+"""Reads code that an operator has installed, and refuses it if another user could have written
+it."""
 
 from __future__ import annotations
 

@@ -1,19 +1,17 @@
 """`python -m farm.trainers.processes.template`: import what trainers need, then fork them.
 
-Its agent starts it as it would start a trainer, with the same environment and folder, and with a
-socket as standard input. It runs no TensorFlow operation, creates no context and touches no
-device; so a fork is in the state of a process that has just imported the same modules, whatever
-other forks did before.
+The agent starts it like a trainer, with the same environment and folder, and with a socket as
+standard input. It runs no TensorFlow operation, creates no context and uses no device. So a fork is
+in the state of a process that has just imported the same modules, whatever other forks have done.
 
-The agent asks over the socket, a byte and four descriptors a request: the trainer's standard input,
-output and error, and a pipe into which the trainer writes its pid. A trainer becomes a child of
-the agent and not of the template: a process forked from the template forks once more and ends,
-and the kernel gives its child to the agent, which has made itself the reaper of its descendants.
-So the agent waits for a warm trainer as for any other, and a template that dies takes nobody
-along.
+A request over the socket is a byte and four descriptors: the trainer's standard input, output and
+error, and a pipe into which the trainer writes its pid. The trainer becomes a child of the agent,
+not of the template: a process forked from the template forks again and ends, and the kernel gives
+its child to the agent, which is the subreaper of its descendants. So the agent waits for a warm
+trainer as for any other, and no trainer ends with a template that dies.
 
-Whatever holds the pipe open may still become a trainer. Once the pipe ends without a pid there is
-none and there will be none, however the template died, and the agent may start one by itself.
+While a process holds the pipe open, it may still become a trainer. Once the pipe is closed without
+a pid, there will be no trainer, however the template died, and the agent may start one by itself.
 """
 
 from __future__ import annotations

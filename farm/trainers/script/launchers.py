@@ -1,7 +1,7 @@
 """Environment variables in which a script's framework finds the other ranks.
 
-Of each framework the variables that its own launcher sets: torchrun's for PyTorch, which Hugging
-Face, Lightning, Accelerate and DeepSpeed read as well, TF_CONFIG for TensorFlow.
+They are the variables that the framework's own launcher sets: those of torchrun for PyTorch, which
+Hugging Face, Lightning, Accelerate and DeepSpeed read as well, and TF_CONFIG for TensorFlow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The process of a user's script: its start, its marks, what it uses and why it failed.
+"""The process of a user's script: its start, its step marks, its resource usage, and its failures.
 
-`benchfarm.run` runs the script in it, and marks every step on a pipe.
+`benchfarm.run` runs the script in that process, and writes a mark for every step to a pipe.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Gradients are summed on rank 0 and sent back, and each rank applies the sum to its own copy.
 
-The all-reduce through one CPU of TensorFlow's own CNN benchmarks ("pscpu"), without a server: n-1
-ranks send their G bytes to rank 0, which sends the sum, G bytes, to each of them. That is
-2(n-1)/n x G sent by a rank on average, as in a ring, but (n-1) x G of it by rank 0, whose link is
-what the others wait for.
+This is the all-reduce through one CPU of TensorFlow's CNN benchmarks ("pscpu"), without a server:
+n-1 ranks send G bytes each to rank 0, which sends the sum, G bytes, to each of them. On average a
+rank sends 2(n-1)/n x G, as in a ring. But rank 0 sends (n-1) x G, and the others wait for its link.
 """
 
 from __future__ import annotations

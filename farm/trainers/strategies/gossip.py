@@ -1,8 +1,9 @@
 """Every rank trains on its own and averages its weights with one neighbour on a ring per step.
 
 Decentralised training by gossip (Lian et al. 2017, "Can decentralized algorithms outperform
-centralized algorithms?"), with pairs in turn. The step is SGD on the mean over the rank's own
-share, and its momentum stays with it. With two ranks it is `local_sgd` with an average every step.
+centralized algorithms?"), with alternating pairs. A step is SGD on the mean over the rank's own
+share; its momentum is not averaged. With two ranks it equals `local_sgd` with an average after
+every step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Every rank trains on its own and all average their weights every k steps: local SGD.
 
-Stich 2019, "Local SGD converges fast and communicates little". The step is SGD on the mean over
-the rank's own share, and its momentum stays with it. With k = 1 and equal shares this is
-synchronous training: the update is linear in gradient and momentum, so that the mean of the ranks'
-weights takes the step that the mean of their gradients would have made.
+Stich 2019, "Local SGD converges fast and communicates little". A step is SGD on the mean over the
+rank's own share; its momentum is not averaged. With k = 1 and equal shares this is synchronous
+training: the update is linear in gradient and momentum, so the mean of the ranks' weights equals
+the result of a step with the mean of their gradients.
 """
 
 from __future__ import annotations

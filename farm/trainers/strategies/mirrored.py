@@ -1,7 +1,7 @@
 """Several replicas in one process, each with its copy of the weights: MirroredStrategy.
 
-On GPUs where the rank has one for each replica, else on logical CPU devices that share its cores:
-then it shows what mirroring costs and gains nothing.
+Replicas use one GPU each, if the rank has enough. Otherwise they use logical CPU devices that share
+its cores: that measures the cost of mirroring, and gains nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Synchronous training with gradients summed as TensorFlow chooses: MultiWorkerMirroredStrategy.
 
-AUTO is NCCL between GPUs, and between CPUs the ring of `mwms_ring`, which the measured bytes per
-step bear out. NCCL, too, sends at least what a ring does.
+AUTO uses NCCL between GPUs, and between CPUs the ring of `mwms_ring`, as the measured bytes per
+step confirm. NCCL, too, sends at least as many bytes as a ring.
 """
 
 from __future__ import annotations

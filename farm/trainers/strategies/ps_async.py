@@ -1,9 +1,9 @@
 """Asynchronous training with parameter servers, which apply each gradient on arrival.
 
 Each step a rank pulls the weights, G bytes, and pushes its gradients, G bytes again: two messages,
-of which it sends one. No rank waits for another, so that a gradient may be stale: computed from
-weights that others have updated since (Dean et al. 2012, "Large scale distributed deep networks").
-With S servers each keeps whole weights, about G/S bytes of them, and sends n G/S a step.
+of which it sends one. No rank waits for another, so a gradient may be stale: computed from weights
+that others have updated since (Dean et al. 2012, "Large scale distributed deep networks"). With S
+servers each stores some of the weight tensors, about G/S bytes, and sends n G/S a step.
 """
 
 from __future__ import annotations

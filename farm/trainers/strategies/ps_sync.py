@@ -1,9 +1,9 @@
 """Synchronous training with parameter servers, which sum the gradients of all ranks and apply them.
 
 Each step a rank pulls the weights, G bytes, and pushes its gradients, G bytes again: two messages,
-of which it sends one. The servers apply once all n ranks have pushed (Chen et al. 2016,
-"Revisiting distributed synchronous SGD", without backup workers). With S servers each keeps whole
-weights, about G/S bytes of them, and sends n G/S a step.
+of which it sends one. The servers apply once all n ranks have pushed (Chen et al. 2016, "Revisiting
+distributed synchronous SGD", without backup workers). With S servers each stores some of the weight
+tensors, about G/S bytes, and sends n G/S a step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Each rank computes with its own copy of the weights, which servers update and send back.
+"""Each rank computes with its own copy of the weights; servers update the weights and send them
+back.
 
-The "distributed replicated" of TensorFlow's own CNN benchmarks: as synchronous parameter servers,
-but a step pulls at its end and writes what it pulled into the copy. A rank sends its gradients, G
-bytes, and receives the new weights, G bytes: two messages a step. With S servers each keeps whole
-weights, about G/S bytes of them, and sends n G/S a step.
+This is the "distributed replicated" of TensorFlow's CNN benchmarks. It is like synchronous
+parameter servers, but a step pulls the weights at its end and writes them into the copy. A rank
+sends its gradients, G bytes, and receives the new weights, G bytes: two messages a step. With S
+servers each stores some of the weight tensors, about G/S bytes, and sends n G/S a step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One rank, one device: the baseline of every speedup. On a GPU where there is one."""
+"""One rank on one device, the baseline of every speedup. It uses a GPU if there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strategies of TensorFlow have in common."""
+"""The common part of the TensorFlow strategies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TensorFlow rank that trains its own weights and averages them now and then.
+"""A TensorFlow rank that trains its own weights and averages them periodically.
 
 TensorFlow's own strategies sum gradients in each step. Here its collective operations average the
 weights instead, among all ranks or among some of them.

@@ -1,7 +1,7 @@
 """Connects TensorFlow ranks by its coordination service, and disconnects them.
 
-The rendezvous of the agents comes before: a peer that is absent here would hang the leader for
-minutes, deaf to SIGTERM, since the strategy's constructor keeps the interpreter's lock.
+The agents' rendezvous comes first: a missing peer would hang the leader here for minutes, without
+reaction to SIGTERM, since the strategy's constructor holds the interpreter's lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds a model of Keras's layers, from the same layout as PyTorch's. Needs Keras alone."""
+"""Builds a model of Keras layers, from the same layout as for PyTorch. Needs only Keras."""
 
 from __future__ import annotations
 

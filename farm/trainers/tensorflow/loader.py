@@ -1,8 +1,8 @@
 """Loads the batches of a rank by tf.data, ahead of its steps.
 
-Images of a folder are decoded again for each batch, as a training from files does; other examples
-are copied out of memory. The order is that of the steps, whatever the number of threads. Pillow
-decodes, as it does for examples in memory: TensorFlow's own operators give other pixels.
+Images of a folder are decoded again for each batch, as in training from files; other examples are
+copied from memory. Batches come in the order of the steps, whatever the number of threads. Pillow
+decodes, as for examples in memory: TensorFlow's own operators give other pixels.
 """
 
 from __future__ import annotations

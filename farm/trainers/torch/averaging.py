@@ -1,7 +1,7 @@
-"""PyTorch ranks that train weights of their own and average them now and then.
+"""PyTorch ranks that train weights of their own and average them periodically.
 
-Without DistributedDataParallel gradients stay on the rank. The mean of the weights is one
-all-reduce of all of them end to end, by gloo between CPUs and NCCL between GPUs.
+Without DistributedDataParallel, gradients stay on the rank. The mean of the weights is one
+all-reduce of all weights in one buffer, by gloo between CPUs and NCCL between GPUs.
 """
 
 from __future__ import annotations

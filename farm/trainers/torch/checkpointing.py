@@ -1,8 +1,8 @@
-"""Activation checkpointing: a module keeps the inputs of its segments, and computes the rest again.
+"""Activation checkpointing: a module stores the inputs of its segments, and recomputes the rest.
 
-A segment ends where the next layers read one output alone, such as between the blocks of a residual
-network (Chen et al. 2016, "Training deep nets with sublinear memory cost"). The last segment keeps
-all that it computes, since the backward pass begins with it.
+A segment ends where the next layers read only one output, such as between the blocks of a residual
+network (Chen et al. 2016, "Training deep nets with sublinear memory cost"). The last segment stores
+all its activations, since the backward pass begins with it.
 """
 
 from __future__ import annotations

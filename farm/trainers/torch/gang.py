@@ -1,9 +1,9 @@
 """Connects PyTorch ranks by a store and process groups, and disconnects them.
 
-The store listens on rank 0's trainer port. Everything else is gloo's or NCCL's own: they listen on
-ports that the kernel chooses, on the interface towards the peers, and learn each other's addresses
-through the store. So a firewall between agents must let these ports pass, and an emulator that
-stands in for its peers' trainer ports would be gone round.
+The store listens on rank 0's trainer port. Gloo and NCCL listen on ports that the kernel chooses,
+on the interface towards the peers, and exchange their addresses through the store. So a firewall
+between agents must let these ports pass, and an emulator that proxies only the trainer ports would
+be bypassed.
 """
 
 from __future__ import annotations

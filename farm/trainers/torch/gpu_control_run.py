@@ -1,7 +1,7 @@
 """Measures a GPU's speed by a fixed computation, to compare it with other GPUs.
 
-Half of it is a matrix product and half a copy to the GPU and back. A rank does it while it waits
-for *go*. The agent's own control run does not see a GPU.
+Half of it is a matrix product and half a copy to the GPU and back. A rank runs it while it waits
+for *go*. The agent's own control run does not measure GPUs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Builds a model of PyTorch's own layers, from the same layout as Keras's.
 
-Keras runs on PyTorch, too, but a step of the small CNN then took 2.0 to 2.6 times as long as with
-such layers, since its poolings copy every image between two orders of memory. What is compared
-between frameworks shall be the frameworks. Initial weights are drawn as Keras draws them (Glorot
-and Bengio 2010, uniform; biases 0), though by PyTorch's generator, and "same" pads as TensorFlow
-does, so that it is the same network.
+Keras also runs on PyTorch, but a step of the small CNN then took 2.0 to 2.6 times as long, since
+its poolings copy every image between two memory layouts. A comparison of frameworks should not
+include that cost. Initial weights have Keras's distributions (Glorot and Bengio 2010, uniform;
+biases 0), from PyTorch's generator, and "same" pads as in TensorFlow, so it is the same network.
 """
 
 from __future__ import annotations

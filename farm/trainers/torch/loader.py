@@ -1,7 +1,7 @@
 """Loads the batches of a rank by PyTorch's DataLoader, ahead of its steps.
 
-Images of a folder are decoded again for each batch, as a training from files does; other examples
-are copied out of memory. The order is that of the steps, whatever the number of processes.
+Images of a folder are decoded again for each batch, as in training from files; other examples are
+copied from memory. Batches come in the order of the steps, whatever the number of processes.
 """
 
 from __future__ import annotations

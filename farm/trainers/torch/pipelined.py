@@ -1,15 +1,16 @@
 """One rank of PyTorch that holds a stage of a model: pipeline parallelism by torch's `pipelining`.
 
-A stage is some blocks of layers in a row. Each rank draws the weights of all of them, so that they
-are those of one rank, and keeps its own. A batch goes through the stages in equal microbatches, one
-after the other, and its gradients come back in as many (GPipe, Huang et al. 2019). That keeps the
-activations of a whole batch, but a stage never waits for the answer of the next one before it
-begins a microbatch, as it does in the schedule 1F1B. So n stages wait for 2 (n - 1) one-way delays
-in a step. Only the first and the last stage read the batch. Between GPUs it has not been tried.
+A stage is a sequence of blocks of layers. Each rank draws the weights of all stages, so the weights
+equal those of one rank, and keeps its own. A batch goes through the stages in equal microbatches,
+one after the other, and its gradients come back in as many (GPipe, Huang et al. 2019). That stores
+the activations of a whole batch. In return a stage never waits for the next one before it begins a
+microbatch, as it does in the schedule 1F1B. So n stages wait for 2 (n - 1) one-way delays in a
+step. Only the first and the last stage read the batch. It has not been tested between GPUs.
 
-A table that several stages read, such as embeddings with which logits are compared, is on each of
-them, and its gradients are summed over those. The last rank sends the sum of a step's losses to all
-others. Batch normalisation is over a microbatch, and each stage has its own moving statistics.
+If several stages read a table, such as embeddings that also compute the logits, each of them has a
+copy, and the gradients are summed over the copies. The last rank sends the sum of a step's losses
+to all others. Batch normalisation is over a microbatch, and each stage has its own moving
+statistics.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """One rank of PyTorch that holds a shard of every weight: fully sharded data parallel (FSDP2).
 
-A rank has its share of each weight, of its gradient and of the optimizer's state. The layers are
-cut into units. All ranks gather a unit's weights before its forward and its backward pass and free
-them afterwards; its gradients are summed as soon as they are known, and a rank keeps the sum of its
-share. So each pass through the model is a collective, which no rank may leave out.
+A rank has a share of each weight, of its gradient and of the optimizer's state. The layers are
+divided into units. All ranks gather a unit's weights before its forward and its backward pass, and
+free them afterwards. A unit's gradients are summed as soon as they are known, and each rank keeps
+the sum of its share. So each pass through the model is a collective, in which every rank must take
+part.
 
-No rank ever has the whole model: units are sharded while it is built, and all ranks evaluate it
-together, each a share of the test split. With batch normalisation each uses its own moving
+No rank ever has the whole model: units are sharded while it is built. All ranks evaluate it
+together, each on a share of the test split. With batch normalisation each rank uses its own moving
 statistics.
 """
 

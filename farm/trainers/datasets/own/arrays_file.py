@@ -1,7 +1,7 @@
 """Reads images and labels from a `.npz` file, as Keras writes its data sets, or two `.npy` files.
 
-A header may claim any size, and a kilobyte of a zip file may unfold to a megabyte: so sizes are
-checked before anything is read. A pickle, which is a program, is never read.
+A header may claim any size, and a kilobyte of a zip file may unpack to a megabyte, so sizes are
+checked before anything is read. Pickles, which are programs, are never read.
 """
 
 from __future__ import annotations

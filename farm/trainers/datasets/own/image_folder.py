@@ -1,8 +1,9 @@
 """Reads a folder of images, one folder for each class.
 
-Beside each other are the folders of the classes, or `train` and `test` (or `val`), which have them.
-Without these every tenth image of a class, by name, is a test image. Classes are numbered in the
-order of their names. Hidden files, and those whose names do not end like an image's, are left out.
+The folder contains the folders of the classes, or the folders `train` and `test` (or `val`) with
+one folder for each class. Without `train` and `test`, every tenth image of a class, by name, is a
+test image. Classes are numbered in the order of their names. Hidden files and files without an
+image's suffix are ignored.
 """
 
 from __future__ import annotations

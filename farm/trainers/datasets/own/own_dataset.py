@@ -1,7 +1,7 @@
 """A user's own data set, identified by the hash of its examples, in any file format.
 
-What is hashed are the examples as they are trained on, and not the files: the order of files, how
-they are split, and how an image is decoded belong to what all agents must have in common.
+The hash is of the examples as they are trained on, not of the files: all agents must also agree on
+the order of files, their split, and how an image is decoded.
 """
 
 from __future__ import annotations

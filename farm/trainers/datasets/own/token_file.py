@@ -1,7 +1,7 @@
 """Reads a stream of tokens and cuts it into sequences.
 
-Beside a `.npy` file of whole numbers there is nanoGPT's form: a `.bin` file of 16-bit numbers, the
-lower byte first, or a folder of two, `train.bin` and `val.bin`.
+The file is a `.npy` file of whole numbers, or has nanoGPT's format: a `.bin` file of little-endian
+16-bit numbers, or a folder with `train.bin` and `val.bin`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Synchronous training by PyTorch: DistributedDataParallel over gloo, or NCCL between GPUs.
 
-Gloo sums around a ring. Gradients of more than 1 MiB are summed in several buckets while the
-backward pass goes on, so that the messages of all but the last are hidden behind it.
+Gloo sums around a ring. Gradients of more than 1 MiB are summed in several buckets during the
+backward pass, which hides the messages of all buckets but the last.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Synchronous training of a model whose weights are spread over the ranks: PyTorch's FSDP2.
 
-Of n ranks each holds 1/n of the weights, their gradients and the optimizer's state, stage 3 of
+Each of n ranks holds 1/n of the weights, their gradients and the optimizer's state: stage 3 of
 Rajbhandari et al. 2020 ("ZeRO: Memory optimizations toward training trillion parameter models").
 The updates are those of `torch_ddp`. On one machine it is plain PyTorch.
 """

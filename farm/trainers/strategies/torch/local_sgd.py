@@ -1,14 +1,14 @@
 """Local SGD by PyTorch: `local_sgd` with its optimizers, over gloo, or NCCL between GPUs.
 
-Each rank steps on the mean over its own share, and its optimizer's state stays with it. With SGD,
-k = 1 and equal shares this is `torch_ddp`: see `local_sgd`. With AdamW it is not, since the update
-is not linear in the gradient.
+Each rank steps on the mean over its own share; its optimizer's state is not averaged. With SGD, k =
+1 and equal shares this equals `torch_ddp`, see `local_sgd`. With AdamW it does not, since the
+update is not linear in the gradient.
 
 DiLoCo makes each average a gradient of an outer optimizer: Douillard et al. 2023, "DiLoCo:
 Distributed low-communication training of language models". Every k steps the mean of the ranks'
 changes since the last outer step is the gradient of Nesterov's momentum. The paper's inner
-optimizer is AdamW, with k = 500; here it is what the job says. What is sent is the same, since the
-outer step needs the mean of the weights alone.
+optimizer is AdamW, with k = 500; here the job chooses both. The messages are those of local SGD,
+since the outer step needs only the mean of the weights.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Strategies that store weights on servers or on rank 0, by TensorFlow 1 sessions.
 
-Between-graph replication with sessions of TensorFlow 1: every rank builds its own graph and drives
-its own loop, and nobody is a chief that only gives orders, as `ParameterServerStrategy` would need.
-A process that keeps what is shared is called a keeper: a server, or rank 0 of `central_reduce`.
+This is between-graph replication with sessions of TensorFlow 1: every rank builds its own graph and
+drives its own loop. There is no chief that only coordinates, as `ParameterServerStrategy` would
+need. A process that stores shared weights is called a weight host: a server, or rank 0 of
+`central_reduce`.
 
-Seen with TensorFlow 2.21: a run that waits for a stopped process outlasts its own time-out, and so
-does the closing of its session. Hence `gang` makes calls that can be given up, and ranks count
-heartbeats, so that it is known when to.
+In TensorFlow 2.21 a run that waits for a stopped process exceeds its own timeout, and so does
+closing its session. So `gang` can abandon its calls, and ranks count heartbeats to know when to do
+so.
 """

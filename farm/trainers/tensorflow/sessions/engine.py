@@ -1,9 +1,9 @@
 """A rank that sends gradients to parameter servers or to rank 0, in all four schemes.
 
-Synchronous: a rank's gradient is the sum over its own examples divided by the global batch really
-used, so that the sum on the servers or on rank 0 is the mean over it, however unevenly it is split.
-Asynchronous: it is the mean over the rank's own share, applied at once; a rank without examples
-makes no update.
+Synchronous schemes: a rank's gradient is the sum over its own examples divided by the global batch
+size actually used. So the sum on the servers or on rank 0 is the mean over the global batch,
+however unevenly it is split. Asynchronous scheme: a gradient is the mean over the rank's own share,
+and is applied at once; a rank without examples makes no update.
 """
 
 from __future__ import annotations

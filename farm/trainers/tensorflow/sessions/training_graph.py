@@ -1,13 +1,13 @@
 """Builds one rank's graph: pull weights, compute, push gradients.
 
-A step is a single run. What a rank has computed begins once all weights have come, and
-time-stamps of the rank's own clock tell its parts (`StepOutputs`). To
-let the first layers begin while later weights still come would hide some of the pull (with one
-thread the stamps were even late by the whole step); sending does overlap with computing.
+A step is a single run. Computing begins once all weights have arrived, and timestamps of the rank's
+own clock separate the parts of a step (`StepOutputs`). If the first layers began while later
+weights still arrive, that would hide some of the pull; with one thread the timestamps were even
+late by the whole step. Sending does overlap with computing.
 
-Synchronous sums are exact: accumulators on the keeper add up the n ranks' gradients, the chief's
-run takes the sum once all have come, and each rank goes on by a token in a queue of its own, which
-no quicker rank can take in its place.
+Synchronous sums are exact: accumulators on the weight host add up the gradients of the n ranks, and
+the chief's run takes the sum once all have arrived. Each rank then continues with a token from a
+queue of its own, which no faster rank can take.
 """
 
 from __future__ import annotations
