@@ -1,6 +1,6 @@
 """Writes the measurements and samples of a sweep to a file, for `farm export` and the pages.
 
-Written in parts, so that a sweep of a hundred thousand jobs is never in memory as a whole.
+It writes in parts, so a sweep of a hundred thousand jobs is never in memory as a whole.
 """
 
 from __future__ import annotations

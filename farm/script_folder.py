@@ -1,8 +1,8 @@
 """Reads a user's training script with the files that belong to it from a folder.
 
-What goes in: what git tracks, else everything but hidden files, keys, virtual environments and
-caches; always the script, and nothing that a `.farmignore` names. Ranks run a copy, so that a
-change of the original changes no measurement that is under way.
+It takes the files that git tracks. Without git it takes all files except hidden files, keys,
+virtual environments and caches. The script is always included, and files named by a `.farmignore`
+never. Ranks run a copy, so changing the original changes no running measurement.
 """
 
 from __future__ import annotations

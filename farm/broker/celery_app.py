@@ -1,11 +1,11 @@
 """The one Celery configuration of server and agents: queues, task names, limits, the worker.
 
-Celery and redis-py are imported inside functions, so that a process may know the names without
-their cost.
+Celery and redis-py are imported inside functions, so a process can use the names without loading
+them.
 
-The broker only carries. A message may be lost, doubled or late, so the sender of anything that
-matters sends it again until it is answered. Therefore Redis keeps nothing of a message that a
-worker has taken: a worker that dies loses the message that it was handling.
+The broker only carries messages. A message may be lost, duplicated or late, so the sender of an
+important message repeats it until it is answered. Redis therefore keeps no message that a worker
+has taken: a worker that dies loses the message that it was handling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Records which farm a broker belongs to, and refuses a second farm.
 
-Otherwise each of two farms would take the other's reports and confirm them. The broker keeps the
-id of the farm, its store's incarnation and a number of its own; the store keeps that number, so
-that one store is not used with two brokers either.
+Two farms on one broker would take and confirm each other's reports. The broker stores the farm's
+id, the incarnation of its store, and a number of its own. The database stores that number, too, so
+one store is not used with two brokers either.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Health records of the server processes, stored in Redis.
 
-A record is a key that its process renews, with a short time to live. The record of a process that
-was killed, or is frozen, expires; no clocks are compared. A record that cannot be read while the
-broker is away says nothing.
+A record is a key with a short time to live, which its process renews. The record of a killed or
+frozen process expires; no clocks are compared. While the broker is away, nothing is known.
 """
 
 from __future__ import annotations

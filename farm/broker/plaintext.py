@@ -1,4 +1,4 @@
-"""Decides which broker connections may do without TLS."""
+"""Decides which broker connections may be made without TLS."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Puts messages into the queues of the broker: commands for agents, reports and heartbeats.
 
-It writes into Redis with redis-py. This costs a quarter of the processor time of Celery's
-`send_task`, and queues have a limit, so that they cannot fill a broker that nobody empties.
+It writes into Redis with redis-py, which takes a quarter of the processor time of Celery's
+`send_task`. Queues have a limit, so they cannot fill a broker that nobody empties.
 """
 
 from __future__ import annotations

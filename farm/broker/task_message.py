@@ -1,8 +1,8 @@
 """Writes Celery tasks into Kombu's queues in Redis, and parses them strictly.
 
-What is written here any Celery worker reads. Celery's own `send_task` makes a dozen objects for
-every message and encodes it three times: too much for an agent, whose machine is measured, and for
-a server that answers every message of a thousand agents.
+Any Celery worker can read these messages. Celery's own `send_task` creates a dozen objects for each
+message and encodes it three times. That is too slow for an agent, whose machine is measured, and
+for a server that answers every message of a thousand agents.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Kombu's Redis transport, which drops messages that none of our processes has sent.
+"""Kombu's Redis transport, extended to drop messages that none of our processes has sent.
 
-Celery ends its worker over a message that is not in proper form (celery/celery#7975, open since
-2022), so one such message would silence a queue for everybody. The test named after that issue says
-when the transport of Kombu can be used as it is.
+A malformed message makes Celery end its worker (celery/celery#7975, open since 2022), so one such
+message would block a queue for everybody. The test named after that issue fails once Kombu's own
+transport can be used.
 """
 
 from __future__ import annotations

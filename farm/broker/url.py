@@ -1,7 +1,7 @@
 """Checks and displays broker URLs, and finds out whether one points to another machine.
 
-A broker on another machine is reached by TLS, and its certificate and host name are checked. For a
-`rediss://` URL redis-py does that by default and Kombu does not, so this module sets it for both.
+A broker on another machine is reached by TLS, and its certificate and host name are checked.
+redis-py does so by default for a `rediss://` URL. Kombu does not, so this module sets it for both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the axes in which the cells of a sweep differ.
 
-The parameters of a user's script are axes, too: each is one for the sweeps that name it, and the
-model is then the command without their values.
+The parameters of a user's script are axes of the sweeps that name them. The model of such a cell is
+the command without the parameters' values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compares two sweeps: shared cells, their differences, and unmatched cells.
 
-Pure: from tables of cells to rows. Jobs that measure for another number of steps, or on other
-machines by their labels, are compared too; the page says where hardware differs.
+Pure: turns tables of cells into rows. Cells are compared even if their jobs measure another number
+of steps or have other labels; the page says where the hardware differs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Groups the cells of a sweep that differ only in the compared axes. Pure.
 
-One machine is part of every gang's picture: the same work on it, by the same framework, is where a
-line of world sizes begins, and it is the same on every network.
+Each group includes the cell of one machine with the same work and framework: a line over world
+sizes begins there. One machine needs no network, so its cell belongs to the groups of every
+network.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The history of a cell: what each sweep measured of it, and what changed in between.
 
-Points are compared as `farm.cells.comparison` compares sweeps, each with the last one before it on
-the same machines that others can be compared with. They are in the order in which they were stored,
-so a clock that steps back changes nothing. Imported measurements belong to no cell.
+Points are compared as `farm.cells.comparison` compares sweeps. Each is compared with the latest
+earlier comparable point on the same machines. Points are in the order in which they were stored, so
+a clock that steps back changes nothing. Imported measurements belong to no cell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The options of an answer as a table, with the names and columns that tables of cells have. Pure.
 
-What only options have stands beside: the prediction interval, time and cost of the training, and
-what they are based on.
+It has further columns for what only options have: the prediction interval, time and cost of the
+training, and their evidence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Reads the cells of a sweep from the store: all at first, then only what has changed."""
+"""Reads the cells of a sweep from the store: all of them at first, later only those that
+changed."""
 
 from __future__ import annotations
 

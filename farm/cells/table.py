@@ -1,7 +1,7 @@
 """Builds the table of a sweep's cells, which pages, commands and figures show.
 
-A sweep may have thousands; what costs most, the interval of a cell, is worked out only for the
-cells that are shown.
+A sweep may have thousands of cells. Their intervals take the most time, so they are computed only
+for the cells that are shown.
 """
 
 from __future__ import annotations

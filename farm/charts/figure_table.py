@@ -1,4 +1,4 @@
-"""Writes a figure as a table, for readers without scripts and for those who cannot see it. Pure."""
+"""Writes a figure as a table, for browsers without scripts and for screen readers. Pure."""
 
 from __future__ import annotations
 

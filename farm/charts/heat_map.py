@@ -1,7 +1,7 @@
 """Heat maps of a sweep as data: one metric over two of its axes, a shaded number in each field.
 
-Values only; `web.drawing.rendered` draws them. Pure.
-Legible without colour: every field has its number, or says why it has none.
+Pure: values only, which `web.drawing.rendered` draws. Every field shows its number, or the reason
+why it has none, so the map can be read without colour.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The chart of one configuration's step time over days, with the versions that changed. Pure.
 
-A panel for each kind of machine, since what different machines measured is never compared.
+Each kind of machine has a panel of its own, since measurements of different machines are never
+compared.
 """
 
 from __future__ import annotations

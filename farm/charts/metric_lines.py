@@ -1,6 +1,6 @@
 """Line charts of one metric of a sweep along one of its axes, in one panel or several.
 
-Pure: from a table of cells and a choice to figures.
+Pure: turns a table of cells and a choice into figures.
 """
 
 from __future__ import annotations

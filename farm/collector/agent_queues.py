@@ -1,9 +1,9 @@
 """Moves messages from each agent's own queue to the shared queue that Celery reads.
 
-An agent that signs adds to a queue of its own: it cannot delay others, and its account at the
-broker proves whose queue it is. A turn takes a few messages of each. Messages beyond an account's
-quota are deleted unread, and so are those that make a queue longer than an honest agent's: of a
-flood, the broker holds no more than comes in during one turn.
+An agent that signs has a queue of its own, which its account at the broker proves. So it cannot
+delay other agents. Each turn takes a few messages from every queue. Messages beyond an account's
+quota are deleted unread, and so are those that make a queue longer than an honest agent's. A flood
+therefore fills the broker with no more than arrives during one turn.
 
 If the collector dies, messages that were taken and not handed over are lost. No data is lost: an
 agent sends its reports again until they are confirmed, and its heartbeat regularly.

@@ -1,8 +1,8 @@
 """Takes further messages from a queue so that several are stored in one transaction.
 
-Celery hands over one message at a time, with a commit, a sync of the disk and three exchanges with
-Redis for each: a thousand agents send seven hundred a second. What waits behind it is taken here
-as well, straight from the queue, and stored with it.
+Celery delivers one message at a time. Each would need a commit, a sync of the disk and three
+exchanges with Redis, while a thousand agents send seven hundred messages a second. So the messages
+that wait behind a delivered one are taken here, straight from the queue, and stored with it.
 
 If the collector dies, messages that were taken and not stored are lost from the queue. No data is
 lost: an agent sends its reports again until they are confirmed, and its heartbeat regularly.

@@ -1,8 +1,8 @@
 """Checks messages from agents, stores them, and returns the answers.
 
-A refused message is logged and not passed on. Messages of an account that has used up its quota
-are dropped. What is stored at once is one transaction, since its commit is most of what a small
-message costs.
+A refused message is logged and not passed on. Messages of an account that has used up its quota are
+dropped. Messages are stored together in one transaction, since the commit is most of the cost of a
+small message.
 """
 
 from __future__ import annotations

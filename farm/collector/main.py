@@ -1,7 +1,7 @@
 """The collector process: a Celery worker that takes reports and heartbeats of agents.
 
-Heartbeats have a queue of their own, which the transport serves in turn with the reports, so a
-backlog of samples cannot kill leases. Several collectors may run at once.
+Heartbeats have a queue of their own. The transport alternates between it and the reports, so leases
+do not expire behind a backlog of samples. Several collectors may run at once.
 """
 
 from __future__ import annotations

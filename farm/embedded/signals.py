@@ -1,6 +1,6 @@
 """Turns Ctrl-C and SIGTERM into a flag, so that no child process is started unrecorded.
 
-While a `StopSignals` is entered, nothing is interrupted anywhere except in its own `pause`.
+While a `StopSignals` is entered, signals interrupt only its own `pause`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """The study of Anwar, Ghafouri, Gill and Doyle: one small network, 1 to 4 machines, delays.
 
-What makes its table hard to use, and what is done about it:
+Problems of its table, and how they are handled:
 
-- An *epoch* is 70 steps at every batch size, whatever the size of MNIST: a script's constant. One
-  machine's rows at batches up to 6,400 fit 50 steps, and 70 not at all (2,560: 0.784 s a step,
-  39 s an epoch). So `steps_per_epoch` is 50 there and 70 elsewhere, and both times as printed.
-  Compare step times where the same work is meant, and epochs where the study's own answers are.
-- Both times are printed, and rounded: 3 s a step beside 220 s an epoch. The finer of the two gives
-  the step time, by the last digit printed. In 5 rows of gangs they differ by more than their
-  rounding, by 1.6 to 10 %, with no sign which of them is wrong; the rule is the same there.
+- An *epoch* is 70 steps at every batch size, a constant of the script. The rows of one machine at
+  batches up to 6,400 fit 50 steps, and 70 not at all (2,560: 0.784 s a step, 39 s an epoch). So
+  `steps_per_epoch` is 50 there and 70 elsewhere, and both times are kept as printed. Compare step
+  times for equal work, and epochs for the study's own answers.
+- Both times are printed and rounded: 3 s a step beside 220 s an epoch. The step time is taken from
+  the one with the finer last digit. In 5 rows of gangs the two differ by more than their rounding,
+  by 1.6 to 10 %. Nothing shows which of them is wrong, so the rule is the same there.
 - One machine at 64,000 has no times: it ran out of memory, which is a result.
-- One machine was measured without a delay only, as it has no network.
+- One machine was measured without a delay only, since it needs no network.
 """
 
 from __future__ import annotations

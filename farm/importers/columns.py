@@ -1,7 +1,7 @@
 """Reads each cell of the measurement table into base units, or refuses it.
 
-Here milliseconds, megabits and percent become seconds, bytes per second and ratios. An empty cell
-and a column that is not there say the same: the default, or that nothing is known.
+Milliseconds, megabits and percent become seconds, bytes per second and ratios here. An empty cell
+and an absent column mean the same: the default, or not known.
 """
 
 from __future__ import annotations

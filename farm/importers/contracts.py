@@ -1,4 +1,4 @@
-"""Types of published studies, and their reader, which checks the hash of each file."""
+"""Types of published studies, and the reader of their files, which checks each file's hash."""
 
 from __future__ import annotations
 

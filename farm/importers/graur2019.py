@@ -1,15 +1,16 @@
 """D. Graur's thesis: ResNet-50, many strategies, two networks, 1 to 32 nodes.
 
-What makes its tables hard to use, and what is done about it:
+Problems of its tables, and how they are handled:
 
 - The step time is `nodes x batch_size_per_worker / images_per_second`: the throughput is the whole
   cluster's, while the printed seconds per batch divide one node's batch by it.
-- Annex B prints annex A's parameter server at batch 32 again, and one node's rows are printed under
-  both networks, though one node uses none. What is the same value of the same configuration is one
-  measurement, kept once with all the tables it stands in. Other values of one configuration are
-  repetitions: one node's differ by 2 % in the median, and in 3 of 12 by more than 10 %.
-- With parameter servers on nodes of their own it is not said how many there are: every node counts
-  into the world size.
+- Annex B repeats annex A's parameter server at batch 32, and the rows of one node are printed under
+  both networks, though one node uses none. Equal values of one configuration are one measurement,
+  stored once with all the tables that contain it. Different values of one configuration are
+  repetitions: those of one node differ by 2 % in the median, and in 3 of 12 cases by more than 10
+  %.
+- The number of parameter servers on nodes of their own is not stated: every node counts into the
+  world size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Matches the columns of a foreign table to those of the measurement table.
 
-The unit is part of the name. A column is converted only if its name says both what is measured and
-in which unit; what its name leaves open is asked for, and never guessed.
+The unit is part of the name. A column is converted only if its name states both the quantity and
+the unit. Otherwise an error says what is missing; nothing is guessed.
 """
 
 from __future__ import annotations

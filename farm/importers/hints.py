@@ -1,6 +1,6 @@
 """Hints for column names that cannot be matched to the measurement table.
 
-Names come in their normal form, see `headers`, and are put into usual words here.
+Names arrive in their normal form, see `headers`, and are translated into usual words here.
 """
 
 from __future__ import annotations

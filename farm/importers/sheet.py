@@ -1,8 +1,8 @@
 """Reads tables of comma-separated values as other programs write them.
 
-Takes a byte order mark, either line ending, quotes, empty lines, and columns in any order and case,
-with commas, semicolons or tabs between them. A column in another unit is converted, see `headers`.
-Does not guess: what is not such a table is refused, with the row as a spreadsheet numbers it.
+It accepts a byte order mark, both line endings, quotes, empty lines, and columns in any order and
+case, separated by commas, semicolons or tabs. A column in another unit is converted, see `headers`.
+Any other table is refused, with the row number that a spreadsheet shows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads a user's table of measurements, in the format that `farm export` writes.
 
-All of it, or nothing.
+It reads the whole table, or refuses it.
 """
 
 from __future__ import annotations

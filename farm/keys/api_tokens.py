@@ -1,10 +1,10 @@
 """API tokens: their form, their scopes, and the hash that is stored.
 
-A token is `bf_` and 32 random bytes as base64url, so that scanners for leaked secrets know it when
-they see it. Of it only the SHA-256 is kept. A slow hash is for secrets that people think up, which
-can be tried one after the other. 256 random bits cannot, however fast a try is, and every request
-would pay for the slowness. For the same reason nothing is learnt from how long an index takes to
-find a hash: nobody can choose what a guess hashes to.
+A token is `bf_` and 32 random bytes as base64url; the prefix lets scanners for leaked secrets
+recognise it. Only its SHA-256 is stored. A slow hash protects passwords that people choose, which
+can be guessed one after the other. 256 random bits cannot be guessed, and a slow hash would slow
+down every request. The time that the index takes to find a hash reveals nothing either, since
+nobody can choose the hash of a guess.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Expiry dates of TLS certificates, read from files or from a server.
 
 Only the dates are read; no certificate is trusted here. Python's `ssl` shows the contents of a
-certificate only once it has verified it, which is too late for one that has expired.
+certificate only after verifying it, and so never those of an expired one.
 """
 
 from __future__ import annotations

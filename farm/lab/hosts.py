@@ -1,7 +1,7 @@
 """The hosts of a lab: each a network namespace with an interface to its gang and one to the broker.
 
-The gang's interface is the TAP end of a wire, the broker's a veth into a bridge of our own
-namespace, so that commands and reports take a way that nothing shapes.
+The gang's interface is the TAP end of a wire. The broker's interface is a veth into a bridge of our
+own namespace, so the path of commands and reports is never shaped.
 """
 
 from __future__ import annotations

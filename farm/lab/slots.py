@@ -1,8 +1,8 @@
 """Numbers the labs of this machine, so that their names and addresses do not clash.
 
-The process of a lab holds the lock file of its slot, and the kernel releases it when the process
-ends, however it ends. So what bears the name of an unlocked slot is left from a dead lab, and the
-next process to take the slot removes it.
+The process of a lab holds the lock file of its slot; the kernel releases the lock when the process
+ends, however it ends. So everything named after an unlocked slot is left from a dead lab, and the
+next process that takes the slot removes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A separate process that removes a lab whose owner has died.
 
-The owner holds the other end of its standard input, which ends with the owner, however it ends.
+The owner holds the other end of its standard input, which is closed when the owner ends, however it
+ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _POLL_S = 0.02
 
 
 class LabWatchdog:
-    """Watches over the lab of a slot, which the caller holds, until the caller stops it."""
+    """Watches the lab of a slot, which the caller holds, until the caller stops it."""
 
     def __init__(self, slot: Slot) -> None:
         self._process = subprocess.Popen(
@@ -35,7 +36,7 @@ class LabWatchdog:
         self._process.kill()
 
     def leave(self) -> None:
-        """Let it do what is left to do, if it was not called off, and wait for its end.
+        """Let it remove the lab, unless it was called off, and wait for its end.
 
         The slot must have been released.
         """
@@ -54,8 +55,8 @@ def main() -> None:
     number = int(sys.argv[1])
     sys.stdin.read()
     deadline = time.monotonic() + _LET_GO_WITHIN_S
-    # A dying owner may let go of the slot after its end of the pipe. Who has started a lab in the
-    # slot meanwhile has also removed this one.
+    # A dying owner may release the slot later than its end of the pipe. A process that has taken
+    # the slot meanwhile has also removed this lab.
     while (slot := hold(number)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     if slot is not None:

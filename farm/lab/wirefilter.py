@@ -1,8 +1,9 @@
 """Controls a running `wirefilter`, which carries and shapes one host's packets.
 
-A wire has two directions with separate settings: the agent's emulator shapes what leaves its host,
-the owner of the lab what arrives. So neither undoes the other's. Cutting has a setting of its own,
-the largest packet that passes, for the same reason.
+A wire has separate settings for its two directions. The agent's emulator shapes packets that leave
+its host, and the owner of the lab shapes packets that arrive, so neither undoes the other's
+settings. For the same reason cutting a wire uses a setting of its own, the largest packet that
+passes.
 """
 
 from __future__ import annotations

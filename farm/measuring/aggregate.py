@@ -1,6 +1,6 @@
 """Aggregates the repetitions of a cell: which of them count, and the medians of these.
 
-It does so for tables, pages, exports and recommendations alike, so that all have the same numbers.
+Tables, pages, exports and recommendations all use it, so all show the same numbers.
 """
 
 from __future__ import annotations

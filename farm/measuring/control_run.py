@@ -1,8 +1,8 @@
 """Compares an agent's speed with its own past, by a short computation before each attempt.
 
-The same work taking longer means a slower machine: a neighbour, a lower clock, another host under
-the VM. No machine is judged by another one; only to share a batch by speed are they compared, by
-their cores over this time, or by a control run of their GPUs: see
+If the same work takes longer, the machine has become slower: a neighbour, a lower clock, another
+host under the VM. Machines are not compared with each other, except to divide a batch by speed.
+Then their cores over this time, or a control run of their GPUs, are compared: see
 `farm.gang.barriers.batch_weights`.
 """
 

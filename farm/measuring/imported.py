@@ -1,4 +1,4 @@
-"""Measurements made elsewhere, as an importer hands them to the store.
+"""Measurements made elsewhere, as an importer passes them to the store.
 
 In base units, like everything inside. An impossible value never gets this far: a table that has
 one is refused, and of a published study it is left out, with a flag that says what was printed.

@@ -1,8 +1,8 @@
 """The columns of the measurement table, which `farm export` writes and `farm import table` reads.
 
-Each is declared here once. The order of a file, its types, the checks of columns that are only
-passed along, and the table in docs/importing.md follow from it (`python -m tests.document_tables`).
-How an imported cell is read into base units is in `farm.importers.columns`.
+Each is declared here once. The order of a file, its types, the checks of columns that are passed on
+unchanged, and the table in docs/importing.md are derived from the declarations (`python -m
+tests.document_tables`). `farm.importers.columns` converts imported cells to base units.
 """
 
 from __future__ import annotations

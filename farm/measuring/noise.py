@@ -1,8 +1,8 @@
 """Judges whether a measurement was disturbed, by samples, control runs and steps.
 
-Pure. What is beyond a limit is *flagged*: stored with the measurement, with a reason. What is far
-beyond it makes the measurement *void*: it says something of the disturbance, not of what was asked.
-Nothing is ever left out of a measurement because of it; `disturbance_of` says how much a flagged
+Pure. A value beyond a limit is *flagged*: the reason is stored with the measurement. A value far
+beyond the limit makes the measurement *void*: it measures the disturbance, not the configuration.
+No step is left out of a measurement because of noise. `disturbance_of` returns how much a flagged
 measurement counts as evidence.
 """
 

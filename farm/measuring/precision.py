@@ -1,17 +1,17 @@
 """Precision of a cell's step time from its repetitions, and how many more are needed.
 
-Each repetition is one attempt of its own: other processes, other memory, perhaps other machines.
-Steps within an attempt share all that, so that more of them say little about the next attempt;
-what repetitions differ by dominates (Kalibera and Jones 2013). So the median step time of a
-repetition is one value here, and the number of values is what an interval rests on.
+Each repetition is an attempt of its own, with other processes, other memory, perhaps other
+machines. Steps within an attempt share all of these, so more steps say little about the next
+attempt: the differences between repetitions dominate (Kalibera and Jones 2013). So the median step
+time of a repetition is one value here, and an interval is computed from these values.
 
-Measurements of different hardware are never pooled: of a cell that was measured on several kinds,
-the kind with most repetitions is judged, and the others only count towards the cap.
+Measurements of different hardware are never pooled. If a cell was measured on several kinds of
+hardware, the kind with the most repetitions is judged, and the others only count towards the cap.
 
-Runs that follow each other in time are alike: whatever slows one down slows the next one down
-too. So the interval takes into account how far apart in time the repetitions of a cell were, and
-how much neighbours in time resemble each other in this sweep (`Timeline`). Repetitions of which
-nobody knows when they ran are taken to have run one after the other.
+Consecutive runs are correlated: a cause that slows one down often slows the next one, too. So the
+interval takes into account how far apart in time the repetitions of a cell were, and how strongly
+consecutive runs of this sweep are correlated (`Timeline`). Repetitions without known times are
+assumed to have run one after the other.
 """
 
 from __future__ import annotations

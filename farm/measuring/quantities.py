@@ -1,9 +1,9 @@
 """The measured quantities of a job, declared once in QUANTITIES.
 
-A quantity is one figure of an attempt, made from what its ranks reported, and has a median over the
-repetitions of a cell. Its declaration gives what the store, the API, tables, charts, exports and
-documents need to know; to add a quantity, add its declaration. A value is in base units (seconds,
-bytes, ratios), which its name ends with.
+A quantity is one figure of an attempt, computed from the reports of its ranks, and has a median
+over the repetitions of a cell. The store, the API, tables, charts, exports and documents all use
+its declaration. To add a quantity, add its declaration. A value is in base units (seconds, bytes,
+ratios), with which its name ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The keys that sign messages: one for each agent, derived from the farm's key.
 
-An HMAC needs its key in clear on both sides. Were the agents' keys stored, a copy of the store
-would be a copy of them all; so they are derived (HKDF, RFC 5869) from one key that lies in a file
-of the server, and the store has only which of them count: a number for each agent, which grows
-with every new key, and whether it was removed. So one agent's key is replaced or ended alone, and
-a stolen key of one agent reveals nothing of another's.
+An HMAC needs its key in clear on both sides. If the store contained the agents' keys, a copy of the
+store would reveal them all. So they are derived (HKDF, RFC 5869) from one key in a file of the
+server. The store only contains which of them are valid: a number for each agent, which grows with
+every new key, and whether the agent was removed. So the key of one agent can be replaced or revoked
+alone, and a stolen key reveals nothing about the others.
 """
 
 from __future__ import annotations

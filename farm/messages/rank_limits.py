@@ -1,7 +1,7 @@
 """Upper limits of what one rank may report.
 
-What is beyond is a fault or a lie. It is refused where it enters, since the scheduler reads all of
-an attempt at its end, and a stolen agent could otherwise fill the store and its memory.
+Values beyond them are a fault or a lie, and are refused on arrival. Otherwise a stolen agent could
+fill the store, and the memory of the scheduler, which reads all of an attempt at its end.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Signs messages and checks signatures: sender, receiver and content.
 
-What is signed is the text of the message, and that text travels, so that the receiver checks the
-very characters that it will parse. Another way would be to parse first, write the message again in
-one canonical form and check that: then two programs must agree on how a number is written, all of
-a stranger's message is parsed before anybody knows whose it is, and it costs more.
+The text of the message is signed and sent, so the receiver checks exactly the characters that it
+will parse. The alternative would be to parse the message, write it again in a canonical form, and
+check that. Then both programs would have to write numbers alike, a stranger's message would be
+parsed before its sender is known, and it would cost more.
 
-The signature is an HMAC with SHA-256 over the text and over what it is meant for: the wire version,
-the direction, the agent, the number of its key and the kind of the message. So a message to one
-agent says nothing to another, none comes back as its own answer, and no `confirm` passes for
-another command. A message that is repeated or late has a good signature: against those stand the
-fencing tokens, the numbers of reports and the counters of heartbeats, as without signatures.
+The signature is an HMAC with SHA-256 over the text and its purpose: the wire version, the
+direction, the agent, the number of its key, and the kind of the message. So a message to one agent
+is invalid for another agent, as an answer, and as another command. Repeated and late messages have
+valid signatures: fencing tokens, report numbers and heartbeat counters protect against them, as
+without signatures.
 
-While a new key replaces an old one the server signs with both, since only the agent knows which of
-them it has.
+While a new key replaces an old one, the server signs with both, since it does not know which one
+the agent has.
 """
 
 from __future__ import annotations

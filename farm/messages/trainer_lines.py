@@ -6,8 +6,8 @@ events to its standard output, each `{"event": NAME, ...the fields of its class}
 that libraries print goes to standard error. Instants named `*_monotonic_s` are CLOCK_MONOTONIC of
 the machine, which the agent shares with its trainer, so the two may be subtracted.
 
-Order of events: `ready`, (go), `user_code` where the model is a user's own, `started`, then
-`progress`, `steps` and `epoch` as they come, and at last exactly one of `result` and `failure`.
+Order of events: `ready`, (go), `user_code` if the model is a user's own, `started`, then any number
+of `progress`, `steps` and `epoch`, and at the end exactly one `result` or `failure`.
 """
 
 from __future__ import annotations

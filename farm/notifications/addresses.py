@@ -1,8 +1,8 @@
 """Parses notification addresses, and refuses those inside the farm's network by default.
 
-An address that somebody submits must not lead into the farm's own network, where services trust
-every caller (server-side request forgery). So every IP address of its host is checked, when
-it is submitted and again before each message, and the message goes to the one that was checked.
+A submitted address must not lead into the farm's own network, where services trust every caller
+(server-side request forgery). So every IP address of its host is checked when the address is
+submitted and again before each message, and the message is sent to the checked IP address.
 """
 
 from __future__ import annotations

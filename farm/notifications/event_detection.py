@@ -1,7 +1,7 @@
 """Finds the events that call for notifications, by reading the store.
 
-Each event has the instant of what it tells, so that looking again finds the same event; the store
-keeps each once.
+Each event has the instant at which it happened, so a second search finds the same event, and the
+store keeps each event once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds events, and sends a message about each until it arrives.
 
-A message is sent at least once. A receiver that is away, or hangs, holds no other one up: each
-address has a thread while something is sent there, and is left alone for longer after each failure.
+A message is sent at least once. Each address has its own thread while messages are sent there, so a
+receiver that hangs delays no other. After each failure the pause before the next try is longer.
 """
 
 from __future__ import annotations

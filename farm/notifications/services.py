@@ -1,8 +1,8 @@
-"""Sends messages to chat, mail and push services, by the library Apprise.
+"""Sends messages to chat, mail and push services with the library Apprise.
 
-Apprise looks up hosts by itself, and reads answers of any length for as long as they come. So it
-sends only to hosts that the operator names in FARM_NOTIFY_ALLOW, and to those of services that have
-their own. Only services of the two lists are used: others of Apprise run programs, write files or
+Apprise looks up hosts by itself, and limits neither the length nor the time of an answer. So it
+sends only to hosts that the operator names in FARM_NOTIFY_ALLOW, and to services with fixed hosts.
+Only the services of the two lists are used: other services of Apprise run programs, write files or
 open windows on this machine.
 """
 

@@ -1,8 +1,8 @@
 """Indexes the agents of a farm by their capabilities, cores and GPUs, for one decision.
 
-Agents are indexed by class, that is by equal capabilities, labels and framework version, and
-looked up by wish, that is by what a job asks of an agent; what suits a wish is worked out once for
-all jobs that have it. A gang whose agents must have one version has a wish for each version.
+A class is a group of agents with equal capabilities, labels and framework version. A requirement is
+what a job needs of an agent; the agents that satisfy it are computed once for all jobs that have
+it. A gang whose agents must have the same version has one requirement for each version.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
 """Sorts waiting jobs into the order in which they are offered idle agents.
 
-A higher priority goes first. Within one, sweeps share the farm: it is the turn of the sweep that
-has the fewest agents at work, and among equals of the one that was given nothing for longest. So of
-two sweeps that both have jobs enough, neither has more agents than the other for longer than a gang
-lasts, and one that has nothing at work goes before all that have.
+A higher priority goes first. Within a priority, sweeps share the farm: next is the sweep with the
+fewest agents at work, and among equals the one that has waited longest for an agent. So of two
+sweeps with enough jobs, neither has more agents than the other for longer than a gang lasts. A
+sweep with no agents at work goes first.
 
-Within a sweep all first repetitions go before the second ones, and so on: a sweep that is stopped
-early has every cell, and the repetitions of a cell are spread over time, since runs that follow
-each other are alike. Of one round the longest wait goes first, and of jobs that came together the
-lower id; sweeps number the jobs of each round in a random order.
+Within a sweep, all first repetitions go before the second ones, and so on. So a sweep that is
+stopped early has every cell, and the repetitions of a cell are spread over time, which matters
+because consecutive runs are correlated. Within such a round the job that has waited longest goes
+first, and among jobs submitted together the lower id. Sweeps number the jobs of each round in a
+random order.
 
-Both have one exception. Where jobs are so long that they, in as many waves as the agents allow,
-take at least half as long as all that is left, spread evenly over the agents, they decide when
-everybody is done. They go before the others of their round, the longest first (Graham 1969); of
-those about as long it is the widest, which finds room while there is some. Once each sweep has
-something at work, it is also the turn of those sweeps that have such a job. As a queue gets shorter
-its jobs become critical one after another, so that no long one is left over at the end.
+Critical jobs are the exception to both rules. Jobs are critical if running them, in as many waves
+as the agents allow, takes at least half as long as all remaining work spread evenly over the
+agents. They decide when the queue ends. They go before the others of their round, the longest first
+(Graham 1969), and among about equally long ones the widest, while there is room for it. Once each
+sweep has agents at work, sweeps with critical jobs are next. As a queue gets shorter, more of its
+jobs become critical, so no long job is left over at the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Estimates how long jobs, sweeps and the whole queue will still take. Pure.
 
-The scheduler orders and packs by the lengths of jobs and relies on none of them, so a rough one is
-worth more than none: what the same cell took, else what was predicted of it, else what the model's
-other cells took a step, else the same of any model, else a guess.
+The scheduler orders jobs by their expected durations. A wrong estimate does no harm, so a rough one
+is better than none. The estimate is the duration of earlier jobs of the cell; else the prediction
+for the cell; else it comes from the step time of other cells of the model, then of any model; else
+it is a guess.
 """
 
 from __future__ import annotations

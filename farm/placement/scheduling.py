@@ -1,7 +1,7 @@
 """Chooses the waiting jobs that get a gang now, with reasons why the others wait.
 
-Pure: no clock, no I/O, no logging. Every job is looked at once, in the order of `FairShareOrder`.
-How long jobs take is not known here: the caller gives estimates with them.
+Pure: no clock, no I/O, no logging. Every job is considered once, in the order of `FairShareOrder`.
+The caller passes estimates of how long jobs take.
 """
 
 from __future__ import annotations

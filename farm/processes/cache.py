@@ -1,8 +1,9 @@
 """A cache of slowly computed values, for threads that request the same value at once.
 
-The first thread that asks for a value makes it, and the other threads wait. The caller decides how
-long a value is valid: while a stamp stays the same, for a second, or for ten times the time that it
-took to make. Forty viewers of a live page ask every second or two, and must not load the store.
+The first thread that requests a value computes it, and concurrent threads wait for it. The caller
+decides how long a value is valid: while a stamp stays the same, for a second, or for ten times the
+time that the computation took. Forty viewers of a live page, with a request every second or two,
+must not load the store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Files and folders that other users of the machine cannot read: state, logs, stores, secrets.
 
-Long-running processes write nothing that is meant for others: they call `keep_files_private` once.
-Commands write what their user asks for, such as an export, by the user's own umask, and everything
-else through the functions here.
+Long-running processes write no files for other users: they call `keep_files_private` once. Commands
+write files that the user requests, such as an export, with the user's umask, and all other files
+through the functions here.
 """
 
 from __future__ import annotations

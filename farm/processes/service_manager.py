@@ -1,6 +1,6 @@
 """Notifies systemd that this process is ready and alive (sd_notify(3)).
 
-A process that nobody has asked to tell, such as one of `farm up`, tells nobody.
+A process that systemd does not manage, such as one of `farm up`, sends nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Prints to standard output and standard error safely.
 
-All that is printed goes through `_Printer`. It writes out what a terminal would act on, since much
-of it was said by agents and trainers, and it writes measured values in plain characters. The
-program also ends in one line where its reader goes away early (`| head`), where there is none
-(`>&-`), and where the disk is full.
+Everything is printed through `_Printer`. It escapes terminal control characters, since much of the
+text comes from agents and trainers, and writes measured values in plain characters. If the reader
+closes the pipe (`| head`), if there is no standard output (`>&-`), or if the disk is full, the
+program ends with one line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Runs a function in a separate process so that the server stays responsive.
 
-A fit is seconds of many short steps of numpy. In a thread of the server it would take the
-interpreter from every request each time that one waits for the store, a dozen times a page: pages
-took twice as long while it lasted, and these were the slowest ones. Starting the process costs a
-second or two, for which no request waits.
+A fit takes seconds of many short numpy calls. In a thread of the server it would take the
+interpreter's lock whenever a request waits for the store, a dozen times a page: pages then took
+twice as long. Starting the process takes a second or two, for which no request waits.
 """
 
 from __future__ import annotations

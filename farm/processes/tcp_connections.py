@@ -1,6 +1,6 @@
 """Reads the kernel's byte counts for TCP connections of other processes.
 
-It takes no privilege: /proc says whose a socket is, and the kernel what it has carried.
+It needs no privilege: /proc gives the owner of a socket, and the kernel its byte counts.
 """
 
 from __future__ import annotations

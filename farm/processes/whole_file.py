@@ -1,4 +1,4 @@
-"""Writes files atomically to where a user wants them."""
+"""Writes files atomically to a path that the user chose."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rules out configurations that need more memory than one that ran out of it. Pure.
 
-What ran out of memory with a batch size does so with larger ones. Memory does not depend on the
-network, nor on the framework's name, which what failed early does not know.
+A configuration that ran out of memory also does so with larger batch sizes. Memory does not depend
+on the network. The framework's name is ignored, since a job that failed early does not know it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rank options by alpha x time + beta x cost within the limits, and choose one of them.
 
-The times of options are taken as log-normal, with the 90 % intervals that they have, and their
-errors as independent of each other. A score is as uncertain as the time that it is made of.
+The times of options are assumed to be log-normal with their 90 % intervals, and to have independent
+errors. The uncertainty of a score follows from that of its time.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Turns stored measurements into observations for predictors. Reads only.
 
-The one place where it is decided which measurement counts as an observation of a step time:
+This module alone decides which measurement counts as an observation of a step time:
 
-- status ok, and a step time. What failed by itself is kept apart: that configuration is known not
-  to work. What failed because of a machine says nothing.
-- Nothing that an importer flagged as impossible or contradictory: such values are not stored.
+- It has the status ok and a step time. Failures of a configuration are returned separately: it is
+  known not to work. Failures of a machine say nothing.
+- Values that an importer flagged as impossible or contradictory are not stored, so they never
+  count.
 - A measurement that was disturbed counts with the weight of `farm.measuring.noise.disturbance_of`,
   and only where its configuration has no undisturbed measurement.
 - Kinds of hardware stay apart, as origins do.
-- What an agent measured that is far off from others of its kind does not count, see
+- Measurements of an agent that is far off from others of its kind do not count, see
   `farm.recommend.outlier_agents`.
 """
 

@@ -1,10 +1,10 @@
 """Finds agents whose measurements are far from those of other agents of their kind. Pure.
 
-An agent is judged by the measurements with it against those without it, of the same configuration
-on the same kind of hardware; a measurement of a gang belongs to all its agents. It takes three
-agents: no single other agent may be in all gangs of the reference, since that one might be the odd
-one. Rank 0 alone tells the times of a synchronous gang, so that an agent is also judged by the
-gangs that it leads. docs/recommender.md, "Outlying agents", has the rule in words.
+Measurements with an agent are compared with measurements without it, of the same configuration on
+the same kind of hardware. A measurement of a gang belongs to all its agents. At least three agents
+are needed: if one other agent were in all gangs of the reference, that agent might be the outlier.
+The times of a synchronous gang are those of rank 0, so an agent is also judged by the gangs in
+which it is rank 0. See "Outlying agents" in docs/recommender.md.
 """
 
 from __future__ import annotations

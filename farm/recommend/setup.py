@@ -1,4 +1,5 @@
-"""A strategy's set-up, as the recommender compares it: the axes with unusual values."""
+"""A strategy's set-up, as the recommender compares it: the axes whose values are not the usual
+ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Settings: each is one field of a dataclass, declared by `setting`.
 
-Reading, `farm-agent --help` and the tables of docs/settings.md follow from the declaration.
+The parser, `farm-agent --help` and the tables of docs/settings.md are derived from the declaration.
 """
 
 from __future__ import annotations

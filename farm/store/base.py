@@ -1,6 +1,6 @@
 """Base of all tables: their schema, and the types of their columns.
 
-Written for SQLite and PostgreSQL alike.
+They work on SQLite and PostgreSQL.
 """
 
 from __future__ import annotations

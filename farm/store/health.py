@@ -1,6 +1,6 @@
 """Health of the database, and recent losses of data. Reads only.
 
-All but `write_error`, which writes a row and takes it back.
+The exception is `write_error`, which writes a row and rolls back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Upgrades the schema of a store, and checks that it is current.
 
-Every command checks this, and Alembic takes a quarter of a second to load. So it is loaded only to
-change something, and the revisions are read from the names of the migrations' files: the number
-before the first `_` is their order, the rest is the revision.
+Every command checks the schema, and Alembic takes a quarter of a second to load. So Alembic is
+loaded only to change the schema. Revisions are read from the names of the migrations' files: the
+number before the first `_` is their order, the rest is the revision.
 
 A store from before the first release has a revision of another history (`FORMER_REVISIONS`).
 `farm.store.maintenance.convert` converts those from "0014" on; everything else refuses them.

@@ -1,6 +1,7 @@
 """Checks whether values grow or shrink along an axis, in published and own measurements.
 
-Absolute times of other machines cannot be repeated; what is faster than what often can. Pure.
+Absolute times of other machines cannot be reproduced, but the order of configurations often can.
+Pure.
 """
 
 from __future__ import annotations

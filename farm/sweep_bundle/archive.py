@@ -1,7 +1,7 @@
 """Packs a sweep bundle into one ZIP file, for downloads, and unpacks such files.
 
-As of a folder, all of it may be written by an attacker: what is unpacked is bounded by its real
-size, whatever the file says of itself.
+An attacker may have written all of a ZIP file, as of a folder. So the real size of the unpacked
+files is limited, whatever size the file states.
 """
 
 from __future__ import annotations

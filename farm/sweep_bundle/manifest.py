@@ -1,7 +1,7 @@
 """The folder of a sweep bundle: its manifest, which has the SHA-256 of every file, and its checks.
 
-All of a bundle may be written by an attacker. So nothing in it is executed, a name in it
-leads to no file outside, and no more of it is read than a limit allows.
+An attacker may have written all of a bundle. So nothing in it is executed, its names lead to no
+file outside, and limits bound how much of it is read.
 """
 
 from __future__ import annotations

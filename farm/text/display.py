@@ -1,7 +1,8 @@
-"""Writes values for people: the one place where seconds become milliseconds and ratios percent.
+"""Formats values for people. Only this module converts seconds to milliseconds and ratios to
+percent.
 
-A value that is missing, or that is no finite number, is written as a dash, never as 0. Pages and
-charts show the text as it is. Commands print it with plain characters, see `plain`.
+A missing value, or one that is not a finite number, is written as a dash, never as 0. Pages and
+charts show the text unchanged. Commands print it with plain characters, see `plain`.
 """
 
 from __future__ import annotations

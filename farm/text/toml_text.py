@@ -1,6 +1,6 @@
-"""Writes values as TOML, as people write a sweep file. Pure.
+"""Writes values as TOML, in the layout of sweep files written by hand. Pure.
 
-Not by tomli-w, which gives every item of a list a line of its own.
+tomli-w is not used, since it puts every item of a list on a line of its own.
 """
 
 from __future__ import annotations

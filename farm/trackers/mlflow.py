@@ -1,8 +1,7 @@
 """MLflow: a sweep is a run of the experiment, its jobs are runs nested in it.
 
-Runs are found by their tags, so that a job is there once however often it is sent. A run that was
-sent in part gets everything once more: MLflow's databases keep one value of a metric for the same
-step and time.
+Runs are found by their tags, so a job appears once, however often it is sent. A run that was sent
+partly is sent again as a whole: MLflow's databases keep one value of a metric for a step and time.
 """
 
 from __future__ import annotations

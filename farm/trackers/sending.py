@@ -1,8 +1,8 @@
 """Describes measured jobs and sends them to a tracker: a sweep's on request, or each as it ends.
 
-New jobs are sent by a process of its own: a tracker's library takes seconds of a core to load, and
-a job with many samples as many to send. If it fails or hangs, it is tried again after a pause,
-which grows to ten minutes; a job at which it failed three times is given up.
+A separate process sends new jobs: loading a tracker's library takes seconds of a core, and so does
+sending a job with many samples. If it fails or hangs, it tries again after a pause, which grows to
+ten minutes. After three failures a job is given up.
 """
 
 from __future__ import annotations

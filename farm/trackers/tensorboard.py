@@ -1,6 +1,6 @@
 """TensorBoard: a folder of event files, FOLDER/SWEEP/JOB, with hyperparameters beside scalars.
 
-A file appears whole or not at all, and under the same name whenever a job is sent.
+A file is written atomically, and has the same name whenever a job is sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Weights & Biases: a run for each job, grouped by sweep, in a folder that `wandb sync` uploads.
 
-Nothing leaves this machine unless WANDB_MODE=online says so. The folder is the record of what was
-sent: a run is moved into it once it is whole.
+Nothing leaves this machine unless WANDB_MODE=online is set. The folder records what was sent: a run
+is moved into it once it is complete.
 """
 
 from __future__ import annotations

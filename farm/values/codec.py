@@ -1,11 +1,11 @@
 """Frozen dataclasses to JSON values and back, checked field by field.
 
 Everything that enters a process (a command, a report, a trainer's line, a stored specification) is
-read here once: by `from_json`, or by `from_text` where it is still text. What lies behind can be
-trusted. Only the types that such messages use are known: str, int, float, bool, None, enums, tuples
-of one type, dicts with string keys, nested dataclasses, unions with None, and `object` for free
-JSON. Numbers, texts, tuples and dicts may have bounds: `Annotated` with a `Range`, `RangesByName`
-or `Length` of `farm.values.ranges`.
+parsed here once, by `from_json` or, if it is text, by `from_text`. The result can be trusted. Only
+the types of such messages are supported: str, int, float, bool, None, enums, tuples of one type,
+dicts with string keys, nested dataclasses, unions with None, and `object` for any JSON. Numbers,
+texts, tuples and dicts may have bounds: `Annotated` with a `Range`, `RangesByName` or `Length` of
+`farm.values.ranges`.
 """
 
 from __future__ import annotations

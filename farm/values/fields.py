@@ -1,7 +1,8 @@
 """Types of the values that people write, and lookup of these values by name.
 
-A type reads one value and refuses another by the name of its field; here milliseconds, percent and
-megabits become seconds, ratios and bytes per second. Documents of the API are made of the types.
+A type parses a value, or refuses it with the name of its field. It converts milliseconds, percent
+and megabits to seconds, ratios and bytes per second. The API's documents are generated from the
+types.
 """
 
 from __future__ import annotations

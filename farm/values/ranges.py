@@ -1,8 +1,9 @@
 """Bounds of numbers, texts and lists, which message fields declare in their types.
 
-A field says `train_s: Duration`; the codec reads the bounds from the annotation and refuses what is
-beyond them, wherever a message enters. So every bound is declared once, beside the quantity. The
-bounds are far outside of what a machine can measure: what they refuse is a fault or a lie.
+A field is declared as `train_s: Duration`. The codec reads the bounds from the annotation and
+refuses values beyond them wherever a message enters. So every bound is declared once, with the
+field. The bounds are far beyond anything that a machine can measure: a refused value is a fault or
+a lie.
 """
 
 from __future__ import annotations

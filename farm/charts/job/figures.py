@@ -1,7 +1,4 @@
-"""Charts of one attempt to run a job: what its machines did in each second, with the step times.
-
-Pure: from what the store gives to figures.
-"""
+"""Charts of one attempt to run a job: metrics of its machines second by second, and step times."""
 
 from __future__ import annotations
 

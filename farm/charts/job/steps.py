@@ -1,7 +1,7 @@
 """Charts of the step times of one attempt to run a job: over the run, and their distribution.
 
-The ranks of a synchronous gang step together, so one rank's steps tell the gang's. Pure: from what
-the store gives to figures.
+The ranks of a synchronous gang step together, so the steps of one rank stand for the gang. Pure:
+turns rows of the store into figures.
 """
 
 from __future__ import annotations

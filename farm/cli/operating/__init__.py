@@ -1,1 +1,1 @@
-"""Commands for those who operate a farm."""
+"""Commands for operators of a farm."""

@@ -1,6 +1,6 @@
 """The checks of `farm doctor`: each reads one part of the farm and returns findings.
 
-None relies on another's: each opens its own connections, so that what hangs delays nobody else.
+The checks are independent: each opens its own connections, so one that hangs delays no other.
 """
 
 from __future__ import annotations

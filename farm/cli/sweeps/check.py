@@ -1,4 +1,4 @@
-"""`farm check` and `farm baseline`: is a sweep slower than one that went before?"""
+"""`farm check` and `farm baseline`: is a sweep slower than an earlier one?"""
 
 from __future__ import annotations
 

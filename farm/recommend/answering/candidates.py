@@ -1,9 +1,9 @@
 """Lists the configurations that compete for a question, measured or not.
 
-Strategies, world sizes and instance types are those that the origin knows, at any batch size and
-delay, and the world sizes that the question names. What is known to run out of memory is left out.
-Of an instance type that was measured on one machine only, gangs compete that are set up like those
-of other instance types: nobody has seen them, but they may be worth measuring.
+Candidates have the strategies, world sizes and instance types that the origin has at any batch size
+and delay, and the world sizes that the question names. Configurations known to run out of memory
+are left out. If an instance type was measured on one machine only, gangs of it are candidates with
+the set-ups of other instance types: they were never measured, but may be worth measuring.
 """
 
 from __future__ import annotations

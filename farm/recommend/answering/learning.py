@@ -1,10 +1,10 @@
 """Measured accuracy of a training, and the epochs that it took.
 
-Synchronous replicas compute one and the same gradient, so with the same global batch size neither
-the number of machines nor the network changes what is learned in an epoch. Batch normalisation is
-an exception: each replica normalises by its own share of the batch. Where a configuration
-itself was not trained, others with its batch size, optimizer and so on therefore answer. Of what
-nobody trained with nothing is said.
+Synchronous replicas compute the same gradient. With the same global batch size, neither the number
+of machines nor the network changes what is learned in an epoch. So if a configuration itself was
+not trained, the answer comes from others with its batch size, optimizer and so on. Batch
+normalisation is an exception: each replica normalises by its own share of the batch. Nothing is
+said about settings with which nobody trained.
 """
 
 from __future__ import annotations

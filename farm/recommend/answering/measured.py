@@ -1,8 +1,8 @@
 """Selects the measurements that answer a question, and their hardware.
 
-Kinds of hardware are never pooled. The kind of instance is part of the answer, so options of
-different instance types stand beside each other; where one instance type (or none is named) was
-measured on several fingerprints, only one of them answers, and a warning says so.
+Kinds of hardware are never pooled. The instance type is part of the answer, so options of different
+instance types are listed together. If an instance type, or none, was measured on several
+fingerprints, only one of them is used, and a warning says so.
 """
 
 from __future__ import annotations

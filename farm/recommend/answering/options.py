@@ -1,8 +1,8 @@
 """Builds the options for a question from measurements and predictions.
 
-A measured time stays as it was measured; a model of the step times gives it the interval that its
-repetitions are too few for. What was not measured is predicted from measurements of one origin and
-one kind of hardware.
+A measured time is used as it is. If it has too few repetitions for an interval, a model of the step
+times gives the interval. Other configurations are predicted from measurements of one origin and one
+kind of hardware.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time, cost and accuracy of a whole training from the time of a step.
 
-Studies count epochs in their own way, one of the published ones 70 steps at every batch size. So
-the number of steps in an epoch is measured, or computed from the data set's size.
+Studies define epochs differently; in one published study an epoch has 70 steps at every batch size.
+So the number of steps in an epoch is measured, or computed from the data set's size.
 """
 
 from __future__ import annotations

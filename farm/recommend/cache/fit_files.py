@@ -1,12 +1,13 @@
 """Fitted models on disk, for commands: a new process answers without fitting again.
 
-A file's name is the hash of all that the model follows from: the measurements, this program's code
-and the versions of its libraries. So none is ever wrong, and none has to be removed but for room.
+A file's name is the hash of everything that determines the model: the measurements, this program's
+code and the versions of its libraries. So a file is never outdated, and is removed only to save
+space.
 
-A model is stored as text and arrays. Not pickle, since reading one can run anything. Reading this
-makes objects of this program's own classes, and of those it names of scikit-learn, and sets their
-attributes; nothing is called. What has another class cannot be written, such as a forest of
-scikit-learn: such a model is not kept.
+A model is stored as text and arrays, since reading a pickle can run any code. Reading a file
+creates objects of this program's classes, and of listed classes of scikit-learn, and sets their
+attributes. Nothing is called. Models with objects of other classes, such as a forest of
+scikit-learn, are not stored.
 """
 
 from __future__ import annotations

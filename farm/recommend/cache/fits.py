@@ -1,8 +1,8 @@
 """Cache of step-time models, valid while the measurements that they were fitted to stay the same.
 
-A command waits for its fit, and finds it on disk the next time. A server must not wait: a thread
-fits again when measurements have arrived, and until it is done the last model answers and says how
-old it is. There is one thread, which pauses between the fits of one subject, so that a farm that
+A command waits for its fit, and finds it on disk the next time. A server must not wait. A
+background thread fits again when measurements have arrived; until it is done, the last model
+answers and states its age. The thread pauses between the fits of one subject, so a farm that
 measures all day does not also fit all day.
 """
 

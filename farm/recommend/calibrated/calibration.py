@@ -1,7 +1,7 @@
-"""Calibrates the width of intervals for each kind of question by held-out measurements.
+"""Calibrates the width of prediction intervals for each kind of question, by held-out measurements.
 
-A curve is what was measured with the same strategy, framework, network, set-up and instance type.
-An experiment is one value that was left out, or one other curve. The half-width, in ln(time):
+A curve is the measurements with the same strategy, framework, network, set-up and instance type. An
+experiment is one left-out value, or one other curve. The half-width, in ln(time):
 
 - d doublings beyond its own curve: each error is divided by its own distance plus 0.5, and the
   half-width multiplied by d + 0.5.

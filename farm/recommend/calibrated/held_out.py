@@ -1,8 +1,8 @@
 """Holds out measurements so that predicting them is as hard as answering a question.
 
 A question at a batch size that was never measured is harder than one at a new combination of
-measured values. So the errors that calibrate its interval are those of measurements whose batch
-size, too, was left out of the training altogether.
+measured values. So its interval is calibrated by errors of measurements whose batch size was left
+out of the training altogether.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Computes prediction intervals: from repetitions, or by split conformal prediction.
 
-Split conformal prediction (Lei et al. 2018) of |ln(measured / predicted)|: of m errors that were
-held out as the question's is, the one in place ceil((m + 1) aim) is the half-width. Before, each is
-divided by how hard its place is to predict, and the half-width multiplied by how hard the
-question's is; otherwise easy places would pay for hard ones. How hard a place is:
+Split conformal prediction (Lei et al. 2018) of |ln(measured / predicted)|: of m errors held out in
+the same way as the question, the half-width is the one of rank ceil((m + 1) aim). Before that, each
+error is divided by the difficulty of its configuration, and the half-width is then multiplied by
+the difficulty of the question. Otherwise intervals of easy configurations would be too wide. The
+difficulty is:
 
     sqrt(s) x mean over the errors nearby of |error| / sqrt(s)
 
-with s what the predictor itself says of its doubt there. Neither is trusted alone: the errors
-nearby are few, and the predictor was fitted to what it doubts least.
+where s is the predictor's own uncertainty. Neither factor is trusted alone: there are few errors
+nearby, and the predictor is too certain near the measurements that it was fitted to.
 
-Errors that were held out together, as of one batch size, go together. An interval for another batch
-size therefore covers what it promises on average over batch sizes, and may fail at one of them.
+Errors that were held out together, such as those of one batch size, are correlated. An interval for
+a new batch size therefore has its stated coverage on average over batch sizes, and may fail at one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Distance of a configuration from all measured ones, axis by axis.
 
-An axis is a number that a step's time depends on. What is *comparable* agrees in every name
+An axis is a number that the step time depends on. *Comparable* configurations agree in every name
 (strategy, network and so on), or, for one machine, in every name that matters to it.
 """
 

@@ -1,7 +1,7 @@
 """A calibrated predictor of step times that names the evidence of each prediction.
 
-The width of an interval comes from errors that were held out as the question is, see `held_out`
-and `conformal`. All that costs fits is done here once; answers are looked up.
+The width of an interval comes from errors that were held out in the same way as the question, see
+`held_out` and `intervals`. All fits are made here once; answers are looked up.
 """
 
 from __future__ import annotations

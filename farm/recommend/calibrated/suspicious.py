@@ -1,12 +1,12 @@
 """Finds implausible measurements and lowers their weight. Nothing is deleted.
 
-Three things make a measurement suspicious. None of them proves that it is wrong: a system may have
-two regimes, and the rare one looks like an error. Hence a weight and not a verdict.
+Three signs make a measurement suspicious. None of them proves an error: a system may have two
+regimes, and the rare one looks like an error. So suspicious measurements get a lower weight.
 
-- It is far from what all others say of it, compared with how far others nearby are.
+- It is far from its prediction by all others, compared with others nearby.
 - It breaks a law: with more delay, or with more examples in the same batch, no step is faster.
 - It equals, to the last digit, the measurement of another strategy, set-up or network, which
-  tells of a slip in copying. Where many values are equal they are rounded, and it tells nothing.
+  suggests a copying error. If many values are equal, they are rounded, and it means nothing.
 """
 
 from __future__ import annotations

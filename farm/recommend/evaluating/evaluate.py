@@ -1,8 +1,7 @@
 """Evaluates predictors on held-out measurements.
 
-A trial is one fit and its answers, and stands alone, so that trials may run at the same time in
-several processes. The intervals are calibrated within its training alone: what is tested has no
-part in them.
+A trial is one fit and its answers. Trials are independent and may run in several processes at once.
+Intervals are calibrated on the training part alone, never on the test part.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Evaluates advice after few measurements, planned or random. Pure.
 
-A data set plays the truth. Who measures starts with nothing: he sees which configurations exist,
-and of those he measured what came out, a failure too. A failure costs a measurement like any
-other. One machine is measured once for all delays.
+A data set serves as ground truth. The simulated user starts with no measurements, knows which
+configurations exist, and sees the results of those that were measured, including failures. A
+failure costs one measurement. One machine is measured once for all delays.
 
-A seed decides: which of its repetitions a measurement of a configuration returns; an error of the
-measurement on top, exp(N(0, noise)); which of equally good proposals comes first, and the
-possible truths that a plan draws; or the random sample. What is compared in the end is the data
-set itself: the median of all repetitions, without errors.
+A seed determines all random choices: which repetition a measurement returns, an additional error
+exp(N(0, noise)), the order of equally good proposals, the step times that a plan draws, and the
+random sample. The final comparison uses the data set itself: the median of all repetitions, without
+errors.
 """
 
 from __future__ import annotations

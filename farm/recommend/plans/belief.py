@@ -1,12 +1,12 @@
 """Joint normal distribution of predicted step times, and the regret of choosing by it.
 
-A predictor says how long a step takes. A plan needs more: what a measurement of one configuration
-says about another. That is this module's covariance; where a predictor is given, the means are its
-own. Values in, values out; all times are natural logarithms of seconds.
+A predictor gives the step time of each configuration. A plan also needs to know how much a
+measurement of one configuration says about another: the covariance that this module computes. The
+means come from the predictor, if there is one. Pure; all times are natural logarithms of seconds.
 
-For the expected regret possible true times are drawn. In each draw the choice is made by the means
-alone, and its regret is known. A planned measurement yields the drawn value plus measurement noise,
-and updates the means as a real measurement would.
+The expected regret is estimated by drawing possible true times. In each draw the choice is made by
+the means alone, and its regret is known. A planned measurement yields the drawn value plus
+measurement noise, and updates the means as a real measurement would.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The grid of configurations that a plan may measure.
 
-A way is what a step's time depends on beside numbers: model, strategy, instance type and so on.
+A way is the part of a configuration that is not a number: model, strategy, instance type and so on.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Chooses the measurements that reduce the uncertainty of advice most for their cost. Pure.
 
-A plan sees what was measured and what is believed of the rest, never the truth of a cell that was
-not. Two stages: while what a step consists of is hardly known, the measurement that tells most of
-it (see `start_positions`); then the one that takes most off the expected regret per cost. Several
-of one plan are chosen one after another, each as if those before it had been measured, in every one
-of the truths that are possible: so they are not all alike.
+A plan uses the measurements and the predictions for all other cells. It has two stages. While
+little is known about the parts of a step, it chooses the measurement that tells most about them
+(see `start_positions`). Later it chooses the one that reduces the expected regret most per cost.
+Several measurements of a plan are chosen one after another. Each choice assumes that the earlier
+ones have been measured, in every drawn set of true times, so they are not all alike.
 
-A curve is what one strategy does over the world size, on one kind of machine and network. Its
-smallest world size, its largest, and the one nearest to 8 between them pin down how the time of an
-exchange grows; and one configuration more than a step has physical terms pins down their
-coefficients.
+A curve is the step times of one strategy over the world size, on one kind of machine and network.
+Its smallest world size, its largest, and the one between them that is nearest to 8 determine how
+the time of an exchange grows. To determine the coefficients of the physical terms, one more
+configuration than there are terms is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrays of many configurations, for vectorised computation.
 
-A family is what differs in nothing but the axes: the global batch size and the conditions of the
-network. There are few families, so what depends on them alone is worked out once for each.
+Configurations of one family differ only in the axes: the global batch size and the network's
+conditions. There are few families, so values that depend on the family alone are computed once.
 """
 
 from __future__ import annotations

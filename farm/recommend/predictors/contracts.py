@@ -1,4 +1,4 @@
-"""The interface of predictors: fitted once, then asked for any configuration."""
+"""The interface of predictors: they are fitted once, and then predict any configuration."""
 
 from __future__ import annotations
 

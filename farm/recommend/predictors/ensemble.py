@@ -1,18 +1,18 @@
 """The default predictor: the median of three predictions; more work or delay is never faster.
 
-Two Gaussian processes, one of the errors as a whole and one of the errors of each part of the sum,
-and the errors of the nearest measurements. They are wrong in different places: the median keeps
-out whichever is alone with its opinion. What the median is still off by at measurements that
-differ in the network's conditions alone is interpolated between these (`Lines`): a delay hides
-behind a replica's work up to some point and costs in full beyond, which a smooth process takes for
-an outlier.
+The three are two Gaussian processes, one of the total error and one of the errors of each term of
+the sum, and the errors of the nearest measurements. They are wrong in different places, and the
+median drops the one that disagrees. The remaining error of the median is interpolated between
+measurements that differ in the network's conditions alone (`Lines`): a delay is hidden behind a
+replica's work up to some point and costs in full beyond it, which a smooth process takes for an
+outlier.
 
-What is predicted is projected onto functions that only grow along these axes: on a grid of levels
-the mean of the smallest growing function above and the largest one below. Between levels times are
+Predictions are projected onto functions that increase along these axes: on a grid of levels, the
+mean of the smallest increasing function above and the largest one below. Between levels, times are
 interpolated linearly in examples, seconds, seconds per byte and so on, in which the physical sum is
-linear, too. Beyond the last level what the physical sum grows by is added, times one factor for
-all; below the first one the time shrinks as the sum does. As the sum has no products of its axes,
-each of these steps keeps the order, so that it holds exactly for any two questions.
+linear, too. Beyond the last level the growth of the physical sum is added, times one common factor.
+Below the first level the time shrinks as the sum does. The sum has no products of its axes, so each
+of these steps keeps the order, and it holds exactly for any two questions.
 """
 
 from __future__ import annotations

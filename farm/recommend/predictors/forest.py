@@ -1,7 +1,7 @@
 """A random forest, kept for comparison with the default predictor.
 
-It knows no physics: between measurements it makes steps, and beyond them it goes on as it ended.
-On small tables its errors are several times those of the others (docs/recommender.md).
+It uses no physics. Between measurements it predicts steps, and beyond them a constant. On small
+tables its errors are several times those of the other predictors (docs/recommender.md).
 """
 
 from __future__ import annotations

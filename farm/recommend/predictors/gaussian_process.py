@@ -1,11 +1,11 @@
 """Predicts by the physical sum, and corrects its errors in ln(time) by a Gaussian process.
 
-The errors of a sum with few terms are smooth in world size, batch and conditions, and alike for
-what has the same names; how smooth and how alike is learned from the measurements.
+The errors of a sum with few terms are smooth in world size, batch and conditions, and similar for
+configurations with the same names. How smooth and how similar is learned from the measurements.
 
-Its parameters are those with the greatest posterior density (Rasmussen and Williams 2006, chapter
-5). Outliers count less: errors are taken as Student's t with `_FREEDOM` degrees of freedom, by
-reweighting each measurement by how far it is from what all others say of it.
+Its parameters maximise the posterior density (Rasmussen and Williams 2006, chapter 5). Outliers
+count less: errors are assumed to follow Student's t with `_FREEDOM` degrees of freedom. This is
+done by reweighting each measurement by its distance from its prediction by all others.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Predicts by the physical sum, corrected by its errors at the nearest measurements.
 
-On each axis - batch, world size, each condition of the network - the measurements that agree with
-the question in everything else are looked up, and ln(measured / predicted) is interpolated between
-the one before and the one after it, linearly in ln(batch), in world size and in the condition. The
-values of all axes are averaged; beyond the last measurement its value is kept, with little weight.
-Nothing is learned, so it follows jumps that smooth processes iron out, and noise as well.
+The axes are the batch, the world size and each condition of the network. On each axis it takes the
+measurements that agree with the question in everything else, and interpolates ln(measured /
+predicted) between the two nearest ones, linearly in ln(batch), in world size and in the condition.
+The values of all axes are averaged. Beyond the last measurement its value is kept, with little
+weight. Nothing is learned, so it follows jumps that smooth processes iron out, and noise, too.
 """
 
 from __future__ import annotations

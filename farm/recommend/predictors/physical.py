@@ -1,11 +1,11 @@
 """Predicts step time as a physical sum of work, exchange and waiting, fitted to measurements.
 
-Nothing is negative, so the sum grows with batch, delay and bytes; and it scales with the times that
-it was fitted to. Coefficients are fitted from the general to the special: to everything, then to
-the measurements of one model, of one data set and so on (`_TREE`). What is special is so in scale
-first, so a group is drawn, a little, to its parent's coefficients times one factor. Relative errors
-are minimised, and outliers count less. What no measurement tells apart counts as a replica's work
-rather than as exchange, and as a straight line rather than a bend.
+No coefficient is negative, so the sum grows with batch, delay and bytes. It scales with the times
+that it was fitted to. Coefficients are fitted from the general to the special: first to all
+measurements, then to those of one model, of one data set and so on (`_TREE`). Groups differ mainly
+in scale, so the coefficients of a group are pulled a little towards its parent's coefficients times
+one factor. Relative errors are minimised, and outliers count less. If the measurements cannot
+separate two terms, a replica's work is preferred to exchange, and a straight line to a bend.
 
 With n the world size, b the per-replica batch size, d the one-way delay in s, W the bandwidth in
 bytes per s, j the jitter in s and p the share of lost packets:

@@ -1,7 +1,7 @@
 """Recommends a configuration for each workload, batch size and network of a sweep.
 
-The answers rest on everything that the farm has measured under these conditions, other sweeps
-included; each says how much of it is of the sweep. Only what was measured is compared.
+Answers use all measurements of the farm under these conditions, including those of other sweeps,
+and state how many are of this sweep. Only measured configurations are compared.
 """
 
 from __future__ import annotations

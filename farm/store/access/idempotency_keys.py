@@ -1,7 +1,8 @@
 """Requests with an `Idempotency-Key` and their answers, stored for a day.
 
-A request is noted in the transaction of what it changes, so that it is never carried out twice, and
-its answer once there is one. One that was carried out and has no answer met the end of its server.
+A request is recorded in the same transaction as its change, so it is never carried out twice. Its
+answer is added once there is one. A recorded request without an answer means that the server was
+stopped in between.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Agents as people and the scheduler see them, and the ranks that each served.
+"""Agents as people and the scheduler see them, and the ranks that each has served.
 
-Only `heartbeats` and `leases` write the rest.
+The modules `heartbeats` and `leases` write all other columns.
 """
 
 from __future__ import annotations

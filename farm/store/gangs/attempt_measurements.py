@@ -1,8 +1,7 @@
 """Computes the measurement of a finished attempt from its rows.
 
-First it is judged whether anything disturbed its ranks, and only what is not void becomes a
-measurement. Nothing is read here and nothing written: what one attempt cannot be made sense of by
-is known before anything is written of any.
+It first judges whether anything disturbed the ranks; a void attempt yields no measurement. Nothing
+is read or written here, so an attempt whose rows make no sense is known before anything is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Corrects stored times after the server's clock was set.
 
-Nothing under way may lie in the future, or it would wait until the clock gets there. The
-correction is idempotent, so several schedulers may make it.
+No time of a running attempt may be in the future, or the attempt would wait until the clock reaches
+it. The correction is idempotent, so several schedulers may make it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds the attempts that a scheduler round has to decide on, and writes its decisions.
 
 A statement costs about the same for ten attempts as for one, and a farm of a thousand agents ends
-some ten of them every second. So the rows of one update all set the same columns: SQLAlchemy would
-split others into several statements.
+some ten attempts every second. So all rows of an update set the same columns; otherwise SQLAlchemy
+would split it into several statements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads how long gangs run: those now leased, and the last ones that succeeded."""
+"""Reads how long gangs run: the gangs leased now, and the last ones that succeeded."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Backs up the whole store into one SQLite file, and restores it.
 
-A backup is a copy (farm.store.maintenance.copy), so either database can be restored into either,
-and every table's checksum was compared when it was written. What a restored store has to do
-differently from one that was moved: the agents have lived on since, and have seen attempts that it
-knows nothing of.
+A backup is a copy (farm.store.maintenance.copy), so a backup of either database can be restored
+into either, and every table's checksum was compared when it was written. Unlike a moved store, a
+restored one must expect that agents have since seen attempts that it does not know.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convert a store from before the first release, in place and in one transaction.
 
-Such a store was made by migrations that are gone. It gets the tables and columns of today's first
-migration that it lacks, and rows change that today's program would read otherwise.
+Such a store was made by migrations that no longer exist. Missing tables and columns of today's
+first migration are added, and rows that today's program would read differently are changed.
 """
 
 from __future__ import annotations

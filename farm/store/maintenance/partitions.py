@@ -1,10 +1,10 @@
-"""Partitions of `samples`: one for each UTC day, made ahead of the day. PostgreSQL's alone.
+"""Partitions of `samples`: one for each UTC day, made ahead of the day. PostgreSQL only.
 
-A day without a partition loses nothing: its samples go to the default one. They are moved when
-the day gets its own, which is why a day should have it before its first sample comes. A partition
-is built aside and then attached: that locks neither `samples` nor another day's partition, so
-collectors go on storing, except samples that would go to the default partition meanwhile. A batch
-of those waits and then fails, since its rows belong elsewhere now; its agent sends it again.
+Samples of a day without a partition go to the default partition. They are moved when the day gets
+its own, so a day should have one before its first sample. A partition is built separately and then
+attached, which locks neither `samples` nor another day's partition. Collectors go on storing,
+except samples for the default partition. A batch of those waits and then fails, since its rows now
+belong elsewhere; its agent sends it again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Deletes or thins out data that is older than the retention rules allow.
 
-Measurements, step times, epochs and the story of jobs are kept for good, and so is everything of
-an attempt that is still active.
+Measurements, step times, epochs and the history of jobs are never deleted, nor is anything of an
+attempt that is still active.
 
-The work is cut into transactions of some thousand rows, so that collectors go on storing
-meanwhile, and what was done stays done when it is interrupted.
+The work is divided into transactions of some thousand rows, so collectors can store meanwhile, and
+an interruption undoes only the last transaction.
 """
 
 from __future__ import annotations

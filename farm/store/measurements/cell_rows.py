@@ -1,8 +1,7 @@
 """Reads the rows from which pages sum up the cells of a sweep. Reads only.
 
 `farm.store.measurements.repetitions` returns whole cells with their specifications, which takes
-seconds for thousands of them; here a specification is read once for each cell that is not known
-yet.
+seconds for thousands of cells. Here specifications are read only for cells that are not known yet.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Reading a long queue is most of the work of a round, and few of its jobs change 
 the next. So each round asks the database for the key of each waiting job: id, due time and number
 of attempts, since nothing else of a waiting job changes. Only jobs with a new key are read.
 
-Keys are compared, so every change is found, and code that changes jobs has nothing to do for it.
-A version that such code raises would be less reliable: one for the whole queue is a row that every
+Comparing keys finds every change, and code that changes jobs has nothing to do for it. A version
+number that such code increments would be worse. One number for the whole queue is a row that every
 transaction locks until it commits, and numbers from a sequence can become visible after higher
 ones.
 """

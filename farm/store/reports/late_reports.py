@@ -1,7 +1,7 @@
-"""Stores the first few reports of an agent that do not count, and counts the others.
+"""Stores the first few rejected reports of an agent, and counts the others.
 
-An agent that is cut off sends what it has when it is back, and a stolen one sends what it likes:
-neither may fill the store. What is kept shows a person what came; what is counted, how much.
+An agent that was cut off sends its reports when it is back, and a stolen one may send anything.
+Neither may fill the store. The stored reports show what arrived, and the count shows how much.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Stores each report once, or sets it aside with a reason, and moves ranks on at barriers.
 
-How far each agent's spool is stored has a row of its own, whose lock orders the agent's batches.
+A row for each agent records how far its spool is stored; locking that row orders the agent's
+batches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Samples thinned for charts: the least and the largest of each range of seconds.
+"""Samples thinned for charts: the minimum and maximum of each range of seconds.
 
-A mean over a minute hides the second in which a machine stood still. So a range of ticks is given
-by the least and the most of each metric in it, and the database thins: a day of eight ranks is
-700,000 rows, of which a page reads some thousands of ranges.
+A mean over a minute hides the second in which a machine stood still. So a range of ticks is
+described by the minimum and maximum of each metric. The database computes them: a day of eight
+ranks is 700,000 rows, of which a page reads some thousands of ranges.
 """
 
 from __future__ import annotations

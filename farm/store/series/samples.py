@@ -1,12 +1,11 @@
 """Samples: stored as fast as each database takes them, and read page by page.
 
-Nearly all that is stored are samples, and SQLAlchemy's own way, a dictionary for a row and a
-processor for a value, costs more than the databases do. So each is given what it takes fastest:
+Nearly all stored rows are samples, and SQLAlchemy's usual way, with a dictionary for each row and a
+processor for each value, costs more than the database. So each database gets its fastest form:
 SQLite tuples for one prepared statement, PostgreSQL one array for each column.
 
-A page begins behind the last row of the page before it, so that no transaction outlasts one page
-and a slow client holds none. Samples of other farms belong to an imported origin and are removed
-with it.
+A page begins after the last row of the previous page, so no transaction outlasts one page, and a
+slow client holds none. Samples of other farms belong to an imported origin and are removed with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Series: samples, step times and epochs of the ranks of one attempt.
 
-Everything is stored at most once: the same report again changes nothing.
+Everything is stored at most once: a repeated report changes nothing.
 """
 
 from __future__ import annotations

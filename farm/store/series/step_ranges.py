@@ -1,8 +1,8 @@
-"""The steps of one rank as charts need them: every one of a short run, some of a long one.
+"""The steps of one rank for charts: all steps of a short run, a selection of a long one.
 
-Step times are stored compressed, a second's in one row. A day of them is 80 MB, which takes seconds
-to unpack and a fifth of one to read; some hundred of its rows, looked up one by one in the key,
-tell as much as a chart can show.
+Step times are stored compressed, one row for each second. A day of them is 80 MB, which takes a
+fifth of a second to read and seconds to unpack. Some hundred rows, looked up one by one by their
+keys, are as much as a chart can show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads the remaining jobs of sweeps and their speed so far, to estimate the end.
 
-Summed up by the database: of a large sweep nearly all jobs wait and are alike.
+The database sums them up: nearly all jobs of a large sweep wait and are alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The machines study: time per epoch by batch size, machines and delay, and its page.
 
-Every number comes from its runs, or is a published one. Figures have the published study above what
-was measured here.
+Every number comes from its runs or from the published study. Figures show the published study above
+our own measurements.
 """
 
 from __future__ import annotations

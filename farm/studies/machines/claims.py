@@ -1,7 +1,7 @@
 """Checks claims about the published table against our own measurements. Pure.
 
-Every ordering says something that the published table decides, and that does not rest on equal
-batch sizes or equal computers: of batches only what is small and what is large in its own source.
+Every ordering can be decided by the published table, and does not assume equal batch sizes or equal
+computers: a batch is only small or large compared with others of its own source.
 """
 
 from __future__ import annotations

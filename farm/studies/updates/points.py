@@ -1,9 +1,9 @@
 """Throughput by kind of update and number of nodes, published and our own. Pure.
 
-Values are examples per second of all nodes together, and that over as many single nodes, which is
-weak scaling. They stand at the axes `kind`, `network`, `training_pass`, `batch` and `nodes`. The
-nodes that only serve count, too; `batch` is of one node that trains. One node has no network: it is
-the first point of the lines of each.
+Values are the examples per second of all nodes together, and their ratio to that of as many single
+nodes, which is weak scaling. Their axes are `kind`, `network`, `training_pass`, `batch` and
+`nodes`. Nodes that only serve are counted, too; `batch` is that of one node that trains. One node
+uses no network: it is the first point of the lines of every network.
 """
 
 from __future__ import annotations
