@@ -7,7 +7,8 @@ first migration are added, and rows that today's program would read differently 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -39,7 +40,7 @@ _ADDED_TABLES = {
     "tracker_cursors": ("tracker_cursors",),
     "imported_samples": ("imported_samples",),
 }
-_ROWS_AT_ONCE = 1000
+_IN_PARTS = {"yield_per": 1000}
 _MOST_DIFFERENCES = 5
 # The first programs wrote a flag's value into its message only, such as "agent a1, rank 0: 81 % of
 # its cores was used by other programs (limit 30 %)".
@@ -55,8 +56,8 @@ def convert(engine: sa.Engine) -> bool:
     Nothing may write to it meanwhile.
 
     Raises:
-        FarmError: its revision is older than those that can be converted, or its tables are not
-            those of its revision.
+        FarmError: its revision is older than those that can be converted, its tables are not
+            those of its revision, or a value in them is none that such a program has written.
         Unreachable: the database does not answer, is empty, or is of a newer version.
     """
     from alembic import command
@@ -80,10 +81,10 @@ def convert(engine: sa.Engine) -> bool:
                 f"{'; '.join(named)}: change this by hand or restore a backup, then convert it"
             )
         if "first_release" in lacking:
-            _name_axes(connection, tables.tables["sweeps"])
             _hash_cells(connection, tables.tables["jobs"])
-            _fill_flags(connection, tables.tables["measurements"])
-            _name_tensorflow(connection, tables.tables["agents"])
+            _rewrite(connection, tables.tables["sweeps"].c.skipped, _with_axes)
+            _rewrite(connection, tables.tables["measurements"].c.flags, _with_values)
+            _rewrite(connection, tables.tables["agents"].c.facts, _with_tensorflow)
         stamp(connection, _FIRST_REVISION)
         command.upgrade(alembic_config(connection), "head")
     return True
@@ -175,15 +176,54 @@ def _named(step: Any) -> str:
     return f"{kind} {subject[-1].name} of table {table} {found}"
 
 
-def _name_axes(connection: sa.Connection, sweeps: sa.Table) -> None:
+def _hash_cells(connection: sa.Connection, jobs: sa.Table) -> None:
+    """Hash configurations again: an earlier version left out new fields that had their default.
+
+    A job whose specification cannot be read any more keeps its hash.
+    """
+    firsts = select(func.min(jobs.c.id)).group_by(jobs.c.cell_hash)
+    query = select(jobs.c.cell_hash, jobs.c.spec).where(jobs.c.id.in_(firsts))
+    with _naming(jobs.c.spec), connection.execute(query, execution_options=_IN_PARTS) as rows:
+        changes = [
+            {"former": former, "new": spec.cell_hash}
+            for former, stored in rows
+            if (spec := from_stored(JobSpec, stored)) is not None
+        ]
+    change = update(jobs).where(jobs.c.cell_hash == bindparam("former"))
+    _write(connection, change.values(cell_hash=bindparam("new")), changes)
+
+
+def _rewrite(
+    connection: sa.Connection, column: sa.Column[Any], change: Callable[[Any], Any]
+) -> None:
+    """Replace each value of a column that `change` returns otherwise."""
+    key = column.table.c.id
+    query = select(key, column)
+    with _naming(column), connection.execute(query, execution_options=_IN_PARTS) as rows:
+        changes = [
+            {"row": row_id, "new": new}
+            for row_id, former in rows
+            if (new := change(former)) != former
+        ]
+    statement = update(column.table).where(key == bindparam("row"))
+    _write(connection, statement.values({column: bindparam("new", type_=column.type)}), changes)
+
+
+@contextmanager
+def _naming(column: sa.Column[Any]) -> Iterator[None]:
+    """Name the column of a value that no former program has written."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FarmError(
+            f"column {column.name} of table {column.table.name} has a value that cannot be "
+            f"converted ({error!r}): change it by hand or restore a backup, then convert again"
+        ) from error
+
+
+def _with_axes(skipped: Sequence[str]) -> list[str]:
     """Write the network of cells that were left out as sweep files do; it was in base units."""
-    changes = []
-    for row_id, skipped in _read(connection, select(sweeps.c.id, sweeps.c.skipped)):
-        named = [_with_names(line) for line in skipped]
-        if named != skipped:
-            changes.append({"row": row_id, "named": named})
-    change = update(sweeps).where(sweeps.c.id == bindparam("row"))
-    _write(connection, change.values(skipped=bindparam("named", type_=sa.JSON())), changes)
+    return [_with_names(line) for line in skipped]
 
 
 def _with_names(line: str) -> str:
@@ -202,31 +242,9 @@ def _with_name(value: str) -> str:
     return f"{axis.name}={axis.address(float(amount))}"
 
 
-def _hash_cells(connection: sa.Connection, jobs: sa.Table) -> None:
-    """Hash configurations again: an earlier version left out new fields that had their default.
-
-    A job whose specification cannot be read any more keeps its hash.
-    """
-    firsts = select(func.min(jobs.c.id)).group_by(jobs.c.cell_hash)
-    rows = _read(connection, select(jobs.c.cell_hash, jobs.c.spec).where(jobs.c.id.in_(firsts)))
-    changes = [
-        {"former": former, "new": spec.cell_hash}
-        for former, stored in rows
-        if (spec := from_stored(JobSpec, stored)) is not None
-    ]
-    change = update(jobs).where(jobs.c.cell_hash == bindparam("former"))
-    _write(connection, change.values(cell_hash=bindparam("new")), changes)
-
-
-def _fill_flags(connection: sa.Connection, measurements: sa.Table) -> None:
+def _with_values(flags: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Write the value of each flag that has it in its message alone."""
-    changes = []
-    for row_id, flags in _read(connection, select(measurements.c.id, measurements.c.flags)):
-        filled = [_with_value(flag) for flag in flags]
-        if filled != flags:
-            changes.append({"row": row_id, "filled": filled})
-    change = update(measurements).where(measurements.c.id == bindparam("row"))
-    _write(connection, change.values(flags=bindparam("filled", type_=sa.JSON())), changes)
+    return [_with_value(flag) for flag in flags]
 
 
 def _with_value(flag: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -237,21 +255,12 @@ def _with_value(flag: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**flag, "value": float(found[1]) * _UNITS[found[2]]}
 
 
-def _name_tensorflow(connection: sa.Connection, agents: sa.Table) -> None:
-    """Add TensorFlow to what agents can do, where only its version among their facts says so."""
-    changes = []
-    for row_id, facts in connection.execute(select(agents.c.id, agents.c.facts)).all():
-        capabilities = facts["capabilities"]
-        if facts["hardware"]["tensorflow_version"] is None or TENSORFLOW in capabilities:
-            continue
-        able = {**facts, "capabilities": [*capabilities, TENSORFLOW]}
-        changes.append({"row": row_id, "able": able})
-    change = update(agents).where(agents.c.id == bindparam("row"))
-    _write(connection, change.values(facts=bindparam("able", type_=sa.JSON())), changes)
-
-
-def _read(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Any]:
-    yield from connection.execute(query, execution_options={"yield_per": _ROWS_AT_ONCE})
+def _with_tensorflow(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add TensorFlow to what an agent can do, where only its version among the facts says so."""
+    capabilities = facts["capabilities"]
+    if facts["hardware"]["tensorflow_version"] is None or TENSORFLOW in capabilities:
+        return facts
+    return {**facts, "capabilities": [*capabilities, TENSORFLOW]}
 
 
 def _write(connection: sa.Connection, change: sa.Update, rows: list[dict[str, Any]]) -> None:

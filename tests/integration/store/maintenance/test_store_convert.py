@@ -244,15 +244,39 @@ def test_tables_of_others_in_the_database_do_not_matter(former: sa.Engine) -> No
     assert convert(former)
 
 
-def test_a_conversion_that_fails_changes_nothing(former: sa.Engine) -> None:
-    with former.begin() as connection:  # the last of its changes cannot read this
-        connection.execute(sa.text("UPDATE agents SET facts = '[]'"))
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("sweeps", "skipped", '["case[0]: one_way_delay_s=fast world_size=2: needs netem"]'),
+        ("sweeps", "skipped", "[3]"),
+        ("measurements", "flags", "null"),
+        ("agents", "facts", "[]"),
+        ("agents", "facts", "{}"),
+    ],
+)
+def test_a_value_that_cannot_be_converted_is_named_and_nothing_changes(
+    former: sa.Engine, table: str, column: str, value: str
+) -> None:
+    with former.begin() as connection:
+        connection.execute(sa.text(f"UPDATE {table} SET {column} = :value"), {"value": value})
     before = contents(former)
-    with pytest.raises(TypeError):
+    with pytest.raises(FarmError, match=f"^column {column} of table {table} has a value") as told:
         convert(former)
+    assert "\n" not in str(told.value)
     assert contents(former) == before
     with pytest.raises(Unreachable, match=f"has schema {FORMER_REVISION}"):
         check_schema(former)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+@pytest.mark.parametrize(
+    ("table", "column"), [("jobs", "spec"), ("sweeps", "skipped"), ("agents", "facts")]
+)
+def test_a_value_that_is_no_json_is_named(former: sa.Engine, table: str, column: str) -> None:
+    with former.begin() as connection:
+        connection.execute(sa.text(f"UPDATE {table} SET {column} = 'not JSON'"))
+    with pytest.raises(FarmError, match=f"^column {column} of table {table} has a value"):
+        convert(former)
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
