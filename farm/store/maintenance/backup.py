@@ -7,6 +7,7 @@ restored one must expect that agents have since seen attempts that it does not k
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import errno
 import os
@@ -20,13 +21,13 @@ import sqlalchemy as sa
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from farm.errors import FarmError
+from farm.errors import FarmError, Unreachable
 from farm.store.engine import make_engine, reading
 from farm.store.gangs.leases import latest_token, raise_latest_token
 from farm.store.identity import take_over
-from farm.store.maintenance.convert import convert, refuse_too_old
+from farm.store.maintenance.convert import convert
 from farm.store.maintenance.copy import CopiedTable, ProgressCallback, copy_store
-from farm.store.schema import FORMER_REVISIONS, revision_of, upgrade
+from farm.store.schema import FORMER_REVISIONS, refuse_newer, revision_of, upgrade
 from farm.store.tables import AgentRow
 
 # More attempts than a farm makes in the life of a backup: a thousand agents with a job a minute
@@ -81,14 +82,10 @@ def restore(
     with tempfile.TemporaryDirectory(prefix="benchfarm-restore.") as folder:
         own = Path(folder) / file.name
         _copy(file, own)
+        _refuse_damaged(own, shown=file)
         source = make_engine(f"sqlite:///{own}")
         try:
-            with reading(source) as session:
-                found = revision_of(session.connection())
-            if found in FORMER_REVISIONS:
-                refuse_too_old(found, str(file))
-                convert(source)
-            upgrade(source)
+            _bring_up_to_date(source, shown=file)
             return copy_store(
                 source, target, now=now, is_forced=True, progress=progress, finish=_settle
             )
@@ -119,6 +116,9 @@ def _copy(file: Path, own: Path) -> None:
     """Raises FarmError: it cannot be read, or its copy does not fit."""
     try:
         shutil.copyfile(file, own)
+        for log in ("-wal", "-journal"):  # left by a crash; a file of `farm db backup` has neither
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(f"{file}{log}", f"{own}{log}")
     except OSError as error:
         if error.errno not in _FULL:
             raise FarmError(f"{file} cannot be read: {error.strerror or error}") from error
@@ -126,6 +126,35 @@ def _copy(file: Path, own: Path) -> None:
             f"{own.parent.parent}: expected room for a copy of {file}, {file.stat().st_size} "
             f"bytes, got: {error.strerror}: name a folder with more of it in TMPDIR"
         ) from error
+
+
+def _refuse_damaged(own: Path, *, shown: Path) -> None:
+    """Raises FarmError: the file is no database, or a part of it is missing or wrong."""
+    try:
+        with closing(sqlite3.connect(own)) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        reason = " ".join(found.split())
+        raise FarmError(f"{shown} is damaged, or no backup ({reason}): restore another one")
+
+
+def _bring_up_to_date(source: sa.Engine, *, shown: Path) -> None:
+    """Give a backup's copy this program's schema.
+
+    Raises:
+        FarmError: the backup cannot be converted.
+        Unreachable: it is no store, or of a newer benchfarm.
+    """
+    with reading(source) as session:
+        found = revision_of(session.connection())
+    if found is None:
+        raise Unreachable(f"{shown} holds no store: expected a file of `farm db backup`")
+    refuse_newer(found, str(shown))
+    if found in FORMER_REVISIONS:
+        convert(source, shown=str(shown))
+    upgrade(source)
 
 
 def _settle(session: Session) -> None:

@@ -50,10 +50,10 @@ _UNITS = {"%": 0.01, "MB/s": 1e6, "times": 1.0}
 _OF_SQLITE_TABLES = re.compile(r"no such|duplicate column")
 
 
-def convert(engine: sa.Engine) -> bool:
+def convert(engine: sa.Engine, *, shown: str | None = None) -> bool:
     """Convert the store; return False where it is of today's history of revisions already.
 
-    Nothing may write to it meanwhile.
+    Nothing may write to it meanwhile. `shown`: what refusals call it, its URL by default.
 
     Raises:
         FarmError: its revision is older than those that can be converted, its tables are not
@@ -62,7 +62,7 @@ def convert(engine: sa.Engine) -> bool:
     """
     from alembic import command
 
-    shown = f"database {redacted(engine.url)}"
+    shown = shown or f"database {redacted(engine.url)}"
     with migrating(engine) as connection:
         found = revision_of(connection)
         if found is None:
@@ -70,7 +70,7 @@ def convert(engine: sa.Engine) -> bool:
         if found in revisions():
             return False
         refuse_newer(found, shown)
-        refuse_too_old(found, shown)
+        _refuse_too_old(found, shown)
         tables = _first_tables()
         lacking = CONVERTIBLE_REVISIONS[CONVERTIBLE_REVISIONS.index(found) + 1 :]
         if differences := _bring_up_to_date(connection, tables, lacking):
@@ -90,7 +90,7 @@ def convert(engine: sa.Engine) -> bool:
     return True
 
 
-def refuse_too_old(found: str, shown: str) -> None:
+def _refuse_too_old(found: str, shown: str) -> None:
     """Raise FarmError where a store has a former revision that cannot be converted."""
     if found in FORMER_REVISIONS and found not in CONVERTIBLE_REVISIONS:
         first = CONVERTIBLE_REVISIONS[0]

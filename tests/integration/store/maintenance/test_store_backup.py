@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -231,20 +232,43 @@ def beat(highest_token: int) -> Heartbeat:
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-def test_what_is_no_backup_is_refused_and_changes_nothing(
+def test_what_is_no_backup_is_refused_by_its_name_and_changes_nothing(
     engine: sa.Engine, target: sa.Engine, tmp_path: Path
 ) -> None:
     fill(engine)
-    (tmp_path / "text").write_text("no database at all, but a text that is rather long " * 20)
     save(engine, tmp_path / "farm.backup")
+    whole = (tmp_path / "farm.backup").read_bytes()
+    for name, content, reason in (
+        ("text", b"no database at all, but a text that is rather long " * 20, "not a database"),
+        ("empty", b"", "holds no store"),
+        ("begun", whole[:100], "malformed"),
+        ("half", whole[: len(whole) // 2], "malformed"),
+        ("overwritten", whole[:-4096] + b"x" * 4096, "Page"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(FarmError, match=f"^{tmp_path / name} .*{reason}") as told:
+            load(tmp_path / name, target)
+        assert "\n" not in str(told.value)
 
     with pytest.raises(FarmError, match="cannot be read: No such file"):
         load(tmp_path / "missing", target)
-    with pytest.raises(FarmError, match="is not a database"):
-        load(tmp_path / "text", target)
+    assert sa.inspect(target).get_table_names() == []
     load(tmp_path / "farm.backup", target)
     with pytest.raises(FarmError, match="has rows: expected an empty store"):
         load(tmp_path / "farm.backup", target)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_store_that_was_killed_is_restored_with_the_log_beside_it(
+    engine: sa.Engine, target: sa.Engine, tmp_path: Path
+) -> None:
+    fill(engine)  # and all of it is in the write-ahead log, since the engine is open
+    file = Path(str(engine.url.database))
+    for name in (file.name, f"{file.name}-wal"):
+        shutil.copy(file.parent / name, tmp_path / name)
+    load(tmp_path / file.name, target)
+    with reading(target) as session:
+        assert session.scalars(sa.select(AgentRow.id)).all() == ["vm-1", "vm-2"]
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
