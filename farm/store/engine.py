@@ -47,8 +47,18 @@ _SORT_MEMORY = "32MB"
 _RESTS_SINCE_S = "rests_since_s"  # under this name a connection keeps its last use
 _IS_FOREIGN = """
     SELECT EXISTS (SELECT 1 FROM sqlite_master)
-    AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'alembic_version')
+    AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'attempts')
 """
+# Errors that people can mend: no room, a broken disk, damaged data, no permission.
+_SQLITE_FOR_PEOPLE = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+)
+_POSTGRESQL_FOR_PEOPLE = ("53", "58030", "XX001", "XX002", "42501")  # 53: a whole class
+# Only of a writing block: a reading block that writes is a bug.
+_READ_ONLY = (sqlite3.SQLITE_READONLY, "25006")
 _EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
 
 
@@ -154,27 +164,34 @@ def _transaction(engine: sa.Engine, *, is_reading: bool) -> Iterator[sa.Connecti
                 has_begun = True
                 yield connection
     except exc.DBAPIError as error:
-        if has_begun and not (error.connection_invalidated or _is_for_people(error)):
+        is_for_people = error.connection_invalidated or _is_for_people(error, is_reading=is_reading)
+        if has_begun and not is_for_people:
             raise
         raise unreachable(engine, error.orig or error) from error
     except exc.TimeoutError as error:
         raise unreachable(engine, error) from error
 
 
-def _is_for_people(error: exc.DBAPIError) -> bool:
-    """Whether the disk is full or the account may not: nothing was written, people can mend it."""
-    if isinstance(error.orig, sqlite3.OperationalError):
-        return any(words in str(error.orig) for words in ("is full", "disk I/O"))
-    # PostgreSQL's class 53: insufficient resources; 42501: insufficient privilege.
-    return str(getattr(error.orig, "sqlstate", None) or "").startswith(("53", "42501"))
+def _is_for_people(error: exc.DBAPIError, *, is_reading: bool) -> bool:
+    """Whether people have to mend something before the database can do it; nothing was written."""
+    code: int | str
+    if isinstance(error.orig, sqlite3.Error):
+        # Extended codes have the primary one in their last byte; errors of Python's have none.
+        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        is_known = code in _SQLITE_FOR_PEOPLE
+    else:
+        code = str(getattr(error.orig, "sqlstate", None) or "")
+        is_known = code.startswith(_POSTGRESQL_FOR_PEOPLE)
+    return is_known or (code in _READ_ONLY and not is_reading)
 
 
 def unreachable(engine: sa.Engine, error: BaseException) -> Unreachable:
     """Say in one line which database did not answer, why, and what to do."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
+    what = "the file, its folder and the disk" if engine.name == SQLITE else "that it runs"
     return Unreachable(
         f"database {redacted(engine.url)} cannot be used: {lines[0].strip()}; "
-        "check that it runs, and its URL: FARM_DATABASE_URL unless an option gave it"
+        f"check {what}, and its URL: FARM_DATABASE_URL unless an option gave it"
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from farm.errors import InvalidSpec, Unreachable
 from farm.store.engine import make_engine, reading, redacted, writing
-from farm.store.schema import upgrade
+from farm.store.schema import check_schema, upgrade
 from farm.store.tables import SweepRow
 from tests.factories import NOW, add_sweep, job_spec
 
@@ -228,3 +229,45 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     with reading(engine) as session:
         assert session.scalars(sa.select(SweepRow)).all() == []
     engine.dispose()
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+def test_a_damaged_row_is_one_line(engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        add_sweep(session)
+        page = session.scalar(sa.text("SELECT rootpage FROM sqlite_master WHERE name = 'sweeps'"))
+        size = session.scalar(sa.text("PRAGMA page_size"))
+    engine.dispose()
+    with Path(str(engine.url.database)).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"x" * size)
+    with pytest.raises(Unreachable, match="malformed"):
+        _sweep_count(engine)
+
+
+def test_a_store_that_may_only_be_read_is_one_line(engine: sa.Engine, database_kind: str) -> None:
+    if database_kind == "sqlite":
+        read_only = make_engine(f"sqlite:///file:{engine.url.database}?mode=ro&uri=true")
+    else:
+        read_only = make_engine(engine.url.render_as_string(hide_password=False))
+        setting = f"ALTER DATABASE {engine.url.database} SET default_transaction_read_only = on"
+        with writing(engine) as session:
+            session.execute(sa.text(setting))
+    with pytest.raises(Unreachable, match=r"read-?only"), writing(read_only) as session:
+        add_sweep(session)
+    assert _sweep_count(read_only) == 0
+    read_only.dispose()
+
+
+def test_the_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")  # it uses Alembic too
+        connection.execute("INSERT INTO alembic_version VALUES ('8f3a')")
+        connection.commit()
+    before = file.read_bytes()
+    engine = make_engine(f"sqlite:///{file}")
+    with pytest.raises(Unreachable, match="has schema 8f3a"):
+        check_schema(engine)
+    engine.dispose()
+    assert file.read_bytes() == before
