@@ -23,18 +23,9 @@ from farm.values.ranges import (
 )
 
 
-class SampleRow(Table):
-    """One tick of one rank. `day` is the attempt's day, so a repeated report finds its row.
+class SampledColumns:
+    """What one tick has measured: the columns of samples, imported ones too."""
 
-    Written by the collector; thinned and removed by `farm db prune`.
-    """
-
-    __tablename__ = "samples"
-
-    day: Mapped[dt.date] = mapped_column(primary_key=True)
-    attempt_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
-    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    tick: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     machine_cpu_ratio: Mapped[float | None]
     machine_steal_ratio: Mapped[float | None]
     cpu_ratio: Mapped[float | None]
@@ -53,22 +44,33 @@ class SampleRow(Table):
     extra: Mapped[dict[str, float] | None] = mapped_column(sa.JSON(none_as_null=True))
 
 
-class ImportedSampleRow(Table):
+class SampleRow(SampledColumns, Table):
+    """One tick of one rank. `day` is the attempt's day, so a repeated report finds its row.
+
+    Written by the collector; thinned and removed by `farm db prune`.
+    """
+
+    __tablename__ = "samples"
+
+    day: Mapped[dt.date] = mapped_column(primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tick: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+class ImportedSampleRow(SampledColumns, Table):
     """A sample of another farm, by the numbers that its job and attempt have there.
 
     Written by imports, of commands and the web server; removed by `farm db prune`.
     """
 
-    __table__ = sa.Table(
-        "imported_samples",
-        Table.metadata,
-        sa.Column("origin", sa.String(64), primary_key=True),
-        sa.Column("attempt_id", BigId, primary_key=True, autoincrement=False),
-        sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("tick", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("job_id", BigId, nullable=False),
-        *(column._copy() for column in SampleRow.__table__.columns if not column.primary_key),
-    )
+    __tablename__ = "imported_samples"
+
+    origin: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tick: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_id: Mapped[int] = mapped_column(BigId)
 
 
 class StepChunk(Table):

@@ -198,7 +198,7 @@ def add_samples(session: Session, origin: str, rows: Sequence[Mapping[str, Any]]
 
 def remove_samples(session: Session, origin: str) -> None:
     """Remove all samples of an origin."""
-    session.execute(sa.delete(_IMPORTED).where(_IMPORTED.c.origin == origin))
+    session.execute(sa.delete(ImportedSampleRow).where(ImportedSampleRow.origin == origin))
 
 
 def is_of_old_import(before: dt.datetime) -> sa.ColumnElement[bool]:
