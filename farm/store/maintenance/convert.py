@@ -46,6 +46,7 @@ _MOST_DIFFERENCES = 5
 # its cores was used by other programs (limit 30 %)".
 _VALUE = re.compile(r"(\d[\d.]*(?:e[+-]?\d+)?) (%|MB/s|times)")
 _UNITS = {"%": 0.01, "MB/s": 1e6, "times": 1.0}
+_NOT_PERMITTED = "42501"  # PostgreSQL's insufficient_privilege
 # SQLite's errors of tables and columns; PostgreSQL's are not operational errors.
 _OF_SQLITE_TABLES = re.compile(r"no such|duplicate column")
 
@@ -123,6 +124,8 @@ def _bring_up_to_date(
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         if isinstance(error, sa.exc.OperationalError) and not _OF_SQLITE_TABLES.search(str(cause)):
             raise  # the database is full, busy or gone
+        if getattr(cause, "sqlstate", None) == _NOT_PERMITTED:
+            raise
         return [" ".join(str(cause).split())]
 
 

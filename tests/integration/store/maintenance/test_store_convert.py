@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -296,6 +297,27 @@ def test_a_conversion_without_room_says_so_and_not_that_tables_differ(
     with pytest.raises(Unreachable, match="is full"):
         convert(empty_engine)
     assert contents(empty_engine) == before
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_an_account_that_owns_no_tables_is_told_so_and_not_that_tables_differ(
+    former: sa.Engine,
+) -> None:
+    name = f"poor_{uuid.uuid4().hex}"
+    with former.begin() as connection:
+        connection.execute(sa.text(f"CREATE ROLE {name} LOGIN PASSWORD 'hush'"))
+        connection.execute(sa.text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}"))
+    poor = make_engine(
+        former.url.set(username=name, password="hush").render_as_string(hide_password=False)
+    )
+    try:
+        with pytest.raises(Unreachable, match="cannot be used: permission denied"):
+            convert(poor)
+    finally:
+        poor.dispose()
+        with former.begin() as connection:
+            connection.execute(sa.text(f"DROP OWNED BY {name}"))
+            connection.execute(sa.text(f"DROP ROLE {name}"))
 
 
 def test_only_a_store_is_converted(empty_engine: sa.Engine) -> None:
