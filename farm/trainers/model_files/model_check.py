@@ -86,7 +86,7 @@ def weight_trouble(model: Any) -> str | None:
     for variable in (*weights, *quantized):
         if variable.dtype != "float32":
             return f"expected weights of float32, got {variable.dtype} ({variable.path}): {advice}"
-    for layer in model._flatten_layers():
+    for layer in model._flatten_layers():  # `layers` has no layers of layers
         for name, value in vars(layer).items():
             if isinstance(value, _variables_of_tensorflow()) and value.trainable:
                 return (

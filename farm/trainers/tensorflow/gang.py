@@ -2,6 +2,8 @@
 
 The agents' rendezvous comes first: a missing peer would hang the leader here for minutes, without
 reaction to SIGTERM, since the strategy's constructor holds the interpreter's lock.
+
+The service has no public interface: it is set up and queried through TensorFlow's internal context.
 """
 
 from __future__ import annotations
