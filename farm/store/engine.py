@@ -188,7 +188,7 @@ def _is_for_people(error: exc.DBAPIError, *, is_reading: bool) -> bool:
 def unreachable(engine: sa.Engine, error: BaseException) -> Unreachable:
     """Say in one line which database did not answer, why, and what to do."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    what = "the file, its folder and the disk" if engine.name == SQLITE else "that it runs"
+    what = "the file, the disk and what else uses it" if engine.name == SQLITE else "that it runs"
     return Unreachable(
         f"database {redacted(engine.url)} cannot be used: {lines[0].strip()}; "
         f"check {what}, and its URL: FARM_DATABASE_URL unless an option gave it"
