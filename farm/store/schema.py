@@ -11,14 +11,15 @@ A store from before the first release has a revision of another history (`FORMER
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from farm.errors import Unreachable
+from farm.errors import FarmError, Unreachable
+from farm.store.base import Table
 from farm.store.engine import POSTGRESQL, reading, redacted, writing
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ CONVERTIBLE_REVISIONS = (
 )
 FORMER_REVISIONS = (*(f"{number:04}" for number in range(1, 14)), *CONVERTIBLE_REVISIONS)
 _VERSION = sa.table("alembic_version", sa.column("version_num"))  # Alembic's, of one row
+_MOST_DIFFERENCES = 5
+_REMOVALS = ("remove_table", "remove_column", "remove_index", "remove_constraint")
 # Any number that no other program takes for an advisory lock in the same database.
 _MIGRATION_LOCK = 7_301_846_115
 
@@ -87,6 +90,24 @@ def check_schema(engine: sa.Engine) -> None:
         f"database {redacted(engine.url)} has schema {found or 'none'}, "
         f"expected {expected}: run `farm db upgrade`"
     )
+
+
+def check_tables(engine: sa.Engine) -> None:
+    """Pass if a store of this version's schema has all of its tables, columns and indexes.
+
+    It may have more, such as an index that its operator has added.
+
+    Raises:
+        FarmError: it has not, as after a restore that was broken off.
+        Unreachable: the database does not answer.
+    """
+    import farm.store.result_tables
+    import farm.store.tables  # noqa: F401 # imported to fill the metadata
+
+    with reading(engine) as session:
+        found = differences_from(session.connection(), Table.metadata, may_have_more=True)
+    if found:
+        raise FarmError(refusal_of(found, revisions()[-1], f"database {redacted(engine.url)}"))
 
 
 def await_schema(
@@ -180,6 +201,46 @@ def refuse_newer(found: str, shown: str) -> None:
             f"{shown} has schema {found}, which this benchfarm does not know: a newer one has "
             "upgraded it, so install that one here too"
         )
+
+
+def differences_from(
+    connection: sa.Connection, expected: sa.MetaData, *, may_have_more: bool = False
+) -> list[str]:
+    """Name what the database's tables lack or have besides; tables of others may be there."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    def is_ours(name: str | None, kind: str, parents: object) -> bool:
+        return kind != "table" or name in expected.tables
+
+    options = {"include_name": is_ours, "compare_type": True}
+    context = MigrationContext.configure(connection, opts=options)
+    steps = compare_metadata(context, expected)
+    return [_named(s) for s in steps if not (may_have_more and s[0] in _REMOVALS)]
+
+
+def _named(step: Any) -> str:
+    """Name a difference, given as the step that Alembic would take against it."""
+    if isinstance(step, list):  # changes of one column
+        _, _, table, column, *_ = step[0]
+        return f"column {column} of table {table} has another type or takes NULL otherwise"
+    action, *subject = step
+    verb, _, kind = action.partition("_")
+    found = "is missing" if verb == "add" else "is not expected"
+    if kind == "table":
+        return f"table {subject[0].name} {found}"
+    table = subject[1] if kind == "column" else subject[0].table.name
+    return f"{kind} {subject[-1].name} of table {table} {found}"
+
+
+def refusal_of(differences: Sequence[str], revision: str, shown: str) -> str:
+    """Say that a store's tables are not those of the revision that it says it has."""
+    more = len(differences) - _MOST_DIFFERENCES
+    named = [*differences[:_MOST_DIFFERENCES], *([f"{more} more"] if more > 0 else [])]
+    return (
+        f"{shown} says that it has schema {revision}, but differs from it: {'; '.join(named)}: "
+        "change this by hand or restore a backup"
+    )
 
 
 def _refuse_foreign(engine: sa.Engine, connection: sa.Connection) -> None:

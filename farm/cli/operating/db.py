@@ -101,9 +101,11 @@ def takeover(*, force: bool) -> None:
 def check() -> None:
     """Fail unless the store answers and has this program's schema."""
     from farm.store.engine import redacted
+    from farm.store.schema import check_tables
 
     loaded = settings()
-    with store(loaded):
+    with store(loaded) as engine:
+        check_tables(engine)
         click.echo(f"{redacted(loaded.database_url)} has the schema of this program")
 
 

@@ -23,7 +23,9 @@ from farm.store.schema import (
     CONVERTIBLE_REVISIONS,
     FORMER_REVISIONS,
     alembic_config,
+    differences_from,
     migrating,
+    refusal_of,
     refuse_newer,
     revision_of,
     revisions,
@@ -41,7 +43,6 @@ _ADDED_TABLES = {
     "imported_samples": ("imported_samples",),
 }
 _IN_PARTS = {"yield_per": 1000}
-_MOST_DIFFERENCES = 5
 # The first programs wrote a flag's value into its message only, such as "agent a1, rank 0: 81 % of
 # its cores was used by other programs (limit 30 %)".
 _VALUE = re.compile(r"(\d[\d.]*(?:e[+-]?\d+)?) (%|MB/s|times)")
@@ -75,12 +76,7 @@ def convert(engine: sa.Engine, *, shown: str | None = None) -> bool:
         tables = _first_tables()
         lacking = CONVERTIBLE_REVISIONS[CONVERTIBLE_REVISIONS.index(found) + 1 :]
         if differences := _bring_up_to_date(connection, tables, lacking):
-            more = len(differences) - _MOST_DIFFERENCES
-            named = [*differences[:_MOST_DIFFERENCES], *([f"{more} more"] if more > 0 else [])]
-            raise FarmError(
-                f"{shown} says that it has schema {found}, but differs from it: "
-                f"{'; '.join(named)}: change this by hand or restore a backup, then convert it"
-            )
+            raise FarmError(f"{refusal_of(differences, found, shown)}, then convert it")
         if "first_release" in lacking:
             _hash_cells(connection, tables.tables["jobs"])
             _rewrite(connection, tables.tables["sweeps"].c.skipped, _with_axes)
@@ -119,7 +115,7 @@ def _bring_up_to_date(
             added = _ADDED_TABLES.get(revision, ())
             tables.create_all(connection, [tables.tables[name] for name in added])
             _change_columns(connection, revision)
-        return _differences(connection, tables)
+        return differences_from(connection, tables)
     except sa.exc.SQLAlchemyError as error:  # as where a table that is to be changed is missing
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         if isinstance(error, sa.exc.OperationalError) and not _OF_SQLITE_TABLES.search(str(cause)):
@@ -150,33 +146,6 @@ def _change_columns(connection: sa.Connection, revision: str) -> None:
         with op.batch_alter_table("measurements") as batch:
             for name in ("training_pass", "server_placement", "batch_split"):
                 batch.alter_column(name, type_=sa.Text())
-
-
-def _differences(connection: sa.Connection, expected: sa.MetaData) -> list[str]:
-    """Name what the database's tables lack or have besides; tables of others may be there."""
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-
-    def is_ours(name: str | None, kind: str, parents: object) -> bool:
-        return kind != "table" or name in expected.tables
-
-    options = {"include_name": is_ours, "compare_type": True}
-    context = MigrationContext.configure(connection, opts=options)
-    return [_named(step) for step in compare_metadata(context, expected)]
-
-
-def _named(step: Any) -> str:
-    """Name a difference, given as the step that Alembic would take against it."""
-    if isinstance(step, list):  # changes of one column
-        _, _, table, column, *_ = step[0]
-        return f"column {column} of table {table} has another type or takes NULL otherwise"
-    action, *subject = step
-    verb, _, kind = action.partition("_")
-    found = "is missing" if verb == "add" else "is not expected"
-    if kind == "table":
-        return f"table {subject[0].name} {found}"
-    table = subject[1] if kind == "column" else subject[0].table.name
-    return f"{kind} {subject[-1].name} of table {table} {found}"
 
 
 def _hash_cells(connection: sa.Connection, jobs: sa.Table) -> None:

@@ -11,12 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError, StatementError
 
-from farm.errors import Unreachable
+from farm.errors import FarmError, Unreachable
 from farm.gang.lifecycle import AttemptState
 from farm.store.base import Table
 from farm.store.engine import SQLITE, make_engine, reading, writing
 from farm.store.result_tables import SampleRow
-from farm.store.schema import check_schema, downgrade, upgrade
+from farm.store.schema import check_schema, check_tables, downgrade, upgrade
 from farm.store.tables import AttemptRow, JobRow, SweepRow
 from tests.factories import NOW, add_agent, add_attempt, add_job
 
@@ -27,6 +27,19 @@ def test_the_migrations_build_what_the_tables_describe(engine: sa.Engine) -> Non
             connection, opts={"include_name": _is_no_partition, "compare_type": True}
         )
         assert compare_metadata(context, Table.metadata) == []
+
+
+def test_a_store_that_lacks_a_table_is_found_out_and_one_that_has_more_is_good(
+    engine: sa.Engine,
+) -> None:
+    with writing(engine) as session:
+        session.execute(sa.text("CREATE INDEX ix_somebodys ON jobs (id, sweep_id)"))
+        session.execute(sa.text("ALTER TABLE jobs ADD COLUMN somebodys INTEGER"))
+    check_tables(engine)
+    with writing(engine) as session:
+        session.execute(sa.text("DROP TABLE kept_answers"))
+    with pytest.raises(FarmError, match="table kept_answers is missing: change this"):
+        check_tables(engine)
 
 
 def test_the_migrations_build_every_constraint(engine: sa.Engine) -> None:

@@ -149,6 +149,20 @@ def test_an_account_that_may_not_make_tables_is_told_so_in_one_line(
         assert "hush" not in line
 
 
+def test_check_names_what_a_restore_that_was_broken_off_left_out(
+    farm: FarmCommand, engine: sa.Engine
+) -> None:
+    with writing(engine) as session:
+        session.execute(sa.text("CREATE INDEX ix_somebodys ON jobs (id, sweep_id)"))
+    assert "has the schema of this program" in farm.text("db", "check")
+    with writing(engine) as session:
+        session.execute(sa.text("DROP TABLE kept_answers"))
+        session.execute(sa.text("DROP INDEX ix_jobs_progress"))
+    line = farm.refusal("db", "check", status=1)
+    assert "table kept_answers is missing; index ix_jobs_progress of table jobs is missing" in line
+    assert "restore a backup" in line
+
+
 def test_copy_from_a_file_that_is_not_there_makes_none(farm: FarmCommand, tmp_path: Path) -> None:
     source, target = tmp_path / "no.db", tmp_path / "new.db"
     line = farm.refusal(
