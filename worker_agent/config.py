@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from farm.configuration.model_files import ANY, is_file_name, trouble_of
 from farm.errors import InvalidSpec, Unreachable
 from farm.messages.agent_keys import AgentKey, read_key
 from farm.messages.trainer_lines import TrainerLimits
-from farm.settings.declaration import read_settings
+from farm.settings.declaration import read_file, read_settings
 from worker_agent.machine.cloud import cloud_of, read_firmware
 from worker_agent.machine.gpus import open_nvml, own_gpus
 from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
@@ -192,7 +191,7 @@ def load_state_dir(environ: Mapping[str, str], *, file: Path | None = None) -> P
 
 
 def _read(environ: Mapping[str, str], file: Path | None) -> AgentSettings:
-    return read_settings(AgentSettings, environ, file=_read_file(file) if file else {})
+    return read_settings(AgentSettings, environ, file=read_file(file) if file else {})
 
 
 def _key(settings: AgentSettings) -> AgentKey | None:
@@ -297,13 +296,6 @@ def _runs_bundles(settings: AgentSettings, user: TrainerUser | None, *, is_embed
 
 def _resolved(folder: str | None) -> Path | None:
     return None if folder is None else Path(folder).expanduser().resolve()
-
-
-def _read_file(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InvalidSpec("--config", str(path), f"a readable TOML file ({error})") from None
 
 
 def _host_name() -> str:

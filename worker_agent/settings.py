@@ -8,14 +8,22 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.broker.plaintext import FARM_PLAINTEXT, Plaintext, parse_plaintext
+from farm.broker.plaintext import Plaintext
 from farm.configuration.model_files import ANY, is_file_name
 from farm.configuration.scripts import PYTHON_NAME
 from farm.configuration.spec import NETWORK_NAME
 from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id
 from farm.messages.trainer_lines import TrainerLimits
-from farm.settings.declaration import one_of, seconds, setting, whole_number
+from farm.settings.declaration import folder, one_of, seconds, setting, whole_number
+from farm.settings.shared import (
+    broker_url_setting,
+    data_dir_setting,
+    lease_setting,
+    log_format_setting,
+    log_level_setting,
+    plaintext_setting,
+)
 from worker_agent.machine.gpus import GpuShare
 from worker_agent.trainer_process.environment import ANY_NAME, parse_names
 
@@ -141,20 +149,6 @@ def parse_switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
-
-
-def parse_log_level(text: str) -> str:
-    """Accept a level's name in any case."""
-    if text.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-        raise ValueError("DEBUG, INFO, WARNING or ERROR")
-    return text.upper()
-
-
-def _folder(text: str) -> Path:
-    try:
-        return Path(text).expanduser().absolute()
-    except RuntimeError as error:
-        raise ValueError(f"a folder of a known user ({error})") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +289,7 @@ class AgentSettings:
         default="~/.local/state/benchfarm-agent",
         meaning="Spool and fencing token, on a disk that survives a restart. One folder for each "
         "agent.",
-        parse=_folder,
+        parse=lambda text: folder(text).absolute(),
     )
     trainer: tuple[str, ...] | None = setting(
         "AGENT_TRAINER",
@@ -351,41 +345,16 @@ class AgentSettings:
         "Reports are never dropped.",
         parse=whole_number(4096, 2**40),
     )
-    broker_url: str = setting(
-        "FARM_BROKER_URL",
-        default="redis://127.0.0.1:6379/0",
-        meaning="As on the server: URL of the Redis that carries commands and reports.",
-        parse=str,
-        secret=True,
+    broker_url: str = broker_url_setting(
+        "As on the server: URL of the Redis that carries commands and reports."
     )
-    plaintext: Plaintext = setting(
-        FARM_PLAINTEXT,
-        absent=Plaintext,
-        meaning="As on the server; only `broker` applies.",
-        parse=parse_plaintext,
+    plaintext: Plaintext = plaintext_setting("As on the server; only `broker` applies.")
+    data_dir: str | None = data_dir_setting(
+        "As on the server: where trainers look for data sets first, and put downloads. Every agent "
+        "has its own disk."
     )
-    data_dir: str | None = setting(
-        "FARM_DATA_DIR",
-        meaning="As on the server: where trainers look for data sets first, and put downloads. "
-        "Every agent has its own disk.",
-        parse=str,
+    lease_s: float = lease_setting(
+        "As on the server. A rank is killed when no heartbeat was confirmed for half of it."
     )
-    lease_s: float = setting(
-        "FARM_LEASE_S",
-        default="20",
-        meaning="As on the server. A rank is killed when no heartbeat was confirmed for half of "
-        "it.",
-        parse=seconds(2, 3600),
-    )
-    log_level: str = setting(
-        "FARM_LOG_LEVEL",
-        default="INFO",
-        meaning="`DEBUG`, `INFO`, `WARNING` or `ERROR`.",
-        parse=parse_log_level,
-    )
-    log_format: str = setting(
-        "FARM_LOG_FORMAT",
-        default="text",
-        meaning="`text`, or `json`: [an object a line](operations.md#logs).",
-        parse=one_of("TEXT", "JSON"),
-    )
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()

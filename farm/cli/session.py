@@ -15,7 +15,8 @@ from farm.broker.url import require_redis
 from farm.broker.wake_up import WakeReason, WakeUp
 from farm.embedded.home import is_held, read_endpoints
 from farm.errors import Unreachable
-from farm.settings.server import Settings, load_settings, read_file
+from farm.settings.declaration import read_file
+from farm.settings.server import Settings, load_settings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from farm.errors import InvalidSpec
@@ -76,6 +78,12 @@ def setting(
 def settings_of(declaring: Any) -> dict[str, Setting]:
     """Return the settings that a dataclass or a value of it declares, by field, in their order."""
     return {field.name: field.metadata[_DECLARATION] for field in dataclasses.fields(declaring)}
+
+
+def secret_names(declaring: Any) -> frozenset[str]:
+    """Return the names of the settings whose values are kept out of `repr`."""
+    fields = dataclasses.fields(declaring)
+    return frozenset(field.metadata[_DECLARATION].name for field in fields if not field.repr)
 
 
 def settings_help(declaring: Any) -> list[str]:
@@ -170,3 +178,24 @@ def one_of(*allowed: str) -> Callable[[str], str]:
         return text.upper()
 
     return parse
+
+
+def folder(text: str) -> Path:
+    """Read the path of a folder, which may begin with "~"."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"a folder of a known user ({error})") from None
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """Read a TOML configuration file.
+
+    Raises:
+        InvalidSpec: it cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        expected = f"a readable TOML file ({error})"
+        raise InvalidSpec("configuration file", str(path), expected) from None

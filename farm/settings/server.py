@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from farm.broker.plaintext import FARM_PLAINTEXT, Plaintext, parse_plaintext
+from farm.broker.plaintext import Plaintext
 from farm.broker.url import check_broker_url
 from farm.errors import InvalidSpec
 from farm.gang.retries import RetryPolicy
@@ -17,12 +16,21 @@ from farm.measuring.noise import NoisePolicy
 from farm.notifications.addresses import AllowedNetworks, check_address, parse_allowed
 from farm.settings.database_url import check_database_url
 from farm.settings.declaration import (
-    one_of,
+    folder,
+    read_file,
     read_settings,
     seconds,
     setting,
     settings_of,
     whole_number,
+)
+from farm.settings.shared import (
+    broker_url_setting,
+    data_dir_setting,
+    lease_setting,
+    log_format_setting,
+    log_level_setting,
+    plaintext_setting,
 )
 from farm.trackers import find_tracker
 
@@ -56,10 +64,7 @@ def _home(text: str) -> Path:
     # The store's URL is built from it, and these end a URL's path.
     if set("?#") & set(text):
         raise ValueError("a folder without '?' and '#' in its name")
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise ValueError(f"a folder of a known user ({error})") from None
+    return folder(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +81,10 @@ class Settings:
         parse=str,
         secret=True,
     )
-    broker_url: str = setting(
-        "FARM_BROKER_URL",
-        default="redis://127.0.0.1:6379/0",
-        meaning="URL of the Redis that carries commands and reports. Beyond this machine it needs "
+    broker_url: str = broker_url_setting(
+        "URL of the Redis that carries commands and reports. Beyond this machine it needs "
         "[`rediss://HOST:PORT/0?ssl_ca_certs=FILE`](security.md#tls). Commands find the Redis of "
         "a `farm up` or `farm demo` in `FARM_HOME` by themselves.",
-        parse=str,
-        secret=True,
     )
     broker_admin_url: str | None = setting(
         "FARM_BROKER_ADMIN_URL",
@@ -99,12 +100,9 @@ class Settings:
         "are [signed](security.md#the-wire) then. Only its owner and group may have access.",
         parse=Path,
     )
-    plaintext: Plaintext = setting(
-        FARM_PLAINTEXT,
-        absent=Plaintext,
-        meaning="What may go [without TLS](security.md#tls) beyond this machine because the "
+    plaintext: Plaintext = plaintext_setting(
+        "What may go [without TLS](security.md#tls) beyond this machine because the "
         "network is private: any of `broker,database,web`.",
-        parse=parse_plaintext,
     )
     api_token: str | None = setting(
         "FARM_API_TOKEN",
@@ -121,10 +119,8 @@ class Settings:
         meaning="Where `farm demo` and `farm up` keep their store, logs and the embedded Redis.",
         parse=_home,
     )
-    data_dir: str | None = setting(
-        "FARM_DATA_DIR",
-        meaning="Where trainers look for data sets first, before Keras's cache, and put downloads.",
-        parse=str,
+    data_dir: str | None = data_dir_setting(
+        "Where trainers look for data sets first, before Keras's cache, and put downloads."
     )
     prices: Path | None = setting(
         "FARM_PRICES",
@@ -170,12 +166,9 @@ class Settings:
         "proxy](operations.md#behind-a-proxy).",
         parse=whole_number(0, 10),
     )
-    lease_s: float = setting(
-        "FARM_LEASE_S",
-        default="20",
-        meaning="An agent without a fresh heartbeat for this long loses its rank. Set it the same "
-        "on every agent.",
-        parse=seconds(2, 3600),
+    lease_s: float = lease_setting(
+        "An agent without a fresh heartbeat for this long loses its rank. Set it the same on every "
+        "agent."
     )
     reserve_after_s: float = setting(
         "FARM_RESERVE_AFTER_S",
@@ -239,18 +232,8 @@ class Settings:
         parse=_tracker,
         secret=True,
     )
-    log_level: str = setting(
-        "FARM_LOG_LEVEL",
-        default="INFO",
-        meaning="`DEBUG`, `INFO`, `WARNING` or `ERROR`.",
-        parse=one_of("DEBUG", "INFO", "WARNING", "ERROR"),
-    )
-    log_format: str = setting(
-        "FARM_LOG_FORMAT",
-        default="text",
-        meaning="`text`, or `json`: [an object a line](operations.md#logs).",
-        parse=one_of("TEXT", "JSON"),
-    )
+    log_level: str = log_level_setting()
+    log_format: str = log_format_setting()
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -286,17 +269,3 @@ def _check_urls(settings: Settings, environ: Mapping[str, str]) -> None:
         name = "FARM_BROKER_ADMIN_URL"
         check_broker_url(settings.broker_admin_url, name=name, may_be_plain=allowed.broker)
     check_database_url(settings.database_url, environ=environ, may_be_plain=allowed.database)
-
-
-def read_file(path: Path) -> dict[str, object]:
-    """Read a TOML configuration file.
-
-    Raises:
-        InvalidSpec: it cannot be read, or is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InvalidSpec(
-            "configuration file", str(path), f"a readable TOML file ({error})"
-        ) from None

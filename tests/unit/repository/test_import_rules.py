@@ -57,6 +57,7 @@ RULES: dict[str, set[str]] = {
     "farm.processes.service_manager": set(),
     "farm.settings": PURE | {"farm.broker", "farm.notifications.addresses", "farm.trackers"},
     "farm.settings.declaration": {"farm.errors"},
+    "farm.settings.shared": {"farm.broker.plaintext", "farm.settings.declaration"},
     "farm.settings.database_url": {
         *("farm.broker", "farm.errors", "farm.store"),
         *STORE,
@@ -123,6 +124,7 @@ RULES: dict[str, set[str]] = {
         *("farm", "farm.broker.celery_app", "farm.broker.sending"),
         *("farm.broker.url", "farm.broker.refusals"),
         *("farm.broker.plaintext", "farm.broker.task_message", "farm.settings.declaration"),
+        "farm.settings.shared",
         *("farm.processes", "farm.registry", "farm.log", "farm.lab.wirefilter"),
         *("celery", "kombu", "redis", "psutil", "pynvml", "pyroute2"),
     },
