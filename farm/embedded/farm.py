@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.measuring.noise import NoisePolicy
 from farm.messages.agent_keys import derive_key, key_text
 from farm.processes.marked import MarkedProcesses, processes_marked
+from farm.settings.declaration import secret_names
 from farm.settings.server import Settings, environment_of
 from farm.settings.web_listening import check_web_listening, web_url
 
@@ -45,13 +46,8 @@ _WEB_PORTS_TRIED = 50
 _AGENT_GRACE_S = 15.0
 _SERVER_GRACE_S = 10.0
 _STAGE_SERVERS, _STAGE_AGENTS = 1, 2
-# What only the server may know.
-_SECRETS = (
-    "FARM_DATABASE_URL",
-    "FARM_BROKER_ADMIN_URL",
-    "FARM_API_TOKEN",
-    "FARM_SIGNING_KEY_FILE",
-)
+# Agents reach the broker, too.
+_SECRETS = {*secret_names(Settings), "FARM_SIGNING_KEY_FILE"} - {"FARM_BROKER_URL"}
 MARK = "BENCHFARM_EMBEDDED"
 _END_POLL_S = 0.05
 _KILLED_WITHIN_S = 5.0
@@ -220,7 +216,7 @@ class EmbeddedFarm:
         ]
 
     def _agent_programs(self) -> list[Program]:
-        shared = {key: text for key, text in self._environ().items() if key not in _SECRETS}
+        shared = without_secrets(self._environ())
         # Small leases, as tests have them, need quicker beats.
         shared.setdefault("AGENT_HEARTBEAT_S", f"{min(5.0, self.settings.lease_s / 4):g}")
         keys = agent_keys(self.settings, self.agent_ids)
@@ -342,6 +338,11 @@ def agent_keys(settings: Settings, agent_ids: Sequence[str]) -> dict[str, str]:
     finally:
         engine.dispose()
     return {r.agent_id: key_text(derive_key(farm_key, r.agent_id, r.number)) for r in records}
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what only the server may know."""
+    return {name: text for name, text in environ.items() if name not in _SECRETS}
 
 
 def find_marked(home: str) -> list[int]:
