@@ -36,6 +36,7 @@ from farm.values.fields import (
     Type,
     WholeNumber,
     WholeNumberOrWord,
+    parse_number,
     parse_whole_number,
 )
 from web import request_body
@@ -52,17 +53,11 @@ _MAX_NAME_CHARACTERS = 200
 _UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 _IN_NAME, _IN_ITEM = f"[^{_UNPRINTABLE}]", f"[^,{_UNPRINTABLE}]"
 _NAME = re.compile(f"{_IN_NAME}{{1,{_MAX_NAME_CHARACTERS}}}")
-# float() also takes spaces, underscores and the digits of every script.
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
 def _whole(text: str) -> int | None:
     has_zero_in_front = text[:1] == "0" and text[1:2].isdigit()
     return None if has_zero_in_front else parse_whole_number(text)
-
-
-def _number(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def _items(text: str) -> list[str]:
@@ -86,7 +81,7 @@ def _natural(expected: str) -> BeforeValidator:
 
 # After the bounds in an annotation, so that these are of the number.
 WHOLE = BeforeValidator(_whole)
-NUMBER = BeforeValidator(_number)
+NUMBER = BeforeValidator(parse_number)
 QueryText = Annotated[
     str,
     StringConstraints(pattern=f"^{_IN_NAME}+$", min_length=1, max_length=_MAX_NAME_CHARACTERS),

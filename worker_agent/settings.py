@@ -11,7 +11,6 @@ from pathlib import Path
 from farm.broker.plaintext import Plaintext
 from farm.configuration.model_files import ANY, is_file_name
 from farm.configuration.scripts import PYTHON_NAME
-from farm.configuration.spec import NETWORK_NAME
 from farm.errors import InvalidSpec
 from farm.messages.agents import check_agent_id
 from farm.messages.trainer_lines import TrainerLimits
@@ -24,6 +23,7 @@ from farm.settings.shared import (
     log_level_setting,
     plaintext_setting,
 )
+from farm.values.fields import SHORT_NAME
 from worker_agent.machine.gpus import GpuShare
 from worker_agent.trainer_process.environment import ANY_NAME, parse_names
 
@@ -90,7 +90,7 @@ def parse_labels(text: str) -> dict[str, str]:
 def parse_networks(text: str) -> dict[str, str]:
     """Read "ethernet=10.0.0.1,infiniband=10.1.0.1": names of networks, this machine's address."""
     networks = parse_labels(text)
-    if not all(NETWORK_NAME.fullmatch(name) for name in networks):
+    if not all(SHORT_NAME.fullmatch(name) for name in networks):
         raise ValueError("names of letters, digits, '.', '_' and '-', each with an address")
     return networks
 

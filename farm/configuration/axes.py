@@ -26,7 +26,6 @@ from farm.configuration.spec import (
     MAX_REPLICAS_PER_RANK,
     MAX_STEPS,
     MAX_WORLD_SIZE,
-    NETWORK_NAME,
     TENSORFLOW,
     TORCH,
     ActivationCheckpointing,
@@ -44,7 +43,7 @@ from farm.configuration.spec import (
 )
 from farm.errors import InvalidSpec
 from farm.text.display import bit_rate, count, duration, percent
-from farm.values.fields import Amount, Name, OneOf, WholeNumber, canonical
+from farm.values.fields import SHORT_NAME, Amount, Name, OneOf, WholeNumber, canonical
 
 # A thousand bits to a terabit: beyond any link, and far from what would overflow a float.
 MIN_BANDWIDTH_MBIT_PER_S, MAX_BANDWIDTH_MBIT_PER_S = 1e-3, 1_000_000
@@ -490,7 +489,7 @@ AXES: tuple[Axis, ...] = (
         field="interface",
         kind=AxisKind.LINK,
         type=Name(
-            pattern=NETWORK_NAME.pattern,
+            pattern=SHORT_NAME.pattern,
             expected="the name of a network of the agents: letters, digits, '.', '_' and '-'",
         ),
         title="Network",

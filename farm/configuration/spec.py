@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import math
 import operator
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -55,7 +54,6 @@ GPUS_CAPABILITY = "gpus:"
 
 # Before the name of a network that an agent is in, such as "network:infiniband".
 NETWORK_CAPABILITY = "network:"
-NETWORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # The capability of agents that have PyTorch, which strategies whose names begin with PYTORCH_NAMES
 # need, and what precedes its version in one more, such as "torch:2.13.0".
 # What an agent says that has the framework. Strategies of PyTorch ask for theirs by name.

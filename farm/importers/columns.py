@@ -21,7 +21,7 @@ from farm.measuring.imported import ImportFlag
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource, TableColumn
 from farm.measuring.noise import NoiseKind
 from farm.measuring.quantities import ADVISED, Quantity
-from farm.values.fields import Amount, OneOf, WholeNumber
+from farm.values.fields import Amount, OneOf, WholeNumber, parse_number
 
 _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls the cell
 
@@ -35,8 +35,6 @@ _SUCCESSES = frozenset(
     {"success", "successful", "succeeded", "done", "complete", "completed", "finished", "passed"}
     | {"pass", "okay", "good", "valid", "true", "yes", "none", "1", "0"}
 )
-# Python itself would take 1_000, other alphabets' digits, nan and inf.
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
 def name(max_characters: int = _NAME_CHARACTERS) -> Callable[[str, str], str]:
@@ -60,11 +58,12 @@ def status(text: str, where: str) -> str:
 
 def number(text: str, where: str) -> float:
     """Read a finite number; without a range, which belongs to its meaning."""
-    if not _NUMBER.fullmatch(text) or math.isinf(float(text)):
+    found = parse_number(text)
+    if found is None or math.isinf(found):
         raise InvalidSpec(
             where, text, f"a number such as 0.25 or 1e-3, or nothing{_advice_on(text)}"
         )
-    return float(text)
+    return found
 
 
 def decimal(text: str, where: str) -> Decimal:
@@ -75,7 +74,7 @@ def decimal(text: str, where: str) -> Decimal:
 
 def _advice_on(text: str) -> str:
     """Say what to do about what spreadsheets make of a number."""
-    if _NUMBER.fullmatch(text):
+    if parse_number(text) is not None:
         return f" (from {-sys.float_info.max:.3g} to {sys.float_info.max:.3g})"
     if re.fullmatch(r"[+-]?[0-9]{1,3}([., '\u00a0\u202f][0-9]{3})+", text):
         return " (without separators of thousands, and with a decimal point)"

@@ -16,12 +16,11 @@ import hashlib
 import re
 
 from farm.errors import InvalidSpec
+from farm.values.fields import SHORT_NAME, SHORT_NAME_EXPECTED
 
 PREFIX = "bf_"
 SECRET_BYTES = 32
-_MAX_NAME_CHARACTERS = 64
 _TOKEN = re.compile(r"bf_[A-Za-z0-9_-]{43}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Scope(enum.Enum):
@@ -68,13 +67,8 @@ def check_token_name(name: str) -> str:
     """
     if name.startswith(PREFIX):
         raise InvalidSpec("NAME", f"{PREFIX}...", "a name, not a token")
-    if not _NAME.fullmatch(name):
-        raise InvalidSpec(
-            "NAME",
-            name,
-            f"up to {_MAX_NAME_CHARACTERS} letters, digits, '.', '_' or '-', the first a letter or "
-            "digit",
-        )
+    if not SHORT_NAME.fullmatch(name):
+        raise InvalidSpec("NAME", name, SHORT_NAME_EXPECTED)
     return name
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import re
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from farm.errors import InvalidSpec
 from farm.values.codec import content_hash
+from farm.values.fields import SHORT_NAME, SHORT_NAME_EXPECTED
 from farm.values.ranges import (
     ByteSize,
     Count,
@@ -35,7 +35,6 @@ _MOST_ACCELERATORS = 64
 _MOST_PROGRAMS = 20
 _MOST_LABELS = 100
 _MOST_CAPABILITIES = 1000
-_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 CoreCount = Annotated[float, Range(1e-3, _MOST_CORES, "cores")]
 
@@ -46,12 +45,8 @@ def check_agent_id(text: str) -> str:
     Raises:
         InvalidSpec: it may not.
     """
-    if not _AGENT_ID.fullmatch(text):
-        raise InvalidSpec(
-            "agent_id",
-            text,
-            "up to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
-        )
+    if not SHORT_NAME.fullmatch(text):
+        raise InvalidSpec("agent_id", text, SHORT_NAME_EXPECTED)
     return text
 
 

@@ -91,8 +91,18 @@ def canonical(value: float) -> float:
     return float(f"{value:.12g}")
 
 
+# Of an agent, a network or a token: also a part of a path and a word on a command line.
+SHORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SHORT_NAME_EXPECTED = "up to 64 letters, digits, '.', '_' or '-', the first a letter or digit"
+# float() also takes spaces, underscores and the digits of every script.
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _WHOLE = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,4})?")
 _MOST_WHOLE = 10**18
+
+
+def parse_number(text: str) -> float | None:
+    """Return the number that a text is, infinite where it is too large; None: it is none."""
+    return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def parse_whole_number(text: str) -> int | None:

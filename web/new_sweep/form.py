@@ -18,8 +18,8 @@ from farm.configuration.catalogue import Catalogue
 from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
 from farm.configuration.sweep import ALL_STEPS, AUTO, BUDGET, NOTIFY
 from farm.errors import InvalidSpec
-from farm.text.toml_text import key_text, value_text
-from farm.values.fields import Name, OneOf
+from farm.text.toml_text import value_text
+from farm.values.fields import Name, OneOf, parse_number
 from web.new_sweep import script_fields
 
 # Axes of which several values may be ticked; all others are lists, of numbers or of names.
@@ -46,7 +46,6 @@ FIELDS = (
 MAX_CHARACTERS = 2000  # of a field
 _MOST_CHOSEN = 200
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BETWEEN = re.compile(r"[,;\s]+")
 _LABELS = "such as instance_type=Standard_D2s_v3, zone=a"
 _FIELD_OF = re.compile(r"(?:case\[[0-9]+\]\.)?([a-z_][a-z_0-9]*)")
@@ -150,7 +149,8 @@ def _number(text: str) -> int | float | str:
     """Return the number that a text is, or the text, which validation then refuses."""
     if _WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if _DECIMAL.fullmatch(text) else text
+    number = parse_number(text)
+    return text if number is None else number
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -161,17 +161,6 @@ def _labels(text: str) -> dict[str, str]:
             raise InvalidSpec("labels", text, _LABELS)
         labels[name] = value
     return labels
-
-
-def file_text(sweep: Mapping[str, object]) -> str:
-    """Write a sweep as the text of a sweep file."""
-    lines = [f"{key_text(key)} = {value_text(v)}" for key, v in sweep.items() if key != "case"]
-    cases = sweep.get("case")
-    for case in cases if isinstance(cases, list) else ():
-        if isinstance(case, Mapping):
-            lines += ["", "[[case]]"]
-            lines += [f"{key_text(key)} = {value_text(value)}" for key, value in case.items()]
-    return "\n".join(lines) + "\n"
 
 
 def fields_of(sweep: object) -> Fields | None:
@@ -237,7 +226,7 @@ def _shown(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     text = value_text(value)
-    return text if _DECIMAL.fullmatch(text) and len(text) <= 30 else None
+    return text if parse_number(text) is not None and len(text) <= 30 else None
 
 
 def _shown_labels(value: object) -> tuple[str, ...] | None:

@@ -35,6 +35,7 @@ from farm.store.sweeps.bundles import add_bundle, find_bundle
 from farm.store.sweeps.sweeps import find_sweep, sweep_summary
 from farm.submission import SubmissionPlan, SubmittedSweep, plan, submit, within_memory
 from farm.text.display import byte_count
+from farm.text.toml_text import document_text
 from web import parameters, request_body
 from web.access.authorization import MAX_BODY_BYTES, takes_up_to
 from web.access.local_user import check_may_send_scripts
@@ -140,7 +141,7 @@ def get_new_sweep() -> ResponseReturnValue:
         with read_session() as session:
             sweep_summary(session, number)  # an id, and not another sweep's name
             spec = find_sweep(session, str(number)).spec
-        return _page(ShownForms(fields=sweep_form.fields_of(spec), text=sweep_form.file_text(spec)))
+        return _page(ShownForms(fields=sweep_form.fields_of(spec), text=document_text(spec)))
     return _page(ShownForms())
 
 
@@ -245,7 +246,7 @@ def _accepted(text: str) -> SubmissionPlan:
 
 
 def _text_of(fields: Fields) -> str:
-    return sweep_form.file_text(sweep_form.sweep_of(fields))
+    return document_text(sweep_form.sweep_of(fields))
 
 
 def _uploaded() -> str | None:

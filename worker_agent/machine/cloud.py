@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import http.client
 import logging
-import re
 import socket
 import threading
 import time
@@ -19,13 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from farm.values.fields import SHORT_NAME
+
 logger = logging.getLogger(__name__)
 
 _LIMIT_S = 1.0
 _SERVICE = ("169.254.169.254", 80)
 _FIRMWARE = Path("/sys/class/dmi/id")
 _LONGEST_ANSWER_BYTES = 4096
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _AWS_TOKEN = "X-aws-ec2-metadata-token"  # a header's name
 # A service that was not there for 20 minutes is switched off, as it may be.
 _PAUSES_S = (5.0, 15.0, 60.0, 240.0, 900.0)
@@ -125,7 +125,7 @@ def cloud_labels(
             )
             # Google's values are paths; the last part is the name.
             word = (reported or "").rpartition("/")[2]
-            if _WORD.fullmatch(word):
+            if SHORT_NAME.fullmatch(word):
                 labels[label] = word
     except (OSError, http.client.HTTPException, ValueError) as error:
         logger.warning("the metadata service of %s was of no help: %s", name, error)

@@ -11,7 +11,7 @@ from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
 from farm.submission import plan
-from farm.text.toml_text import key_text, value_text
+from farm.text.toml_text import document_text, key_text, value_text
 from web.new_sweep.form import (
     LISTS,
     MAX_CHARACTERS,
@@ -19,7 +19,6 @@ from web.new_sweep.form import (
     Fields,
     beyond,
     fields_of,
-    file_text,
     first_fields,
     read_fields,
     refused_field,
@@ -55,7 +54,7 @@ def case(**changed: str | tuple[str, ...]) -> dict[str, Any]:
 
 
 def expanded(fields: Fields) -> Expansion:
-    return plan(tomllib.loads(file_text(sweep_of(fields)))).expansion
+    return plan(tomllib.loads(document_text(sweep_of(fields)))).expansion
 
 
 def test_several_values_are_a_list_and_one_is_itself() -> None:
@@ -197,7 +196,7 @@ def test_what_the_form_shows_first_runs_as_it_is(agent_count: int) -> None:
 @pytest.mark.parametrize("given", [FIELDS, first_fields(catalogue(), agent_count=4).values])
 def test_the_file_of_a_form_fills_the_form_again(given: dict[str, tuple[str, ...]]) -> None:
     fields = Fields({"repetitions_by": ("count",), **given})
-    assert fields_of(tomllib.loads(file_text(sweep_of(fields)))) == fields
+    assert fields_of(tomllib.loads(document_text(sweep_of(fields)))) == fields
 
 
 @pytest.mark.parametrize(
@@ -325,7 +324,7 @@ def test_addresses_of_messages_are_typed_with_spaces_between() -> None:
     addresses = ["https://a.example/x,y;z", "https://b.example/"]
     requested = sweep(notify="  https://a.example/x,y;z   https://b.example/ ")
     assert requested["notify"] == addresses
-    again = fields_of(tomllib.loads(file_text(requested)))
+    again = fields_of(tomllib.loads(document_text(requested)))
     assert again is not None
     assert again.text("notify") == " ".join(addresses)
     assert "notify" not in sweep(notify="  ")
@@ -334,7 +333,7 @@ def test_addresses_of_messages_are_typed_with_spaces_between() -> None:
 def test_a_budget_is_typed_in_machine_hours() -> None:
     requested = sweep(budget_machine_hours=" 2.5 ")
     assert requested["budget_machine_hours"] == 2.5
-    again = fields_of(tomllib.loads(file_text(requested)))
+    again = fields_of(tomllib.loads(document_text(requested)))
     assert again is not None
     assert again.text("budget_machine_hours") == "2.5"
 
