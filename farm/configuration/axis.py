@@ -120,6 +120,11 @@ class Axis:
         return self.type.unit if isinstance(self.type, Amount) else ""
 
     @property
+    def sentence(self) -> str:
+        """Its meaning as a sentence, for help and documents."""
+        return f"{self.meaning[0].upper()}{self.meaning[1:]}."
+
+    @property
     def explained(self) -> str:
         """What it means, for documents."""
         values = "; ".join(f"`{value}`: {what}" for value, what in self.choices.items())

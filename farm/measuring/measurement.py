@@ -30,6 +30,7 @@ from farm.messages.trainer_lines import (
 )
 from farm.statistics import mean, quantile
 
+OWN_ORIGIN = "farm"  # of what this farm measured; it exists before the first measurement
 # Of one second nobody knows how far it is from the others.
 _LEAST_TICKS = 2
 _ROUNDING = 1e-9

@@ -10,6 +10,7 @@ from typing import Protocol
 from farm.configuration.axes import CONDITION_AXES
 from farm.configuration.spec import LARGEST
 from farm.errors import InvalidSpec
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.measuring.noise import UNDISTURBED, Disturbance
 from farm.messages.trainer_lines import CONFIGURATION_FAILURES, FailureKind
 from farm.recommend.configuration import Configuration, TrainingTask, network_of
@@ -105,7 +106,7 @@ class Question(TrainingTask):
     the training lasts until that accuracy is reached, and `epochs` is not looked at.
     """
 
-    origin: str = "farm"
+    origin: str = OWN_ORIGIN
     script: str | None = None
     script_sha256: str | None = None
     script_parameters: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from farm.configuration.own_data import find_dataset
 from farm.errors import InvalidSpec, NotFound
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.answering.answer import answer_from, nothing, nothing_measured
 from farm.recommend.answering.options import options_for
 from farm.recommend.cache.fits import Fitted
@@ -20,8 +21,6 @@ from farm.registry import catalogue
 from farm.store.measurements.measurements import MeasurementFilter, list_measurements
 from farm.store.measurements.scripts import measured_script, others_warning
 from farm.text.plurals import counted
-
-FARM = "farm"  # the origin of our own measurements, which exists even before the first
 
 
 def recommend(
@@ -149,10 +148,12 @@ def settle(
 
 def check_origin(session: Session, origin: str) -> None:
     """Raise NotFound where nothing of an origin is in the store."""
-    if origin != FARM and not list_measurements(session, MeasurementFilter(origin=origin), limit=1):
+    if origin != OWN_ORIGIN and not list_measurements(
+        session, MeasurementFilter(origin=origin), limit=1
+    ):
         raise NotFound(
-            f"origin '{origin}': nothing of it is in this store; '{FARM}' has what was measured "
-            "here, and `farm import` brings the published studies"
+            f"origin '{origin}': nothing of it is in this store; '{OWN_ORIGIN}' has what was "
+            "measured here, and `farm import` brings the published studies"
         )
 
 

@@ -18,6 +18,7 @@ from werkzeug.datastructures import MultiDict
 from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, profile_fields
 from farm.configuration.spec import LARGEST, TrainingPass
 from farm.errors import InvalidSpec
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.contracts import Objective, Question
 from farm.recommend.prices import Prices
 from farm.store.measurements.known_axes import KnownAxes
@@ -125,7 +126,9 @@ _Ratio = Annotated[float, Field(ge=0.0, le=1.0), NUMBER]
 class AdviceParameters(Parameters):
     """Whose measurements, what is considered, and how time and cost are weighed."""
 
-    origin: QueryText = Field("farm", description="Whose measurements; `farm` by default.")
+    origin: QueryText = Field(
+        OWN_ORIGIN, description=f"Whose measurements; `{OWN_ORIGIN}` by default."
+    )
     strategy: QueryTexts = Field((), description="Only these, with commas between them.")
     instance_types: QueryTexts = Field((), description="Only these, with commas between them.")
     prices: _PricesGiven = Field(
@@ -183,7 +186,7 @@ _OF_AXES: dict[str, Any] = {
             parameters.of_axis(axis) | None,
             Field(
                 None if axis.absent is None else float(axis.address(axis.absent)),
-                description=f"{axis.meaning[0].upper()}{axis.meaning[1:]}.",
+                description=axis.sentence,
             ),
         )
         for axis in PROFILE_AXES

@@ -9,9 +9,8 @@ from flask import jsonify
 from flask.typing import ResponseReturnValue
 
 from farm.errors import NotFound
-from farm.importers import citation
+from farm.importers import source_text
 from farm.recommend.implausible import doubts
-from farm.recommend.service import FARM
 from farm.store.measurements.imports import MAX_ORIGIN_CHARACTERS, OriginSummary
 from farm.store.measurements.imports import origins as summaries
 from farm.values.codec import to_json
@@ -56,10 +55,9 @@ def get_suspicious(origin: str) -> ResponseReturnValue:
 
 
 def _shape(summary: OriginSummary) -> answers.Origin:
-    own = "measured by this farm"
     return {
         "origin": summary.origin,
-        "source": own if summary.origin == FARM else citation(summary.source),
+        "source": source_text(summary.origin, summary.source),
         "measurement_count": summary.measurement_count,
         "failed_count": summary.failed_count,
         "workload_count": summary.workload_count,

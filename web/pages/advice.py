@@ -16,7 +16,7 @@ from werkzeug.datastructures import MultiDict
 from farm.cells.option_table import option_columns, option_lines
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.errors import InvalidSpec, NotFound
-from farm.measuring.measurement import OK
+from farm.measuring.measurement import OK, OWN_ORIGIN
 from farm.recommend.answering.measured import (
     UNNAMED,
     DistinguishingFields,
@@ -35,7 +35,7 @@ from farm.recommend.contracts import (
     Recommendation,
 )
 from farm.recommend.objective import is_compared_by_step
-from farm.recommend.service import FARM, recommend, settle
+from farm.recommend.service import recommend, settle
 from farm.store.measurements.imports import origin_names
 from farm.store.measurements.known_axes import known_axes
 from farm.store.measurements.measurements import measurements_of
@@ -119,7 +119,7 @@ def get_advice() -> ResponseReturnValue:
     with read_session() as session:
         known = origin_names(session)
         # This farm is asked about first, unless it has measured nothing yet.
-        given.setdefault("origin", known[0] if known else FARM)
+        given.setdefault("origin", known[0] if known else OWN_ORIGIN)
         axes = known_axes(session, given["origin"])
         if set(given) - {"origin"}:  # that alone is how another origin is chosen
             try:
@@ -363,7 +363,7 @@ def get_plan() -> ResponseReturnValue:
     It takes seconds to find out. Until then the page says so, and loads itself again.
     """
     given = given_question()
-    given.setdefault("origin", FARM)
+    given.setdefault("origin", OWN_ORIGIN)
     query = read_from(RecommendationParameters, given)
     requested, objective = read_question(query), read_objective(query)
     prices = read_prices(query, backend().prices).usd_per_hour

@@ -16,10 +16,10 @@ from farm.errors import NotFound
 from farm.importers import IMPORTERS
 from farm.importers.contracts import Publication
 from farm.keys.api_tokens import Scope
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.implausible import doubts
-from farm.recommend.service import FARM
 from farm.store.measurements.imports import OriginSummary, check_origin, origins, remove_origin
 from farm.store.measurements.known_axes import hardware_of, known_axes
 from farm.store.measurements.measurements import find_measurement, measurements_of
@@ -48,7 +48,7 @@ class OriginCard:
     @property
     def is_own(self) -> bool:
         """Whether this farm measured it; that is never removed here."""
-        return self.summary.origin == FARM
+        return self.summary.origin == OWN_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

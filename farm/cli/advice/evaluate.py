@@ -23,7 +23,12 @@ from farm.cli.advice.evaluation_report import (
     interval_cells,
     write_report,
 )
-from farm.cli.advice.questions import requested_script, script_options
+from farm.cli.advice.questions import (
+    origin_option,
+    requested_script,
+    script_options,
+    workload_options,
+)
 from farm.cli.output import json_option, print_json, print_table, row_bar, to_stderr
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
@@ -61,9 +66,8 @@ _failures: Sequence[Configuration] = ()
 
 
 @click.command()
-@click.option("--origin", default="farm", show_default=True, help="Whose measurements.")
-@click.option("--model", help="May be left out where the origin has one workload.")
-@click.option("--dataset", help="May be left out where the origin has one workload.")
+@origin_option
+@workload_options
 @script_options
 @click.option("--fingerprint", help="Which kind of hardware, by its first characters.")
 @click.option("--predictor", "predictors", multiple=True, help="Only this; may be repeated.")

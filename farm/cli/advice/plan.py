@@ -11,6 +11,7 @@ import click
 
 from farm.cli.advice.questions import (
     SCRIPT_OPTIONS,
+    origin_option,
     prices_of,
     prices_option,
     region_option,
@@ -47,7 +48,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def _grid_options(command: _F) -> _F:
     options = (
-        click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
+        origin_option,
         click.option("--model", help="Only this; needed where nothing is measured yet."),
         click.option("--dataset", help="Only this; needed where nothing is measured yet."),
         *SCRIPT_OPTIONS,

@@ -11,7 +11,12 @@ from typing import Any
 
 import click
 
-from farm.cli.advice.questions import recommender_cache, requested_script, script_options
+from farm.cli.advice.questions import (
+    origin_option,
+    recommender_cache,
+    requested_script,
+    script_options,
+)
 from farm.cli.output import json_option, print_json, to_stderr
 from farm.cli.session import settings, store
 from farm.errors import InvalidSpec
@@ -52,7 +57,7 @@ class _Queries:
 
 @click.command()
 @click.argument("queries", metavar="QUERIES.csv", type=click.Path(path_type=Path))
-@click.option("--origin", default="farm", show_default=True, help="Whose measurements.")
+@origin_option
 @script_options
 @click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
 @json_option

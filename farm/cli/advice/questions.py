@@ -11,6 +11,7 @@ import click
 
 from farm.cli.output import to_stderr
 from farm.errors import InvalidSpec
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.cache.fits import Fits
 from farm.recommend.cache.knowledge import FITS_FOLDER, RecommenderCache, fit_default
 from farm.recommend.prices import Prices, load_prices
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+origin_option = click.option(
+    "--origin", default=OWN_ORIGIN, show_default=True, help="Whose measurements."
+)
 prices_option = click.option(
     "--prices",
     "prices_file",
@@ -34,7 +38,10 @@ prices_option = click.option(
 )
 region_option = click.option("--region", help="Region of the prices, if the table has several.")
 
-
+WORKLOAD_OPTIONS = (
+    click.option("--model", help="May be left out where the origin has one workload."),
+    click.option("--dataset", help="May be left out where the origin has one workload."),
+)
 SCRIPT_OPTIONS = (
     click.option("--script", help="Your own script, instead of --model: its newest version."),
     click.option("--script-sha256", metavar="DIGITS", help="Another version of --script."),
@@ -53,6 +60,11 @@ def with_options(options: Sequence[Callable[[_F], _F]], command: _F) -> _F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def workload_options(command: _F) -> _F:
+    """Give a command the options that name a model and a data set."""
+    return with_options(WORKLOAD_OPTIONS, command)
 
 
 def script_options(command: _F) -> _F:

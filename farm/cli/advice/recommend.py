@@ -13,6 +13,8 @@ from farm.cells.reading import with_cells
 from farm.cells.result_table import notes
 from farm.cli.advice.questions import (
     SCRIPT_OPTIONS,
+    WORKLOAD_OPTIONS,
+    origin_option,
     prices_of,
     prices_option,
     recommender_cache,
@@ -56,14 +58,13 @@ def _network_option(axis: Axis) -> Callable[[_F], _F]:
         default=axis.absent if is_said else None,
         show_default=is_said,
         type=Real(kind.low, kind.high, max_open=kind.is_below_high),
-        help=f"{axis.meaning[0].upper()}{axis.meaning[1:]}.",
+        help=axis.sentence,
     )
 
 
 def _question_options(command: _F) -> _F:
     options = (
-        click.option("--model", help="May be left out where the origin has one workload."),
-        click.option("--dataset", help="May be left out where the origin has one workload."),
+        *WORKLOAD_OPTIONS,
         *SCRIPT_OPTIONS,
         click.option(
             "--pass",
@@ -76,7 +77,7 @@ def _question_options(command: _F) -> _F:
             "--global-batch-size", required=True, type=CountRange(1, MAX_GLOBAL_BATCH_SIZE)
         ),
         *map(_network_option, PROFILE_AXES),
-        click.option("--origin", default="farm", show_default=True, help="Whose measurements."),
+        origin_option,
         click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
         click.option(
             "--world-sizes", help="Only these, such as 2,3,4; one machine is always compared."
@@ -84,7 +85,9 @@ def _question_options(command: _F) -> _F:
         click.option("--instance-types", help="Only these, with commas between them."),
         click.option("--network", "networks", multiple=True, help="Only it; may be repeated."),
         click.option("--epochs", type=CountRange(1, MAX_STEPS), help="To train; 1 by default."),
-        click.option("--target-accuracy", type=Real(0, 1), help="Train until it is reached."),
+        click.option(
+            "--target-accuracy", type=Real(0, 1, min_open=True), help="Train until it is reached."
+        ),
     )
     return with_options(options, command)
 

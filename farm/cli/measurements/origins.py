@@ -8,9 +8,8 @@ import click
 
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, store
-from farm.importers import citation
+from farm.importers import source_text
 from farm.store.engine import reading, writing
-from farm.store.gangs.attempt_measurements import ORIGIN as FARM
 from farm.store.measurements.imports import OriginSummary, remove_origin
 from farm.store.measurements.imports import origins as summaries
 from farm.text import display
@@ -48,19 +47,18 @@ def origins(*, remove: str | None, as_json: bool) -> None:
         found = summaries(session)
     if as_json:
         print_json(
-            [{**dataclasses.asdict(summary), "source": _source(summary)} for summary in found]
+            [
+                {
+                    **dataclasses.asdict(summary),
+                    "source": source_text(summary.origin, summary.source),
+                }
+                for summary in found
+            ]
         )
     elif found:
         print_table(_COLUMNS, [_cells(summary) for summary in found])
     else:
         click.echo("nothing is measured yet, and nothing imported")
-
-
-def _source(summary: OriginSummary) -> str | None:
-    """Return the citation of a published study, the file of a table, or that it was measured."""
-    if summary.origin == FARM:
-        return "measured by this farm"
-    return citation(summary.source)
 
 
 def _cells(summary: OriginSummary) -> list[str]:
@@ -71,5 +69,5 @@ def _cells(summary: OriginSummary) -> list[str]:
         str(summary.workload_count),
         str(summary.fingerprint_count),
         display.clock(summary.last_at),
-        display.text(_source(summary)),
+        display.text(source_text(summary.origin, summary.source)),
     ]

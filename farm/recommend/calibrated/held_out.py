@@ -192,7 +192,7 @@ def hold_out(
 
     refit = refit_of(fitted, predictor)
     configurations = [canonical(o.configuration) for o in observations]
-    parse_number: dict[Hashable, int] = {}
+    number_of: dict[Hashable, int] = {}
     values = [value_of(observation) for observation in observations]
     value_numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     curve_of = _curve_numbers(configurations, values)
@@ -219,7 +219,7 @@ def hold_out(
             key: Hashable = configurations[row] if axis is None else number
             if axis == GapAxis.NAMES:
                 key = names_of(configurations[row])
-            group = parse_number.setdefault(key, len(parse_number))
+            group = number_of.setdefault(key, len(number_of))
             curve, value = curve_of[names_of(configurations[row])], value_numbers[values[row]]
             rows.append((row, axis is None, value, group, curve))
             error = math.log(observations[row].step_time_s / estimate.step_time_s)

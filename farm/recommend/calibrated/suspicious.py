@@ -133,8 +133,8 @@ def _standard_errors(observations: Sequence[Observation], held_out: HeldOut) -> 
     configurations = [canonical(observations[row].configuration) for row in rows]
     if not configurations:
         return {}
-    parse_number = {c: index for index, c in enumerate(dict.fromkeys(configurations))}
-    numbers = np.array([parse_number[c] for c in configurations])
+    number_of = {c: index for index, c in enumerate(dict.fromkeys(configurations))}
+    numbers = np.array([number_of[c] for c in configurations])
     neighbourhood = Neighbourhood.of(Space.of(o.configuration for o in observations))
     places = neighbourhood.locate(configurations)
     log_errors = held_out.log_errors[cells]

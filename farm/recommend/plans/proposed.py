@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.errors import InvalidSpec, NotFound
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.observations import load
 from farm.recommend.plans.planning import KnownMeasurements, Planned, Task, make_plan
 from farm.recommend.plans.sweep_file import SweepForm, sweep_text, unregistered
-from farm.recommend.service import FARM
 from farm.registry import catalogue
 from farm.store.engine import reading
 from farm.text.display import short_fingerprint
@@ -91,7 +91,7 @@ def _known(
 ) -> tuple[KnownMeasurements, tuple[str | None, ...]]:
     """Read what is known of one kind of hardware, and return all kinds, that one first."""
     kinds = load(session, origin=origin, model=task.model, dataset=task.dataset)
-    if not kinds and origin != FARM:
+    if not kinds and origin != OWN_ORIGIN:
         raise NotFound(f"origin '{origin}': nothing of it is in this store; see `farm origins`")
     fitting = {
         key: kind for key, kind in kinds.items() if (key or "").startswith(fingerprint or "")

@@ -9,6 +9,7 @@ from farm.configuration.axes import SETUP_AXES, profile_numbers
 from farm.configuration.catalogue import Catalogue, StrategyFacts
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import EMULATOR_NAMES, UNTOUCHED, ServerPlacement, TrainingPass
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.configuration import Configuration
 from farm.recommend.features import canonical
 from farm.recommend.plans.planner import MeasurementPlan
@@ -17,7 +18,6 @@ from farm.text.plurals import counted
 from farm.text.toml_text import string_text, value_text
 
 _UNNAMED = "unnamed"
-_OWN = "farm"  # the origin of what this farm has measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:
 def _network(c: Configuration, form: SweepForm) -> str | None:
     """Return which of the agents' networks it was; of others' networks the agents know no names."""
     name = (c.network or "").partition("+")[0]
-    is_named = form.origin == _OWN and name not in ("", UNTOUCHED, *EMULATOR_NAMES)
+    is_named = form.origin == OWN_ORIGIN and name not in ("", UNTOUCHED, *EMULATOR_NAMES)
     return name if is_named else None
 
 

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import JOB_AXES
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
+from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Configuration, network_of
 from farm.recommend.contracts import Prediction
@@ -21,7 +22,7 @@ from farm.recommend.prices import Prices
 from farm.recommend.setup import Setup
 from farm.registry import catalogue
 from farm.statistics import median
-from farm.store.gangs.attempt_measurements import ORIGIN, measured_network
+from farm.store.gangs.attempt_measurements import measured_network
 from farm.store.measurements.measured_jobs import TrainingRun, last_training_runs
 
 _RUNS_LOOKED_AT = 50
@@ -176,7 +177,7 @@ def expected(
     hashes = [spec.cell_hash for spec in jobs]
     distinct = dict(zip(hashes, jobs, strict=True))
     queries = [_query(spec) for spec in distinct.values()]
-    answers = predict_queries(session, queries, origin=ORIGIN, cache=cache, may_wait=may_wait)
+    answers = predict_queries(session, queries, origin=OWN_ORIGIN, cache=cache, may_wait=may_wait)
     by_cell = dict(zip(distinct, answers, strict=True))
     return expectation(
         (_expected_job(spec, by_cell[key]) for spec, key in zip(jobs, hashes, strict=True)),
@@ -196,7 +197,7 @@ def predicted_lengths_s(
     if not runs:
         return {}
     queries = [_query(spec) for spec in cells.values()]
-    answers = predict_queries(session, queries, origin=ORIGIN, cache=cache, may_wait=False)
+    answers = predict_queries(session, queries, origin=OWN_ORIGIN, cache=cache, may_wait=False)
     overhead_s = _overhead_s(runs) or 0.0
     found = {}
     for (cell_hash, spec), answer in zip(cells.items(), answers, strict=True):

@@ -22,6 +22,7 @@ from farm.errors import InvalidSpec
 from farm.gang.snapshots import AttemptView
 from farm.measuring.measurement import (
     OK,
+    OWN_ORIGIN,
     AttemptFigures,
     RankOutcome,
     averaged,
@@ -43,7 +44,6 @@ from farm.store.gangs.attempts import AttemptReports, Member
 from farm.store.series.series import unpacked
 from farm.values.codec import content_hash, from_json
 
-ORIGIN = "farm"
 # In a measurement's details (`net_bytes_of`) where received and sent bytes are not the interface's.
 OF_CONNECTIONS = "the trainers' own TCP connections"
 
@@ -188,7 +188,7 @@ def _configuration(
     sha256 = prepared[0].model_sha256 if prepared else None
     types = sorted({m.labels.get("instance_type", "") for m in members} - {""})
     return {
-        "origin": ORIGIN,
+        "origin": OWN_ORIGIN,
         "source_key": f"job {attempt.job_id}",
         "job_id": attempt.job_id,
         "attempt_id": attempt.token,

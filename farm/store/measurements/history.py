@@ -17,9 +17,8 @@ from sqlalchemy.orm import Session
 from farm.configuration.scripts import script_of, without_version
 from farm.configuration.spec import JobSpec
 from farm.errors import InvalidSpec, NotFound
-from farm.measuring.measurement import OK
+from farm.measuring.measurement import OK, OWN_ORIGIN
 from farm.store.engine import IDS_A_QUERY
-from farm.store.gangs.attempt_measurements import ORIGIN
 from farm.store.measurements.cell_rows import jobs_with_results
 from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.tables import JobRow, SweepRow
@@ -195,7 +194,7 @@ def _measured_commands(session: Session, models: Collection[str]) -> Sequence[st
     rows = session.scalars(
         select(model)
         .where(
-            MeasurementRow.origin == ORIGIN,
+            MeasurementRow.origin == OWN_ORIGIN,
             or_(*(model.startswith(head, autoescape=True) for head in sorted(heads)[:IDS_A_QUERY])),
         )
         .group_by(model)

@@ -16,10 +16,9 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.imported import ImportedMeasurement, ImportFlag
-from farm.measuring.measurement import OK
+from farm.measuring.measurement import OK, OWN_ORIGIN
 from farm.measuring.quantities import FURTHER_QUANTITIES, QUANTITIES
 from farm.store.engine import insert_into
-from farm.store.gangs.attempt_measurements import ORIGIN as FARM
 from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.series.samples import remove_samples
 
@@ -74,8 +73,8 @@ def check_origin(origin: str) -> str:
     if not name or not name.isprintable() or len(name) > MAX_ORIGIN_CHARACTERS:
         expected = f"a name of 1 to {MAX_ORIGIN_CHARACTERS} printable characters"
         raise InvalidSpec("origin", origin, expected)
-    if name.lower() == FARM:
-        expected = f"another name: '{FARM}' is what this farm has measured itself"
+    if name.lower() == OWN_ORIGIN:
+        expected = f"another name: '{OWN_ORIGIN}' is what this farm has measured itself"
         raise InvalidSpec("origin", origin, expected)
     return name
 
@@ -169,13 +168,13 @@ def origins(session: Session) -> list[OriginSummary]:
     summaries = [
         OriginSummary(**counted._mapping, source=sources[counted.origin]) for counted in found
     ]
-    return sorted(summaries, key=lambda summary: (summary.origin != FARM, summary.origin))
+    return sorted(summaries, key=lambda summary: (summary.origin != OWN_ORIGIN, summary.origin))
 
 
 def origin_names(session: Session) -> list[str]:
     """Return whose measurements the store has, the farm's own first and the others by name."""
     names = session.scalars(select(MeasurementRow.origin).distinct())
-    return sorted(names, key=lambda name: (name != FARM, name))
+    return sorted(names, key=lambda name: (name != OWN_ORIGIN, name))
 
 
 def _difference(

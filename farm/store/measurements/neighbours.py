@@ -12,10 +12,9 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import AXES, STRATEGY, spec_values
 from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.spec import EMULATOR_NAMES, TCP_PROXY, UNTOUCHED, JobSpec
-from farm.measuring.measurement import OK
+from farm.measuring.measurement import OK, OWN_ORIGIN
 from farm.measuring.noise import Disturbance, disturbance_of_row
 from farm.store.base import is_known
-from farm.store.gangs.attempt_measurements import ORIGIN
 from farm.store.result_tables import MEASUREMENTS, MeasurementRow, axis_column, axis_value
 from farm.store.tables import JobRow
 
@@ -101,7 +100,7 @@ def neighbours_of(
     same axis; rows that are older than a setting have what it was then.
     """
     query = select(MeasurementRow).where(
-        MeasurementRow.origin == ORIGIN,
+        MeasurementRow.origin == OWN_ORIGIN,
         MEASUREMENTS.model == spec.model,
         MEASUREMENTS.dataset == spec.dataset,
         MeasurementRow.status == OK,
