@@ -20,10 +20,9 @@ _ASSUMED_LENGTH = 3.0
 _ASSUMED_WEIGHT = 30
 # Beyond, the series would have to be hundreds of thousands of steps long to say anything.
 _MAX_LAG = 2000
-_OUTLIER_SCALES = 3.5  # Iglewicz and Hoaglin's (1993) limit for the modified z-score
-_NORMAL_SCALE = (
-    1.4826  # a normal distribution's standard deviation over its median absolute deviation
-)
+OUTLIER_SCALES = 3.5  # Iglewicz and Hoaglin's (1993) limit for the modified z-score
+# A normal distribution's standard deviation over its median absolute deviation.
+NORMAL_SCALE = 1.4826
 # Steps of some models differ by less than a thousandth. What lies within 3.5 % of the median is no
 # outlier to anyone, however calm the rest is.
 _LEAST_SCALE_RATIO = 0.01
@@ -172,7 +171,7 @@ def outlier_positions(times_s: Sequence[float]) -> tuple[int, ...]:
         return ()
     median_s = quantile(sorted(times_s), 0.5)
     deviation_s = quantile(sorted(abs(t - median_s) for t in times_s), 0.5)
-    limit_s = _OUTLIER_SCALES * max(_NORMAL_SCALE * deviation_s, _LEAST_SCALE_RATIO * median_s)
+    limit_s = OUTLIER_SCALES * max(NORMAL_SCALE * deviation_s, _LEAST_SCALE_RATIO * median_s)
     return tuple(i for i, t in enumerate(times_s) if abs(t - median_s) > limit_s)
 
 

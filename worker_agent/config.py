@@ -14,20 +14,20 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from farm.broker.url import check_broker_url, is_local_broker, redact
+from farm.broker.url import DEFAULT_PORT, check_broker_url, is_local_broker, redact
 from farm.configuration.model_files import ANY, is_file_name, trouble_of
 from farm.errors import InvalidSpec, Unreachable
 from farm.messages.agent_keys import AgentKey, read_key
 from farm.messages.trainer_lines import TrainerLimits
+from farm.processes.marked import EMBEDDED_MARK
 from farm.settings.declaration import read_file, read_settings
 from worker_agent.machine.cloud import cloud_of, read_firmware
 from worker_agent.machine.gpus import open_nvml, own_gpus
-from worker_agent.machine.machine import DEFAULT_PORT, address_towards, interface_of, own_cpus
+from worker_agent.machine.machine import address_towards, interface_of, own_cpus
 from worker_agent.network.emulators.contracts import Site
 from worker_agent.network.nft import NoAnswer, find_obstacle
 from worker_agent.rank.bundles import BundleFolder
 from worker_agent.settings import AgentSettings, parse_agent_id
-from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 from worker_agent.trainer_process.user import TrainerUser, close_to_others, find_user
 
 logger = logging.getLogger(__name__)

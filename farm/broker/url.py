@@ -17,6 +17,8 @@ from farm.errors import InvalidSpec
 
 # What a URL's query may prove an identity with, beside the part before its host.
 CREDENTIALS = ("username", "password", "ssl_certfile", "ssl_keyfile", "ssl_password")
+DEFAULT_PORT = 6379  # of a URL that names none
+DEFAULT_BROKER_URL = f"redis://127.0.0.1:{DEFAULT_PORT}/0"
 _AUTHORITIES = "ssl_ca_certs"
 _ALWAYS = {"ssl_cert_reqs": "required", "ssl_check_hostname": "true"}
 _TLS_OPTIONS = {*_ALWAYS, _AUTHORITIES, "ssl_certfile", "ssl_keyfile", "ssl_password"}
@@ -42,7 +44,7 @@ def require_redis(broker_url: str, *, name: str = "FARM_BROKER_URL") -> None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise InvalidSpec(name, redact(broker_url), "a URL such as redis://127.0.0.1:6379/0")
+        raise InvalidSpec(name, redact(broker_url), f"a URL such as {DEFAULT_BROKER_URL}")
     _require_verified(broker_url, name)
 
 

@@ -16,10 +16,9 @@ from farm.cells.configuration import CellConfiguration
 from farm.configuration.axes import AXES, AXES_BY_NAME, REQUIRED_AXES_IN_ORDER
 from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.scripts import parameters_of, without_parameters
-from farm.configuration.spec import MAX_STEPS
-from farm.configuration.sweep import TIME_LIMIT_S
+from farm.configuration.sweep import CASE_OPTIONS_BY_NAME, TIME_LIMIT_S
 from farm.text.display import duration
-from farm.values.fields import Amount, Name, WholeNumber
+from farm.values.fields import Amount, Name
 
 EMULATOR = Axis(
     name="emulator",
@@ -35,13 +34,14 @@ LENGTH = Axis(
     title="Length",
     meaning="how long a job measures",
 )
+_WARMUP_STEPS = CASE_OPTIONS_BY_NAME["warmup_steps"]
 WARMUP = Axis(
-    name="warmup_steps",
-    field="warmup_step_count",
+    name=_WARMUP_STEPS.name,
+    field=_WARMUP_STEPS.field,
     kind=AxisKind.CASE,
-    type=WholeNumber(0, MAX_STEPS),
+    type=_WARMUP_STEPS.type,
     title="Warm-up steps",
-    meaning="steps that run first and are not timed",
+    meaning=_WARMUP_STEPS.meaning,
 )
 REPEAT = Axis(
     name="repeat",

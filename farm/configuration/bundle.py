@@ -57,7 +57,7 @@ _ZIP_ERRORS = (
     IndexError,
 )
 _ENCRYPTED = 0x1  # among the flags of a member
-_MADE_AT = (1980, 1, 1, 0, 0, 0)  # the first time that a ZIP file knows
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a ZIP file knows
 
 
 def is_script_path(text: str) -> bool:
@@ -85,7 +85,7 @@ class ScriptBundle:
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
             for path, content in sorted(self.files.items()):
-                archive.writestr(zipfile.ZipInfo(path, _MADE_AT), content)
+                archive.writestr(zipfile.ZipInfo(path, ZIP_EPOCH), content)
         return written.getvalue()
 
     @cached_property

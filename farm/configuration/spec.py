@@ -58,6 +58,7 @@ NETWORK_CAPABILITY = "network:"
 # need, and what precedes its version in one more, such as "torch:2.13.0".
 # What an agent says that has the framework. Strategies of PyTorch ask for theirs by name.
 TENSORFLOW = "tensorflow"
+TENSORFLOW_PACKAGES = (TENSORFLOW, "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
 TORCH = "torch"
 TORCH_VERSION = "torch:"
 PYTORCH_NAMES = "torch_"

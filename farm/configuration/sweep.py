@@ -132,6 +132,7 @@ CASE_OPTIONS = (
         default=DEFAULT_TIME_LIMIT_S,
     ),
 )
+CASE_OPTIONS_BY_NAME: Mapping[str, SweepOption] = {one.name: one for one in CASE_OPTIONS}
 PRECISION_OPTIONS = (
     SweepOption(
         name="precision_percent",

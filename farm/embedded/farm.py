@@ -31,7 +31,7 @@ from farm.errors import FarmError, InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.measuring.noise import NoisePolicy
 from farm.messages.agent_keys import derive_key, key_text
-from farm.processes.marked import MarkedProcesses, processes_marked
+from farm.processes.marked import EMBEDDED_MARK, MarkedProcesses, processes_marked
 from farm.settings.declaration import secret_names
 from farm.settings.server import Settings, environment_of
 from farm.settings.web_listening import check_web_listening, web_url
@@ -48,7 +48,6 @@ _SERVER_GRACE_S = 10.0
 _STAGE_SERVERS, _STAGE_AGENTS = 1, 2
 # Agents reach the broker, too.
 _SECRETS = {*secret_names(Settings), "FARM_SIGNING_KEY_FILE"} - {"FARM_BROKER_URL"}
-MARK = "BENCHFARM_EMBEDDED"
 _END_POLL_S = 0.05
 _KILLED_WITHIN_S = 5.0
 
@@ -238,7 +237,11 @@ class EmbeddedFarm:
 
     def _environ(self) -> dict[str, str]:
         """Return the environment of every child: ours, with the settings as they are now."""
-        return {**os.environ, **environment_of(self.settings), MARK: str(self.settings.home)}
+        return {
+            **os.environ,
+            **environment_of(self.settings),
+            EMBEDDED_MARK: str(self.settings.home),
+        }
 
     def _wait_until_up(self, begun_at: dt.datetime) -> None:
         from farm.store.engine import make_engine
@@ -347,7 +350,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 def find_marked(home: str) -> list[int]:
     """Return the pids of living processes that were started for a farm of this folder."""
-    return processes_marked(MARK, home)
+    return processes_marked(EMBEDDED_MARK, home)
 
 
 def end_marked(home: str, *, grace_s: float) -> int:
@@ -357,7 +360,7 @@ def end_marked(home: str, *, grace_s: float) -> int:
         FarmError: one survived even that.
     """
     found: set[int] = set()
-    with MarkedProcesses(MARK, home) as marked:
+    with MarkedProcesses(EMBEDDED_MARK, home) as marked:
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILLED_WITHIN_S)):
             deadline = time.monotonic() + wait_s
             while marked.look(number):

@@ -7,6 +7,7 @@ which expire. A message of another version is refused, never guessed at.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farm.errors import InvalidSpec
@@ -37,10 +38,20 @@ def unseal(kind: type, envelope: object) -> object:
     """
     if not isinstance(envelope, dict) or "message" not in envelope:
         raise InvalidSpec("envelope", envelope, "a table with version and message")
-    if envelope.get("version") != WIRE_VERSION:
-        expected = f"wire version {WIRE_VERSION}: server and agents need the same benchfarm"
-        raise InvalidSpec("version", envelope.get("version"), expected)
+    check_version(envelope)
     return from_json(kind, envelope["message"])
+
+
+def check_version(envelope: Mapping[str, object]) -> None:
+    """Refuse a message of another version.
+
+    Raises:
+        InvalidSpec: it is.
+    """
+    version = envelope.get("version")
+    if version != WIRE_VERSION:
+        expected = f"wire version {WIRE_VERSION}: server and agents need the same benchfarm"
+        raise InvalidSpec("version", version, expected)
 
 
 def unknown_version_in(envelope: object) -> UnknownVersion | None:

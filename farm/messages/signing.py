@@ -27,7 +27,7 @@ from typing import cast
 from farm.errors import InvalidSpec
 from farm.messages.agent_keys import AgentKey
 from farm.messages.agents import check_agent_id
-from farm.messages.envelope import WIRE_VERSION
+from farm.messages.envelope import WIRE_VERSION, check_version
 from farm.values.codec import parsed
 
 _SIGNED_FIELDS = {"version", "agent_id", "signed", "signatures"}
@@ -108,9 +108,7 @@ def verified(
 def _parts(envelope: object, agent_id: str) -> tuple[str, dict[object, object]]:
     if not isinstance(envelope, dict):
         raise InvalidSpec("envelope", type(envelope).__name__, "a table")
-    if envelope.get("version") != WIRE_VERSION:
-        expected = f"wire version {WIRE_VERSION}: server and agents need the same benchfarm"
-        raise InvalidSpec("version", envelope.get("version"), expected)
+    check_version(envelope)
     if not is_signed(envelope):
         raise InvalidSpec("signature", None, "a signed message")
     text, signatures = envelope.get("signed"), envelope.get("signatures")

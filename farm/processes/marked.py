@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+# Every process of a farm on one machine has it, with the farm's folder.
+EMBEDDED_MARK = "BENCHFARM_EMBEDDED"
 _PROC = Path("/proc")
 _SNAPSHOT_LIFETIME_S = 0.0002
 # After that long, who still shows no environment is a stranger, such as one stuck in its end.

@@ -21,6 +21,7 @@ from farm.values.codec import to_json
 WIDE_RATIO = 2.0
 # A recommended option that is less probably the best is not shown as a sure answer.
 FIRM_PROBABILITY = 0.5
+AIMS = (0.8, 0.9)  # what the two intervals of a prediction are to cover
 # Measurements of a plan: unless said, and where a regret is asked for.
 DEFAULT_PLANNED, MAX_PLANNED = 5, 100
 

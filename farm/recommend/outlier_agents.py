@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from farm.statistics import NORMAL_SCALE, OUTLIER_SCALES
 from farm.text.plurals import counted
 
 # A time is far from the median of the others beyond this factor, and beyond so many of their
-# deviations: 1.4826 x the median absolute deviation of ln(time), as in `farm.statistics`.
+# deviations, of which `farm.statistics` tells outliers too, of ln(time).
 FAR_RATIO = 1.5
-FAR_DEVIATIONS = 3.5 * 1.4826
+FAR_DEVIATIONS = OUTLIER_SCALES * NORMAL_SCALE
 # Beyond this factor one measurement is enough, and disturbed ones are compared as well: neither
 # noise nor a machine with two speeds makes as much.
 GROSS_RATIO = 5.0

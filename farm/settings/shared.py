@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farm.broker.plaintext import FARM_PLAINTEXT, Plaintext, parse_plaintext
+from farm.broker.url import DEFAULT_BROKER_URL
 from farm.settings.declaration import one_of, seconds, setting
 
 
@@ -12,7 +13,7 @@ def broker_url_setting(meaning: str) -> Any:
     """Declare the URL of the broker."""
     return setting(
         "FARM_BROKER_URL",
-        default="redis://127.0.0.1:6379/0",
+        default=DEFAULT_BROKER_URL,
         meaning=meaning,
         parse=str,
         secret=True,

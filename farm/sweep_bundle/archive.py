@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from farm.configuration.bundle import ZIP_EPOCH
 from farm.errors import FarmError, InvalidSpec
 from farm.sweep_bundle.manifest import MANIFEST, MOST_BUNDLE_FILES, is_file_name
 from farm.text.display import byte_count
@@ -23,14 +24,13 @@ _MOST_MEMBERS = MOST_BUNDLE_FILES + 100  # folders have entries, too
 _PIECE_BYTES = 1 << 20
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # Python unpacks the others without a limit
 _PACKED = (".csv", ".html", ".json", ".svg", ".toml")  # the other files are packed already
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(folder: Path, file: Path) -> None:
     """Write the files of a bundle into a ZIP file; the same files give the same bytes."""
     with zipfile.ZipFile(file, "x") as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            member = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _EPOCH)
+            member = zipfile.ZipInfo(path.relative_to(folder).as_posix(), ZIP_EPOCH)
             member.external_attr = 0o644 << 16
             is_packed = path.suffix in _PACKED
             member.compress_type = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED

@@ -25,6 +25,7 @@ from farm.configuration.bundle import ScriptBundle
 from farm.embedded.redis import free_port
 from farm.keys.signing_key import make_signing_key
 from farm.messages.agent_keys import derive_key, key_text
+from farm.processes.marked import EMBEDDED_MARK
 from farm.store.agents.agent_keys import add_agent_key
 from farm.store.engine import make_engine, writing
 from farm.store.sweeps.bundles import add_bundle
@@ -33,7 +34,6 @@ from tests.chaos.links import Link, Links
 from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import RedisServer
 from worker_agent.trainer_process.orphans import find_marked
-from worker_agent.trainer_process.privilege import EMBEDDED_MARK
 
 REPOSITORY = Path(__file__).parents[2]
 AGENT_COUNT = 6

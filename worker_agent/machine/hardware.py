@@ -23,6 +23,7 @@ from farm.configuration.spec import (
     NETWORK_CAPABILITY,
     RANKS_CAPABILITY,
     TENSORFLOW,
+    TENSORFLOW_PACKAGES,
     TORCH,
     TORCH_COMPILE,
     TORCH_VERSION,
@@ -38,7 +39,6 @@ from worker_agent.network.emulators import capabilities
 _MACHINE_ID = Path("/etc/machine-id")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CPUINFO = Path("/proc/cpuinfo")
-_TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
 
 # The packages that PyTorch and TensorFlow bring for GPUs, of CUDA 13 and 12.
 _GPU_LIBRARIES = {
@@ -174,7 +174,7 @@ def read_tensorflow_version() -> str | None:
     """Return the installed version without importing it: that takes seconds and 300 MB."""
     if not _is_importable("tensorflow"):
         return None
-    return next(filter(None, map(_installed_version, _TENSORFLOW_PACKAGES)), None)
+    return next(filter(None, map(_installed_version, TENSORFLOW_PACKAGES)), None)
 
 
 def builds_without_gpus() -> dict[str, str]:

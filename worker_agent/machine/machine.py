@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from farm.broker.url import DEFAULT_PORT
 from farm.errors import InvalidSpec, Unreachable
 from farm.sampling.names import LOOPBACK_INTERFACE
 
@@ -17,7 +18,6 @@ _SHORT_NAME_BYTES = 16
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _NLM_F_REQUEST, _IFLA_ALT_IFNAME = 1, 53
 _ANSWER_LIMIT_S = 10.0
-DEFAULT_PORT = 6379  # of a broker URL that names none
 
 
 def address_towards(broker_url: str) -> str:

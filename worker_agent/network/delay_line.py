@@ -11,15 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from farm.configuration.spec import NetworkProfile
+from farm.gang.transfers import SEGMENT_BYTES
 
 # Without a limit one read may take what a socket's buffer holds; with one, what passes in this
 # time, so that the bytes arrive as a stream and not in heaps.
 _LARGEST_READ_BYTES = 256 * 1024
-_SMALLEST_READ_BYTES = 1448
+_SMALLEST_READ_BYTES = SEGMENT_BYTES
 _READ_S = 0.002
 # What is under way on a link is its bandwidth times its delay, and a little to work with. An
 # unlimited link is taken for one of 10 Gbit/s.
-_ASSUMED_BYTES_PER_S = 1.25e9
+ASSUMED_BYTES_PER_S = 1.25e9
 _SLACK_BYTES = 256 * 1024
 _SLACK_S = 0.01
 _LARGEST_BUFFER_BYTES = 32 * 2**20
@@ -115,7 +116,7 @@ def _sizes(profile: NetworkProfile) -> tuple[int, int]:
     bandwidth = profile.bandwidth_bytes_per_s
     longest_s = profile.one_way_delay_s + profile.jitter_s
     if bandwidth is None:
-        under_way = _ASSUMED_BYTES_PER_S * longest_s + _SLACK_BYTES
+        under_way = ASSUMED_BYTES_PER_S * longest_s + _SLACK_BYTES
         return _LARGEST_READ_BYTES, int(min(_LARGEST_BUFFER_BYTES, under_way))
     read_bytes = min(_LARGEST_READ_BYTES, max(_SMALLEST_READ_BYTES, bandwidth * _READ_S))
     # A longer queue would keep a short message of another connection waiting.

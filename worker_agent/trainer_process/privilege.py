@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from farm.processes.marked import EMBEDDED_MARK
+
 CAP_NET_ADMIN = 12
 # To start processes as another user, to end them, and to find what they have left by its mark.
 _FOR_ANOTHER = {"CAP_SETUID": 7, "CAP_SETGID": 6, "CAP_KILL": 5, "CAP_SYS_PTRACE": 19}
 _STATUS = Path("/proc/self/status")
 _PR_SET_DUMPABLE = 4
-# A farm on one machine, of one user and with a broker on loopback, finds what an earlier one has
-# left by this variable (`farm.embedded.farm`), and so must be able to read it.
-EMBEDDED_MARK = "BENCHFARM_EMBEDDED"
 _PR_CAP_AMBIENT = 47
 _RAISE, _LOWER, _CLEAR_ALL = 2, 3, 4
 
@@ -37,6 +36,8 @@ def hide() -> None:
     The kernel then lets root alone read /proc/PID/environ and trace it. A child that is another
     program can be looked into again.
     """
+    # A farm on one machine, of one user and with a broker on loopback, finds what an earlier one
+    # has left by this variable, and so must be able to read it.
     if EMBEDDED_MARK in os.environ:
         return
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

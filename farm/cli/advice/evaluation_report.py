@@ -16,6 +16,7 @@ from farm.charts.files.style import file_of
 from farm.charts.prediction import PredictedCell, predicted_figure
 from farm.errors import InvalidSpec
 from farm.processes.whole_file import write_whole
+from farm.recommend.contracts import AIMS
 from farm.text import display
 from farm.text.columns import Column
 from farm.text.plurals import counted
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from farm.recommend.evaluating.few_shot import FewShotScore
     from farm.recommend.evaluating.scores import HeldOutAnswer, RegretScore
 
-_AIMS = (0.8, 0.9)  # of the intervals, in the order of `SplitScore.intervals`
 CHOICE_COLUMNS = (
     Column("predictor"),
     Column("held out"),
@@ -334,7 +334,7 @@ def _predicted_figure(outcomes: Sequence[HeldOutAnswer], predictor: str) -> Figu
 
 def _coverage_figure(scores: Sequence[SplitScore], predictor: str) -> Figure:
     series = []
-    for index, aim in enumerate(_AIMS):
+    for index, aim in enumerate(AIMS):
         name = f"{display.percent(aim)} interval"
         ends = [Mark(x=aim, y=0), Mark(x=aim, y=1 - len(scores))]
         found = [

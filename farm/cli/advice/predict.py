@@ -29,7 +29,7 @@ from farm.importers.columns import (
 )
 from farm.importers.headers import column_of, hint_of
 from farm.importers.sheet import MAX_SHEET_BYTES, lines_of, read_sheet
-from farm.importers.table import impossible_together
+from farm.importers.table import REQUIRED, impossible_together
 from farm.processes.standard_output import print_data
 from farm.processes.whole_file import write_whole
 from farm.recommend.contracts import Prediction
@@ -43,7 +43,6 @@ RESULT_COLUMNS = (
 _COLUMNS = {**CONFIGURATION_COLUMNS, FINGERPRINT: OUTCOME_COLUMNS[FINGERPRINT]}
 # Known, and not mistaken for others.
 _RESULTS = {*OUTCOME_COLUMNS, *QUANTITY_COLUMNS, *PASSED_ALONG, *RESULT_COLUMNS}
-_REQUIRED = ("world_size", "global_batch_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +108,14 @@ def _read(path: Path) -> _Queries:
         raise InvalidSpec("QUERIES.csv", str(path), expected) from None
     header = _header(content)
     others = [name for name in header if not column_of(name, _COLUMNS)]
-    sheet = read_sheet(content, known=tuple(_COLUMNS), required=_REQUIRED, ignored=others)
+    sheet = read_sheet(content, known=tuple(_COLUMNS), required=REQUIRED, ignored=others)
     for conversion in sheet.conversions:
         to_stderr(f"converted: {conversion}")
     requested = []
     for row in sheet.rows:
         values, refused = read_cells(row.cells, _COLUMNS, where=row.where)
         refused = [*row.refused, *refused]
-        for column in _REQUIRED:
+        for column in REQUIRED:
             if not row.cells[column]:
                 refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
         if refused := refused or impossible_together(row, values):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from farm.charts.files.style import FORMS
 from farm.cli.advice.questions import prices_of, prices_option, region_option
 from farm.cli.output import json_option, print_json, row_bar, to_stderr
 from farm.cli.session import JOB_ID, settings, store
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from farm.charts.plots import Plot, PlotKind, PlotRequest
 
 _KINDS = ("lines", "bars", "map", "pareto", "series", "history", "prediction")
-_FORMS = ("png", "svg", "pdf")
 # The parameters of a sweep's page, as options are called.
 _OPTIONS = {"metric": "--metric", "along": "--along", "by": "--by", "x": "--over", "y": "--down"}
 _FIXED = "at_"
@@ -78,7 +78,7 @@ def plot(
     """
     given = {"metric": metric, "along": along, "by": by, "x": over, "y": down}
     folder = out or Path("plots") / (re.sub(r"[^\w.-]+", "-", sweep).strip(".-") or "sweep")
-    wanted = _listed("--format", forms, _FORMS)
+    wanted = _listed("--format", forms, FORMS)
     if job_id is not None and kinds is None:
         kinds = "series"
     asked_kinds = _listed("--kind", kinds, _KINDS) if kinds is not None else None

@@ -32,7 +32,7 @@ from farm.broker.health_records import (
     record_refusal,
 )
 from farm.broker.state import connected_client, queue_lengths, read_state
-from farm.broker.url import authorities_file, is_local_broker
+from farm.broker.url import DEFAULT_PORT, authorities_file, is_local_broker
 from farm.cli.session import stopped_farm, store
 from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.diagnosis.agents import (
@@ -91,7 +91,6 @@ from farm.text.display import byte_count
 from farm.trackers import find_tracker
 
 _BROKER_TIMEOUT_S = 3.0
-_BROKER_PORT = 6379  # of a URL that names none
 _SECOND_LOOK_S = EVERY_S + 1.0
 _LOOK_EVERY_S = 0.2
 _MOST_WAITING = 1000
@@ -352,7 +351,7 @@ def look_at_certificates(settings: Settings) -> list[Finding]:
         certificates += _of_file("its authority's", authorities, found, is_authority=True)
         try:
             expires_at = server_expiry(
-                broker.hostname or "", broker.port or _BROKER_PORT, timeout_s=_BROKER_TIMEOUT_S
+                broker.hostname or "", broker.port or DEFAULT_PORT, timeout_s=_BROKER_TIMEOUT_S
             )
             certificates.append(CertificateState(whose="the broker's", expires_at=expires_at))
         except (OSError, ValueError):

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.recommend.calibrated.held_out import Combination, HeldOut, hold_out, joined
-from farm.recommend.calibrated.intervals import AIMS, Conformal, Errors, quantile
+from farm.recommend.calibrated.intervals import Conformal, Errors, quantile
 from farm.recommend.calibrated.novelty import (
     NUMBERS,
     Gap,
@@ -44,6 +44,7 @@ from farm.recommend.calibrated.novelty import (
 )
 from farm.recommend.calibrated.repetitions import experiment_weights
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.contracts import AIMS
 from farm.recommend.features import canonical, names_of
 from farm.recommend.predictors.contracts import FittedPredictor, Predictor
 from farm.statistics import student_quantile

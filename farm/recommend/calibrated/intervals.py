@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farm.measuring.precision import LEAST_DEVIATION
+from farm.recommend.contracts import AIMS
 from farm.statistics import student_quantile
 
 # With two, the spread itself is hardly known: the interval would be six times as wide as it.
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-AIMS = (0.8, 0.9)  # what the two intervals of a prediction are to cover
 
 # How far an error tells of its surroundings, in steps from one measured value to the next.
 _REACH = 0.6

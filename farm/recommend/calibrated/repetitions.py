@@ -11,13 +11,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from farm.recommend.calibrated.intervals import (
-    AIMS,
     MIN_REPETITIONS,
     Interval,
     distinct,
     prediction_interval,
 )
 from farm.recommend.configuration import Configuration, Observation
+from farm.recommend.contracts import AIMS
 from farm.recommend.features import (
     amount,
     canonical,

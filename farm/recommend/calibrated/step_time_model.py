@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from farm.configuration.axes import AXES_BY_FIELD
 from farm.recommend.calibrated.calibration import Calibration, calibrate
 from farm.recommend.calibrated.held_out import refit_of
-from farm.recommend.calibrated.intervals import AIMS, MIN_REPETITIONS, Interval, distinct
+from farm.recommend.calibrated.intervals import MIN_REPETITIONS, Interval, distinct
 from farm.recommend.calibrated.novelty import Beyond, Gap, GapAxis
 from farm.recommend.calibrated.repetitions import (
     Repetitions,
@@ -23,7 +23,7 @@ from farm.recommend.calibrated.repetitions import (
 )
 from farm.recommend.calibrated.suspicious import Suspicion, believed, find_suspicious
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.contracts import Basis, Prediction
+from farm.recommend.contracts import AIMS, Basis, Prediction
 from farm.recommend.features import canonical
 from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 from farm.recommend.predictors.contracts import FittedPredictor, PointEstimate, Predictor

@@ -24,6 +24,7 @@ from farm.recommend.calibrated.novelty import Neighbourhood, Space
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.features import NAMES, canonical, without_names
 from farm.recommend.setup import published_name
+from farm.statistics import NORMAL_SCALE
 from farm.text.display import duration
 
 # Of a normal error one in 16,000 lies further out; real errors have longer tails.
@@ -139,7 +140,7 @@ def _standard_errors(observations: Sequence[Observation], held_out: HeldOut) -> 
     places = neighbourhood.locate(configurations)
     log_errors = held_out.log_errors[cells]
     sizes = np.abs(log_errors)
-    usual = max(1.4826 * float(np.median(sizes)), _LEAST_SPREAD_LOG)
+    usual = max(NORMAL_SCALE * float(np.median(sizes)), _LEAST_SPREAD_LOG)
     found = {}
     for index, row in enumerate(rows):
         apart = numbers != numbers[index]

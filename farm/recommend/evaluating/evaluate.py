@@ -10,12 +10,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.recommend.calibrated.intervals import AIMS
 from farm.recommend.calibrated.splits import Fold, Split
 from farm.recommend.calibrated.step_time_model import fit_step_time_model
 from farm.recommend.calibrated.suspicious import Suspicion
 from farm.recommend.configuration import Configuration, Observation
-from farm.recommend.contracts import Prediction
+from farm.recommend.contracts import AIMS, Prediction
 from farm.recommend.evaluating.few_shot import FewShotScore, GroundTruth
 from farm.recommend.evaluating.questions import factor, questions
 from farm.recommend.evaluating.scores import (

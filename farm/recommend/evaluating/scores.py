@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from farm.recommend.configuration import Observation
-from farm.recommend.contracts import Prediction
+from farm.recommend.contracts import AIMS, Prediction
 from farm.statistics import median
 
 _Candidate = TypeVar("_Candidate")
@@ -78,7 +78,7 @@ def error_score(outcomes: Iterable[HeldOutAnswer]) -> ErrorScore:
 
 def interval_score(outcomes: Iterable[HeldOutAnswer], *, aim_ratio: float) -> IntervalScore:
     """Score the 80 % or the 90 % intervals of the outcomes that have one."""
-    assert aim_ratio in (0.8, 0.9)
+    assert aim_ratio in AIMS
     found: list[tuple[float, float, float]] = []
     for outcome in outcomes:
         answer = outcome.prediction

@@ -10,6 +10,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farm.statistics import NORMAL_SCALE
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -52,7 +54,7 @@ def robust(rows: Rows, prior: Prior) -> NDArray[np.float64]:
         found = _solve(Rows(rows.terms, trust), prior)
         ratio = np.maximum(rows.terms @ found, LEAST_RATIO)
         error = np.abs(np.log(ratio))
-        spread = max(1.4826 * float(np.median(error)), _LEAST_SPREAD)
+        spread = max(NORMAL_SCALE * float(np.median(error)), _LEAST_SPREAD)
         outlying = _TUNING * spread / np.maximum(error, _TUNING * spread)
         # Relative errors are bounded below and not above; this makes both sides weigh the same.
         trust = rows.weights * outlying / np.maximum(ratio, 1 / 3)

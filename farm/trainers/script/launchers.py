@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from farm.configuration.catalogue import GangShape, StrategyFacts, Traffic
 from farm.configuration.scripts import LAUNCHERS
-from farm.configuration.spec import WORKER
+from farm.configuration.spec import TENSORFLOW_PACKAGES, WORKER
 from farm.messages.trainer_lines import Assignment, GoLine
 
 # As `_version_of`, for an interpreter that has nothing of ours.
@@ -29,7 +29,6 @@ for package in sys.argv[1:]:
         pass
 """
 _VERSION_LIMIT_S = 60.0
-_TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +137,7 @@ SCRIPT_LAUNCHERS = (
     ScriptLauncher(facts=LAUNCHERS["torch"], packages=("torch",), own_environment=_torch),
     ScriptLauncher(
         facts=LAUNCHERS["tensorflow"],
-        packages=_TENSORFLOW_PACKAGES,
+        packages=TENSORFLOW_PACKAGES,
         own_environment=_tensorflow,
     ),
     ScriptLauncher(facts=LAUNCHERS["none"], packages=(), own_environment=lambda _, __: {}),

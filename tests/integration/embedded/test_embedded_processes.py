@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from farm.embedded.farm import MARK, end_marked, find_marked
+from farm.embedded.farm import end_marked, find_marked
 from farm.embedded.home import is_held, locked
 from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program, stop_all
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
+from farm.processes.marked import EMBEDDED_MARK
 
 _LONGER_THAN_A_TEST_S = 3600
 _DEADLINE_S = 240.0
@@ -36,7 +37,8 @@ time.sleep(600)
 _PARENT = """
 import os, signal, sys
 from pathlib import Path
-from farm.embedded.farm import MARK, end_marked
+from farm.processes.marked import EMBEDDED_MARK
+from farm.embedded.farm import end_marked
 from farm.embedded.processes import LoggedProcess, ProcessSupervisor, Program
 from farm.embedded.signals import Stopped, StopSignals
 
@@ -50,7 +52,7 @@ with StopSignals() as signals:
             program = Program(
                 name=name,
                 argv=(sys.executable, "-c", child, str(home / name)),
-                environ={**os.environ, MARK: str(home)},
+                environ={**os.environ, EMBEDDED_MARK: str(home)},
             )
             started = LoggedProcess(program, log_dir=home)
             started.start()
@@ -90,7 +92,7 @@ def _program(home: Path, *argv: str, grace_s: float = 5.0, stage: int = 0) -> Pr
     return Program(
         name=f"program-{stage}",
         argv=(sys.executable, "-c", *argv),
-        environ={**os.environ, MARK: str(home)},
+        environ={**os.environ, EMBEDDED_MARK: str(home)},
         grace_s=grace_s,
         stage=stage,
     )

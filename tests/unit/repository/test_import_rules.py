@@ -57,7 +57,7 @@ RULES: dict[str, set[str]] = {
     "farm.processes.service_manager": set(),
     "farm.settings": PURE | {"farm.broker", "farm.notifications.addresses", "farm.trackers"},
     "farm.settings.declaration": {"farm.errors"},
-    "farm.settings.shared": {"farm.broker.plaintext", "farm.settings.declaration"},
+    "farm.settings.shared": {"farm.broker", "farm.settings.declaration"},
     "farm.settings.database_url": {
         *("farm.broker", "farm.errors", "farm.store"),
         *STORE,

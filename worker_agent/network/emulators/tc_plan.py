@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from farm.configuration.spec import NetworkProfile
+from worker_agent.network.delay_line import ASSUMED_BYTES_PER_S
 
 # Handles are 16 bits of major and 16 of minor. Nobody picks these by chance, so that only what
 # this module has planned is ever taken away again.
@@ -35,8 +36,6 @@ SEGMENTED = SEGMENTER | 1
 
 # The rate of queues that must not limit anything: 400 Gbit/s.
 UNLIMITED_BYTES_PER_S = 50_000_000_000
-# Packets in flight are counted for an unlimited link as if it had this bandwidth.
-_ASSUMED_BYTES_PER_S = 1.25e9
 # A full packet, as netem counts it: 1500 bytes and the Ethernet header.
 PACKET_BYTES = 1514
 # How much may wait behind a limited bandwidth, beyond the packets in flight. Routers of wide area
@@ -122,7 +121,7 @@ def _queue(profile: NetworkProfile) -> NetemQueue | None:
     if bandwidth is None:
         rate = None
         # Acknowledgements are packets too. What does not fit is dropped, a loss nobody asked for.
-        limit = _DEFAULT_LIMIT + 2 * math.ceil(_ASSUMED_BYTES_PER_S * longest_s / PACKET_BYTES)
+        limit = _DEFAULT_LIMIT + 2 * math.ceil(ASSUMED_BYTES_PER_S * longest_s / PACKET_BYTES)
     else:
         rate = max(1, round(min(bandwidth, UNLIMITED_BYTES_PER_S)))
         limit = math.ceil(rate * longest_s / PACKET_BYTES) + queued_packets(rate)

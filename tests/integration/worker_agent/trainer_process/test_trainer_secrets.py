@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farm.embedded.farm import MARK
 from tests.machine.agents import AgentFarm, is_template
-from worker_agent.trainer_process import privilege
 from worker_agent.trainer_process.environment import PASSED, PASSED_PREFIXES
 from worker_agent.trainer_process.orphans import find_marked
 
@@ -58,10 +56,6 @@ done = subprocess.run(["grep", "-c", "xxxxx", f"/proc/{os.getpid()}/environ"],
                       capture_output=True, text=True, check=False)
 print(done.stdout, done.stderr)
 """
-
-
-def test_an_embedded_farm_finds_its_agents() -> None:
-    assert privilege.EMBEDDED_MARK == MARK
 
 
 @pytest.mark.root
