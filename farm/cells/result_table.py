@@ -63,8 +63,9 @@ def _disturbed(lines: Sequence[CellLine]) -> list[str]:
     if not disturbed:
         return []
     count = sum(line.repetition_count + line.set_aside_count for line in lines)
+    sign = "!: " if any(line.is_disturbed for line in lines) else ""
     note = (
-        f"!: {len(disturbed)} of {counted(count, 'repetition')} "
+        f"{sign}{len(disturbed)} of {counted(count, 'repetition')} "
         f"{'was' if len(disturbed) == 1 else 'were'} disturbed, by {disturbed_by(disturbed)}"
     )
     if set_aside_count := sum(line.set_aside_count for line in lines):

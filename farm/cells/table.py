@@ -116,6 +116,14 @@ class CellLine:
         return self.disturbed_count > self.set_aside_count
 
     @property
+    def disturbed_text(self) -> str:
+        """How many repetitions were disturbed and count, or do not; empty: none was."""
+        counted = self.disturbed_count - self.set_aside_count
+        told = [f"{counted} disturbed"] if counted else []
+        told += [f"{self.set_aside_count} disturbed not counted"] if self.set_aside_count else []
+        return ", ".join(told)
+
+    @property
     def time_per_epoch_s(self) -> float | None:
         """The median time of an epoch."""
         return self.median("time_per_epoch_s")

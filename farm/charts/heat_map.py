@@ -97,7 +97,7 @@ class HeatMap:
             description.append(f"{names[0].upper()}{names[1:]} {verb} from field to field.")
         if any(field.is_disturbed for row in self.fields for field in row):
             description.append(
-                f"{DISTURBED} after a number: other load disturbed a measurement of it."
+                f"{DISTURBED} after a number: other load disturbed a measurement behind it."
             )
         if FieldKind.UNKNOWN in kinds:
             description.append(f"{UNKNOWN}: measured, but this is not known of it.")
@@ -293,7 +293,7 @@ def _field(
     if value is not None and ends is not None:
         text, shade = choice.metric.write(value), shade_of(value, *ends)
         description = ", ".join([text, *([what] if what else []), *_counts(line)])
-        sign = f" {DISTURBED}" if line.disturbed_count else ""
+        sign = f" {DISTURBED}" if line.is_disturbed else ""
         return _of(
             line, FieldKind.KNOWN, where, f"{text}{sign}", description=description, shade=shade
         )
@@ -329,7 +329,7 @@ def _of(
         description=description,
         job_id=line.first_job_id,
         shade=shade,
-        is_disturbed=kind is FieldKind.KNOWN and line.disturbed_count > 0,
+        is_disturbed=kind is FieldKind.KNOWN and line.is_disturbed,
     )
 
 
@@ -341,8 +341,8 @@ def _counts(line: CellLine) -> list[str]:
     reported = [f"{of_all} {'repetition' if total == 1 or of_all == '1' else 'repetitions'}"]
     if pending:
         reported[0] += " so far"
-    if line.disturbed_count:
-        reported.append(f"{line.disturbed_count} disturbed")
+    if line.disturbed_text:
+        reported.append(line.disturbed_text)
     if line.failed_job_ids:
         reported.append(f"{len(line.failed_job_ids)} failed")
     return reported

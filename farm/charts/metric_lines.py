@@ -53,7 +53,7 @@ def mark_of(
 ) -> Mark:
     """Return a mark that says its name, its value and on how much it rests."""
     count = counted(len(line.times_s), "repetition")
-    disturbed = f", {line.disturbed_count} disturbed" if line.disturbed_count else ""
+    disturbed = f", {line.disturbed_text}" if line.disturbed_text else ""
     interval = ""
     if marked.low is not None and marked.high is not None:
         interval = f" (95 %: {y.write(marked.low)} to {y.write(marked.high)})"

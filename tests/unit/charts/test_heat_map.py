@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -172,6 +173,15 @@ def test_an_open_cell_says_how_it_stands_and_a_disturbed_one_by_a_sign() -> None
     assert row[1].description == "running, 1 failed"
     assert row[3].description == "100 ms, 1 of 2 repetitions so far"
     assert any(remark.startswith("! after a number:") for remark in shown.remarks)
+
+
+def test_a_number_without_the_disturbed_repetitions_has_no_sign() -> None:
+    line = cell(0.1, 0.2, 0.3, strategy="mwms_ring", disturbed=(Disturbance(weight=0.5),))
+    line = dataclasses.replace(line, set_aside_count=1)
+    shown = _map(table(line, cell(0.1, world_size=2)))
+    assert [field.text for field in shown.fields[0]] == ["200 ms", "100 ms"]
+    assert shown.fields[0][0].said == "200 ms, 3 repetitions, 1 disturbed not counted"
+    assert not any(remark.startswith("!") for remark in shown.remarks)
 
 
 def test_a_sweep_that_varies_nothing_has_no_map() -> None:
