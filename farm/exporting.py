@@ -140,7 +140,7 @@ def _write_csv(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
 
 
 def _harmless(value: object) -> object:
-    if isinstance(value, list):
+    if isinstance(value, list | bool):
         return json.dumps(value, allow_nan=False)
     return without_formula(value) if isinstance(value, str) else value
 
@@ -178,6 +178,7 @@ def parquet_schema(columns: Columns) -> pyarrow.Schema:
     flag = pyarrow.struct([*texts, ("value", pyarrow.float64())])
     kinds = {
         CellKind.TEXT: pyarrow.string(),
+        CellKind.BOOLEAN: pyarrow.bool_(),
         CellKind.WHOLE: pyarrow.int64(),
         CellKind.NUMBER: pyarrow.float64(),
         CellKind.FLAGS: pyarrow.list_(flag),

@@ -31,7 +31,7 @@ from farm.settings.server import Settings
 from farm.store import result_tables, tables  # noqa: F401 # imported to fill the metadata
 from farm.store.base import Table
 from farm.trainers.models import MODELS
-from farm.values.fields import OneOf
+from farm.values.fields import Boolean
 from tests import client_queries
 from tests.client_queries import api_document
 from web.api import RESOURCES
@@ -110,7 +110,7 @@ def _default(axis: Axis) -> str:
         return axis.default_text
 
     text = axis.address(axis.default_value)
-    return f'`"{text}"`' if isinstance(axis.type, OneOf) else f"`{text}`"
+    return f'`"{text}"`' if axis.options and not isinstance(axis.type, Boolean) else f"`{text}`"
 
 
 def case_options() -> list[str]:

@@ -32,10 +32,12 @@ from farm.configuration.sweep import CASE_OPTIONS
 from farm.errors import InvalidSpec
 from farm.values.fields import (
     Amount,
+    Boolean,
     OneOf,
     Type,
     WholeNumber,
     WholeNumberOrWord,
+    Word,
     parse_number,
     parse_whole_number,
 )
@@ -124,8 +126,10 @@ def of_axis(axis: Axis) -> Any:
             return Annotated[annotation(axis.type), WHOLE]
         case Amount():
             return Annotated[annotation(axis.type), NUMBER]
-        case OneOf(kind=kind):
-            return kind
+        case Boolean():
+            return Annotated[bool, BeforeValidator(Boolean.of)]
+        case OneOf() | Word():
+            return annotation(axis.type)
     return QueryText
 
 
@@ -273,6 +277,8 @@ def _refusal(kind: type[Parameters], args: Args, error: Mapping[str, Any]) -> In
 def _expected(schema: Mapping[str, Any]) -> str:
     """Say what a schema takes."""
     match schema:
+        case {"type": "boolean"}:
+            return "true or false"
         case {"enum": values}:
             return f"one of {', '.join(values)}"
         case {"type": "integer", "minimum": low, "maximum": high}:

@@ -16,7 +16,7 @@ from farm.cells.configuration import CellConfiguration
 from farm.configuration.axes import AXES, AXES_BY_NAME, REQUIRED_AXES_IN_ORDER
 from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.scripts import parameters_of, without_parameters
-from farm.configuration.sweep import CASE_OPTIONS_BY_NAME, TIME_LIMIT_S
+from farm.configuration.sweep import CASE_OPTIONS_BY_NAME, TIME_LIMIT_S, WARMUP_STEPS
 from farm.text.display import duration
 from farm.values.fields import Amount, Name
 
@@ -34,14 +34,14 @@ LENGTH = Axis(
     title="Length",
     meaning="how long a job measures",
 )
-_WARMUP_STEPS = CASE_OPTIONS_BY_NAME["warmup_steps"]
+_WARMUP_OPTION = CASE_OPTIONS_BY_NAME["warmup_steps"]
 WARMUP = Axis(
-    name=_WARMUP_STEPS.name,
-    field=_WARMUP_STEPS.field,
+    name=_WARMUP_OPTION.name,
+    field=_WARMUP_OPTION.field,
     kind=AxisKind.CASE,
-    type=_WARMUP_STEPS.type,
+    type=WARMUP_STEPS,
     title="Warm-up steps",
-    meaning=_WARMUP_STEPS.meaning,
+    meaning=_WARMUP_OPTION.meaning,
 )
 REPEAT = Axis(
     name="repeat",

@@ -17,6 +17,7 @@ from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.configuration.axis import Axis, Value
 from farm.text.display import decimal
 from farm.text.plurals import counted
+from farm.values.fields import WholeNumber
 
 MOST_LINES = STYLES  # more than these cannot be told apart
 MOST_PLACES = 60  # on a line
@@ -268,7 +269,8 @@ def _axis_along(along: Axis, lines: Sequence[_Line]) -> ChartAxis:
         itertools.chain.from_iterable([place for place, _ in line.cells] for line in lines)
     )
     is_log = bool(places) and min(places) > 0 and max(places) / min(places) >= SPREAD_OF_LOGARITHMS
-    labels = _Labels({place: along.text(place) for place in places})
+    number = int if isinstance(along.type, WholeNumber) else float
+    labels = _Labels({place: along.text(number(place)) for place in places})
     return ChartAxis(title=along.title, write=labels, is_log=is_log, is_counted=True)
 
 

@@ -123,7 +123,6 @@ AXES: tuple[Axis, ...] = (
         default=1,
         is_named=True,
         unused=0,
-        usual=0,
         phrase=lambda value: f"{count(value)} {'server' if value == 1 else 'servers'}",
     ),
     Axis(
@@ -154,7 +153,6 @@ AXES: tuple[Axis, ...] = (
         default=2,  # one replica of a rank is what `single` measures
         is_named=True,
         unused=1,
-        usual=1,
         phrase=lambda value: f"{count(value)} replicas a rank",
         is_of_speed=True,
     ),
@@ -167,7 +165,6 @@ AXES: tuple[Axis, ...] = (
         default=8,
         is_named=True,
         unused=1,
-        usual=1,
         phrase=lambda value: f"averaged every {count(value)} steps",
     ),
     Axis(
@@ -178,7 +175,6 @@ AXES: tuple[Axis, ...] = (
         meaning="of the outer optimizer, for `torch_diloco`",
         default=DEFAULT_OUTER_LEARNING_RATE,
         is_named=True,
-        usual=DEFAULT_OUTER_LEARNING_RATE,
         phrase=lambda value: f"outer learning rate {value:.9g}",
         is_of_updates=True,
     ),
@@ -190,7 +186,6 @@ AXES: tuple[Axis, ...] = (
         meaning="Nesterov's, of the outer optimizer, for `torch_diloco`",
         default=DEFAULT_OUTER_MOMENTUM,
         is_named=True,
-        usual=DEFAULT_OUTER_MOMENTUM,
         phrase=lambda value: f"outer momentum {value:.9g}",
         is_of_updates=True,
     ),
@@ -205,7 +200,6 @@ AXES: tuple[Axis, ...] = (
         is_named=True,
         is_of_ranks=True,
         unused=1,
-        usual=1,
         phrase=lambda value: f"{count(value)} ranks an agent",
         is_of_speed=True,
         is_of_gang=True,
@@ -217,7 +211,6 @@ AXES: tuple[Axis, ...] = (
         title="Device",
         meaning="what ranks train on",
         default=Device.AUTO,
-        usual=Device.AUTO.value,
         phrase=lambda value: f"device {value}",
         choices={
             "auto": "GPUs where their agent has one for each, else processors",
@@ -239,7 +232,6 @@ AXES: tuple[Axis, ...] = (
         is_named=True,
         unused=1,
         only_with=("device", Device.GPU),
-        usual=1,
         phrase=lambda value: f"{count(value)} GPUs a rank",
         is_of_speed=True,
         is_of_gang=True,
@@ -251,7 +243,6 @@ AXES: tuple[Axis, ...] = (
         title="Placement",
         meaning="where operators run",
         default=OperatorPlacement.SOFT,
-        usual=OperatorPlacement.SOFT.value,
         phrase=lambda value: f"{value} placement",
         choices={
             "soft": "where the framework chooses",
@@ -272,7 +263,6 @@ AXES: tuple[Axis, ...] = (
         # A rank that goes at its own pace has nothing to split.
         is_named=True,
         is_of_ranks=True,
-        usual=BatchSplit.EVEN.value,
         choices={
             "even": "equal parts",
             "by_speed": "in proportion to the speed in the control run, of PyTorch on GPUs theirs",
@@ -289,7 +279,6 @@ AXES: tuple[Axis, ...] = (
         meaning="how gradients become updates of the weights, for strategies of PyTorch",
         default=Optimizer.SGD,
         is_named=True,
-        usual=Optimizer.SGD.value,
         phrase=str,
         choices={
             "sgd": "stochastic gradient descent with momentum 0.9",
@@ -305,7 +294,6 @@ AXES: tuple[Axis, ...] = (
         meaning="of the optimizer, for strategies of PyTorch",
         default=DEFAULT_LEARNING_RATE,
         is_named=True,
-        usual=DEFAULT_LEARNING_RATE,
         phrase=lambda value: f"learning rate {value:.9g}",
         is_of_updates=True,
     ),
@@ -317,7 +305,6 @@ AXES: tuple[Axis, ...] = (
         meaning="how the learning rate follows the global batch size, for strategies of PyTorch",
         default=LearningRateScaling.NONE,
         is_named=True,
-        usual=LearningRateScaling.NONE.value,
         phrase=lambda value: f"{value} scaling of the learning rate",
         choices={
             "none": "not at all",
@@ -335,7 +322,6 @@ AXES: tuple[Axis, ...] = (
         "strategies of PyTorch; with `steps` those of `warmup_steps` are among them",
         default=0,
         is_named=True,
-        usual=0,
         phrase=lambda value: f"learning rate rising over {count(value)} steps",
         is_of_updates=True,
     ),
@@ -347,7 +333,6 @@ AXES: tuple[Axis, ...] = (
         meaning="numbers in which the layers are computed, for strategies of PyTorch",
         default=ComputePrecision.FLOAT32,
         is_named=True,
-        usual=ComputePrecision.FLOAT32.value,
         phrase=str,
         choices={
             "float32": "single precision",
@@ -364,7 +349,6 @@ AXES: tuple[Axis, ...] = (
         "strategies of PyTorch but `torch_pipeline`",
         default=1,
         is_named=True,
-        usual=1,
         phrase=lambda value: f"batches in {count(value)} parts",
         is_of_updates=True,
     ),
@@ -378,7 +362,6 @@ AXES: tuple[Axis, ...] = (
         default=4,
         is_named=True,
         is_of_ranks=True,
-        usual=4,
         phrase=lambda value: f"{count(value)} microbatches",
     ),
     Axis(
@@ -391,7 +374,6 @@ AXES: tuple[Axis, ...] = (
         default=PipelineCut.FLOP,
         is_named=True,
         is_of_ranks=True,
-        usual=PipelineCut.FLOP.value,
         phrase=lambda value: f"cut by {value}",
         choices={
             "flop": "computing, so that steps are short",
@@ -412,7 +394,6 @@ AXES: tuple[Axis, ...] = (
         default=DEFAULT_BUCKET_BYTES,
         is_named=True,
         is_of_ranks=True,
-        usual=DEFAULT_BUCKET_BYTES,
         is_of_speed=True,
         is_of_updates=True,
     ),
@@ -425,7 +406,6 @@ AXES: tuple[Axis, ...] = (
         "strategies of PyTorch but `torch_fsdp` and `torch_pipeline`",
         default=ActivationCheckpointing.OFF,
         is_named=True,
-        usual=ActivationCheckpointing.OFF.value,
         phrase=lambda value: f"activation checkpointing {value}",
         choices={
             "off": "all that it reads",
@@ -442,7 +422,6 @@ AXES: tuple[Axis, ...] = (
         meaning="what compiles the model",
         default=Compilation.NONE,
         is_named=True,
-        usual=Compilation.NONE.value,
         phrase=lambda value: f"compiled by {_spoken(value)}",
         choices={
             "none": "nothing",
@@ -461,7 +440,6 @@ AXES: tuple[Axis, ...] = (
         title="Input",
         meaning="where a step's examples come from",
         default=InputPipeline.MEMORY,
-        usual=InputPipeline.MEMORY.value,
         phrase=lambda value: f"examples from {value}",
         choices={
             "memory": "arrays in memory",
@@ -480,7 +458,6 @@ AXES: tuple[Axis, ...] = (
         "TensorFlow, processes of PyTorch; 0: the rank itself",
         default=0,
         only_with=("input_pipeline", InputPipeline.LOADER),
-        usual=0,
         phrase=lambda value: f"{count(value)} data workers",
         is_of_speed=True,
     ),

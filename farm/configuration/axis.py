@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, cast
 from farm.configuration.catalogue import TRAINING_AXES, StrategyFacts
 from farm.configuration.spec import CONDITIONS, EMULATOR_NAMES, UNTOUCHED, JobSpec
 from farm.text.display import count
-from farm.values.fields import Amount, Type, WholeNumber, canonical
+from farm.values.fields import Amount, Boolean, OneOf, ValueType, WholeNumber, Word, canonical
 
-Value: TypeAlias = str | int | float | None
+Value: TypeAlias = str | bool | int | float | None
 
 _NO_VALUE = object()
 # A strategy that has nothing but options of training.
@@ -49,7 +49,8 @@ class Axis:
     - `of_framework`: values that mean nothing for a strategy of another framework than this
     - `has_column`: measurements have a column of it; else it is among their `details.axes`, as are
       all for which a job has no field
-    - `usual`: the value that is not mentioned; `none`: the word for no value in addresses
+    - `usual`: the value that is not mentioned, of a set-up `absent` unless it says another; `none`:
+      the word for no value in addresses
     - `write`: a value for people; `phrase`: a value within a sentence; `continues`: its phrase goes
       on with that of the axis before
     - `if_empty`: what an import takes an empty cell for, where that is not `absent`;
@@ -68,7 +69,7 @@ class Axis:
 
     name: str
     kind: AxisKind
-    type: Type
+    type: ValueType
     title: str
     meaning: str
     field: str = ""
@@ -79,7 +80,7 @@ class Axis:
     is_of_ranks: bool = False
     unused: Any = None
     only_with: tuple[str, Any] | None = None
-    usual: object = _NO_VALUE
+    usual: Any = _NO_VALUE
     none: str = "any"
     write: Callable[[Value], str] | None = None
     phrase: Callable[[Any], str] | None = None
@@ -110,6 +111,15 @@ class Axis:
         if self.kind is AxisKind.PROFILE and self.field not in CONDITIONS:
             raise ValueError(f"axis {self.name}: NetworkConditions has no field {self.field}")
         part = "network" if self.kind is AxisKind.PROFILE else "axes" if is_further else None
+        for name in ("default", "unused"):
+            value = getattr(self, name)
+            if value is not None and self.options:
+                value = self.type.read(plain_value(value), f"axis {self.name}, {name}")
+                object.__setattr__(self, name, value)
+        usual = self.usual
+        if usual is _NO_VALUE and self.kind is AxisKind.SETUP:
+            usual = self.absent
+        object.__setattr__(self, "usual", plain_value(usual))
         object.__setattr__(self, "is_further", is_further)
         object.__setattr__(self, "has_column", self.has_column and not is_further)
         object.__setattr__(self, "_part", part)
@@ -143,7 +153,12 @@ class Axis:
     @property
     def stored(self) -> str:
         """The column of measurements."""
-        return self.column or self.field
+        return (self.column if self.has_column else "") or self.field
+
+    @property
+    def options(self) -> tuple[Value, ...]:
+        """The values to choose from; empty: it is a number or a text."""
+        return self.type.options if isinstance(self.type, OneOf | Word | Boolean) else ()
 
     @property
     def is_number(self) -> bool:
@@ -194,7 +209,8 @@ class Axis:
         if not self.applies(strategy, world_size):
             return False
         return (
-            self.of_framework.get(str(plain_value(value)), strategy.framework) == strategy.framework
+            self.of_framework.get(self.address(plain_value(value)), strategy.framework)
+            == strategy.framework
         )
 
     @property
@@ -245,7 +261,7 @@ class Axis:
 
     def is_usual(self, value: Value) -> bool:
         """Whether the value need not be mentioned."""
-        return value == self.usual
+        return bool(value == self.usual)
 
     def is_left_out(self, value: Value) -> bool:
         """Whether a line on a cell does not have the value: it is usual, or of every case."""
@@ -255,8 +271,12 @@ class Axis:
         """Write a value for people."""
         if self.write is not None:
             return self.write(value)
-        if isinstance(self.type, WholeNumber) and value is not None:
+        if value is None:
+            return self.none
+        if isinstance(self.type, WholeNumber):
             return count(cast(int, value))
+        if isinstance(self.type, Boolean):
+            return "yes" if value else "no"
         return f"{self.address(value)} {self.unit}".rstrip()
 
     def canonical(self, value: float) -> float:
@@ -270,7 +290,24 @@ class Axis:
             return self.none
         if isinstance(self.type, Amount):
             return f"{float(value) * self.type.per_base:.9g}"
+        if isinstance(self.type, Boolean):
+            return "true" if value else "false"
         return str(int(value)) if isinstance(self.type, WholeNumber) else str(value)
+
+    def value_at(self, address: str) -> int | float | str:
+        """Return the value that `address` wrote, in the unit of the axis' name.
+
+        Raises:
+            ValueError: it is no number, where one is needed.
+        """
+        match self.type:
+            case WholeNumber():
+                return int(address)
+            case Amount():
+                return float(address)
+            case Boolean():
+                return Boolean.of(address)
+        return address
 
     def description(self, value: Value) -> str:
         """Write a value within a sentence."""

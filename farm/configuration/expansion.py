@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from farm.configuration.axes import AXES, JOB_AXES, PROFILE_AXES, job_fields, spec_values
-from farm.configuration.axis import AxisKind, sends
+from farm.configuration.axis import AxisKind, plain_value, sends
 from farm.configuration.catalogue import Catalogue
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import MAX_SEED, JobSpec, NetworkProfile, ServerPlacement, TrainingPass
@@ -195,7 +195,7 @@ def _cell(
     for axis in JOB_AXES:
         if axis.only_with is not None:
             other, needed = axis.only_with
-            if values[other] is not needed:
+            if plain_value(values[other]) != plain_value(needed):
                 values[axis.field] = axis.absent
     if facts is not None and not sends(facts, _agent_count(values)):
         network = None

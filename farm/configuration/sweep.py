@@ -48,6 +48,7 @@ MAX_AUTO_REPETITIONS = 1000
 LEAST_REPETITIONS = 3
 # Only the number of jobs limits it, and that is the expansion's to name.
 REPETITIONS = WholeNumberOrWord(WholeNumber(1, MAX_SEED), AUTO)
+WARMUP_STEPS = WholeNumber(0, MAX_STEPS)
 TIME_LIMIT_S = Amount(unit="s", noun="number of seconds", low=1, high=MAX_TIME_LIMIT_S)
 MACHINE_HOURS = Amount(
     unit="h",
@@ -110,7 +111,7 @@ CASE_OPTIONS = (
         name="warmup_steps",
         meaning="steps that run first and are not timed",
         field="warmup_step_count",
-        type=WholeNumber(0, MAX_STEPS),
+        type=WARMUP_STEPS,
         default=DEFAULT_WARMUP_STEPS,
     ),
     SweepOption(

@@ -21,7 +21,7 @@ from farm.measuring.imported import ImportFlag
 from farm.measuring.measurement_table import MEASUREMENT_TABLE, CellKind, ColumnSource, TableColumn
 from farm.measuring.noise import NoiseKind
 from farm.measuring.quantities import ADVISED, Quantity
-from farm.values.fields import Amount, OneOf, WholeNumber, parse_number
+from farm.values.fields import Amount, WholeNumber, parse_number
 
 _Read = Callable[[str, str], Any]  # of a cell's text, and what an error calls the cell
 
@@ -171,9 +171,10 @@ def _reader(axis: Axis) -> _Read:
         return whole(kind.low, kind.high)
     if isinstance(kind, Amount):
         return lambda text, where: kind.read(number(text, where), where)
-    if isinstance(kind, OneOf) and not axis.is_free_in_imports:
-        return lambda text, where: kind.read(text.lower(), where).value
-    return name()
+    if not axis.options or axis.is_free_in_imports:
+        return name()
+    known = {axis.address(value).lower(): value for value in axis.options}
+    return lambda text, where: axis.read(known.get(text.lower(), text), where)
 
 
 # Column: the field it becomes, and how.

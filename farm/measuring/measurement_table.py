@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from farm.configuration.axes import AXES
 from farm.configuration.axis import Axis, AxisKind
 from farm.measuring.quantities import QUANTITIES, Quantity
-from farm.values.fields import Amount, Name, OneOf, WholeNumber
+from farm.values.fields import Amount, Boolean, Name, WholeNumber
 
 
 class CellKind(enum.Enum):
     """What stands in a column."""
 
     TEXT = "text"
+    BOOLEAN = "true or false"
     WHOLE = "whole number"
     NUMBER = "number"
     FLAGS = "list"  # of objects; CSV has it as JSON
@@ -85,7 +86,7 @@ def _reported(
 
 
 def _of_axis(axis: Axis) -> TableColumn:
-    kinds = {Amount: CellKind.NUMBER, WholeNumber: CellKind.WHOLE}
+    kinds = {Amount: CellKind.NUMBER, WholeNumber: CellKind.WHOLE, Boolean: CellKind.BOOLEAN}
     # What a measurement may have beside what a sweep file may ask for.
     beside = "; in imports any text" if axis.is_free_in_imports else ""
     if axis.kind is AxisKind.LINK:
@@ -120,7 +121,7 @@ def _if_empty(axis: Axis) -> str:
     if value is None and axis.kind is not AxisKind.PROFILE:
         return "not known"
     text = axis.address(value)
-    return f"`{text}`" if isinstance(axis.type, OneOf) else text
+    return f"`{text}`" if axis.options else text
 
 
 MEASUREMENT_TABLE: tuple[TableColumn, ...] = (

@@ -9,12 +9,10 @@ from operator import attrgetter
 from typing import Any
 
 from farm.configuration.axes import AXES_BY_NAME, JOB_AXES, SETUP_AXES, spec_values
-from farm.configuration.axis import Axis
 from farm.configuration.spec import JobSpec, OperatorPlacement
 from farm.errors import InvalidSpec
 from farm.measuring.machine_time import machine_count, serving_machine_count
 from farm.values.codec import alias
-from farm.values.fields import Amount, WholeNumber
 
 # The axis of where operators run; of imports it may be any text.
 PLACEMENT = "placement"
@@ -40,7 +38,8 @@ class Setup:
         SETUP_AXES, in base units; what is None or missing was not said.
         """
         description = {
-            axis.name: _value(axis, axis.address(value))
+            # Values with the same address are one.
+            axis.name: axis.value_at(axis.address(value))
             for axis in SETUP_AXES
             if (value := settings.get(axis.field)) is not None and not axis.is_usual(value)
         }
@@ -175,6 +174,8 @@ def _text(name: str, value: _Value) -> str:
     if name == PLACEMENT:
         return str(value)
     text = f"{value:.9g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        text = text.lower()
     return f"{name}={text.replace('%', '%25').replace(',', '%2C')}"
 
 
@@ -185,15 +186,8 @@ def _pair(text: str) -> tuple[str, _Value] | None:
     if axis not in SETUP_AXES or not value:
         return None
     try:
-        description = _value(axis, value.replace("%2C", ",").replace("%25", "%"))
+        description = axis.value_at(value.replace("%2C", ",").replace("%25", "%"))
         axis.read(description, name)
     except (ValueError, InvalidSpec):
         return None
     return name, description
-
-
-def _value(axis: Axis, text: str) -> _Value:
-    """Read an address of the axis. Values with the same address are one."""
-    if isinstance(axis.type, WholeNumber):
-        return int(text)
-    return float(text) if isinstance(axis.type, Amount) else text

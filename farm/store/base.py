@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 from farm.configuration.axis import Axis
-from farm.values.fields import Amount, WholeNumber
+from farm.values.fields import Amount, Boolean, WholeNumber
 from farm.values.ranges import (
     ByteSize,
     Count,
@@ -68,9 +68,14 @@ def state_column(kind: type[_E], name: str) -> sa.Enum:
 
 def axis_type(axis: Axis) -> sa.types.TypeEngine[Any]:
     """Return the type of an axis' column."""
-    if isinstance(axis.type, WholeNumber):
-        return sa.Integer()
-    return sa.Double() if isinstance(axis.type, Amount) else sa.Text()
+    match axis.type:
+        case WholeNumber():
+            return sa.Integer()
+        case Amount():
+            return sa.Double()
+        case Boolean():
+            return sa.Boolean()
+    return sa.Text()
 
 
 class Plausible(TypeDecorator[float]):

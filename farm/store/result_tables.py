@@ -14,7 +14,7 @@ from farm.measuring.imported import UNSAID
 from farm.measuring.quantities import QUANTITIES, Quantity
 from farm.messages.trainer_lines import StepKind
 from farm.store.base import BigId, Table, Utc, axis_type, state_column
-from farm.values.fields import Amount, WholeNumber
+from farm.values.fields import Amount, Boolean, WholeNumber
 from farm.values.ranges import (
     Duration,
     FiniteFloat,
@@ -141,13 +141,17 @@ def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
     if axis.has_column:
         return MeasurementRow.__table__.c[axis.stored]
     value = MeasurementRow.details["axes"][axis.field]
-    if isinstance(axis.type, WholeNumber):
-        whole: sa.ColumnElement[Any] = value.as_integer()
-        return whole
-    other: sa.ColumnElement[Any] = (
-        value.as_float() if isinstance(axis.type, Amount) else value.as_string()
-    )
-    return other
+    found: sa.ColumnElement[Any]
+    match axis.type:
+        case WholeNumber():
+            found = value.as_integer()
+        case Amount():
+            found = value.as_float()
+        case Boolean():
+            found = value.as_boolean()
+        case _:
+            found = value.as_string()
+    return found
 
 
 def axis_value(axis: Axis) -> sa.ColumnElement[Any]:

@@ -18,7 +18,7 @@ from farm.errors import FarmError, InvalidSpec
 from farm.measuring.study_run import COLUMNS, FIRST_COLUMNS, RUN_AXES, RUN_QUANTITIES, StudyRun
 from farm.processes.whole_file import write_whole
 from farm.studies.contracts import Page, Study
-from farm.values.fields import Amount, WholeNumber
+from farm.values.fields import Amount, Boolean, WholeNumber
 
 # Where things lie, below the folder of the documents.
 IMAGES, DATA = "images", "studies"
@@ -140,6 +140,8 @@ def _write(value: object) -> str:
         return ""
     if isinstance(value, dt.datetime):
         return value.isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
     return " ".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -157,6 +159,12 @@ def _number(text: str) -> float:
     return value
 
 
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
 def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: parse(text) if text != "" else None
 
@@ -165,7 +173,7 @@ def _type_of_axis(axis: Axis) -> Any:
     if isinstance(axis.type, WholeNumber | Amount):
         number = int if isinstance(axis.type, WholeNumber) else float
         return number if axis.is_required or axis.value_in({}) is not None else number | None
-    return str | None
+    return bool | None if isinstance(axis.type, Boolean) else str | None
 
 
 _TYPES: dict[str, Any] = {
@@ -182,5 +190,6 @@ _PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
     tuple[str, ...]: ("names with spaces between", lambda text: tuple(text.split())),
     int | None: ("a whole number or nothing", _or_none(int)),
     float | None: ("a number, 0 or more, or nothing", _or_none(_number)),
+    bool | None: ("true or false, or nothing", _or_none(_flag)),
     str | None: ("a text or nothing", _or_none(str)),
 }

@@ -242,6 +242,11 @@ class OneOf(Generic[_E]):
 
     kind: type[_E]
 
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """What there is to choose from, as JSON has it."""
+        return tuple(member.value for member in self.kind)
+
     def read(self, value: object, where: str) -> _E:
         """Return the member.
 
@@ -261,6 +266,11 @@ class Word:
 
     words: tuple[str, ...]
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What there is to choose from."""
+        return self.words
+
     def read(self, value: object, where: str) -> str:
         """Return the word.
 
@@ -276,6 +286,17 @@ class Word:
 @dataclass(frozen=True, slots=True)
 class Boolean:
     """True or false."""
+
+    @property
+    def options(self) -> tuple[bool, ...]:
+        """What there is to choose from."""
+        return (True, False)
+
+    @staticmethod
+    def of(text: str) -> bool | str:
+        """Return the flag that a text is; else the text, which `read` refuses."""
+        flags: dict[str, bool | str] = {"true": True, "false": False}
+        return flags.get(text.lower(), text)
 
     def read(self, value: object, where: str) -> bool:
         """Return the flag.
@@ -336,14 +357,7 @@ class Labels:
         return labels
 
 
-Type: TypeAlias = (
-    Name
-    | WholeNumber
-    | WholeNumberOrWord
-    | Amount
-    | OneOf[Any]
-    | Word
-    | Boolean
-    | Labels
-    | WebAddresses
-)
+Choice: TypeAlias = OneOf[Any] | Word | Boolean
+# Of one value that a table can have in a column.
+ValueType: TypeAlias = Name | WholeNumber | Amount | Choice
+Type: TypeAlias = ValueType | WholeNumberOrWord | Labels | WebAddresses

@@ -2,14 +2,19 @@
 
     python -m tests.extending.added_axis NAME
 
-The axis is one of a strategy's set-up or of the network. A number takes its default and 2, in the
-unit of its name; a choice its default and another of its values. One that is named is of the
-strategy `mwms_ring`. Prints where it was found, one place a line; what is not found is an error.
+The axis is one of a strategy's set-up or of the network. It takes its default, which may be none,
+and another value: a number 2 in the unit of its name, a choice another of its values. One that is
+named is of the strategy `mwms_ring`. Prints where it was found, one place a line; what is not found
+is an error.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,11 +30,12 @@ from farm.charts.metric_lines import line_panels
 from farm.charts.sweep_figures import bars_of
 from farm.cli.advice.recommend import recommend as recommend_command
 from farm.configuration.axes import AXES_BY_NAME, spec_values
-from farm.configuration.axis import Axis
+from farm.configuration.axis import Axis, plain_value
 from farm.configuration.expansion import expand
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
+from farm.exporting import Form, write_export
 from farm.gang.lifecycle import AttemptState, JobState
 from farm.importers.table import read_table
 from farm.messages.agents import AgentState
@@ -47,12 +53,14 @@ from farm.store.measurements.neighbours import neighbours_of
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import job_detail
 from farm.store.tables import JobRow
+from farm.text.toml_text import document_text
 from farm.values.codec import from_json
-from farm.values.fields import OneOf
+from farm.values.fields import Name, OneOf, Word
 from tests import document_tables, factories
 from tests.extending.added import look
 from tests.web.web_client import client_of
 from web.job.page_data import compare_with_neighbours
+from web.new_sweep.form import fields_of, sweep_of
 
 
 def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
@@ -61,19 +69,19 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     axis = AXES_BY_NAME[name]
     usual, other = _values(axis)
     written = [_written(axis, value) for value in (usual, other)]
-    sweep = {"name": "added", "case": [{**_CASE, name: written}]}
+    sweep = {"name": "added", "case": _cases(axis)}
     yield "sweep file", _asked(axis, sweep) == [usual, other]
-    refused = {"name": "added", "case": [{**_CASE, name: "x"}]}
-    yield "refusal", _refusal(refused) == (f"case[0].{name}", "x")
+    wrong: object = 7 if isinstance(axis.type, Name) else "x"
+    refused = {"name": "added", "case": [{**_CASE, name: wrong}]}
+    yield "refusal", _refusal(refused) == (f"case[0].{name}", wrong)
     answer: Any = client.post("/api/v1/sweeps", json=refused)
-    reported = (answer.status_code, answer.json["field"], answer.json["detail"].endswith("got 'x'"))
+    got = answer.json["detail"].endswith(f"got {wrong!r}")
+    reported = (answer.status_code, answer.json["field"], got)
     yield "refusal of the API", reported == (422, f"case[0].{name}", True)
     if axis.is_named:
-        elsewhere = {**_CASE, "strategy": "mwms_auto", name: written}
-        yield (
-            "other strategies",
-            _asked(axis, {"name": "added", "case": [elsewhere]}) == [axis.absent],
-        )
+        elsewhere = [{**case, "strategy": "mwms_auto"} for case in _cases(axis)]
+        alone = _asked(axis, {"name": "added", "case": elsewhere})
+        yield "other strategies", alone == [plain_value(axis.absent)]
     if axis.is_of_network:
         proxy = {"name": "proxy", "case": [{**_CASE, name: 2, "emulator": "tcp_proxy"}]}
         answer = client.post("/api/v1/sweeps", json=proxy)
@@ -86,7 +94,13 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     document: Any = client.get("/api/v1/openapi.json").json
     described = document["components"]["schemas"]["SweepCase"]["properties"][name]
     yield "API document", _is_described(axis, described, document)
+    yield "TOML", _asked(axis, tomllib.loads(document_text(sweep))) == [usual, other]
     form = client.get("/sweeps/new").text
+    fields = fields_of({"name": "added", "case": [{**_CASE, name: written[1:]}]})
+    yield (
+        "form with its value",
+        fields is not None and sweep_of(fields)["case"] == [_CASE | {name: written[1]}],
+    )
     yield "form", all(f'name="{name}"{value}' in form for value in _values_in_form(axis))
     posted = client.post("/api/v1/sweeps", json=sweep)
     yield "POST /api/v1/sweeps", posted.status_code == 201
@@ -112,9 +126,16 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         yield "command's table", title in [column.title for column in columns]
         [exported] = list(export_parts(session, 1))
         yield "export", {row[name] for row in exported} == set(written)
-        [imported] = read_table(_table(name, written[1])).measurements
+        for form in Form:
+            file = io.BytesIO()
+            write_export(session, 1, form, file)
+            found = [row[name] for row in _read_export(form, file.getvalue())]
+            told = [_cell(axis, usual), _cell(axis, other)] if form is Form.CSV else written
+            yield f"export as {form.value}", found in (told, told[::-1])
+        [imported] = read_table(_table(name, axis.address(other))).measurements
         yield "import", imported[axis.field] == other
-        yield "refusal of an import", _refused_cell(name) == "x"
+        wrong = "x" * 1001 if isinstance(axis.type, Name) else "x"
+        yield "refusal of an import", _refused_cell(name, wrong) == wrong
         table = read_sweep(session, 1, prices=Prices()).table
         along = {"along": name} if axis.is_number else {}
         choice = read_choice({"x": name, **along}, table)
@@ -124,7 +145,7 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         figures = line_panels(table, choice, choice.metric)
         if axis.is_number:
             shown = [(one.x.title, [one.x.write(mark.x) for mark in one.marks]) for one in figures]
-            along_it = [axis.text(value) for value in sorted([usual, other])]
+            along_it = [axis.text(value) for value in sorted({usual, other} - {None})]
             yield "charts", shown == [(axis.title, along_it)]
         bars = bars_of(table, choice)
         of_bars = [] if bars is None else sorted(one.name for one in bars.series)
@@ -152,7 +173,7 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
     sweep: Any = client.get("/api/v1/sweeps/1").json
     answered = [axis.value_in(cell["configuration"]) for cell in sweep["cells"]]
     yield "GET /api/v1/sweeps/{id}", _in_order(axis, answered) == [usual, other]
-    listed: Any = client.get(f"/api/v1/measurements?{name}={written[1]}").json
+    listed: Any = client.get(f"/api/v1/measurements?{name}={axis.address(other)}").json
     yield "GET /api/v1/measurements", [one["step_time_s"] for one in listed["items"]] == [0.2]
     with writing(engine) as session:
         import_measurements(session, [imported], origin="mine", source="a test", now=factories.NOW)
@@ -163,14 +184,29 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
 def _values(axis: Axis) -> tuple[Any, Any]:
     """Its default and another value, in base units."""
     usual = axis.default_value
-    if isinstance(axis.type, OneOf):
-        return usual, next(one.value for one in axis.type.kind if one.value != usual)
-    return usual, axis.type.read(2, axis.name)
+    if axis.options:
+        return usual, next(value for value in axis.options if value != usual)
+    return usual, axis.read("other" if isinstance(axis.type, Name) else 2, axis.name)
+
+
+def _cell(axis: Axis, value: Any) -> str:
+    """A value in a file of texts."""
+    return "" if value is None else str(_written(axis, value)).lower()
 
 
 def _written(axis: Axis, value: Any) -> Any:
     """A value as sweep files and exports have it."""
-    return float(axis.address(value)) if axis.is_number else value
+    return value if value is None else axis.value_at(axis.address(value))
+
+
+def _cases(axis: Axis) -> list[dict[str, object]]:
+    """A case of both values; two where the default is none, which no case can name."""
+    usual, other = (_written(axis, value) for value in _values(axis))
+    return (
+        [_CASE, {**_CASE, axis.name: other}]
+        if usual is None
+        else [{**_CASE, axis.name: [usual, other]}]
+    )
 
 
 def _in_order(axis: Axis, values: Iterable[Any]) -> list[Any]:
@@ -187,27 +223,38 @@ def _asked(axis: Axis, sweep: Mapping[str, object]) -> list[Any]:
 def _is_described(axis: Axis, described: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
     """Whether the API's document admits a list of it, and of a choice each value."""
     one, many = described["anyOf"]
-    if isinstance(axis.type, OneOf):
-        kind = document["components"]["schemas"].get(one.get("$ref", "").rpartition("/")[2], {})
-        return bool(kind.get("enum") == [member.value for member in axis.type.kind])
+    if isinstance(axis.type, OneOf | Word):
+        named = document["components"]["schemas"].get(one.get("$ref", "").rpartition("/")[2], one)
+        return bool(named.get("enum") == list(axis.options))
     return bool(one == many["items"])
 
 
 def _values_in_form(axis: Axis) -> Sequence[str]:
     """What stands behind its name in the form: the values that can be ticked."""
-    if isinstance(axis.type, OneOf):
-        return [f' value="{member.value}"' for member in axis.type.kind]
-    return [""]
+    return [f' value="{axis.address(value)}"' for value in axis.options] or [""]
+
+
+def _read_export(form: Form, content: bytes) -> list[dict[str, Any]]:
+    match form:
+        case Form.CSV:
+            return list(csv.DictReader(io.StringIO(content.decode())))
+        case Form.JSON:
+            rows: list[dict[str, Any]] = json.loads(content)
+            return rows
+    from pyarrow import parquet
+
+    found: list[dict[str, Any]] = parquet.read_table(io.BytesIO(content)).to_pylist()
+    return found
 
 
 def _table(name: str, value: object) -> bytes:
     return f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,{value}\n".encode()
 
 
-def _refused_cell(name: str) -> object:
+def _refused_cell(name: str, wrong: str) -> object:
     """Import a table with an impossible value of it; return what was refused."""
     try:
-        read_table(_table(name, "x"))
+        read_table(_table(name, wrong))
     except InvalidSpec as error:
         return error.value if name in error.field else error
     return None

@@ -19,12 +19,13 @@ from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
 from farm.configuration.sweep import ALL_STEPS, AUTO, BUDGET, NOTIFY
 from farm.errors import InvalidSpec
 from farm.text.toml_text import value_text
-from farm.values.fields import Name, OneOf, parse_number
+from farm.values.fields import Boolean, Name, parse_number
 from web.new_sweep import script_fields
 
 # Axes of which several values may be ticked; all others are lists, of numbers or of names.
 _REGISTERED = tuple(axis.name for axis in AXES if axis.is_required and isinstance(axis.type, Name))
-TICKED = (*_REGISTERED, *(axis.name for axis in AXES if isinstance(axis.type, OneOf)))
+TICKED = (*_REGISTERED, *(axis.name for axis in AXES if axis.options))
+_FLAGS = frozenset(axis.name for axis in AXES if isinstance(axis.type, Boolean))
 LISTS = tuple(axis.name for axis in AXES if axis.name not in TICKED)
 NAMED = tuple(axis.name for axis in AXES if axis.name in LISTS and isinstance(axis.type, Name))
 # Those for which the template has no field with a place and words of its own.
@@ -121,7 +122,9 @@ def _case_of(fields: Fields) -> dict[str, object]:
         if "script" in case and axis.name in TOLD_BY_SCRIPT:
             continue
         if axis.name in TICKED:
-            _add(case, axis.name, list(fields.chosen(axis.name)))
+            ticked = fields.chosen(axis.name)
+            is_flag = axis.name in _FLAGS
+            _add(case, axis.name, [Boolean.of(text) if is_flag else text for text in ticked])
         else:
             items = [item for item in _BETWEEN.split(fields.text(axis.name)) if item]
             is_named = axis.name in NAMED
@@ -193,6 +196,8 @@ def _texts(name: str, value: object) -> tuple[str, ...] | None:
     """Return what a field would have to hold for a value; None: it can hold no such value."""
     if name in TICKED:
         items = value if isinstance(value, list) else [value]
+        if name in _FLAGS:
+            items = [value_text(item) if isinstance(item, bool) else None for item in items]
         names = tuple(item for item in items if isinstance(item, str) and _is_plain(item))
         return names if len(names) == len(items) else None
     if name in LISTS:

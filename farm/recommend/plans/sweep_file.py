@@ -102,11 +102,11 @@ def case(
 def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:
     """Return what a set-up leaves out, but a sweep file has another default for."""
     found: dict[str, object] = {
-        axis.name: axis.usual
+        axis.name: axis.value_at(axis.address(usual))
         for axis in SETUP_AXES
         if facts is not None
-        and isinstance(axis.usual, str | int | float)  # else a set-up leaves nothing out
-        and axis.usual != axis.default_value
+        and (usual := axis.usual) is not None  # else a set-up leaves nothing out
+        and usual != axis.default_value
         and axis.applies(facts, c.world_size)
     }
     if c.server_count:

@@ -15,6 +15,7 @@ import pytest
 from farm.configuration.catalogue import ModelFacts
 from farm.configuration.spec import JobSpec, NetworkProfile
 from farm.errors import EmulationFailed
+from farm.exporting import Form
 from farm.messages.commands import RankAddress
 from farm.messages.trainer_lines import GoLine
 from farm.registry import dataset, strategy
@@ -245,21 +246,51 @@ PAUSE = """Axis(
     title="Pause",
     meaning="between two steps",
     default=0.001,
-    usual=0.001,
+)"""
+
+
+MOST_EXAMPLES = """Axis(
+    name="most_examples",
+    kind=AxisKind.SETUP,
+    type=Whole(1, 1000),
+    title="Most examples",
+    meaning="of one class in a batch",
+    write=lambda value: "all" if value is None else f"{value} of a class",
 )"""
 
 
 EVERYWHERE = {
-    *("sweep file", "refusal", "refusal of the API", "API document", "form", "job"),
+    *(
+        "sweep file",
+        "TOML",
+        "form with its value",
+        "refusal",
+        "refusal of the API",
+        "API document",
+        "form",
+        "job",
+    ),
     *("POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "GET /api/v1/measurements"),
     *("measurement", "command's table", "page's table", "heat map", "bars", "comparison"),
-    *("export", "import", "refusal of an import", "imported measurement", "candidates", "guide"),
+    *(
+        "export",
+        *(f"export as {form.value}" for form in Form),
+        "import",
+        "refusal of an import",
+        "imported measurement",
+        "candidates",
+        "guide",
+    ),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "declaration"),
-    [("prefetched_batches", example("extending.md", "An axis")), ("pause_ms", PAUSE)],
+    [
+        ("prefetched_batches", example("extending.md", "An axis")),
+        ("pause_ms", PAUSE),
+        ("most_examples", MOST_EXAMPLES),
+    ],
 )
 def test_one_declaration_of_an_axis_puts_it_everywhere(
     name: str, declaration: str, tree: CopiedTree
@@ -273,33 +304,26 @@ def test_one_declaration_of_an_axis_puts_it_everywhere(
     assert set(tree.added()) == row.paths_of(name)
 
 
-PREFETCHING = """Axis(
-    name="prefetching",
-    kind=AxisKind.SETUP,
-    type=OneOf(Prefetching),
-    title="Prefetching",
-    meaning="what is made ready ahead of the step that needs it",
-    default=Prefetching.NOTHING,
-    usual=Prefetching.NOTHING.value,
-    choices={"nothing": "no batch", "whole_batch": "the next batch"},
-)"""
-CHOICES = """
-
-class Prefetching(enum.Enum):
-    NOTHING = "nothing"
-    WHOLE_BATCH = "whole_batch"
-"""
-
-
-def test_an_enumeration_and_a_declaration_of_a_choice_put_it_everywhere(tree: CopiedTree) -> None:
-    row = table_row("such an axis of choices")
-    tree.add_entry(row.list_file, row.list_name, PREFETCHING)
-    tree.replace(SPEC, "\n\n@dataclass(", f"{CHOICES}\n\n@dataclass(")
-    tree.add_import(row.list_file, "from farm.configuration.spec import Prefetching")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        'Word(("nothing", "half of 1%")), default="nothing"',
+        "Boolean(), default=True",
+        "Boolean()",
+    ],
+)
+def test_an_axis_of_choices_is_one_declaration_with_the_import_of_its_type(
+    kind: str, tree: CopiedTree
+) -> None:
+    row = table_row("an axis of a strategy's set-up")
+    axis = f'Axis(name="prefetching", title="P", meaning="m", kind=AxisKind.SETUP, type={kind})'
+    tree.add_entry(row.list_file, row.list_name, axis)
+    name = kind.partition("(")[0]
+    tree.add_import(row.list_file, f"from farm.values.fields import {name}")
 
     places = {*EVERYWHERE, "refusal beside a script"}
     assert tree.run("tests.extending.added_axis", "prefetching") == places
-    assert set(tree.added()) == row.paths_of("prefetching")
+    assert tree.added() == {row.list_file: 2}
 
 
 @pytest.mark.parametrize("more", ["is_named=True", "is_named=True, default=4, unused=1"])

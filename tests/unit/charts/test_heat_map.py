@@ -180,7 +180,7 @@ def test_a_number_without_the_disturbed_repetitions_has_no_sign() -> None:
     line = dataclasses.replace(line, set_aside_count=1)
     shown = _map(table(line, cell(0.1, world_size=2)))
     assert [field.text for field in shown.fields[0]] == ["200 ms", "100 ms"]
-    assert shown.fields[0][0].said == "200 ms, 3 repetitions, 1 disturbed not counted"
+    assert shown.fields[0][0].description == "200 ms, 3 repetitions, 1 disturbed not counted"
     assert not any(remark.startswith("!") for remark in shown.remarks)
 
 

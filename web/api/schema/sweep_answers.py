@@ -11,7 +11,7 @@ from farm.configuration.axes import TASK_AXES
 from farm.configuration.axis import Axis, Value
 from farm.measuring.noise import Disturbance
 from farm.recommend.contracts import Option
-from farm.values.fields import Amount, Name, WholeNumber
+from farm.values.fields import Amount, Boolean, Name, WholeNumber
 
 
 class Sweep(TypedDict):
@@ -148,7 +148,7 @@ class HistoryOfCell(TypedDict):
 
 def _type_of(axis: Axis) -> Any:
     """Return the type of a value in base units; None where it is not limited or not named."""
-    of: Any = {WholeNumber: int, Amount: float}.get(type(axis.type), str)
+    of: Any = {WholeNumber: int, Amount: float, Boolean: bool}.get(type(axis.type), str)
     return of | None if axis.is_limit or isinstance(axis.type, Name) else of
 
 
