@@ -142,16 +142,18 @@ _FLAG_KINDS: Mapping[str, NoiseKind] = {kind.value: kind for kind in NoiseKind}
 _FLAG_VALUE = Amount(unit="", noun="number", low=0, high=1e15)
 
 
-def _not_negative(column: TableColumn) -> _Read:
-    """Read what is measured and what an export tells: no number below 0."""
+def _in_range(column: TableColumn) -> _Read:
+    """Read what is measured and what an export tells: no number below the least, mostly 0."""
     if column.kind is CellKind.WHOLE:
-        return whole(0, _MOST_WHOLE if column.most is None else int(column.most))
+        return whole(
+            math.ceil(column.least), _MOST_WHOLE if column.most is None else int(column.most)
+        )
 
     def read(text: str, where: str) -> float:
         value = number(text, where)
-        if value < 0 or (column.most is not None and value > column.most):
+        if value < column.least or (column.most is not None and value > column.most):
             most = "" if column.most is None else f" and at most {column.most:g}"
-            raise InvalidSpec(where, text, f"a number of at least 0{most}")
+            raise InvalidSpec(where, text, f"a number of at least {column.least:g}{most}")
         return value
 
     return read
@@ -192,7 +194,7 @@ OUTCOME_COLUMNS: Mapping[str, tuple[str, _Read]] = {
 }
 # All other quantities: stored, and nothing that compares or predicts knows of them.
 QUANTITY_COLUMNS: Mapping[str, tuple[str, _Read]] = {
-    column.name: (column.name, _not_negative(column))
+    column.name: (column.name, _in_range(column))
     for column in MEASUREMENT_TABLE
     if column.source is ColumnSource.QUANTITY and column.name not in OUTCOME_COLUMNS
 }
@@ -200,7 +202,7 @@ QUANTITY_COLUMNS: Mapping[str, tuple[str, _Read]] = {
 PASSED_ALONG: Mapping[str, tuple[str, _Read]] = {
     column.name: (
         column.name,
-        name(_VERSIONS_CHARACTERS) if column.kind is CellKind.TEXT else _not_negative(column),
+        name(_VERSIONS_CHARACTERS) if column.kind is CellKind.TEXT else _in_range(column),
     )
     for column in MEASUREMENT_TABLE
     if not column.is_imported

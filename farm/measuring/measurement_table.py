@@ -42,8 +42,8 @@ class ColumnSource(enum.Enum):
 class TableColumn:
     """`unit` is the file's, `field` the stored name, and stored values are multiplied by `factor`.
 
-    `is_imported` False: an import checks it, and only keeps it beside the measurement. `most`:
-    that it takes. `if_empty`: what it takes an empty cell for.
+    `is_imported` False: an import checks it, and only keeps it beside the measurement. `least` and
+    `most`: that it takes. `if_empty`: what it takes an empty cell for.
     """
 
     name: str
@@ -54,6 +54,7 @@ class TableColumn:
     factor: float = 1.0
     source: ColumnSource = ColumnSource.MEASUREMENT
     is_imported: bool = True
+    least: float = 0
     most: float | None = None
     if_empty: str = "not known"
 
@@ -109,6 +110,7 @@ def _of_quantity(quantity: Quantity) -> TableColumn:
         meaning=quantity.meaning,
         unit=quantity.unit,
         source=ColumnSource.QUANTITY,
+        least=quantity.least,
         most=quantity.most,
         if_empty=quantity.if_empty,
     )

@@ -54,7 +54,8 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         yield "measurement", [quantity.value_measured(row) for row in rows] == [4.0, 4.0]
         [exported] = list(export_parts(session, 1))
         yield "export", [row[name] for row in exported] == [4.0, 4.0]
-        yield "refusal of an import", _refused(name) == "-4"
+        too_little = quantity.least - 4
+        yield "refusal of an import", _refused(name, too_little) == too_little
         table = read_sweep(session, 1, prices=Prices()).table
         lines = table.measured
         columns, texts = command_table(lines)
@@ -89,12 +90,12 @@ def _table(name: str, value: str) -> bytes:
     return f"world_size,global_batch_size,step_time_s,{name}\n2,64,0.1,{value}\n".encode()
 
 
-def _refused(name: str) -> object:
+def _refused(name: str, value: float) -> object:
     """Read a table with an impossible value of it; return what was refused."""
     try:
-        read_table(_table(name, "-4"))
+        read_table(_table(name, f"{value:g}"))
     except InvalidSpec as error:
-        return str(error.value) if name in error.field else error
+        return float(str(error.value)) if name in error.field else error
     return None
 
 

@@ -11,7 +11,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.aggregate import aggregate
@@ -36,6 +36,10 @@ _MOST_LONGER = 1.5
 # Up to this factor a measured epoch is its steps. Beyond it there is more in it, such as
 # evaluation, or less.
 _ALIKE = 1.1
+
+
+_OF_EVIDENCE = {one.name for one in fields(Evidence)}
+_MEASURED = tuple(one for one in EVIDENT if one.name in _OF_EVIDENCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +193,7 @@ def measured_option(
     where none was, it is made from the step time.
     """
     found = aggregate(
-        repetitions, lambda e: measured_repetition(e.measurement_id, e), quantities=EVIDENT
+        repetitions, lambda e: measured_repetition(e.measurement_id, e), quantities=_MEASURED
     )
     known, first = found.medians, found.counted[0]
     counts = [e.steps_per_epoch for e in found.counted if e.steps_per_epoch is not None]

@@ -356,7 +356,15 @@ def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
     assert set(tree.added()) == row.paths_of("duplicated_packets_percent")
 
 
-@pytest.mark.parametrize("more", ["", "write=count, is_whole=True, most=100, time_power=-1,\n"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "write=count, is_whole=True, most=100, time_power=-1,\n",
+        "least=-10.5, is_whole=True,\n",
+        "least=-10.5, is_advised=True,\n",
+    ],
+)
 def test_one_declaration_of_a_quantity_puts_it_everywhere(more: str, tree: CopiedTree) -> None:
     metric = addition("A metric", "a metric")
     add(tree, metric)
