@@ -618,11 +618,11 @@ def profile_fields(values: Mapping[str, float | None]) -> dict[str, Any]:
     return found
 
 
-def profile_numbers(source: object) -> dict[str, float]:
+def profile_numbers(source: object) -> dict[str, Any]:
     """Return an object's unusual network values by axis name, each in that name's unit."""
     found = {axis: getattr(source, axis.field) for axis in PROFILE_AXES}
     return {
-        axis.name: float(axis.address(value))
+        axis.name: axis.value_at(axis.address(value))
         for axis, value in found.items()
         if value is not None and value != axis.absent
     }

@@ -106,8 +106,13 @@ class Axis:
         object.__setattr__(self, "field", self.field or self.name)
         is_of_job = self.kind not in (AxisKind.PROFILE, AxisKind.CASE)
         is_further = is_of_job and self.field not in _FIELDS_OF_JOBS
-        if is_further and self.kind is not AxisKind.SETUP:
-            raise ValueError(f"axis {self.name}: only an axis of a set-up needs no field")
+        if is_further and (self.kind is not AxisKind.SETUP or self.is_required):
+            expected = (
+                "one of a set-up that no case has to name, or a field of that name in JobSpec"
+            )
+            raise ValueError(f"axis {self.name}: expected {expected}")
+        if self.kind is AxisKind.PROFILE and not self.is_number:
+            raise ValueError(f"axis {self.name}: a condition of a network is a number")
         if self.kind is AxisKind.PROFILE and self.field not in CONDITIONS:
             raise ValueError(f"axis {self.name}: NetworkConditions has no field {self.field}")
         part = "network" if self.kind is AxisKind.PROFILE else "axes" if is_further else None
@@ -280,7 +285,9 @@ class Axis:
         return f"{self.address(value)} {self.unit}".rstrip()
 
     def canonical(self, value: float) -> float:
-        """Return an amount in base units with 12 digits; 0 if below the resolution."""
+        """Return a number in base units with 12 digits; 0 if below the resolution."""
+        if isinstance(self.type, WholeNumber):
+            return value
         assert isinstance(self.type, Amount)
         return 0.0 if value * self.type.per_base < self.type.resolution else canonical(value)
 

@@ -346,4 +346,4 @@ def _problem_of_network(cell: Cell, facts: StrategyFacts) -> InvalidSpec | None:
 
 def _refusal(name: str, network: NetworkProfile, expected: str) -> InvalidSpec:
     axis = AXES_BY_NAME[name]
-    return InvalidSpec(name, float(axis.address(getattr(network, axis.field))), expected)
+    return InvalidSpec(name, axis.value_at(axis.address(getattr(network, axis.field))), expected)

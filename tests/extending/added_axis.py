@@ -86,8 +86,8 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         proxy = {"name": "proxy", "case": [{**_CASE, name: 2, "emulator": "tcp_proxy"}]}
         answer = client.post("/api/v1/sweeps", json=proxy)
         yield "refusal by an emulator", answer.json["field"] == f"case[0].{name}"
-        options = {word for option in recommend_command.params for word in option.opts}
-        yield "option", f"--{name.replace('_', '-')}" in options
+        options = {word: one for one in recommend_command.params for word in one.opts}
+        yield "option", options[f"--{name.replace('_', '-')}"].default == written[0]
     else:
         beside = {"name": "added", "case": [{**_SCRIPT_CASE, name: written[1]}]}
         yield "refusal beside a script", _refusal(beside) == (f"case[0].{name}", written[1])

@@ -185,7 +185,7 @@ _OF_AXES: dict[str, Any] = {
         axis.name: (
             parameters.of_axis(axis) | None,
             Field(
-                None if axis.absent is None else float(axis.address(axis.absent)),
+                None if axis.absent is None else axis.value_at(axis.address(axis.absent)),
                 description=axis.sentence,
             ),
         )

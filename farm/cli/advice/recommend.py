@@ -42,7 +42,7 @@ from farm.recommend.service import recommend as ask
 from farm.store.engine import reading
 from farm.text import display
 from farm.text.columns import Column
-from farm.values.fields import Amount
+from farm.values.fields import Amount, WholeNumber
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -51,13 +51,17 @@ _MOST_SHOWN = 20
 
 def _network_option(axis: Axis) -> Callable[[_F], _F]:
     kind = axis.type
-    assert isinstance(kind, Amount)
+    if isinstance(kind, WholeNumber):
+        number: CountRange | Real = CountRange(kind.low, kind.high)
+    else:
+        assert isinstance(kind, Amount)
+        number = Real(kind.low, kind.high, max_open=kind.is_below_high)
     is_said = axis.absent is not None
     return click.option(
         f"--{axis.name.replace('_', '-')}",
-        default=axis.absent if is_said else None,
+        default=axis.value_at(axis.address(axis.absent)) if is_said else None,
         show_default=is_said,
-        type=Real(kind.low, kind.high, max_open=kind.is_below_high),
+        type=number,
         help=axis.sentence,
     )
 

@@ -252,7 +252,7 @@ PAUSE = """Axis(
 MOST_EXAMPLES = """Axis(
     name="most_examples",
     kind=AxisKind.SETUP,
-    type=Whole(1, 1000),
+    type=WholeNumber(1, 1000),
     title="Most examples",
     meaning="of one class in a batch",
     write=lambda value: "all" if value is None else f"{value} of a class",
@@ -341,19 +341,46 @@ def test_a_named_axis_is_of_the_strategies_that_name_it(more: str, tree: CopiedT
     assert set(tree.added()) == row.paths_of("mwms_ring")
 
 
+QUEUE = """Axis(
+    name="queued_packets",
+    kind=AxisKind.PROFILE,
+    has_column=False,
+    type=WholeNumber(1, 1000),
+    title="Queued packets",
+    meaning="packets that wait before others are dropped",
+    none="unlimited",
+    is_limit=True,
+)"""
+
+
+@pytest.mark.parametrize(
+    ("name", "declaration", "field"),
+    [
+        (
+            "duplicated_packets_percent",
+            example("extending.md", "An axis of the network").rstrip(),
+            "duplicated_packets_ratio: float = 0.0",
+        ),
+        (
+            "pause_ms",
+            PAUSE.replace("kind=AxisKind.SETUP", "kind=AxisKind.PROFILE, has_column=False"),
+            "pause_s: float = 0.001",
+        ),
+        ("queued_packets", QUEUE, "queued_packets: int | None = None"),
+    ],
+)
 def test_a_declaration_and_a_field_of_an_axis_of_the_network_put_it_everywhere(
-    tree: CopiedTree,
+    name: str, declaration: str, field: str, tree: CopiedTree
 ) -> None:
-    declaration = example("extending.md", "An axis of the network").rstrip()
     row = table_row("an axis of the network")
     tree.add_entry(row.list_file, row.list_name, declaration)
     last = "    jitter_s: float = 0.0\n"
-    tree.replace(SPEC, last, f"{last}    duplicated_packets_ratio: float = 0.0\n")
-    tree.replace(SPEC, '"jitter_s"}', '"jitter_s", "duplicated_packets_ratio"}')
+    tree.replace(SPEC, last, f"{last}    {field}\n")
+    tree.replace(SPEC, '"jitter_s"}', f'"jitter_s", "{field.partition(":")[0]}"}}')
 
     places = {*EVERYWHERE, "charts", "refusal by an emulator", "option"}
-    assert tree.run("tests.extending.added_axis", "duplicated_packets_percent") == places
-    assert set(tree.added()) == row.paths_of("duplicated_packets_percent")
+    assert tree.run("tests.extending.added_axis", name) == places
+    assert set(tree.added()) == row.paths_of(name)
 
 
 @pytest.mark.parametrize(
