@@ -15,6 +15,7 @@ from flask.sessions import SecureCookieSessionInterface
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
+from farm.cells.axes import network_measured, network_words, setup_words
 from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, spec_values
 from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.scripts import workload_text
@@ -31,7 +32,7 @@ from web.api.schema import openapi
 from web.drawing import plotly
 from web.live import page_cache
 from web.pages import PAGES
-from web.setup_text import configuration_words, network_words, setup_words, size_words
+from web.setup_text import configuration_words, size_words
 
 # Browsers show it among their developers' tools (W3C, "Server Timing").
 _TIMING_HEADER = "Server-Timing"
@@ -83,7 +84,10 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
     idempotency.install(app)
     page_cache.install(app)
     _add_filters(app)
-    for words in (setup_words, network_words, size_words, configuration_words, spec_values):
+    for words in (
+        *(setup_words, network_words, network_measured),
+        *(size_words, configuration_words, spec_values),
+    ):
         app.add_template_filter(words)
     app.add_template_filter(learning_rate_of)
     # A global, since imported macros do not see what a context processor gives.

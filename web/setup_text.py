@@ -1,14 +1,15 @@
-"""Describes a configuration in words: in short by its unusual values, or in full."""
+"""Describes a configuration in words, all of it."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import cast
 
+from farm.cells.axes import network_words, setup_words
 from farm.cells.configuration import CellConfiguration
-from farm.configuration.axes import AXES, AXES_BY_NAME, PROFILE_AXES
-from farm.configuration.axis import Axis, AxisKind, Value
+from farm.configuration.axes import PROFILE_AXES
+from farm.configuration.axis import Value
 from farm.configuration.scripts import workload_text
 from farm.measuring.machine_time import machine_count
 from farm.text.display import count
@@ -44,37 +45,3 @@ def size_words(values: Mapping[str, Value]) -> str:
     world_size, each = cast(int, values["world_size"]), cast(int, values["ranks_per_agent"])
     machines = counted(machine_count(world_size, 0, None, ranks_per_agent=each), "machine")
     return machines if each == 1 else f"{counted(world_size, 'rank')} on {machines}"
-
-
-def network_words(values: Mapping[str, Value]) -> str:
-    """Say what was asked of the network. `values`: of every axis, by its field."""
-    description = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
-    if not description:
-        return "untouched"
-    delay = AXES_BY_NAME["one_way_delay_ms"]
-    return ", ".join(
-        _phrases([delay, *(axis for axis in description if axis is not delay)], values)
-    )
-
-
-def setup_words(values: Mapping[str, Value]) -> list[str]:
-    """Say how a strategy is set up, but for what is usual. `values`: of axes, by their fields."""
-    description = [
-        axis
-        for axis in AXES
-        if axis.kind in (AxisKind.SETUP, AxisKind.LINK)
-        and axis.field in values
-        and not axis.is_left_out(values[axis.field])
-    ]
-    return _phrases(description, values)
-
-
-def _phrases(axes: Sequence[Axis], values: Mapping[str, Value]) -> list[str]:
-    found: list[str] = []
-    for axis in axes:
-        phrase = axis.description(values[axis.field])
-        if axis.continues and found:
-            found[-1] += f" {phrase}"
-        else:
-            found.append(phrase)
-    return found

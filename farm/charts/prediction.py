@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from farm.cells.axes import network_words
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.errors import FarmError, NotFound
 from farm.recommend.configuration import Configuration, Observation
@@ -183,8 +184,8 @@ def _note(cell: PredictedCell) -> str:
     c = cell.configuration
     parts = [c.strategy or "", f"world size {count(c.world_size)}"]
     parts.append(f"batch {count(c.global_batch_size)}")
-    if c.one_way_delay_s:
-        parts.append(f"delay {duration(c.one_way_delay_s)}")
+    if not c.is_untouched:
+        parts.append(network_words(c.by_field))
     time_s, low_s, high_s = _times(cell)
     named = ", ".join(part for part in parts if part)
     reported = f"{named}: predicted {duration(time_s)} ({duration(low_s)} to {duration(high_s)})"

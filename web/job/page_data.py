@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from farm.cells.axes import setup_words
 from farm.charts.job.reading import ChartSelection, timed_window
 from farm.configuration.axes import AXES, STRATEGY, spec_values
 from farm.configuration.axis import Axis, AxisKind, Value
@@ -30,7 +31,7 @@ from web.job.charts import JobCharts, job_charts
 from web.job.network import Network, network_of
 from web.job.ranks import RankCard, card, chosen_ranks
 from web.job.step_profile import Shares, rank_shares, step_shares
-from web.setup_text import setup_words, size_words
+from web.setup_text import size_words
 
 _RANKS_READ = 256
 _RANKS_LISTED = 64

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from farm.cells.axes import setup_words
 from farm.configuration.axes import spec_values
 from farm.configuration.expansion import Impossible
 from farm.configuration.spec import JobSpec
@@ -19,7 +20,6 @@ from farm.placement.agent_index import AgentIndex
 from farm.placement.agent_pool import AgentPool
 from farm.placement.scheduling import explain
 from farm.submission import SubmissionPlan
-from web.setup_text import setup_words
 
 _JOBS_SHOWN = 10
 _REASONS_SHOWN = 20

@@ -14,6 +14,7 @@ from flask.typing import ResponseReturnValue
 from pydantic import Field
 
 from farm.cells.accurate_cells import accurate_cells
+from farm.cells.axes import setup_words
 from farm.cells.configuration import configuration_of
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.configuration.axes import AXES
@@ -30,7 +31,6 @@ from web.backend import backend, read_session
 from web.drawing.plotly import page_with_charts
 from web.drawing.rendered import drawn
 from web.parameters import NUMBER, Parameters
-from web.setup_text import setup_words
 
 bp = Blueprint("accuracy", __name__)
 

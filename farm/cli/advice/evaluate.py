@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from farm.cells.axes import network_words
 from farm.cli.advice.evaluation_report import (
     CHOICE_COLUMNS,
     DOUBT_COLUMNS,
@@ -36,7 +37,7 @@ from farm.errors import InvalidSpec, NotFound
 from farm.processes.subprocess_call import spared_children
 from farm.recommend.observations import LoadedObservations, load
 from farm.store.engine import reading
-from farm.text.display import duration, short_fingerprint
+from farm.text.display import short_fingerprint
 from farm.text.plurals import counted
 
 if TYPE_CHECKING:
@@ -330,7 +331,7 @@ def _doubts(observations: Sequence[Observation], predictor: str) -> list[DoubtIn
 
 def _words(c: Configuration) -> str:
     named = [c.training_pass.value, c.framework, c.strategy, c.setup.text, c.network]
-    network = f", {duration(c.one_way_delay_s)}" if c.one_way_delay_s else ""
+    network = "" if c.is_untouched else f", {network_words(c.by_field)}"
     names = " ".join(name.replace("_", " ") for name in named if name)
     return f"{names}: world size {c.world_size}, batch {c.global_batch_size}{network}"
 

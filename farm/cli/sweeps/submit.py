@@ -16,7 +16,8 @@ from farm.cli.output import json_option, print_json, print_table, to_stderr
 from farm.cli.session import settings, store, wake_scheduler
 from farm.cli.sweeps.results import print_answers
 from farm.cli.sweeps.watch import SweepWatch, patience_option, unserved_text, watch_to_end
-from farm.configuration.axes import AXES_BY_NAME, REQUIRED_AXES, STRATEGY
+from farm.configuration.axes import AXES, AXES_BY_NAME, REQUIRED_AXES, STRATEGY, spec_values
+from farm.configuration.axis import AxisKind
 from farm.configuration.spec import JobSpec
 from farm.configuration.sweep import BUDGET, NOTIFY
 from farm.errors import FarmError, InvalidSpec
@@ -40,11 +41,11 @@ from farm.text.plurals import counted
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-_PLAN_COLUMNS = (
-    *map(axis_column, REQUIRED_AXES),
-    axis_column(AXES_BY_NAME["one_way_delay_ms"]),
-    Column("length", is_right=True),
-    Column("repetition", is_right=True),
+_DELAY = AXES_BY_NAME["one_way_delay_ms"]
+_OPTIONAL_AXES = tuple(
+    axis
+    for axis in AXES
+    if axis.kind in (AxisKind.WORKLOAD, AxisKind.PROFILE) and not axis.is_required
 )
 
 
@@ -210,16 +211,32 @@ def _print_plan(
             }
         )
         return
+    values = [spec_values(job) for job in jobs]
+    told = [
+        axis
+        for axis in _OPTIONAL_AXES
+        if axis is _DELAY or any(not axis.is_left_out(of_job[axis.field]) for of_job in values)
+    ]
     rows = [
         [
             *(str(getattr(job, axis.field)) for axis in REQUIRED_AXES),
-            display.duration(None if job.network is None else job.network.one_way_delay_s),
+            *(
+                display.MISSING
+                if job.network is None and axis.kind is AxisKind.PROFILE
+                else axis.text(of_job[axis.field])
+                for axis in told
+            ),
             length_of(job.steps, job.epochs),
             str(job.repetition),
         ]
-        for job in jobs
+        for job, of_job in zip(jobs, values, strict=True)
     ]
-    columns, setups = list(_PLAN_COLUMNS), [_setup(job) for job in jobs]
+    columns = [
+        *map(axis_column, (*REQUIRED_AXES, *told)),
+        Column("length", is_right=True),
+        Column("repetition", is_right=True),
+    ]
+    setups = [_setup(job) for job in jobs]
     if any(setups):
         place = REQUIRED_AXES.index(STRATEGY) + 1
         columns.insert(place, Column("set up"))

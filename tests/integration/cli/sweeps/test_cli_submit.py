@@ -118,6 +118,23 @@ def test_a_dry_run_lists_the_jobs_and_writes_nothing(
         assert session.scalar(select(func.count()).select_from(SweepRow)) == 0
 
 
+def test_a_dry_run_shows_each_condition_and_the_pass_that_a_job_asks_for(
+    farm: FarmCommand, sweep_file: Path
+) -> None:
+    wide = SWEEP.replace('"single"', '"mwms_ring"').replace("world_size = 1", "world_size = 2")
+    varied = "packet_loss_percent = [0, 0.5]\npass = ['forward', 'forward_backward']\n"
+    sweep_file.write_text(wide.replace("[32, 64]", "32") + varied)
+    lines = farm.text("submit", str(sweep_file), "--dry-run").splitlines()
+    titles = "model data set strategy world size batch pass delay packet loss length repetition"
+    assert " ".join(lines[1].split()) == titles
+    told = {tuple(line.split()[5:-3]) for line in lines[2:] if line.startswith("mlp")}
+    assert told == {
+        *(("forward", "-", "-"), ("forward", "0", "s", "0.50", "%")),
+        ("forward", "+", "backward", "-", "-"),
+        ("forward", "+", "backward", "0", "s", "0.50", "%"),
+    }
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -119,6 +119,27 @@ def test_a_question_is_answered_with_charts_prices_and_evidence(
     assert "340 ms a step" in _text(_page(client, f"/data/measurements/{rows[0]}"))
 
 
+def test_every_condition_of_the_network_is_named(client: FlaskClient, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        for repetition in range(3):
+            factories.add_measurement(
+                session,
+                f"lossy {repetition}",
+                strategy="mwms_ring",
+                world_size=2,
+                repetition=repetition,
+                global_batch_size=64,
+                packet_loss_ratio=0.005,
+                step_time_s=0.1,
+            )
+    text = _text(_final(client, "/advice?global_batch_size=64&packet_loss_percent=0.5"))
+    assert "Recommended for batch 64, mlp on digits, 0 s one way, 0.50 % lost" in text
+    assert text.count("64 0 s one way, 0.50 % lost 100 ms") == 3
+    assert "world size 2, batch 64, 0 s one way, 0.50 % lost" in _text(
+        _page(client, "/data/measurements/1")
+    )
+
+
 def test_what_tells_options_apart_is_named_once(client: FlaskClient, engine: sa.Engine) -> None:
     with writing(engine) as session:
         for placement, step_time_s in (("packed", 0.1), ("spread", 0.2)):
