@@ -21,7 +21,7 @@ from farm.settings.server import Settings
 from farm.store.agents.agents import live_agents
 from farm.store.base import Table
 from farm.store.engine import reading
-from farm.store.measurements.measurements import flags_by_job
+from farm.store.measurements.measurements import flags_by_job, measurement_json
 from farm.store.queue.waiting_reasons import WaitingReason, waiting_reasons
 from farm.store.sweeps.jobs import JobDetail, job_detail, list_jobs
 from farm.store.sweeps.sweeps import find_sweep
@@ -88,8 +88,8 @@ def jobs(
 def job(job_id: int, *, as_json: bool) -> None:
     """Show one job: its attempts, their ranks, every change and the measurement.
 
-    --json prints job, sweep_name, waits_because (null unless it waits), attempts (each with its
-    ranks), story and measurement.
+    --json prints what GET /api/v1/jobs/ID answers, and the other columns of the store. (job and
+    events are former names.)
     """
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
@@ -163,7 +163,7 @@ def _detail_json(detail: JobDetail) -> dict[str, object]:
         ],
         "story": story,
         "events": story,  # the former name, until 0.2.0
-        "measurement": None if detail.measurement is None else row_json(detail.measurement),
+        "measurement": None if detail.measurement is None else measurement_json(detail.measurement),
     }
 
 

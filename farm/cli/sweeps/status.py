@@ -77,11 +77,10 @@ def status(
     --json prints sweeps as the API does (sweep_id and counts are the former names of id and
     jobs_by_state), alive_agent_count, waiting (job_id and reason of the first jobs that
     cannot start now), waiting_count (all jobs that wait) and waiting_reasons (sweep_id, the first
-    job_id, job_count and reason, for each sweep and reason); for one sweep instead: sweep,
-    remaining_s, spent_machine_s, these three of its jobs, recommended, one entry for each workload,
-    batch size and network, and cells, machine_s and machine_hours_saved, as the API has them
-    (measured has the same cells in their former form); with --target-accuracy also accurate, one
-    entry for each cell that was trained by epochs.
+    job_id, job_count and reason, for each sweep and reason); for one sweep instead what GET
+    /api/v1/sweeps/ID answers, and these three of its jobs (sweep and measured have the sweep and
+    its cells in their former form); with --target-accuracy also accurate, one entry for each cell
+    that was trained by epochs.
     """
     if sweep is None and target_accuracy is not None:
         raise click.UsageError("--target-accuracy needs a SWEEP")
@@ -93,7 +92,8 @@ def status(
             return
         prices = prices_or_none(loaded, prices_file=prices_file, region=region)
         with reading(engine) as session:
-            sweep_id = find_sweep(session, sweep).id
+            row = find_sweep(session, sweep)
+            sweep_id = row.id
             now = dt.datetime.now(dt.UTC)
             spent_s = spent_machine_s(session, [sweep_id], now=now)[sweep_id]
             reasons = _waiting(session, loaded, sweep_id=sweep_id)
@@ -115,7 +115,10 @@ def status(
     if as_json:
         print_json(
             {
-                "sweep": _sweep_json(snapshot.summary),
+                **snapshot.summary.to_json(),
+                "sweep": _sweep_json(snapshot.summary),  # where it was, until 0.2.0
+                "spec": row.spec,
+                "skipped": row.skipped,
                 "remaining_s": snapshot.remaining_s,
                 "spent_machine_s": spent_s,
                 **_reasons_json(reasons),

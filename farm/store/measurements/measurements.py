@@ -16,10 +16,12 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import AXES, AXES_BY_FIELD
 from farm.configuration.axis import Value
 from farm.errors import NotFound
+from farm.measuring.noise import UNDISTURBED, disturbance_of_row
 from farm.measuring.quantities import EVIDENT
 from farm.store.engine import IDS_A_QUERY
 from farm.store.result_tables import MeasurementRow, axis_column, axis_value, quantity_column
 from farm.store.tables import JobRow
+from farm.values.codec import to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,15 @@ def find_measurement(session: Session, measurement_id: int) -> MeasurementRow:
     if row is None:
         raise NotFound(f"measurement {measurement_id}: there is none")
     return row
+
+
+def measurement_json(row: MeasurementRow) -> dict[str, object]:
+    """Return every column of a measurement, and whether anything disturbed it; for JSON."""
+    return {
+        **{column.name: getattr(row, column.name) for column in row.__table__.columns},
+        "is_disturbed": disturbance_of_row(row) != UNDISTURBED,
+        "details": to_json(row.details),
+    }
 
 
 def measurements_of(session: Session, ids: Collection[int]) -> Sequence[MeasurementRow]:

@@ -45,6 +45,8 @@ from tests.factories import (
 )
 from tests.facts import lacking
 from tests.stored.stored_series import insert_samples
+from web.api.schema import answers
+from web.api.schema.sweep_answers import SweepDetail
 
 
 @pytest.fixture
@@ -122,6 +124,7 @@ def test_status_says_why_the_first_jobs_wait(farm: FarmCommand, engine: sa.Engin
     assert answer["sweep"]["jobs_by_state"]["waiting"] == 4
     assert answer["sweep"]["counts"] == answer["sweep"]["jobs_by_state"]  # its former name
     assert answer["sweep"]["sweep_id"] == answer["sweep"]["id"]
+    assert set(SweepDetail.__annotations__) <= set(answer)
     assert [entry["job_id"] for entry in answer["waiting"]] == [1, 2, 3, 4]
     # The first could start, but there is no broker by which anybody could start it.
     assert "does not answer" in answer["waiting"][0]["reason"]
@@ -295,6 +298,8 @@ def test_a_job_tells_its_story(farm: FarmCommand, engine: sa.Engine) -> None:
     assert story["measurement"]["step_time_s"] == 0.1
     assert story["spec"]["warmup_steps"] == 5
     assert story["story"] == story["events"]
+    assert set(answers.JobStory.__annotations__) <= set(story)
+    assert set(story["measurement"]) == set(answers.Measurement.__annotations__)
     shown = farm.text("job", str(job_id))
     assert "lost" in shown
     assert "step_time_s = 0.1" in shown

@@ -10,15 +10,14 @@ from typing import TypeVar, cast
 from farm.cells.history import CellHistory
 from farm.charts.chart import ChartAxis, Figure, heights, ticks
 from farm.configuration.spec import spec_json
-from farm.measuring.noise import UNDISTURBED, disturbance_of_row
 from farm.store.agents.agent_status import agent_status, is_live
 from farm.store.dashboard import LeasedRank
+from farm.store.measurements.measurements import measurement_json
 from farm.store.notifications import LoggedDelivery
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.jobs import JobDetail
 from farm.store.sweeps.sweeps import SweepSummary
 from farm.store.tables import AgentRow, JobRow
-from farm.values.codec import to_json
 from web.api.schema import answers, sweep_answers
 
 _Item = TypeVar("_Item", bound=Mapping[str, object])
@@ -133,10 +132,4 @@ def _axis(axis: ChartAxis, values: Sequence[float]) -> sweep_answers.FigureAxis:
 
 def measurement(row: MeasurementRow) -> answers.Measurement:
     """Write a measurement: every column, and whether anything disturbed it."""
-    values = {column.name: getattr(row, column.name) for column in row.__table__.columns}
-    return {
-        **values,
-        "created_at": instant(row.created_at),
-        "is_disturbed": disturbance_of_row(row) != UNDISTURBED,
-        "details": to_json(row.details),
-    }
+    return {**measurement_json(row), "created_at": instant(row.created_at)}
