@@ -14,6 +14,8 @@ from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
 from farm.cells.option_table import option_columns, option_lines
+from farm.cells.reading import with_cells
+from farm.cells.result_table import notes
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
 from farm.errors import InvalidSpec, NotFound
 from farm.measuring.measurement import OK, OWN_ORIGIN
@@ -88,8 +90,9 @@ class ShownAnswer:
     """An answer with what stands around it on the page. `rests_on`: what the best option does.
 
     `not_working`: what failed by itself, how, and how often. `kinds_left_out`: of machines and
-    strategies, since so many lines cannot be told apart. `distinguishing_fields`: the fields in
-    which options differ beside strategy and sizes. `columns`: of the table of options.
+    strategies, since so many lines cannot be reported apart. `distinguishing_fields`: the fields in which
+    options differ beside strategy and sizes. `columns`: of the table of options, whose signs
+    `notes` explain.
     """
 
     question: Question
@@ -98,6 +101,7 @@ class ShownAnswer:
     kinds_left_out: int
     distinguishing_fields: DistinguishingFields
     columns: Sequence[tuple[Column, Sequence[str]]]
+    notes: Sequence[str]
     rests_on: Sequence[MeasurementRow]
     not_working: Sequence[tuple[str, str, int]]
 
@@ -157,13 +161,15 @@ def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
     )
     question, knowledge = settle(session, requested, cache)
     best = answer.recommended
+    lines = with_cells(session, option_lines(answer.options[:_OPTIONS_SHOWN], question))
     return ShownAnswer(
         question=question,
         answer=answer,
         figures=[drawn(figure) for figure in figures_of(answer)],
         kinds_left_out=max(0, len(way_names(answer.options)) - MOST_WAYS),
         distinguishing_fields=distinguishing_fields(answer.options),
-        columns=option_columns(option_lines(answer.options[:_OPTIONS_SHOWN], question)),
+        columns=option_columns(lines),
+        notes=notes([line.cell for line in lines if line.cell is not None]),
         rests_on=measurements_of(session, best.measurement_ids[:_ROWS_SHOWN]) if best else [],
         not_working=_not_working(
             knowledge.evidence.get(question.training_pass, ()), question.global_batch_size

@@ -15,6 +15,7 @@ from farm.store.tables import JobRow
 from tests.commands.farm_command import FarmCommand
 from tests.factories import add_agent, add_attempt, add_measurement, add_sweep, job_spec
 from tests.web.web_client import client_of
+from tests.web.web_reading import page_of
 
 
 def flag(value: float) -> dict[str, Any]:
@@ -128,6 +129,18 @@ def test_both_print_the_same_texts_under_the_same_names(farm: FarmCommand, sweep
     notes = [line for line in of_cells.splitlines() if line.startswith(("±: ", "!: "))]
     assert len(notes) == 2
     assert set(notes) <= set(of_options.splitlines())
+
+
+def test_the_page_of_an_answer_has_these_texts_too(
+    farm: FarmCommand, sweep: str, engine: sa.Engine
+) -> None:
+    printed = farm.text("recommend", "--global-batch-size", "32")
+    page = page_of(client_of(engine), "/advice?origin=farm&global_batch_size=32")
+    for option in table_of(printed):
+        assert f">{option['repetitions']}</td>" in page
+        assert f">{option['step time']}</td>" in page
+    [note] = [line for line in printed.splitlines() if line.startswith("!: ")]
+    assert note in page
 
 
 def test_an_option_of_two_sweeps_has_no_figures_of_one_cell(
