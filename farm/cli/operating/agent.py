@@ -118,7 +118,8 @@ def remove(name: str, *, as_json: bool) -> None:
     if loaded.broker_admin_url is not None:
         _warn_unless_kept(BrokerAccounts(loaded.broker_admin_url).delete(name))
     if as_json:
-        print_json({"agent": name, "is_removed": True})
+        # `agent` is the former name, until 0.2.0.
+        print_json({"agent_id": name, "agent": name, "is_removed": True})
     else:
         click.echo(f"{name} is removed: nothing that it says counts any more")
 
@@ -224,7 +225,8 @@ def _print_key(loaded: Settings, record: KeyRecord, farm_key: bytes, *, as_json:
     if as_json:
         print_json(
             {
-                "agent": record.agent_id,
+                "agent_id": record.agent_id,
+                "agent": record.agent_id,  # the former name, until 0.2.0
                 "number": record.number,
                 "key": text,
                 "broker_url": url,
@@ -270,10 +272,12 @@ def _previous_until(row: AgentKeyRow, *, now: dt.datetime) -> dt.datetime | None
 
 def _as_json(row: AgentKeyRow, *, now: dt.datetime) -> dict[str, object]:
     return {
-        "agent": row.agent_id,
+        "agent_id": row.agent_id,
+        "agent": row.agent_id,  # the former name, until 0.2.0
         "number": row.number,
         "state": _state(row),
-        "made_at": row.made_at,
+        "created_at": row.made_at,
+        "made_at": row.made_at,  # the former name, until 0.2.0
         "previous_until": _previous_until(row, now=now),
         "revoked_at": row.revoked_at,
     }

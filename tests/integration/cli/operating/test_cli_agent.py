@@ -34,7 +34,7 @@ def test_the_first_agent_makes_the_farms_key_and_each_prints_what_to_install(
     key = key_text(derive_key(read_signing_key(key_file), "vm-1", 1))
     assert printed == f"AGENT_ID=vm-1\nAGENT_KEY={key}\n"
     other = farm.json("agent", "add", "vm-2")
-    assert (other["agent"], other["number"]) == ("vm-2", 1)
+    assert (other["agent_id"], other["number"]) == ("vm-2", 1)
     assert other["broker_url"] is None  # no account may manage accounts
     assert other["key"] not in (key, None)
 
