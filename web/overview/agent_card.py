@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from farm.messages.agents import CLOCK_TOLERANCE_S
 from farm.store.agents.agent_status import AgentStatus
+from farm.store.agents.agents import frameworks_text
 from farm.store.dashboard import LeasedRank
 from farm.store.tables import AgentRow
 from farm.text.display import MISSING, byte_count, duration
@@ -54,6 +55,11 @@ class AgentCard:
         """What it can do beyond training, as it says itself."""
         found: Sequence[str] = self.agent.facts["capabilities"]
         return found
+
+    @property
+    def frameworks(self) -> str:
+        """What it trains with."""
+        return frameworks_text(self.agent.facts) or "none"
 
     @property
     def hardware(self) -> str:

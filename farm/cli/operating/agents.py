@@ -10,9 +10,8 @@ import click
 from farm.cli.output import json_option, print_json, print_table
 from farm.cli.session import settings, stopped_farm, store, wake_scheduler
 from farm.cli.sweeps.jobs import row_json
-from farm.configuration.spec import TORCH_VERSION
 from farm.store.agents.agent_status import AgentStatus, agent_status, is_alive, is_live
-from farm.store.agents.agents import has_tensorflow, list_agents, set_drained
+from farm.store.agents.agents import frameworks_text, has_tensorflow, list_agents, set_drained
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow
 from farm.text import display
@@ -65,7 +64,7 @@ def troubles(found: Sequence[AgentRow], *, now: dt.datetime, lease_s: float) -> 
     ]
     lacking = [
         f"{agent.id} has no TensorFlow, and is given "
-        + ("jobs of PyTorch alone" if _frameworks(agent) else "no jobs")
+        + ("jobs of PyTorch alone" if frameworks_text(agent.facts) else "no jobs")
         for agent in live
         if not has_tensorflow(agent.facts)
     ]
@@ -82,17 +81,6 @@ def drain(agent: str, *, resume: bool) -> None:
         set_drained(session, agent, is_drained=not resume)
     wake_scheduler(loaded)
     click.echo(f"{agent} {'takes jobs again' if resume else 'takes no more jobs'}")
-
-
-def _frameworks(agent: AgentRow) -> str:
-    version = agent.facts["hardware"]["tensorflow_version"]
-    found = [f"TensorFlow {version or ''}".strip()] if has_tensorflow(agent.facts) else []
-    torch = [
-        name.removeprefix(TORCH_VERSION)
-        for name in agent.facts["capabilities"]
-        if name.startswith(TORCH_VERSION)
-    ]
-    return ", ".join([*found, *(f"PyTorch {version}" for version in torch)])
 
 
 def _as_json(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> dict[str, object]:
@@ -119,7 +107,7 @@ def _agent_cells(agent: AgentRow, *, now: dt.datetime, lease_s: float) -> list[s
         agent.facts["address"],
         f"{hardware['core_count']:g}",
         display.byte_count(hardware["memory_bytes"]),
-        _frameworks(agent) or "none",
+        frameworks_text(agent.facts) or "none",
         display.byte_count(template_bytes),
         labels or display.MISSING,
         hardware["cpu_model"],

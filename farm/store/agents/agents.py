@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Text, case, cast, func, or_, select
 from sqlalchemy.orm import Session
 
-from farm.configuration.spec import TENSORFLOW
+from farm.configuration.spec import TENSORFLOW, TORCH_VERSION
 from farm.errors import NotFound
 from farm.gang.lifecycle import AttemptState
 from farm.gang.snapshots import LiveAgent
@@ -160,6 +160,18 @@ def _abilities(facts: Mapping[str, Any]) -> _SchedulingFacts:
         framework_version=hardware["tensorflow_version"],
         has_tensorflow=has_tensorflow(facts),
     )
+
+
+def frameworks_text(facts: Mapping[str, Any]) -> str:
+    """Name the frameworks that an agent has, with their versions; empty: none."""
+    version = facts["hardware"]["tensorflow_version"]
+    found = [f"TensorFlow {version or ''}".strip()] if has_tensorflow(facts) else []
+    torch = (
+        name.removeprefix(TORCH_VERSION)
+        for name in facts["capabilities"]
+        if name.startswith(TORCH_VERSION)
+    )
+    return ", ".join([*found, *(f"PyTorch {version}" for version in torch)])
 
 
 def has_tensorflow(facts: Mapping[str, Any]) -> bool:

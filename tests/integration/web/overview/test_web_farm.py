@@ -110,7 +110,9 @@ def test_an_agent_is_shown_with_all_that_one_looks_for(
         benchfarm_version="0.1.0",
     )
     facts = factories.agent_facts(
-        hardware=hardware, capabilities=("network", "tc_netem", TENSORFLOW), labels={"zone": "a"}
+        hardware=hardware,
+        capabilities=("network", "tc_netem", TENSORFLOW, "torch:2.13.0"),
+        labels={"zone": "a"},
     )
     now = dt.datetime.now(dt.UTC)
     with writing(engine) as session:
@@ -123,7 +125,7 @@ def test_an_agent_is_shown_with_all_that_one_looks_for(
     big = _row(page, "big")
     assert "big idle" in big
     assert lacking(big, "4 cores of Big CPU", "16.0 GB", "A GPU", "zone=a", "357 MB") == []
-    assert lacking(big, "2.21.0", "network", "tc_netem") == []
+    assert lacking(big, "TensorFlow 2.21.0, PyTorch 2.13.0", "network", "tc_netem") == []
     assert "\N{MINUS SIGN}12.0 ms" in big
     busy = _row(page, "a1")
     assert f"busy drained job {seeded.running} , rank 0" in busy

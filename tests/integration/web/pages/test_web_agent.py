@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from flask.testing import FlaskClient
 
+from farm.configuration.spec import TENSORFLOW
 from farm.gang.lifecycle import AttemptState
 from farm.store.engine import reading, writing
 from farm.store.tables import AgentRow, AttemptRow, RankRow
@@ -40,7 +41,7 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
     )
     facts = factories.agent_facts(
         hardware=hardware,
-        capabilities=("network", "tcp_proxy"),
+        capabilities=("network", "tcp_proxy", TENSORFLOW, "torch:2.13.0"),
         labels={"zone": "a"},
         trouble="its disk is full",
     )
@@ -63,8 +64,8 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
         "1 core of A CPU",
         "accelerators A GPU",
         "their software driver 550.54.15, CUDA 12.4",
-        "TensorFlow 2.21.0",
-        "can do network , tcp_proxy",
+        "frameworks TensorFlow 2.21.0, PyTorch 2.13.0",
+        "can do network , tcp_proxy , tensorflow , torch:2.13.0",
         "labels zone=a",
         "127.0.0.1 on lo, ports 30000 to 30099",
         "other agents on it a1 , a2 , gone",
