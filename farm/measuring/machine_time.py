@@ -57,7 +57,7 @@ class Saving:
     @property
     def machine_hours_saved(self) -> float:
         """Negative where a fixed number would have been cheaper."""
-        return (self.fixed_machine_s - self.machine_s) / 3600
+        return (self.fixed_machine_s - self.machine_s) / _S_AN_HOUR
 
 
 def saving(cells: Collection[CellCost]) -> Saving | None:

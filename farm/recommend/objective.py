@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from farm.measuring.machine_time import cost_usd
 from farm.recommend.contracts import Basis, Objective, Option
 from farm.text.plurals import counted
 
@@ -232,8 +233,7 @@ def _length_s(option: Option, *, by_step: bool) -> float | None:
 
 
 def _usd_per_s(option: Option) -> float | None:
-    price = option.price_usd_per_hour
-    return None if price is None else option.machine_count * price / 3600
+    return cost_usd(option.machine_count, 1.0, option.price_usd_per_hour)
 
 
 def _score(option: Option, objective: Objective, *, by_step: bool) -> float | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 
 from farm.configuration.catalogue import StrategyFacts
 from farm.measuring.aggregate import aggregate
+from farm.measuring.machine_time import cost_usd
 from farm.measuring.measurement import OK, steps_in_epoch
 from farm.measuring.noise import undisturbed_first
 from farm.measuring.precision import measured_repetition
@@ -282,7 +283,7 @@ def _option(
     time_s = _product(time_per_epoch_s, training.epoch_count)
     low, high, low80, high80 = ends or (None, None, None, None)
     price = terms.prices_usd_per_hour.get(configuration.instance_type or "")
-    usd_per_s = None if price is None else configuration.machine_count * price / 3600
+    usd_per_s = cost_usd(configuration.machine_count, 1.0, price)
     return Option(
         is_synchronous=configuration.world_size == 1
         or trains_alike(terms.strategies, configuration.strategy),

@@ -16,6 +16,7 @@ from farm.configuration.spec import DEFAULT_WARMUP_STEPS, NetworkProfile
 from farm.configuration.sweep import DEFAULT_STEPS
 from farm.configuration.sweep_cell import Cell, problem_of
 from farm.errors import InvalidSpec
+from farm.measuring.machine_time import cost_usd
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import DEFAULT_PLANNED, MAX_PLANNED, Objective
 from farm.recommend.plans.belief import believe
@@ -183,10 +184,10 @@ def _budget(task: Task, costs: MeasuringCosts) -> float | None:
 def _factor(c: Configuration, task: Task) -> float:
     if task.beta == 0:
         return task.alpha
-    price = task.prices_usd_per_hour.get(c.instance_type or "")
-    if price is None:
+    usd_per_s = cost_usd(c.machine_count, 1.0, task.prices_usd_per_hour.get(c.instance_type or ""))
+    if usd_per_s is None:
         raise InvalidSpec("beta", task.beta, f"a price of instance type {c.instance_type!r}, or 0")
-    factor = task.alpha + task.beta * price / 3600 * c.machine_count
+    factor = task.alpha + task.beta * usd_per_s
     if factor == 0:
         expected = f"more than 0, since instance type {c.instance_type!r} costs nothing"
         raise InvalidSpec("alpha", task.alpha, expected)

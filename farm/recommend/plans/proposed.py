@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farm.errors import InvalidSpec, NotFound
+from farm.errors import InvalidSpec
 from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.observations import load
 from farm.recommend.plans.planning import KnownMeasurements, Planned, Task, make_plan
 from farm.recommend.plans.sweep_file import SweepForm, sweep_text, unregistered
 from farm.registry import catalogue
 from farm.store.engine import reading
+from farm.store.measurements.measurements import no_measurement_of
 from farm.text.display import short_fingerprint
 from farm.values.codec import to_json
 
@@ -92,7 +93,7 @@ def _known(
     """Read what is known of one kind of hardware, and return all kinds, that one first."""
     kinds = load(session, origin=origin, model=task.model, dataset=task.dataset)
     if not kinds and origin != OWN_ORIGIN:
-        raise NotFound(f"origin '{origin}': nothing of it is in this store; see `farm origins`")
+        raise no_measurement_of(origin)
     fitting = {
         key: kind for key, kind in kinds.items() if (key or "").startswith(fingerprint or "")
     }

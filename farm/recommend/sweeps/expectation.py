@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from farm.configuration.axes import JOB_AXES
 from farm.configuration.own_data import find_dataset
 from farm.configuration.spec import TCP_PROXY, JobSpec, NetworkProfile
+from farm.measuring.machine_time import cost_usd
 from farm.measuring.measurement import OWN_ORIGIN
 from farm.recommend.cache.knowledge import RecommenderCache
 from farm.recommend.configuration import Configuration, network_of
@@ -147,10 +148,10 @@ def _cost_usd(
     """Return what the machine times cost; None where one has no price, or there are none."""
     total = _Range()
     for name, time_s in by_type.items():
-        price = prices_usd_per_hour.get(name or "")
-        if price is None:
+        usd_per_s = cost_usd(1, 1.0, prices_usd_per_hour.get(name or ""))
+        if usd_per_s is None:
             return None
-        total.add(time_s, times=price / 3600)
+        total.add(time_s, times=usd_per_s)
     return total if by_type else None
 
 

@@ -9,7 +9,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import AXES_BY_NAME
-from farm.errors import NotFound
 from farm.measuring import quantities
 from farm.measuring.measurement_table import (
     FLAG_FIELDS,
@@ -18,6 +17,7 @@ from farm.measuring.measurement_table import (
     ColumnSource,
     TableColumn,
 )
+from farm.store.measurements.measurements import no_measurement_of
 from farm.store.result_tables import MeasurementRow, axis_value, quantity_column
 from farm.store.tables import JobRow
 from farm.values.fields import canonical
@@ -79,7 +79,7 @@ def origin_parts(session: Session, origin: str) -> Iterator[list[dict[str, objec
             _exported({**_known(row[3:]), **_reported(row[1] or {}, row[2] or {})}) for row in rows
         ]
     if not is_any:
-        raise NotFound(f"origin {origin!r}: nothing of it is in this store; see `farm origins`")
+        raise no_measurement_of(origin)
 
 
 def _pages(session: Session, query: Any, key: Any) -> Iterator[Sequence[Any]]:

@@ -14,11 +14,12 @@ from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import Session
 
 from farm.configuration.axes import AXES, AXES_WITHOUT_COLUMN
-from farm.errors import InvalidSpec, NotFound
+from farm.errors import InvalidSpec
 from farm.measuring.imported import ImportedMeasurement, ImportFlag
 from farm.measuring.measurement import OK, OWN_ORIGIN
 from farm.measuring.quantities import FURTHER_QUANTITIES, QUANTITIES
 from farm.store.engine import insert_into
+from farm.store.measurements.measurements import no_measurement_of
 from farm.store.result_tables import MEASUREMENTS, MeasurementRow
 from farm.store.series.samples import remove_samples
 
@@ -140,7 +141,7 @@ def remove_origin(session: Session, origin: str) -> int:
     origin = check_origin(origin)
     known = _keys(session, origin)
     if not known:
-        raise NotFound(f"origin '{origin}': nothing of it is in this store; see `farm origins`")
+        raise no_measurement_of(origin)
     session.execute(delete(MeasurementRow).where(MeasurementRow.origin == origin))
     remove_samples(session, origin)
     return len(known)

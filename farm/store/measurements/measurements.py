@@ -102,6 +102,11 @@ def find_measurement(session: Session, measurement_id: int) -> MeasurementRow:
     return row
 
 
+def no_measurement_of(origin: str) -> NotFound:
+    """Return the error of a question about an imported origin of which there is nothing."""
+    return NotFound(f"origin '{origin}': nothing of it is in this store; see `farm origins`")
+
+
 def measurement_json(row: MeasurementRow) -> dict[str, object]:
     """Return every column of a measurement, and whether anything disturbed it; for JSON."""
     return {
