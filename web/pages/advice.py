@@ -90,8 +90,8 @@ class ShownAnswer:
     """An answer with what stands around it on the page. `rests_on`: what the best option does.
 
     `not_working`: what failed by itself, how, and how often. `kinds_left_out`: of machines and
-    strategies, since so many lines cannot be reported apart. `distinguishing_fields`: the fields in which
-    options differ beside strategy and sizes. `columns`: of the table of options, whose signs
+    strategies, since so many lines cannot be told apart. `distinguishing_fields`: the fields in
+    which options differ beside strategy and sizes. `columns`: of the table of options, whose signs
     `notes` explain.
     """
 
