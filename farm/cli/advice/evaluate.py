@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -278,6 +279,15 @@ def _in_order(
 def _begin_process(observations: Sequence[Observation], failures: Sequence[Configuration]) -> None:
     global _observations, _failures
     _observations, _failures = observations, failures
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, however; the pool would wait for work forever."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run_fold(trial: FoldTrial) -> Tried:

@@ -91,23 +91,42 @@ def test_a_report_stays_in_its_folder_whatever_the_origin_is_called(
 
 
 def test_an_interrupt_of_the_terminal_is_silent_while_processes_start(farm: FarmCommand) -> None:
-    command = ("evaluate", "--origin", "mine", "--predictor", "physical", "--jobs", "2")
-    program = subprocess.Popen(
+    program = _started("--predictor", "physical")
+    wait_until(lambda: _workers(program.pid), "it has started processes")
+    os.killpg(program.pid, signal.SIGINT)
+    printed = program.communicate(timeout=60)  # all who could print have ended
+    assert (program.returncode, "".join(printed).strip()) == (130, "")
+
+
+def test_no_process_outlives_a_command_that_is_killed(farm: FarmCommand) -> None:
+    program = _started()
+    workers = wait_until(lambda: _at_work(program.pid), "its processes work")
+    program.kill()
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    os.killpg(program.pid, signal.SIGKILL)
+    program.communicate(timeout=60)
+    assert not alive
+
+
+def _started(*arguments: str) -> subprocess.Popen[str]:
+    command = ("evaluate", "--origin", "mine", "--jobs", "2", *arguments)
+    return subprocess.Popen(
         [sys.executable, "-m", "farm.cli.main", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    wait_until(lambda: _has_workers(program.pid), "it has started processes")
-    os.killpg(program.pid, signal.SIGINT)
-    printed = program.communicate(timeout=60)  # all who could print have ended
-    assert (program.returncode, "".join(printed).strip()) == (130, "")
 
 
-def _has_workers(pid: int) -> bool:
+def _at_work(pid: int) -> list[psutil.Process]:
+    """Return the processes once they have taken longer than it takes to start one."""
+    return [worker for worker in _workers(pid) if worker.cpu_times().user > 1.5]
+
+
+def _workers(pid: int) -> list[psutil.Process]:
     children = psutil.Process(pid).children()
-    return any("spawn_main" in " ".join(child.cmdline()) for child in children)
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 
 
 def test_after_few_measurements_planned_and_at_random(farm: FarmCommand) -> None:
