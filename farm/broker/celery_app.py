@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from farm.broker.errors import reported
+from farm.broker.errors import translate_errors
 from farm.broker.url import verified
 
 if TYPE_CHECKING:
@@ -133,7 +133,10 @@ def check_broker(broker_url: str) -> None:
         Unreachable: it does not answer, or refuses the password.
     """
     broker_url = verified(broker_url)
-    with reported(broker_url), open_client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client:
+    with (
+        translate_errors(broker_url),
+        open_client(broker_url, timeout_s=CONNECT_TIMEOUT_S) as client,
+    ):
         client.ping()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from farm.broker.celery_app import open_client
-from farm.broker.errors import reported
+from farm.broker.errors import translate_errors
 from farm.broker.health_records import read_health_records
 from farm.broker.url import redact
 from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
@@ -68,7 +68,10 @@ class Claim:
         """
         own_identity(self._engine)
         try:
-            with reported(self._url), open_client(self._url, timeout_s=_TIMEOUT_S) as client:
+            with (
+                translate_errors(self._url),
+                open_client(self._url, timeout_s=_TIMEOUT_S) as client,
+            ):
                 self.renew(client)
         except BrokerChanged as error:
             logger.warning("%s", error)
@@ -170,7 +173,7 @@ def take_broker_over(engine: sa.Engine, broker_url: str, *, is_forced: bool) -> 
         FarmError: scheduler or collector of a farm still use the broker, unless `is_forced`.
         Unreachable: database or broker do not answer.
     """
-    with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
+    with translate_errors(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
         if not is_forced and (records := read_health_records(client)):
             raise FarmError(
                 f"{records[0].name} still uses broker {redact(broker_url)}: stop it and wait 15 s, "

@@ -19,17 +19,15 @@ def broker_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def reported(broker_url: str) -> Iterator[None]:
+def translate_errors(broker_url: str) -> Iterator[None]:
     """Replace an exception of the broker's client by Unreachable, with a clear message."""
     try:
         yield
     except broker_errors() as error:
         # Kombu may say only that something failed; why is behind it.
-        description = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
-        reason = " ".join(str(description).split()) or type(description).__name__
-        raise Unreachable(
-            f"broker {redact(broker_url)} {_explained(description, reason)}"
-        ) from error
+        cause = error.__cause__ if isinstance(error.__cause__, broker_errors()) else error
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise Unreachable(f"broker {redact(broker_url)} {_explained(cause, reason)}") from error
 
 
 def _explained(error: BaseException, reason: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from farm import __version__
 from farm.broker.celery_app import open_client
-from farm.broker.errors import broker_errors, reported
+from farm.broker.errors import broker_errors, translate_errors
 from farm.errors import FarmError, InvalidSpec, OtherFarm, Unreachable
 from farm.messages.envelope import WIRE_VERSION, UnknownVersion
 from farm.values.codec import canonical_json, from_text
@@ -168,7 +168,7 @@ class HealthReporter:
         while True:
             is_seen = False
             try:
-                with reported(self._url):
+                with translate_errors(self._url):
                     self.write()
                 is_seen = True
             except Unreachable as error:
@@ -272,7 +272,7 @@ def find_idle_reason(broker_url: str) -> str | None:
     The reason names no host, so that everybody may read it; `farm doctor` says more.
     """
     try:
-        with reported(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
+        with translate_errors(broker_url), open_client(broker_url, timeout_s=_TIMEOUT_S) as client:
             records = [
                 record for record in read_health_records(client) if record.process == SCHEDULER
             ]

@@ -22,7 +22,7 @@ from farm.broker.celery_app import (
     open_client,
     own_queue,
 )
-from farm.broker.errors import reported
+from farm.broker.errors import translate_errors
 from farm.broker.task_message import task_text
 from farm.errors import NotFound
 from farm.messages.commands import COMMAND_NAMES, Command
@@ -141,7 +141,7 @@ class Sender:
         """
         import redis
 
-        with reported(self._broker_url):
+        with translate_errors(self._broker_url):
             try:
                 return put()
             except (redis.RedisError, OSError) as error:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from farm.broker.celery_app import HEARTBEATS_QUEUE, REPORTS_QUEUE, open_client, own_queue
-from farm.broker.errors import broker_errors, reported
+from farm.broker.errors import broker_errors, translate_errors
 from farm.broker.url import redact, require_redis, without_credentials
 from farm.broker.wake_up import WAKE_KEY
 from farm.diagnosis.broker import BrokerState, ForeignKey
@@ -47,7 +47,7 @@ def connected_client(broker_url: str, *, timeout_s: float) -> Iterator[Any]:
 
     require_redis(broker_url)
     try:
-        with reported(broker_url), open_client(broker_url, timeout_s=timeout_s) as client:
+        with translate_errors(broker_url), open_client(broker_url, timeout_s=timeout_s) as client:
             yield client
     except Unreachable as error:
         if isinstance(error.__cause__, NoPermissionError):
@@ -84,9 +84,9 @@ def read_state(client: Any, broker_url: str, *, timeout_s: float) -> BrokerState
     # The shortest, since this process is busy with other checks meanwhile.
     latency_s = min(_ping_s(client) for _ in range(_PINGS))
     nothing: dict[str, Any] = {}
-    reported, may_info = _if_permitted(client.info, nothing)
+    info, may_info = _if_permitted(client.info, nothing)
     snapshots, may_config = _if_permitted(lambda: _setting(client, "save"), None)
-    version = reported.get("valkey_version") or reported.get("redis_version")
+    version = info.get("valkey_version") or info.get("redis_version")
     return BrokerState(
         shown_url=redact(broker_url),
         is_local=urlsplit(broker_url).hostname in _LOCAL,
@@ -95,15 +95,15 @@ def read_state(client: Any, broker_url: str, *, timeout_s: float) -> BrokerState
         version=None if version is None else str(version),
         latency_s=latency_s,
         refuses_strangers=_refuses_strangers(broker_url, timeout_s=timeout_s),
-        keeps_log=bool(reported["aof_enabled"]) if "aof_enabled" in reported else None,
+        keeps_log=bool(info["aof_enabled"]) if "aof_enabled" in info else None,
         keeps_snapshots=None if snapshots is None else bool(snapshots),
         last_write_failed="err"
-        in (reported.get("rdb_last_bgsave_status"), reported.get("aof_last_write_status")),
-        eviction=reported.get("maxmemory_policy"),
-        used_bytes=int(reported.get("used_memory", 0)),
-        limit_bytes=int(reported.get("maxmemory", 0)),
-        client_count=int(reported.get("connected_clients", 0)),
-        client_limit=reported.get("maxclients"),
+        in (info.get("rdb_last_bgsave_status"), info.get("aof_last_write_status")),
+        eviction=info.get("maxmemory_policy"),
+        used_bytes=int(info.get("used_memory", 0)),
+        limit_bytes=int(info.get("maxmemory", 0)),
+        client_count=int(info.get("connected_clients", 0)),
+        client_limit=info.get("maxclients"),
         foreign=_foreign_keys(client),
     )
 

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from farm.broker.celery_app import open_client
-from farm.broker.errors import reported
+from farm.broker.errors import translate_errors
 from farm.broker.health_records import COLLECTOR, read_health_records
 from farm.errors import FarmError, InvalidSpec
 from farm.gang.retries import doubled_pause_s
@@ -252,7 +252,7 @@ def collector_is_well(broker_url: str) -> bool:
     """Whether a collector works; False also if the broker does not say."""
     try:
         with (
-            reported(broker_url),
+            translate_errors(broker_url),
             open_client(broker_url, timeout_s=_BROKER_TIMEOUT_S) as client,
         ):
             records = read_health_records(client)
