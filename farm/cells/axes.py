@@ -187,7 +187,7 @@ def setup_words(values: Mapping[str, Value]) -> list[str]:
 def _phrases(axes: Sequence[Axis], values: Mapping[str, Value]) -> list[str]:
     found: list[str] = []
     for axis in axes:
-        phrase = axis.description(values[axis.field])
+        phrase = axis.phrase_of(values[axis.field])
         if axis.continues and found:
             found[-1] += f" {phrase}"
         else:

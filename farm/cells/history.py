@@ -85,7 +85,7 @@ class HistoryPoint:
         return None if self.pair is None else self.pair.ratio
 
     @property
-    def description(self) -> str:
+    def verdict_text(self) -> str:
         """The verdict for people, or why there is none."""
         if self.verdict is not None:
             return str(self.verdict.value)

@@ -44,10 +44,10 @@ def _figure(machine: str, points: Sequence[HistoryPoint]) -> Figure:
         marked = marked_value(point.line, STEP_TIME)
         if marked is not None:
             name = _certainty(point.line)
-            description = f"sweep {point.sweep_id}, {days[place]}, {point.description}"
-            mark = mark_of(marked, description, point.line, x=place, y=y, is_solid=name == _SURE)
+            label = f"sweep {point.sweep_id}, {days[place]}, {point.verdict_text}"
+            mark = mark_of(marked, label, point.line, x=place, y=y, is_solid=name == _SURE)
             marks[name].append(mark)
-    verdicts = [point.description for point in points]
+    verdicts = [point.verdict_text for point in points]
     return Figure(
         title=machine,
         summary=f"{counted(len(points), 'point')}, "

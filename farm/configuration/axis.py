@@ -316,7 +316,7 @@ class Axis:
                 return Boolean.of(address)
         return address
 
-    def description(self, value: Value) -> str:
+    def phrase_of(self, value: Value) -> str:
         """Write a value within a sentence."""
         return self._titled(value) if self.phrase is None else self.phrase(value)
 

@@ -167,7 +167,7 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
     # A condition of the network stands among the others of its cell.
     column, texts = "Also", [axis.named(usual), axis.named(other)]
     if axis.is_of_network:
-        column, texts = "Network", ["untouched", f"0 s one way, {axis.description(other)}"]
+        column, texts = "Network", ["untouched", f"0 s one way, {axis.phrase_of(other)}"]
     cells = [f'<td data-label="{column}">{text}</td>' for text in texts]
     yield "page's table", [of_cells.count(cell) for cell in cells] == [1, 1]
     sweep: Any = client.get("/api/v1/sweeps/1").json

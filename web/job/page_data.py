@@ -294,7 +294,7 @@ def _difference(own: Mapping[str, Value], row: Neighbour) -> tuple[Axis, Value, 
         return axis, text, text
     if axis.name != "world_size":
         is_said = axis.is_number and value is not None
-        return axis, value, axis.description(value) if is_said else axis.text(value)
+        return axis, value, axis.phrase_of(value) if is_said else axis.text(value)
     machines = size_words(row.values)
     is_other = row.values["strategy"] != own["strategy"]
     return axis, value, f"{machines}, {strategy}" if is_other else machines

@@ -135,6 +135,6 @@ def _row(point: HistoryPoint, *, has_machines: bool) -> Sequence[str]:
         repetitions_text(point.line),
         step_time_text(point.line),
         ratio_text(point.ratio),
-        point.description,
+        point.verdict_text,
         "; ".join(point.changes),
     ]

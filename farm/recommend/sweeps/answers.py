@@ -66,7 +66,7 @@ class OwnAnswer:
         best, requested = self.answer.recommended, self.question
         rests = "" if best is None else f"; it {self.share_of(best).words}"
         values = zip(CONDITION_AXES, requested.conditions, strict=True)
-        network = [axis.description(value) for axis, value in values if value != axis.absent]
+        network = [axis.phrase_of(value) for axis, value in values if value != axis.absent]
         workload = workload_text(requested.model, requested.dataset)
         task = ", ".join([workload, f"batch {requested.global_batch_size}", *network])
         return f"Recommended for {task}: {self.answer.headline}{rests}"

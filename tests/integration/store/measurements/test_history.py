@@ -41,8 +41,8 @@ def test_a_slower_day_is_marked_with_the_version_that_changed(
         add_day(session, 0, *BEFORE)
         add_day(session, 1, *SLOWER, framework="torch 2.13.1", fingerprint="a kind")
     first, second = history().points
-    assert (first.description, first.changes) == ("first on these machines", ())
-    assert (second.description, second.changes) == ("slower", ("torch 2.13.0 -> 2.13.1",))
+    assert (first.verdict_text, first.changes) == ("first on these machines", ())
+    assert (second.verdict_text, second.changes) == ("slower", ("torch 2.13.0 -> 2.13.1",))
     assert second.before is first
     assert second.ratio is not None
     assert second.ratio.low is not None
@@ -74,7 +74,7 @@ def test_every_version_that_is_known_of_both_is_said(
         "Python 3.11.7 -> 3.11.7 + 3.12.1",
         f"script {'a' * 12} -> {'b' * 12}",
     }
-    assert second.description == "within noise"
+    assert second.verdict_text == "within noise"
     assert third.changes == ()
 
 
@@ -88,7 +88,7 @@ def test_only_the_same_machines_are_compared(
         add_day(session, 2, *BEFORE, ranks=[], fingerprint="unknown")
         add_day(session, 3, *SLOWER)
     points = history().points
-    assert [point.description for point in points] == [*["first on these machines"] * 3, "slower"]
+    assert [point.verdict_text for point in points] == [*["first on these machines"] * 3, "slower"]
     assert points[3].before is points[0]
     assert points[2].machine is None
 
@@ -102,7 +102,7 @@ def test_what_was_measured_on_two_versions_in_one_sweep_is_two_points(
             sa.text("UPDATE measurements SET framework = 'torch 2.13.1' WHERE job_id > :last"),
             {"last": job_ids[2]},
         )
-    assert [point.description for point in history().points] == [
+    assert [point.verdict_text for point in history().points] == [
         "first on these machines",
         "slower",
     ]
@@ -120,7 +120,7 @@ def test_points_are_no_surer_than_their_evidence(
         add_day(session, 4)
         add_day(session, 5, *SLOWER)
     points = history().points
-    assert [point.description for point in points] == [
+    assert [point.verdict_text for point in points] == [
         "first on these machines",
         "disturbed",
         "too few repetitions",
@@ -141,7 +141,7 @@ def test_a_clock_that_steps_back_and_sweeps_at_once_leave_the_order_of_storing(
         add_day(session, 0, *BEFORE)
     points = history().points
     assert [point.sweep_id for point in points] == [1, 2, 3]
-    assert [point.description for point in points][1:] == ["slower", "faster"]
+    assert [point.verdict_text for point in points][1:] == ["slower", "faster"]
 
 
 def test_versions_of_a_script_are_one_cell_and_other_scripts_are_not(
@@ -172,7 +172,7 @@ def test_pages_of_sweeps_follow_each_other_and_know_what_went_before(
         for day in range(5):
             add_day(session, day, *(SLOWER if day == 3 else BEFORE))
     newest = history(limit=2)
-    assert [(p.sweep_id, p.description) for p in newest.points] == [(4, "slower"), (5, "faster")]
+    assert [(p.sweep_id, p.verdict_text) for p in newest.points] == [(4, "slower"), (5, "faster")]
     older = history(limit=2, before_id=newest.next_id)
     assert [point.sweep_id for point in older.points] == [2, 3]
     oldest = history(limit=2, before_id=older.next_id)
