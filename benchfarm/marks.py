@@ -99,9 +99,9 @@ class Marks:
         for fd in found.values():
             os.set_inheritable(fd, True)
         try:
-            reported = {name: str(fd) for name, fd in found.items()}
+            variables = {name: str(fd) for name, fd in found.items()}
             counts = {LAST_MARK_VARIABLE: self._last_mark, PROFILED_VARIABLE: self._profiled_count}
-            yield {**reported, **{name: str(n) for name, n in counts.items()}} if reported else {}
+            yield {**variables, **{name: str(n) for name, n in counts.items()}} if variables else {}
         finally:
             for fd in found.values():
                 os.set_inheritable(fd, False)
@@ -154,9 +154,9 @@ class Marks:
         """Tell what a framework's hook saw at the end of an epoch, unless the script tells it."""
         if self._is_explicit:
             return
-        reported = {"loss": loss, "val_loss": val_loss, "accuracy": accuracy}
+        metrics = {"loss": loss, "val_loss": val_loss, "accuracy": accuracy}
         with self._lock:
-            self._tell({"epoch": {name: _json_number(value) for name, value in reported.items()}})
+            self._tell({"epoch": {name: _json_number(value) for name, value in metrics.items()}})
 
     def _mark(
         self,

@@ -129,14 +129,14 @@ class FarmConnection:
 
     def linked(self, path: str, **query: JsonValue) -> Iterator[bytes]:
         """Yield the content of an answer and of those that `Link: rel="next"` leads to."""
-        requested: Mapping[str, JsonValue] | None = query
-        while requested is not None:
-            answer = self.send("GET", path, query=requested)
+        parameters: Mapping[str, JsonValue] | None = query
+        while parameters is not None:
+            answer = self.send("GET", path, query=parameters)
             # It refers to the answer in turn: large contents would wait for the garbage collector.
             del answer.stream
             following = answer.links.get("next")
             # Only its query: whatever a link says, the token goes to this farm alone.
-            requested = None if following is None else dict(httpx.URL(following["url"]).params)
+            parameters = None if following is None else dict(httpx.URL(following["url"]).params)
             yield answer.content
 
     def save(self, path: str, file: IO[bytes], *, answer_s: float) -> None:
@@ -314,14 +314,14 @@ def _refusal(answer: httpx.Response) -> ClientError:
             "connect to the address at which the farm itself answers"
         )
     if answer.headers.get("Content-Type", "").partition(";")[0] != _PROBLEM:
-        description = answer.reason_phrase or "no such answer of a farm"
+        reason = answer.reason_phrase or "no such answer of a farm"
         if status in _PASSING:
             return NotConnected(
-                f"{answer.request.url} answers {status} ({description}): is the farm's web server "
+                f"{answer.request.url} answers {status} ({reason}): is the farm's web server "
                 "running, behind whatever answers in its place?"
             )
         return WrongServer(
-            f"{answer.request.url} answers {status} ({description}): is it a farm, of this version?"
+            f"{answer.request.url} answers {status} ({reason}): is it a farm, of this version?"
         )
     try:
         problem = dict(answer.json())

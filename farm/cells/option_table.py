@@ -83,11 +83,11 @@ def interval_text(option: Option) -> str:
 
 
 def _with_unit(option: Option) -> str:
-    reported = interval_text(option)
+    interval = interval_text(option)
     return (
-        reported
-        if reported == MISSING or option.time_per_epoch_s is not None
-        else f"{reported} a step"
+        interval
+        if interval == MISSING or option.time_per_epoch_s is not None
+        else f"{interval} a step"
     )
 
 
@@ -127,16 +127,16 @@ def configuration_of(option: Option, task: TrainingTask) -> CellConfiguration:
     has_network = option.machine_count > 1
     network = option.network if has_network else None
     emulator = network if network in EMULATOR_NAMES else None
-    description = dict(option.setup.pairs)
+    settings = dict(option.setup.pairs)
     values: dict[str, Any] = {
         **{axis.field: axis.value_in({}) for axis in AXES},
         **{
-            axis.field: axis.read(description[axis.name], axis.name)
+            axis.field: axis.read(settings[axis.name], axis.name)
             for axis in SETUP_AXES
-            if axis.name in description
+            if axis.name in settings
         },
         **(task.by_field if has_network else {}),
-        **({PLACEMENT: description[PLACEMENT]} if PLACEMENT in description else {}),
+        **({PLACEMENT: settings[PLACEMENT]} if PLACEMENT in settings else {}),
         "model": task.model or "",
         "dataset": task.dataset or "",
         "training_pass": task.training_pass.value,

@@ -90,24 +90,24 @@ class HeatMap:
     def remarks(self) -> list[str]:
         """What differs, and what the signs in the fields mean; one sentence each."""
         kinds = {field.kind for row in self.fields for field in row}
-        description = []
+        sentences = []
         if self.differing:
             names = " and ".join(self.differing)
             verb = "differs" if len(self.differing) == 1 else "differ"
-            description.append(f"{names[0].upper()}{names[1:]} {verb} from field to field.")
+            sentences.append(f"{names[0].upper()}{names[1:]} {verb} from field to field.")
         if any(field.is_disturbed for row in self.fields for field in row):
-            description.append(
+            sentences.append(
                 f"{DISTURBED} after a number: other load disturbed a measurement behind it."
             )
         if FieldKind.UNKNOWN in kinds:
-            description.append(f"{UNKNOWN}: measured, but this is not known of it.")
+            sentences.append(f"{UNKNOWN}: measured, but this is not known of it.")
         if FieldKind.ELSEWHERE in kinds:
-            description.append("Elsewhere: in this sweep, but not at what this map is held at.")
+            sentences.append("Elsewhere: in this sweep, but not at what this map is held at.")
         if FieldKind.IMPOSSIBLE in kinds:
-            description.append("Impossible: left out when the sweep was submitted.")
+            sentences.append("Impossible: left out when the sweep was submitted.")
         if FieldKind.MISSING in kinds:
-            description.append("A dash: not in this sweep.")
-        return description
+            sentences.append("A dash: not in this sweep.")
+        return sentences
 
     @property
     def width_class(self) -> int:
@@ -338,14 +338,14 @@ def _counts(line: CellLine) -> list[str]:
     known, total = len(line.times_s), len(line.repetitions)
     pending = sum(one.state is RepetitionState.PENDING for one in line.repetitions)
     of_all = f"{known} of {total}" if pending else str(known)
-    reported = [f"{of_all} {'repetition' if total == 1 or of_all == '1' else 'repetitions'}"]
+    parts = [f"{of_all} {'repetition' if total == 1 or of_all == '1' else 'repetitions'}"]
     if pending:
-        reported[0] += " so far"
+        parts[0] += " so far"
     if line.disturbed_text:
-        reported.append(line.disturbed_text)
+        parts.append(line.disturbed_text)
     if line.failed_job_ids:
-        reported.append(f"{len(line.failed_job_ids)} failed")
-    return reported
+        parts.append(f"{len(line.failed_job_ids)} failed")
+    return parts
 
 
 def shade_of(value: float, least: float, most: float) -> int:
@@ -367,34 +367,34 @@ def _held_to(axis: Axis, table: SweepTable, choice: Choice, most: int) -> list[V
 
 
 def _left_out(table: SweepTable, x: Axis, y: Axis | None, *, hidden_count: int) -> str | None:
-    description = [
+    parts = [
         f"the first {most} of {len(table.values[axis.name])} values of {axis.title.lower()}"
         for axis, most in ((x, MOST_COLUMNS), (y, _MOST_ROWS))
         if axis is not None and len(table.values[axis.name]) > most
     ]
     if hidden_count:
-        description.append(
+        parts.append(
             counted(
                 hidden_count,
                 "cell stands behind another that differs in no axis",
                 "cells stand behind others that differ in no axis",
             )
         )
-    return "; ".join(description) or None
+    return "; ".join(parts) or None
 
 
 def _summary(
     fields: Sequence[Sequence[Field]], numbers: dict[tuple[int, int], float], choice: Choice
 ) -> str:
     kinds = [field.kind for row in fields for field in row]
-    description = [f"{len(numbers)} of {len(kinds)} fields have a number"]
+    parts = [f"{len(numbers)} of {len(kinds)} fields have a number"]
     if numbers:
         (i, j), least = min(numbers.items(), key=lambda item: item[1])
         (k, m), most = max(numbers.items(), key=lambda item: item[1])
         low, high = fields[j][i].where, fields[m][k].where
-        description.append(f"from {choice.metric.write(least)} at {low}")
-        description.append(f"to {choice.metric.write(most)} at {high}")
+        parts.append(f"from {choice.metric.write(least)} at {low}")
+        parts.append(f"to {choice.metric.write(most)} at {high}")
     failed = sum(kind is FieldKind.FAILED for kind in kinds)
     if failed:
-        description.append(f"{failed} failed")
-    return ", ".join(description)
+        parts.append(f"{failed} failed")
+    return ", ".join(parts)

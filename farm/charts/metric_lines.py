@@ -123,7 +123,7 @@ def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[F
     panels = long or panels
     largest = sorted(panels, key=lambda place: -sum(len(g.cells) for g in panels[place]))
     kept = set(largest[:MOST_PANELS])
-    description = f"{MOST_PANELS} of {len(panels)} panels" if len(panels) > MOST_PANELS else ""
+    note = f"{MOST_PANELS} of {len(panels)} panels" if len(panels) > MOST_PANELS else ""
     telling = [i for i in range(len(beside)) if len({place[i] for place in kept}) > 1]
     figures = []
     for place, members in panels.items():
@@ -131,9 +131,7 @@ def line_panels(table: SweepTable, choice: Choice, metric: CellMetric) -> list[F
             drawn = members[:MOST_LINES]
             title = named_together([beside[i] for i in telling], [place[i] for i in telling])
             title = title or f"{metric.title} against {along.title.lower()}"
-            one = _figure(
-                table, groups, drawn, along, metric, title=title, description=description, by=by
-            )
+            one = _figure(table, groups, drawn, along, metric, title=title, note=note, by=by)
             figures += [] if one is None else [one]
     return figures
 
@@ -149,11 +147,9 @@ def _in_one_panel(
 ) -> Figure | None:
     drawn = groups.largest(MOST_LINES)
     left_out = len(groups.found) - len(drawn)
-    description = (
-        f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
-    )
+    note = f"the {len(drawn)} lines with most cells, of {len(groups.found)}" if left_out else ""
     title = f"{metric.title} against {along.title.lower()}"
-    return _figure(table, groups, drawn, along, metric, title=title, description=description)
+    return _figure(table, groups, drawn, along, metric, title=title, note=note)
 
 
 def _dividing(groups: Groups) -> Axis | None:
@@ -201,7 +197,7 @@ def _figure(
     metric: CellMetric,
     *,
     title: str,
-    description: str,
+    note: str,
     by: Axis | None = None,
 ) -> Figure | None:
     values = [v for v in table.values[along.name] if v is not None]
@@ -214,9 +210,7 @@ def _figure(
         for group, name in zip(drawn, names, strict=True)
     ]
     if len(values) > MOST_PLACES:
-        description += (
-            f"{'; ' if description else ''}the first {MOST_PLACES} of {len(values)} values"
-        )
+        note += f"{'; ' if note else ''}the first {MOST_PLACES} of {len(values)} values"
     x, y = _axis_along(along, lines), ChartAxis(title=metric.title, write=metric.write)
     series = [
         ChartSeries(name=one.name, marks=marks)
@@ -228,7 +222,7 @@ def _figure(
     summary = extremes([mark for one in series for mark in one.marks], x, y)
     return Figure(
         title=title,
-        summary=summary + (f"; {description}" if description else ""),
+        summary=summary + (f"; {note}" if note else ""),
         x=x,
         y=y,
         series=series,

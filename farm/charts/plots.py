@@ -66,7 +66,7 @@ class PlotRequest:
 def plots_of(
     session: Session,
     table: SweepTable,
-    requested: PlotRequest,
+    request: PlotRequest,
     kind: PlotKind,
     *,
     show: Callable[[int, int], None] | None = None,
@@ -77,11 +77,11 @@ def plots_of(
         FarmError: the sweep has nothing for it; the message says why.
     """
     if kind is PlotKind.SERIES:
-        yield _series(session, table, requested)
+        yield _series(session, table, request)
     elif kind is PlotKind.HISTORY:
-        yield _history(session, requested)
+        yield _history(session, request)
     elif kind is PlotKind.PREDICTION:
-        yield _prediction(session, requested, show=show)
+        yield _prediction(session, request, show=show)
     else:
         makers = {
             PlotKind.LINES: _lines,
@@ -89,21 +89,21 @@ def plots_of(
             PlotKind.MAP: _map,
             PlotKind.PARETO: _pareto,
         }
-        yield from makers[kind](table, requested)
+        yield from makers[kind](table, request)
 
 
-def _lines(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
+def _lines(table: SweepTable, request: PlotRequest) -> Iterator[Plot]:
     from farm.charts.files.charts import draw_charts
 
-    if requested.choice.along is None:
-        raise NotFound(no_lines(requested.choice))
+    if request.choice.along is None:
+        raise NotFound(no_lines(request.choice))
     wanted = set(LINES.values())
-    if requested.is_of_metric:
-        wanted = {requested.choice.metric.name}
+    if request.is_of_metric:
+        wanted = {request.choice.metric.name}
     files = {metric: name for name, metric in LINES.items()}
     is_any = False
     for metric in CELL_METRICS:
-        figures = line_panels(table, requested.choice, metric) if metric.name in wanted else []
+        figures = line_panels(table, request.choice, metric) if metric.name in wanted else []
         if figures:
             is_any = True
             first = figures[0]
@@ -116,15 +116,15 @@ def _lines(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
                 draw=partial(draw_charts, figures, columns=2 if len(figures) < 5 else 3),
             )
     if not is_any:
-        raise NotFound(nothing_known(requested.choice))
+        raise NotFound(nothing_known(request.choice))
 
 
-def _bars(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
+def _bars(table: SweepTable, request: PlotRequest) -> Iterator[Plot]:
     from farm.charts.files.bars import draw_bars
 
-    bars = bars_of(table, requested.choice)
+    bars = bars_of(table, request.choice)
     if bars is None:
-        raise NotFound(nothing_known(requested.choice))
+        raise NotFound(nothing_known(request.choice))
     yield Plot(
         kind=PlotKind.BARS,
         name=BARS,
@@ -134,14 +134,14 @@ def _bars(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
     )
 
 
-def _map(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
+def _map(table: SweepTable, request: PlotRequest) -> Iterator[Plot]:
     from farm.charts.files.heat_maps import draw_map
 
-    filled = heat_map(table, requested.choice)
+    filled = heat_map(table, request.choice)
     if filled is None:
         raise NotFound("there is no map to draw: this sweep varies nothing that is not held")
     if filled.least is None:
-        raise NotFound(nothing_known(requested.choice))
+        raise NotFound(nothing_known(request.choice))
     yield Plot(
         kind=PlotKind.MAP,
         name=PlotKind.MAP.value,
@@ -151,10 +151,10 @@ def _map(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
     )
 
 
-def _pareto(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
+def _pareto(table: SweepTable, request: PlotRequest) -> Iterator[Plot]:
     from farm.charts.files.charts import draw_charts
 
-    figure = cost_against_time(table, requested.choice)
+    figure = cost_against_time(table, request.choice)
     if figure is None:
         raise NotFound("there is no front to draw: fewer than two cells have a time per epoch")
     yield Plot(
@@ -166,14 +166,14 @@ def _pareto(table: SweepTable, requested: PlotRequest) -> Iterator[Plot]:
     )
 
 
-def _series(session: Session, table: SweepTable, requested: PlotRequest) -> Plot:
+def _series(session: Session, table: SweepTable, request: PlotRequest) -> Plot:
     from farm.charts.files.timelines import draw_timelines
     from farm.charts.job.reading import ChartSelection, read_job, timed_window
     from farm.store.sweeps.jobs import job_detail
 
-    job_id = requested.job_id or _first_gang(table, requested.choice)
+    job_id = request.job_id or _first_gang(table, request.choice)
     detail = job_detail(session, job_id)
-    if detail.job.sweep_id != requested.sweep_id:
+    if detail.job.sweep_id != request.sweep_id:
         raise NotFound(f"job {job_id}: it is of sweep {detail.job.sweep_id}, not of this one")
     if not detail.attempts:
         raise NotFound(f"job {job_id}: it has not begun, so there is nothing to draw of it")
@@ -233,19 +233,19 @@ def _first_gang(table: SweepTable, choice: Choice) -> int:
     return min(jobs)
 
 
-def _history(session: Session, requested: PlotRequest) -> Plot:
+def _history(session: Session, request: PlotRequest) -> Plot:
     from farm.cells.history import DEFAULT_SWEEPS, read_history
     from farm.charts.files.charts import draw_charts
     from farm.charts.history import history_figures
     from farm.store.measurements.history import cells_over_days, find_job
 
-    job_id = requested.job_id
+    job_id = request.job_id
     if job_id is None:
-        cells = cells_over_days(session, requested.sweep_id, limit=1)
+        cells = cells_over_days(session, request.sweep_id, limit=1)
         if not cells:
             raise NotFound("there is no history to draw: no cell was measured on several days")
         job_id = cells[0].job_id
-    elif (of_sweep := find_job(session, job_id).sweep_id) != requested.sweep_id:
+    elif (of_sweep := find_job(session, job_id).sweep_id) != request.sweep_id:
         raise NotFound(f"job {job_id}: it is of sweep {of_sweep}, not of this one")
     history = read_history(session, job_id, limit=DEFAULT_SWEEPS)
     figures = history_figures(history)
@@ -261,22 +261,22 @@ def _history(session: Session, requested: PlotRequest) -> Plot:
 
 
 def _prediction(
-    session: Session, requested: PlotRequest, *, show: Callable[[int, int], None] | None
+    session: Session, request: PlotRequest, *, show: Callable[[int, int], None] | None
 ) -> Plot:
     from farm.charts.files.charts import draw_charts
     from farm.charts.prediction import prediction_figures
     from farm.recommend.observations import load_sweep
 
-    kinds = list(load_sweep(session, requested.sweep_id).values())
+    kinds = list(load_sweep(session, request.sweep_id).values())
     observations = kinds[0].observations if kinds else ()
     figures = list(prediction_figures(observations, show=show).values())
-    description = figures[0].summary
+    summary = figures[0].summary
     if len(kinds) > 1:
-        description += f"; of the most measured of {len(kinds)} kinds of hardware"
+        summary += f"; of the most measured of {len(kinds)} kinds of hardware"
     return Plot(
         kind=PlotKind.PREDICTION,
         name=PlotKind.PREDICTION.value,
         title=figures[0].title,
-        summary=description,
+        summary=summary,
         draw=partial(draw_charts, figures, columns=2, row_height_in=3.6),
     )

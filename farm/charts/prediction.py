@@ -54,10 +54,10 @@ def prediction_figures(
     known = [cell for cell in cells if cell.prediction.step_time_s is not None]
     if not known:
         raise NotFound("no cell can be predicted from the others: they have too little in common")
-    description = _summary(cells, known)
+    summary = _summary(cells, known)
     return {
-        PREDICTED: predicted_figure(known, description=description),
-        ERRORS: error_figure(known, description=description),
+        PREDICTED: predicted_figure(known, summary=summary),
+        ERRORS: error_figure(known, summary=summary),
     }
 
 
@@ -105,7 +105,7 @@ def predicted_cells(
     return cells
 
 
-def predicted_figure(cells: Sequence[PredictedCell], *, description: str) -> Figure:
+def predicted_figure(cells: Sequence[PredictedCell], *, summary: str) -> Figure:
     """Draw what was predicted over what was measured, with 80 % intervals; both by logarithms."""
     drawn = [(cell, *_times(cell)) for cell in cells]
     every = [v for cell, time_s, _, _ in drawn for v in (cell.measured_s, time_s)]
@@ -119,14 +119,14 @@ def predicted_figure(cells: Sequence[PredictedCell], *, description: str) -> Fig
     ]
     return Figure(
         title="Predicted against measured step time",
-        summary=description,
+        summary=summary,
         x=ChartAxis(title="Measured step time", write=duration, is_log=True),
         y=ChartAxis(title="Predicted step time, 80 % interval", write=duration, is_log=True),
         series=_series(marks, [Mark(x=end_s, y=end_s) for end_s in ends]),
     )
 
 
-def error_figure(cells: Sequence[PredictedCell], *, description: str) -> Figure:
+def error_figure(cells: Sequence[PredictedCell], *, summary: str) -> Figure:
     """Draw how far the predictions are off, in percent of what was measured."""
     marks = []
     for cell in cells:
@@ -139,7 +139,7 @@ def error_figure(cells: Sequence[PredictedCell], *, description: str) -> Figure:
     ends = [pick(cell.measured_s for cell in cells) for pick in (min, max)]
     return Figure(
         title="Error of the prediction",
-        summary=description,
+        summary=summary,
         x=ChartAxis(title="Measured step time", write=duration, is_log=True),
         y=ChartAxis(title="Predicted against measured", write=_signed),
         series=_series(marks, [Mark(x=end_s, y=0.0) for end_s in ends]),
@@ -172,12 +172,12 @@ def _series(
 def _summary(cells: Sequence[PredictedCell], known: Sequence[PredictedCell]) -> str:
     errors = [abs(_times(cell)[0] / cell.measured_s - 1) for cell in known]
     within = sum(cell.is_within for cell in known)
-    description = (
+    summary = (
         f"each cell predicted from the others: median error {percent(statistics.median(errors))}, "
         f"{within} of {len(known)} measured times within the 80 % interval"
     )
     unknown = len(cells) - len(known)
-    return description + (f"; {unknown} could not be predicted" if unknown else "")
+    return summary + (f"; {unknown} could not be predicted" if unknown else "")
 
 
 def _note(cell: PredictedCell) -> str:
@@ -188,8 +188,8 @@ def _note(cell: PredictedCell) -> str:
         parts.append(network_words(c.by_field))
     time_s, low_s, high_s = _times(cell)
     named = ", ".join(part for part in parts if part)
-    reported = f"{named}: predicted {duration(time_s)} ({duration(low_s)} to {duration(high_s)})"
-    return f"{reported}, measured {duration(cell.measured_s)}"
+    predicted = f"{named}: predicted {duration(time_s)} ({duration(low_s)} to {duration(high_s)})"
+    return f"{predicted}, measured {duration(cell.measured_s)}"
 
 
 def _signed(ratio: float | None) -> str:

@@ -128,15 +128,15 @@ def _mark(line: CellLine | None, choice: Choice, name: str, *, x: int, y: ChartA
 
 def _with_summary(bars: Bars, *, left_out: int) -> Bars:
     least, most = (pick(bars.marks, key=lambda mark: mark.y) for pick in (min, max))
-    description = " to ".join(
+    summary = " to ".join(
         f"{bars.y.write(mark.y)} at {bars.groups[int(mark.x)]}" for mark in (least, most)
     )
-    description = f"from {description}"
+    summary = f"from {summary}"
     if left_out:
-        description += f"; {left_out} more cells are left out"
+        summary += f"; {left_out} more cells are left out"
     return Bars(
         title=bars.title,
-        summary=description,
+        summary=summary,
         x=bars.x,
         y=bars.y,
         groups=bars.groups,
@@ -192,11 +192,11 @@ def cost_against_time(table: SweepTable, choice: Choice) -> Figure | None:
     ]
     marks = [mark for one in by_size.values() for mark in one]
     x, y = _scaled(x, [mark.x for mark in marks]), _scaled(y, [mark.y for mark in marks])
-    description = f"{len(on_front)} of {len(shown)} cells are on the Pareto front"
+    counts = f"{len(on_front)} of {len(shown)} cells are on the Pareto front"
     left_out = f"; the first {MOST_DOTS} of {len(dots)} cells" if len(dots) > MOST_DOTS else ""
     return Figure(
         title=f"Time of an epoch against its {'cost' if cost_of is _price else 'machine time'}",
-        summary=f"{extremes(marks, x, y)}; {description}{left_out}",
+        summary=f"{extremes(marks, x, y)}; {counts}{left_out}",
         x=x,
         y=y,
         series=series,

@@ -42,13 +42,13 @@ def draw_map(shown: HeatMap) -> Figure:
     )
     field_width_in = max(_FIELD_WIDTH_IN, (widest + 1.5) / _LETTERS_AN_INCH)
     inner_in = max(_LEAST_WIDTH_IN, field_width_in * len(shown.columns))
-    description = _said(shown, inner_in)
-    height_in = 0.8 + 0.16 * description.count("\n") + _FIELD_HEIGHT_IN * max(1, len(shown.rows))
+    title = _said(shown, inner_in)
+    height_in = 0.8 + 0.16 * title.count("\n") + _FIELD_HEIGHT_IN * max(1, len(shown.rows))
     with panels(1, 1, width_in=names_in + inner_in, row_height_in=height_in) as (figure, [ax]):
         for j, row in enumerate(shown.fields):
             for i, field in enumerate(row):
                 _field(ax, field, i, j)
-        ax.set_title(description, loc="left")
+        ax.set_title(title, loc="left")
         ax.set_xticks(range(len(shown.columns)), shown.columns)
         ax.set_yticks(range(len(rows)), rows)
         ax.set(
@@ -73,13 +73,13 @@ def _without_empty(shown: HeatMap) -> HeatMap:
     empty += [name for i, name in enumerate(shown.columns) if i not in columns]
     if not empty or not rows:
         return shown
-    description = f"{', '.join(empty)}: no cell at what is held"
+    reason = f"{', '.join(empty)}: no cell at what is held"
     return dataclasses.replace(
         shown,
         columns=[shown.columns[i] for i in columns],
         rows=[shown.rows[j] for j in rows],
         fields=[[shown.fields[j][i] for i in columns] for j in rows],
-        left_out=f"{shown.left_out}; {description}" if shown.left_out else description,
+        left_out=f"{shown.left_out}; {reason}" if shown.left_out else reason,
     )
 
 

@@ -40,7 +40,7 @@ CELLS = [_cell(0.1, 0.12, 0.09, 0.15), _cell(1.0, 0.5, 0.4, 0.6)]
 
 
 def test_times_outside_of_the_interval_are_a_series_of_their_own() -> None:
-    figure = predicted_figure(CELLS, description="")
+    figure = predicted_figure(CELLS, summary="")
     found = {one.name: [(m.x, m.y, m.low, m.high) for m in one.marks] for one in figure.series}
     assert found["measured within the interval"] == [(0.1, 0.12, 0.09, 0.15)]
     assert found["outside it"] == [(1.0, 0.5, 0.4, 0.6)]
@@ -50,13 +50,13 @@ def test_times_outside_of_the_interval_are_a_series_of_their_own() -> None:
 
 
 def test_the_line_of_equality_spans_all_that_is_drawn() -> None:
-    equal = predicted_figure(CELLS, description="").series[0]
+    equal = predicted_figure(CELLS, summary="").series[0]
     assert [(m.x, m.y) for m in equal.marks] == [(0.1, 0.1), (1.0, 1.0)]
     assert not equal.has_dots
 
 
 def test_errors_are_relative_to_what_was_measured() -> None:
-    figure = error_figure(CELLS, description="")
+    figure = error_figure(CELLS, summary="")
     [within], [outside] = (one.marks for one in figure.series[1:])
     assert within.y == pytest.approx(0.2)
     assert within.low == pytest.approx(-0.1)
