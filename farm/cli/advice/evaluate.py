@@ -140,9 +140,9 @@ def _load(
     fingerprint: str | None,
 ) -> LoadedObservations:
     with store(settings()) as engine, reading(engine) as session:
-        requested = requested_script(session, origin=origin, **script)
-        if requested is not None:
-            model, dataset = requested.model, requested.dataset
+        measured = requested_script(session, origin=origin, **script)
+        if measured is not None:
+            model, dataset = measured.model, measured.dataset
         found = load(session, origin=origin, model=model, dataset=dataset)
     kinds = [k for k in found.values() if (k.fingerprint or "").startswith(fingerprint or "")]
     if not kinds:
@@ -163,14 +163,14 @@ def _load(
     return loaded
 
 
-def _predictors(requested: Sequence[str], *, quick: bool) -> list[str]:
+def _predictors(names: Sequence[str], *, quick: bool) -> list[str]:
     from farm.recommend.predictors import DEFAULT_PREDICTOR, PREDICTORS
 
-    for name in requested:
+    for name in names:
         if name not in PREDICTORS:
             raise InvalidSpec("--predictor", name, f"one of {', '.join(PREDICTORS)}")
-    if requested:
-        return list(requested)
+    if names:
+        return list(names)
     others = [] if quick else [name for name in PREDICTORS if name != DEFAULT_PREDICTOR]
     return [DEFAULT_PREDICTOR, *others]
 

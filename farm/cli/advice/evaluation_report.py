@@ -323,13 +323,13 @@ def _predicted_figure(outcomes: Sequence[HeldOutAnswer], predictor: str) -> Figu
         for outcome in outcomes
         if outcome.prediction.low80_s is not None
     ]
-    description = (
+    summary = (
         f"Predicted against measured step time, held out, by {predictor}, with 80 % intervals."
     )
     if not cells:
         none = ChartAxis(title="")
-        return Figure(title="nothing was predicted", summary=description, x=none, y=none, series=[])
-    return predicted_figure(cells, description=description)
+        return Figure(title="nothing was predicted", summary=summary, x=none, y=none, series=[])
+    return predicted_figure(cells, summary=summary)
 
 
 def _coverage_figure(scores: Sequence[SplitScore], predictor: str) -> Figure:
@@ -344,12 +344,10 @@ def _coverage_figure(scores: Sequence[SplitScore], predictor: str) -> Figure:
         ]
         series.append(ChartSeries(name=name, marks=ends, has_dots=False, style=1 + index))
         series.append(ChartSeries(name=name, marks=found, is_joined=False, style=1 + index))
-    description = (
-        f"How many measurements fell into the intervals of {predictor}, by what was held out."
-    )
+    summary = f"How many measurements fell into the intervals of {predictor}, by what was held out."
     return Figure(
         title="",
-        summary=description,
+        summary=summary,
         x=ChartAxis(title="measurements within the interval", write=_percent),
         y=_splits([score.split for score in scores]),
         series=series,

@@ -130,15 +130,15 @@ def plan(
     task = _task(model, dataset, prices_of(loaded, prices_file, region).usd_per_hour, choice)
     with store(loaded) as engine:
         with reading(engine) as session:
-            requested = requested_script(
+            measured = requested_script(
                 session,
                 origin=origin,
                 script=script,
                 script_sha256=script_sha256,
                 script_parameters=script_parameters,
             )
-        if requested is not None:
-            task = dataclasses.replace(task, model=requested.model, dataset=requested.dataset)
+        if measured is not None:
+            task = dataclasses.replace(task, model=measured.model, dataset=measured.dataset)
         proposed = _propose(engine, task, origin=origin, fingerprint=fingerprint)
     _print(proposed, out=out, as_json=as_json)
     goal, chosen = task.until_regret_ratio, proposed.planned.plan

@@ -51,7 +51,7 @@ class _Queries:
 
     header: list[str]
     rows: list[list[str]]
-    requested: list[dict[str, Any]]
+    questions: list[dict[str, Any]]
 
 
 @click.command()
@@ -72,21 +72,21 @@ def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool, **sc
     predictions are guesses, far from anything measured.
     --json prints items instead.
     """
-    requested = _read(queries)
-    if unused := _unused(requested.header):
+    table = _read(queries)
+    if unused := _unused(table.header):
         to_stderr(f"kept and not looked at: {', '.join(unused)}")
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
-        rows, of_script = requested.requested, requested_script(session, origin=origin, **script)
+        rows, of_script = table.questions, requested_script(session, origin=origin, **script)
         if of_script is not None:
             known = {"model": of_script.model, "dataset": of_script.dataset}
             rows = [{**known, **row} if "model" not in row else row for row in rows]
         answered = predict_queries(session, rows, origin=origin, cache=recommender_cache(loaded))
     predictions = [answer.prediction for answer in answered]
     if as_json:
-        print_json({"items": _items(requested, predictions)})
+        print_json({"items": _items(table, predictions)})
         return
-    content = _table(requested, predictions)
+    content = _table(table, predictions)
     if out is None:
         print_data(content)
         return
@@ -111,7 +111,7 @@ def _read(path: Path) -> _Queries:
     sheet = read_sheet(content, known=tuple(_COLUMNS), required=REQUIRED, ignored=others)
     for conversion in sheet.conversions:
         to_stderr(f"converted: {conversion}")
-    requested = []
+    questions = []
     for row in sheet.rows:
         values, refused = read_cells(row.cells, _COLUMNS, where=row.where)
         refused = [*row.refused, *refused]
@@ -120,10 +120,10 @@ def _read(path: Path) -> _Queries:
                 refused.append(InvalidSpec(row.where(column), None, "a value: it is required"))
         if refused := refused or impossible_together(row, values):
             raise refused[0]
-        requested.append(values)
+        questions.append(values)
     _, *rows = _lines(content)
-    assert len(rows) == len(requested)
-    return _Queries(header=header, rows=rows, requested=requested)
+    assert len(rows) == len(questions)
+    return _Queries(header=header, rows=rows, questions=questions)
 
 
 def _unused(header: Sequence[str]) -> list[str]:
@@ -173,21 +173,21 @@ def _kept(header: Sequence[str]) -> list[str]:
     return [f"given_{name}" if name in RESULT_COLUMNS else name for name in header]
 
 
-def _table(requested: _Queries, predictions: Sequence[Prediction]) -> str:
+def _table(table: _Queries, predictions: Sequence[Prediction]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_kept(requested.header), *RESULT_COLUMNS])
-    for row, prediction in zip(requested.rows, predictions, strict=True):
+    writer.writerow([*_kept(table.header), *RESULT_COLUMNS])
+    for row, prediction in zip(table.rows, predictions, strict=True):
         writer.writerow([*row, *_results(prediction)])
     return text.getvalue()
 
 
-def _items(requested: _Queries, predictions: Sequence[Prediction]) -> list[dict[str, object]]:
+def _items(table: _Queries, predictions: Sequence[Prediction]) -> list[dict[str, object]]:
     return [
         {
-            **dict(zip(_kept(requested.header), row, strict=True)),
+            **dict(zip(_kept(table.header), row, strict=True)),
             **dict(zip(RESULT_COLUMNS, _results(prediction), strict=True)),
             "measurement_ids": prediction.measurement_ids,
         }
-        for row, prediction in zip(requested.rows, predictions, strict=True)
+        for row, prediction in zip(table.rows, predictions, strict=True)
     ]

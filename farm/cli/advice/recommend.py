@@ -127,7 +127,7 @@ def recommend(
     min_accuracy: float | None,
     machines: int | None,
     as_json: bool,
-    **requested: Any,
+    **options: Any,
 ) -> None:
     """Rank configurations by alpha x time + beta x cost, best first, measured ones and others.
 
@@ -135,7 +135,7 @@ def recommend(
     exit status is 1 where nothing known fits. --json prints what GET /api/v1/recommendation
     answers: recommended, reason, options, pareto and warnings.
     """
-    question = _question(**requested)
+    question = _question(**options)
     objective = Objective(
         alpha=alpha,
         beta=beta,
@@ -230,8 +230,8 @@ def least_lines(answer: Recommendation) -> list[str]:
         head, _, unit = of.rpartition("_")
         amount, high = getattr(option, of), getattr(option, f"{head}_high_{unit}")
         most = "" if high is None else f", at most {write(high)} (90 %)"
-        reported = "" if amount is None else f": {write(amount)}{most}"
-        lines.append(f"{title}: {named(option, by)}{reported}")
+        amount_text = "" if amount is None else f": {write(amount)}{most}"
+        lines.append(f"{title}: {named(option, by)}{amount_text}")
     return lines
 
 
@@ -264,20 +264,18 @@ def _print_options(answer: Recommendation, shown: Sequence[OptionLine]) -> None:
 
 
 def _remark(option: Option, *, on_front: bool) -> str:
-    description = ["Pareto front"] if on_front else []
+    remarks = ["Pareto front"] if on_front else []
     if option.speculative_because:
-        description.append("a guess")
+        remarks.append("a guess")
     if not option.is_synchronous:
-        description.append("other updates")
+        remarks.append("other updates")
     if option.disturbed_ids:
-        description.append(
-            f"{len(option.disturbed_ids)} of {len(option.measurement_ids)} disturbed"
-        )
+        remarks.append(f"{len(option.disturbed_ids)} of {len(option.measurement_ids)} disturbed")
     if option.set_aside_ids:
-        description.append(f"{len(option.set_aside_ids)} disturbed not counted")
+        remarks.append(f"{len(option.set_aside_ids)} disturbed not counted")
     if option.excluded_because:
-        description.append(option.excluded_because)
-    return ", ".join(description)
+        remarks.append(option.excluded_because)
+    return ", ".join(remarks)
 
 
 def _price_lines(answer: Recommendation, prices: Prices) -> list[str]:

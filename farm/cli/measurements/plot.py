@@ -122,18 +122,18 @@ def _plot(
         found = find_sweep(session, sweep)
         table = read_sweep(session, found.id, prices=prices_of(loaded, *prices)).table
         choice = _choice(given, held, table)
-        requested = PlotRequest(
+        request = PlotRequest(
             sweep_id=found.id, choice=choice, is_of_metric="metric" in given, job_id=job_id
         )
         of_kinds = [PlotKind(name) for name in kinds or _KINDS]
-        drawn = _drawn(session, table, requested, of_kinds, is_all=kinds is None)
+        drawn = _drawn(session, table, request, of_kinds, is_all=kinds is None)
     return [_written(one, folder, forms) for one in drawn]
 
 
 def _drawn(
     session: Any,
     table: SweepTable,
-    requested: PlotRequest,
+    request: PlotRequest,
     kinds: Sequence[PlotKind],
     *,
     is_all: bool,
@@ -146,7 +146,7 @@ def _drawn(
         try:
             is_slow = kind is PlotKind.PREDICTION
             with row_bar("predicting", noun="fits") if is_slow else nullcontext() as show:
-                drawn += plots_of(session, table, requested, kind, show=show)
+                drawn += plots_of(session, table, request, kind, show=show)
         except FarmError as error:
             if not is_all:
                 raise
@@ -185,9 +185,9 @@ def _choice(given: Mapping[str, str], held: Sequence[str], table: SweepTable) ->
     """
     from farm.cells.choice import read_choice
 
-    requested = {**given, **_held(held, table)}
+    parameters = {**given, **_held(held, table)}
     try:
-        return read_choice(requested, table)
+        return read_choice(parameters, table)
     except InvalidSpec as error:
         option = _OPTIONS.get(error.field) or f"--at {error.field.removeprefix(_FIXED)}"
         expected = error.expected.replace("than x", "than --over")

@@ -75,8 +75,8 @@ def convert() -> None:
         is_converted = convert_store(engine)
     finally:
         engine.dispose()
-    description = "is converted" if is_converted else "needs no conversion"
-    click.echo(f"{redacted(loaded.database_url)} {description}")
+    outcome = "is converted" if is_converted else "needs no conversion"
+    click.echo(f"{redacted(loaded.database_url)} {outcome}")
 
 
 @db.command()

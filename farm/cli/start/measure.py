@@ -327,9 +327,9 @@ def warnings_of(measured: Iterable[MeasurementRow]) -> list[str]:
                 f"{m.world_size} ranks sent each other nothing, so each trained alone: {m.model}"
             )
         examples = QUANTITIES_BY_NAME["examples_per_step"].value_measured(m)
-        requested = m.global_batch_size
-        if examples is not None and not math.isclose(examples, requested, rel_tol=_ALIKE_EXAMPLES):
-            found.append(f"a step had {examples:g} examples, and not {requested}: {m.model}")
+        expected = m.global_batch_size
+        if examples is not None and not math.isclose(examples, expected, rel_tol=_ALIKE_EXAMPLES):
+            found.append(f"a step had {examples:g} examples, and not {expected}: {m.model}")
     return found
 
 

@@ -221,13 +221,13 @@ def _print(
         before = [*(pair.a for pair in pairs), *missing]
         now = [*(_time(line.median_s) for line in lines), *absent]
         ratios = [*(ratio_text(pair.ratio) for pair in pairs), *absent]
-        description = [*(verdict.value for verdict in verdicts), *[_MISSING] * len(missing)]
+        verdict_texts = [*(verdict.value for verdict in verdicts), *[_MISSING] * len(missing)]
         cells = [
             *naming_columns([*lines, *missing]),
             (Column("baseline", is_right=True), [_time(line.median_s) for line in before]),
             (Column("now", is_right=True), now),
             (Column("ratio", is_right=True), ratios),
-            (Column("verdict"), description),
+            (Column("verdict"), verdict_texts),
         ]
         others = [*map(_other_jobs, lines), *[""] * len(missing)]
         cells += [(Column("other jobs"), others)] if any(others) else []

@@ -162,10 +162,10 @@ def _print_machine_time(found: SweepCells) -> None:
 
 def measured_json(cell: CellSummary, line: CellLine) -> dict[str, object]:
     """Return a cell on one kind of hardware under its former names, until 0.2.0."""
-    requested, target = spec_json(cell.spec), line.statistics.target
+    spec, target = spec_json(cell.spec), line.statistics.target
     return {
         **line.medians_by_name,
-        **{name: requested.get(name) for name in _FORMERLY_SHOWN},
+        **{name: spec.get(name) for name in _FORMERLY_SHOWN},
         "values": line.configuration.values,
         "target": target,
         **results_json(line),
