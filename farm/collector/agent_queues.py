@@ -128,12 +128,12 @@ class AgentQueues:
             self._trim(kind, agents)
             return
         pipe = self._client.pipeline(transaction=False)
-        requested = [name for name, count in allowed.items() if count]
-        for name in requested:
+        names = [name for name, count in allowed.items() if count]
+        for name in names:
             pipe.rpop(own_queue(kind.queue, name), allowed[name])
         brought: list[bytes] = []
         long = []
-        for name, texts in zip(requested, _answers(pipe), strict=True):
+        for name, texts in zip(names, _answers(pipe), strict=True):
             if texts:
                 # In base64 three bytes are four characters.
                 byte_count = 3 * sum(map(len, texts)) // 4

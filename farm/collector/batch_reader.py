@@ -146,15 +146,15 @@ class BatchReader:
     def _texts(self, count: int) -> list[bytes]:
         texts: list[bytes] = []
         while len(texts) < count and sum(map(len, texts)) < _ENOUGH_BYTES:
-            requested = min(_AT_ONCE, count - len(texts))
+            batch_size = min(_AT_ONCE, count - len(texts))
             try:
-                taken = self._client.rpop(self._queue, requested) or []
+                taken = self._client.rpop(self._queue, batch_size) or []
             except broker_errors() as error:
                 # Celery notices as well, and waits for the broker, unless only the right to this
                 # is missing: then each message is stored by itself.
                 logger.warning("nothing was taken along from %s: %s", self._queue, error)
                 break
             texts += taken
-            if len(taken) < requested:
+            if len(taken) < batch_size:
                 break
         return texts

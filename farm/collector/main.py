@@ -219,7 +219,7 @@ class WorkerTurns:
 
     def watch(self, app: Any) -> None:
         """Let the worker of a Celery app tell of its turns, between messages."""
-        reported = self
+        turns = self
 
         class Step(StartStopStep):  # type: ignore[misc] # Celery has no types
             """A part of Celery's consumer, which starts it again with each connection."""
@@ -227,7 +227,7 @@ class WorkerTurns:
             requires = ("celery.worker.consumer:Tasks",)
 
             def start(self, parent: Any) -> None:
-                parent.timer.call_repeatedly(_TURN_S, reported.note_turn)
+                parent.timer.call_repeatedly(_TURN_S, turns.note_turn)
 
             def stop(self, parent: Any) -> None:
                 """Leave the timer, which Celery clears with the connection."""

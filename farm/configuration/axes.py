@@ -635,9 +635,9 @@ def job_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     further = {axis.field: values[axis.field] for axis in FURTHER_AXES}
     own = {field: value for field, value in values.items() if field not in further}
-    description = {
+    axes = {
         axis.field: plain_value(further[axis.field])
         for axis in FURTHER_AXES
         if further[axis.field] != axis.absent
     }
-    return {**own, "axes": description}
+    return {**own, "axes": axes}

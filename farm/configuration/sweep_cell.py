@@ -121,8 +121,8 @@ def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec
     fewest = cell["global_batch_size"] // replica_count
     if cell["gradient_accumulation_steps"] > fewest:
         expected = f"at most {fewest}, the examples of a rank in batch {cell['global_batch_size']}"
-        requested = cell["gradient_accumulation_steps"]
-        return InvalidSpec("gradient_accumulation_steps", requested, expected)
+        step_count = cell["gradient_accumulation_steps"]
+        return InvalidSpec("gradient_accumulation_steps", step_count, expected)
     problem = _problem_of_rate(cell) or _problem_of_layers(cell)
     if problem is not None:
         return problem

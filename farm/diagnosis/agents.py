@@ -183,10 +183,10 @@ def judge_versions(
 
 def judge_clocks(agents: Sequence[AgentCondition]) -> list[Finding]:
     """Say whose clock is off. Nothing is measured by it, but its log cannot be read beside ours."""
-    reported = [(a.agent_id, a.clock_offset_s) for a in agents if a.is_live and a.clock_offset_s]
-    off = [(name, offset_s) for name, offset_s in reported if abs(offset_s) > CLOCK_TOLERANCE_S]
+    offsets = [(a.agent_id, a.clock_offset_s) for a in agents if a.is_live and a.clock_offset_s]
+    off = [(name, offset_s) for name, offset_s in offsets if abs(offset_s) > CLOCK_TOLERANCE_S]
     if not off:
-        most_s = max((abs(offset_s) for _, offset_s in reported), default=0.0)
+        most_s = max((abs(offset_s) for _, offset_s in offsets), default=0.0)
         return [well(f"the agents' clocks are within {duration(most_s)} of the server's")]
     return [
         doubt(

@@ -146,10 +146,10 @@ def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:
         and (ago_s := p.clock_step_ago_s) is not None
         and ago_s < _STEP_SHOWN_S
     ]
-    reported = [(p.clock_offset_s, p.name) for p in found if p.clock_offset_s is not None]
-    if not reported:
+    offsets = [(p.clock_offset_s, p.name) for p in found if p.clock_offset_s is not None]
+    if not offsets:
         return judged
-    (low_s, early), (high_s, late) = min(reported), max(reported)
+    (low_s, early), (high_s, late) = min(offsets), max(offsets)
     if high_s - low_s <= CLOCK_TOLERANCE_S:
         return judged
     return [
