@@ -12,7 +12,7 @@
   const address = script.dataset.address || location.pathname + location.search;
   const note = document.getElementById("offline");
   const AWAY = note.textContent;
-  const ENDED = "The sign-in has ended; this page shows what was last known. Load it again to sign in.";
+  const ENDED = "The sign-in has ended; this page shows the last known state. Load it again to sign in.";
   const isBusy = () => document.querySelector("[data-busy]") !== null;
   let events = null;
   let timer = 0;

@@ -75,10 +75,12 @@ _failures: Sequence[Configuration] = ()
 @click.option("--predictor", "predictors", multiple=True, help="Only this; may be repeated.")
 @click.option("--split", "splits", multiple=True, help="Only this; may be repeated.")
 @click.option("--machine-price", type=Real(min=0), help="Price of a machine in that formula.")
-@click.option("--seed", default=0, show_default=True, help="Of the random folds.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random folds.")
 @click.option("--quick", is_flag=True, help="The default predictor alone, with fewer seeds.")
 @click.option("--few-shot/--no-few-shot", default=True, help="After 6 to 30 measurements, too.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes; all cores if not given.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Number of processes; all cores by default."
+)
 @click.option(
     "--report", type=click.Path(file_okay=False, path_type=Path), help="Write Markdown there."
 )
@@ -100,14 +102,15 @@ def evaluate(
     as_json: bool,
     **script: Any,
 ) -> None:
-    """Hold measurements out, predict them, and say how far off the predictions are.
+    """Hold out measurements, predict them, and report the errors.
 
-    A choice takes the configuration that is predicted to be fastest; its regret is how much longer
-    it really takes than the best. What was not held out has its measured time in a choice, but for
-    the regrets called unseen. Where the per-replica batch size was kept the same, what counts is
-    the time per example x (1 + machines x --machine-price), 1/16 if nothing is said. Intervals are
-    calibrated without what is held out; their width is high / low - 1, and their score is the
-    interval score of ln(time), beside that of intervals of constant width: less is better.
+    A choice takes the configuration that is predicted to be fastest. Its regret is how much longer
+    it really takes than the best one. Configurations that were not held out have their measured
+    time in a choice, except in the regrets called unseen. If the per-replica batch size is
+    constant, choices compare the time per example x (1 + machines x --machine-price), which is 1/16
+    by default. Intervals are calibrated without the held-out measurements. Their width is high /
+    low - 1, and their score is the interval score of ln(time), shown beside that of intervals of
+    constant width: less is better.
     """
     loaded = _load(script, origin=origin, model=model, dataset=dataset, fingerprint=fingerprint)
     is_long = len(loaded.observations) > _MOST_FOR_ALL_SEEDS

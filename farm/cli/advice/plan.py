@@ -52,7 +52,7 @@ def _grid_options(command: _F) -> _F:
         click.option("--model", help="Only this; needed where nothing is measured yet."),
         click.option("--dataset", help="Only this; needed where nothing is measured yet."),
         *SCRIPT_OPTIONS,
-        click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
+        click.option("--strategy", "strategies", multiple=True, help="Only this; may be repeated."),
         click.option("--world-sizes", help="Such as 1,2,4,8; those that were measured."),
         click.option("--global-batch-sizes", help="Such as 64,256; those that were measured."),
         click.option("--one-way-delays-ms", help="Such as 0,20,100; those that were measured."),
@@ -69,10 +69,12 @@ def _choice_options(command: _F) -> _F:
             "--next",
             "count",
             type=click.IntRange(1, MAX_PLANNED),
-            help=f"At most so many; {DEFAULT_PLANNED}, or {MAX_PLANNED} with --until-regret.",
+            help=f"At most this many; {DEFAULT_PLANNED}, or {MAX_PLANNED} with --until-regret.",
         ),
         click.option(
-            "--until-regret", type=at_least_0, help="As many as it takes, such as 0.05 for 5 %."
+            "--until-regret",
+            type=at_least_0,
+            help="As many as needed to reach this regret, such as 0.05 for 5 %.",
         ),
         click.option("--budget-usd", type=at_least_0, help="The plan must not cost more."),
         click.option("--budget-machine-hours", type=at_least_0, help="The same without prices."),
@@ -91,7 +93,7 @@ def _choice_options(command: _F) -> _F:
             default=0,
             show_default=True,
             type=click.IntRange(0, MAX_SEED),
-            help="Decides between equals.",
+            help="Decides between equal proposals.",
         ),
     )
     return with_options(options, command)
@@ -119,11 +121,11 @@ def plan(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Say which measurements would make the advice sure soonest for their cost.
+    """Propose the measurements that improve the advice most for their cost.
 
     Prints a sweep file for `farm submit`, with the reasons as comments. --json prints what GET
     /api/v1/plan answers: proposals, their cost, regrets, sweep, the text of the file, and more.
-    The exit status is 1 where there is nothing to propose, unless the regret asked for is reached
+    The exit status is 1 if there is nothing to propose, unless the requested regret is reached
     already.
     """
     loaded = settings()

@@ -58,23 +58,24 @@ class _Queries:
 @click.argument("queries", metavar="QUERIES.csv", type=click.Path(path_type=Path))
 @origin_option
 @script_options
-@click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Output file; standard output by default."
+)
 @json_option
 def predict(queries: Path, *, origin: str, out: Path | None, as_json: bool, **script: Any) -> None:
     """Predict the time of one step for each row of a CSV file, and write one row for each.
 
-    QUERIES.csv may be - for standard input. The columns are those of the measurement table,
-    such as world_size and global_batch_size, which are required, strategy or one_way_delay_ms;
-    others are kept and not looked at, a step_time_s as given_step_time_s. A column or cell that
-    is not there is what the origin's measurements have in common, or --script. Rows keep their
-    order and columns, and get step_time_s, low_s and high_s (90 %), low80_s, high80_s and basis:
-    measured, interpolated, extrapolated, or unknown and why. speculative_because says which
-    predictions are guesses, far from anything measured.
-    --json prints items instead.
+    QUERIES.csv may be - for standard input. The columns are those of the measurement table, such as
+    world_size and global_batch_size, which are required, strategy or one_way_delay_ms; other
+    columns are kept but not used, and a step_time_s becomes given_step_time_s. A missing column or
+    cell takes the common value of the origin's measurements, or --script. Rows keep their order and
+    columns, and get step_time_s, low_s and high_s (90 %), low80_s, high80_s and basis: measured,
+    interpolated, extrapolated, or unknown and why. speculative_because says which predictions are
+    guesses, far from anything measured. --json prints items instead.
     """
     table = _read(queries)
     if unused := _unused(table.header):
-        to_stderr(f"kept and not looked at: {', '.join(unused)}")
+        to_stderr(f"kept but not used: {', '.join(unused)}")
     loaded = settings()
     with store(loaded) as engine, reading(engine) as session:
         rows, of_script = table.questions, requested_script(session, origin=origin, **script)

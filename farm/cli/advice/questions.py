@@ -34,7 +34,7 @@ prices_option = click.option(
     "--prices",
     "prices_file",
     type=click.Path(path_type=Path),
-    help="CSV file with what VMs cost, instead of FARM_PRICES or the shipped table.",
+    help="CSV file with prices of VMs, instead of FARM_PRICES or the shipped table.",
 )
 region_option = click.option("--region", help="Region of the prices, if the table has several.")
 

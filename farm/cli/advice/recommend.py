@@ -82,13 +82,17 @@ def _question_options(command: _F) -> _F:
         ),
         *map(_network_option, PROFILE_AXES),
         origin_option,
-        click.option("--strategy", "strategies", multiple=True, help="Only it; may be repeated."),
+        click.option("--strategy", "strategies", multiple=True, help="Only this; may be repeated."),
         click.option(
             "--world-sizes", help="Only these, such as 2,3,4; one machine is always compared."
         ),
         click.option("--instance-types", help="Only these, with commas between them."),
-        click.option("--network", "networks", multiple=True, help="Only it; may be repeated."),
-        click.option("--epochs", type=CountRange(1, MAX_STEPS), help="To train; 1 by default."),
+        click.option("--network", "networks", multiple=True, help="Only this; may be repeated."),
+        click.option(
+            "--epochs",
+            type=CountRange(1, MAX_STEPS),
+            help="Number of epochs to train; 1 by default.",
+        ),
         click.option(
             "--target-accuracy", type=Real(0, 1, min_open=True), help="Train until it is reached."
         ),
@@ -102,9 +106,9 @@ def _objective_options(command: _F) -> _F:
         weight_options,
         click.option("--budget-usd", type=at_least_0, help="The training must not cost more."),
         click.option("--deadline-s", type=at_least_0, help="The training must not be longer."),
-        click.option("--min-accuracy", type=Real(0, 1), help="From 0 to 1."),
+        click.option("--min-accuracy", type=Real(0, 1), help="Least accuracy, from 0 to 1."),
         click.option(
-            "--machines", type=CountRange(1, MAX_WORLD_SIZE), help="How many are available."
+            "--machines", type=CountRange(1, MAX_WORLD_SIZE), help="Number of available machines."
         ),
     )
     return with_options(options, command)
@@ -129,11 +133,11 @@ def recommend(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Rank configurations by alpha x time + beta x cost, best first, measured ones and others.
+    """Rank configurations by alpha x time + beta x cost, best first.
 
-    What was not measured as asked is predicted from what was, with 80 % and 90 % intervals. The
-    exit status is 1 where nothing known fits. --json prints what GET /api/v1/recommendation
-    answers: recommended, reason, options, pareto and warnings.
+    Configurations that were not measured are predicted from measurements, with 80 % and 90 %
+    intervals. The exit status is 1 if no known configuration fits. --json prints what GET
+    /api/v1/recommendation answers: recommended, reason, options, pareto and warnings.
     """
     question = _question(**options)
     objective = Objective(

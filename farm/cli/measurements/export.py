@@ -35,11 +35,13 @@ _BY_NAME = {tracker.name: tracker for tracker in TRACKERS}
     type=click.Choice([form.value for form in Form]),
     help="Of the file.  [default: csv]",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="File; standard output without it.")
-@click.option("--samples", is_flag=True, help="Every sample of every second instead; needs --out.")
-@click.option("--bundle", is_flag=True, help="All that is known, as the new folder --out.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Output file; standard output by default."
+)
+@click.option("--samples", is_flag=True, help="Write all samples instead; needs --out.")
+@click.option("--bundle", is_flag=True, help="All data of the sweep, as the new folder --out.")
 @click.option("--to", type=click.Choice(list(_BY_NAME)), help="Send to this tracker instead.")
-@click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="Of MLflow.", show_envvar=True)
+@click.option("--uri", envvar="MLFLOW_TRACKING_URI", help="Address of MLflow.", show_envvar=True)
 def export(
     sweep: str | None,
     *,
@@ -53,8 +55,8 @@ def export(
 ) -> None:
     """Write the measurements of a SWEEP (its id or name), one row for each finished job.
 
-    The file appears whole or not at all. --to sends each job with its steps, epochs and samples;
-    what was sent already is left as it is. --out is then the tracker's folder.
+    The file is written atomically. --to sends each job with its steps, epochs and samples to a
+    tracker, except jobs that were sent already. --out is then the tracker's folder.
     """
     if origin is not None:
         if sweep is not None or bundle or to is not None:
@@ -68,12 +70,12 @@ def export(
     elif to is not None:
         if form is not None or samples or bundle:
             raise click.UsageError(
-                "--to sends all there is: leave out --format, --samples and --bundle"
+                "--to sends everything: leave out --format, --samples and --bundle"
             )
         _send(sweep, _BY_NAME[to], out=out, uri=uri)
     elif bundle:
         if form is not None or samples:
-            raise click.UsageError("--bundle has all there is: leave out --format and --samples")
+            raise click.UsageError("--bundle contains everything: leave out --format and --samples")
         if out is None:
             raise click.UsageError("--bundle needs --out FOLDER")
         _write_bundle(sweep, out)

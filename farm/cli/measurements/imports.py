@@ -48,7 +48,7 @@ class _ImportOptions:
 def import_() -> None:
     """Put measurements made elsewhere into the store, as an origin of their own.
 
-    All of a source is imported, or nothing of it. What is there already stays as it is, so the
+    A source is imported as a whole, or not at all. Existing measurements are kept, so importing the
     same source twice changes nothing.
     """
 
@@ -56,8 +56,12 @@ def import_() -> None:
 def _options(command: _F) -> _F:
     for option in (
         json_option,
-        click.option("--dry-run", is_flag=True, help="Check it, and say what would be imported."),
-        click.option("--replace", is_flag=True, help="Remove what the source no longer has."),
+        click.option(
+            "--dry-run", is_flag=True, help="Check the source, and print what would be imported."
+        ),
+        click.option(
+            "--replace", is_flag=True, help="Remove measurements that the source no longer has."
+        ),
     ):
         command = option(command)
     return command
@@ -103,7 +107,7 @@ def table(
 
 @import_.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--origin", help="The name that it gets; its farm and sweep without it.")
+@click.option("--origin", help="Its origin; by default its farm and sweep.")
 @_options
 def bundle(
     *, folder: Path, origin: str | None, replace: bool, dry_run: bool, as_json: bool

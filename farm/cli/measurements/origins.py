@@ -33,7 +33,7 @@ _COLUMNS = (
 def origins(*, remove: str | None, as_json: bool) -> None:
     """List the origins of measurements: this farm, and what was imported.
 
-    With --remove ORIGIN all that was imported as ORIGIN is gone.
+    --remove ORIGIN deletes all measurements imported as ORIGIN.
     """
     if remove is not None:
         with store(settings()) as engine, writing(engine) as session:

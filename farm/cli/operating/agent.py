@@ -98,7 +98,7 @@ def rotate(name: str, *, grace_hours: float, as_json: bool) -> None:
     _print_key(loaded, record, farm_key, as_json=as_json)
     if not as_json and record.previous_until is not None:
         until = display.clock(record.previous_until)
-        click.echo(f"what it has counts until {until}: restart it before then", err=True)
+        click.echo(f"its old credentials are valid until {until}: restart it before then", err=True)
         if loaded.broker_admin_url is not None:
             click.echo(
                 "its old password at the broker ends with the next `farm agent` command after that",
@@ -121,7 +121,7 @@ def remove(name: str, *, as_json: bool) -> None:
         # `agent` is the former name, until 0.2.0.
         print_json({"agent_id": name, "agent": name, "is_removed": True})
     else:
-        click.echo(f"{name} is removed: nothing that it says counts any more")
+        click.echo(f"{name} is removed: its messages are refused from now on")
 
 
 @agent.command()
@@ -129,7 +129,7 @@ def remove(name: str, *, as_json: bool) -> None:
 def sync(*, as_json: bool) -> None:
     """Write the broker accounts of all agents again. Needs FARM_BROKER_ADMIN_URL.
 
-    For a broker that has lost them.
+    Use it after the broker has lost them.
     """
     loaded = settings()
     if loaded.broker_admin_url is None:

@@ -75,7 +75,7 @@ def troubles(found: Sequence[AgentRow], *, now: dt.datetime, lease_s: float) -> 
 @click.argument("agent")
 @click.option("--resume", is_flag=True, help="Let it take jobs again.")
 def drain(agent: str, *, resume: bool) -> None:
-    """Give AGENT no more jobs; what it is doing goes on to its end."""
+    """Give AGENT no more jobs; its running job continues."""
     loaded = settings()
     with store(loaded) as engine, writing(engine) as session:
         set_drained(session, agent, is_drained=not resume)

@@ -40,8 +40,8 @@ def db() -> None:
 def upgrade() -> None:
     """Create the store, or bring it to this program's schema.
 
-    What is in it stays. On PostgreSQL, samples of days without a partition are moved into one of
-    their own. Storing reports may have to wait for that.
+    Its data is kept. On PostgreSQL, samples of days without a partition are moved into one of their
+    own, and storing reports may have to wait for that.
     """
     from farm.store.engine import make_engine, redacted
     from farm.store.maintenance.partitions import make_partitions
@@ -61,9 +61,9 @@ def upgrade() -> None:
 def convert() -> None:
     """Convert a store from before the first release, in place.
 
-    All of it is converted or, after an error, nothing. The store must have schema 0014 or a later
-    one. Stop scheduler, collector and web server before. A backup file is converted alike, if
-    FARM_DATABASE_URL names it; `farm db restore` converts its own copy.
+    The store is converted as a whole or, after an error, not at all. The store must have schema
+    0014 or a later one. Stop scheduler, collector and web server first. A backup file is converted
+    in the same way if FARM_DATABASE_URL names it; `farm db restore` converts its own copy.
     """
     from farm.store.engine import make_engine, redacted
     from farm.store.maintenance.convert import convert as convert_store
@@ -80,13 +80,13 @@ def convert() -> None:
 
 
 @db.command()
-@click.option("--force", is_flag=True, help="Also while others use the broker.")
+@click.option("--force", is_flag=True, help="Even if others use the broker.")
 def takeover(*, force: bool) -> None:
     """Make this store the one that the farm's broker serves.
 
     For a store that replaces another: a copy, one restored by other means than `farm db restore`,
-    or a new farm on a broker that had another one. The other is refused from then on. Stop
-    scheduler and collector before.
+    or a new farm on a broker that had another one. The other store is refused from then on. Stop
+    scheduler and collector first.
     """
     from farm.broker.claim import take_broker_over
     from farm.store.engine import redacted
@@ -110,9 +110,11 @@ def check() -> None:
 
 
 @db.command()
-@click.option("--from", "source_url", metavar="URL", help="The store to read; the farm's own else.")
+@click.option(
+    "--from", "source_url", metavar="URL", help="The store to read, by default the farm's own."
+)
 @click.option("--to", "target_url", metavar="URL", required=True, help="An empty database.")
-@click.option("--force", is_flag=True, help="Copy although the farm is at work.")
+@click.option("--force", is_flag=True, help="Copy although the farm is running.")
 @json_option
 def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool) -> None:
     """Copy a whole store into an empty database, and compare both.
@@ -163,7 +165,7 @@ def copy(source_url: str | None, *, target_url: str, force: bool, as_json: bool)
 def backup(file: Path, *, as_json: bool) -> None:
     """Write the whole store, as it is now, into a new FILE.
 
-    The farm may be at work. FILE is an SQLite database, whatever the store is, and nobody else may
+    The farm may be running. FILE is an SQLite database, whatever the store is, and only you may
     read it. --json prints the tables with row_count and checksum.
     """
     from farm.store.engine import make_engine
@@ -187,8 +189,8 @@ def restore(file: Path, *, as_json: bool) -> None:
     """Fill the farm's store, which must be empty or absent, from a backup.
 
     FILE is only read, and may be of an older version: a copy of it is upgraded, or converted as
-    `farm db convert` does. Start scheduler, collector and web server afterwards; agents may have
-    gone on all the while. --json as for backup.
+    `farm db convert` does. Start scheduler, collector and web server afterwards; agents need not be
+    stopped. --json as for backup.
     """
     from farm.store.engine import make_engine, redacted
     from farm.store.maintenance.backup import restore as restore_store
@@ -260,10 +262,8 @@ def parse_age(text: str) -> dt.timedelta:
 @click.option(
     "--queues-after", type=Age("1d", _OLDEST_AGE), help="Empty queues of agents silent for longer."
 )
-@click.option(
-    "--late-reports", is_flag=True, help="Drop all reports that did not count, however new."
-)
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--late-reports", is_flag=True, help="Drop all rejected reports, however new.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @json_option
 def prune(
     *,
@@ -277,11 +277,11 @@ def prune(
 ) -> None:
     """Thin or drop old data, or only list it.
 
-    Without an age nothing is changed: it says what the default retention would do.
+    Without an age nothing is changed: it prints what the default retention would do.
 
-    Thinned samples become means, memory the peak. Measurements, step times, epochs and the story
-    of jobs stay for good, and so does all of an attempt that is active. Safe while the farm runs.
-    --json prints what went, or would go, as counts.
+    Thinned samples become means, and peaks for memory. Measurements, step times, epochs and the
+    history of jobs are never deleted, nor is anything of an active attempt. Safe while the farm
+    runs. --json prints the counts of what was, or would be, deleted.
     """
     from farm.store.engine import writing
     from farm.store.maintenance.prune import Retention, plan_prune

@@ -51,15 +51,15 @@ class Checked:
     type=click.FloatRange(min=0.1, max=600),
     default=_LIMIT_S,
     show_default=True,
-    help="Wait no longer than this for an answer.",
+    help="Time limit for each answer.",
 )
 @json_option
 def doctor(*, limit_s: float, as_json: bool) -> int:
-    """Look at every part of the farm and say what is wrong and what to do.
+    """Check every part of the farm, and print problems and their remedies.
 
-    It changes nothing, and works when half of the farm is down. Exit status 1 if something is
-    wrong; what is doubtful is only named. --json prints is_well and checks, each with its name,
-    its level (well, unknown, doubt, wrong) and its findings.
+    It changes nothing, and works when half of the farm is down. The exit status is 1 if something
+    is wrong; doubtful findings are only printed. --json prints is_well and checks, each with its
+    name, its level (well, unknown, doubt, wrong) and its findings.
     """
     from farm.cli.operating.doctor_checks import EXAMINATIONS
 
@@ -113,7 +113,7 @@ def _findings(one: Check, loaded: Settings) -> list[Finding]:
         return one.look(loaded)
     except Unreachable as error:
         what, remedy = _parts(str(error))
-        return [unknown(f"cannot be told: see {one.needs}") if one.needs else wrong(what, remedy)]
+        return [unknown(f"is not known: see {one.needs}") if one.needs else wrong(what, remedy)]
     except NotPermitted as error:
         return [doubt(*_parts(str(error)))]
     except FarmError as error:

@@ -222,9 +222,7 @@ def _look_at_collector(settings: Settings) -> list[Finding]:
     )
     judged += [foreign_key(key, "holds no list") for key in waiting.unreadable]
     if agents is None:
-        judged.append(
-            unknown("what waits in queues of the agents' own cannot be told: see database")
-        )
+        judged.append(unknown("what waits in queues of the agents' own is not known: see database"))
     return judged
 
 
@@ -239,7 +237,7 @@ def _keyed_agents(settings: Settings) -> Collection[str] | None:
 
 def _no_records(refusal: str) -> Finding:
     return unknown(
-        f"whether one runs cannot be told: the broker takes no health records ({refusal})"
+        f"it is not known whether one runs: the broker takes no health records ({refusal})"
     )
 
 
@@ -331,7 +329,7 @@ def _look_at_disks(settings: Settings) -> list[Finding]:
         with _agents(settings) as (_, conditions):
             return found + judge_agent_disks(conditions)
     except Unreachable:
-        return [*found, unknown("what the agents have left cannot be told: see database")]
+        return [*found, unknown("what the agents have left is not known: see database")]
 
 
 def _own_folder(settings: Settings) -> Path:
@@ -355,7 +353,7 @@ def look_at_certificates(settings: Settings) -> list[Finding]:
             )
             certificates.append(CertificateState(whose="the broker's", expires_at=expires_at))
         except (OSError, ValueError):
-            found.append(unknown("the broker's cannot be told: see broker"))
+            found.append(unknown("the broker's is not known: see broker"))
     if settings.web_certificate_file is not None:
         certificates += _of_file("the dashboard's", settings.web_certificate_file, found)
     if found and not certificates:

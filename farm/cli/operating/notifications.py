@@ -28,13 +28,19 @@ _COLUMNS = (
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True, help="At most.")
+@click.option(
+    "--limit",
+    type=CountRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Largest number of messages.",
+)
 @click.option(
     "--secrets", is_flag=True, help="Print what messages of FARM_NOTIFY_URLS are signed with."
 )
 @json_option
 def notifications(sweep: str | None, *, limit: int, secrets: bool, as_json: bool) -> None:
-    """List the latest messages, of one SWEEP (its id or name) if asked, and what came of each.
+    """List the latest messages, or those of one SWEEP (its id or name), and their delivery.
 
     --json prints items: id, at, type, about, sweep_id, address (without what may be secret in it),
     state (waiting, delivered or given_up), attempt_count, last_at and last_answer. With --secrets:

@@ -47,7 +47,7 @@ def token() -> None:
     "--expires-days",
     type=click.IntRange(1, _LONGEST_DAYS),
     metavar="N",
-    help="Let it count for N days only.",
+    help="Let it expire after N days.",
 )
 @json_option
 def create(name: str, *, scope: str, expires_days: int | None, as_json: bool) -> None:
@@ -93,12 +93,12 @@ def list_(*, as_json: bool) -> None:
 
 @token.command()
 @click.argument("name")
-@click.option("--remove", is_flag=True, help="Forget it as well, so that its name is free again.")
+@click.option("--remove", is_flag=True, help="Delete it as well, so its name is free again.")
 @json_option
 def revoke(name: str, *, remove: bool, as_json: bool) -> None:
     """Revoke the token NAME, and end every session that signed in with it.
 
-    For a token that was found where it should not be, give the token itself instead of NAME.
+    For a leaked token, give the token itself instead of NAME.
     """
     now = dt.datetime.now(dt.UTC)
     with store(settings()) as engine, writing(engine) as session:

@@ -25,9 +25,9 @@ from farm.text.plurals import counted
 def demo(ctx: click.Context, *, agents: int, and_exit: bool) -> None:
     """Run a whole farm on this machine, measure a small sweep, and say what to train on.
 
-    Everything is kept in FARM_HOME: a second run is a sweep of its own, and what it recommends
-    rests on both. Afterwards the dashboard stays up until Ctrl-C; with --exit the farm stops. The
-    exit status is 0 only if every job succeeded.
+    Everything is kept in FARM_HOME: a second run is a sweep of its own, and its recommendation uses
+    both. Afterwards the dashboard stays up until Ctrl-C; with --exit the farm stops. The exit
+    status is 0 only if every job succeeded.
     """
     loaded = settings()
 

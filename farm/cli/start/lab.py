@@ -58,10 +58,10 @@ def _refuse_nan(ctx: click.Context, param: click.Parameter, value: float) -> flo
     help="One-way delay between any two hosts, to compare with none.",
 )
 @click.option("--exit", "and_exit", is_flag=True, help="Stop when the sweep is over.")
-@click.option("--clear", is_flag=True, help="Only remove what crashed labs left.")
+@click.option("--clear", is_flag=True, help="Only remove what crashed labs have left.")
 @click.pass_context
 def lab(ctx: click.Context, *, agents: int, delay_ms: float, and_exit: bool, clear: bool) -> None:
-    """Run a farm of several hosts on this machine, and measure what the delay between them costs.
+    """Run a farm of several hosts on this machine, and measure the cost of a delay between them.
 
     Each host is a network namespace with an address of its own; every packet between two of them
     crosses a link that delays it. Needs root and the packages vde2 and vde-wirefilter. Afterwards

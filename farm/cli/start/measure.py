@@ -71,7 +71,12 @@ _TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a scri
     metavar="N,...",
     help="Examples in one step of all ranks together.",
 )
-@click.option("--one-way-delay-ms", "delays_ms", metavar="MS,...", help="Needs an emulator.")
+@click.option(
+    "--one-way-delay-ms",
+    "delays_ms",
+    metavar="MS,...",
+    help="Delay added to every packet that an agent sends; needs an emulator.",
+)
 @click.option("--launcher", default="torch", show_default=True, type=click.Choice(list(LAUNCHERS)))
 @click.option("--steps", default=str(DEFAULT_STEPS), show_default=True, metavar="N|all")
 @click.option(
@@ -98,15 +103,15 @@ def measure(
     """Measure your own training script on several numbers of ranks, and recommend one.
 
     COMMAND is `python SCRIPT ARGS...`, or `python -m MODULE ARGS...` of a module in this folder.
-    `python` is the farm's own interpreter; another, such as venv/bin/python, needs nothing of ours.
-    Words in braces are filled in: {per_rank_batch_size}, {global_batch_size}, {world_size}, {rank},
-    {seed}, {data_dir} and your own --parameter. The steps of PyTorch optimizers and of Keras' fit
-    are noticed; other scripts call benchfarm.step() after each. After the warm-up and the timed
-    steps each rank is ended; with --steps all it trains to its end.
+    `python` is the farm's own interpreter. Another one, such as venv/bin/python, need not have
+    benchfarm installed. Words in braces are filled in: {per_rank_batch_size}, {global_batch_size},
+    {world_size}, {rank}, {seed}, {data_dir} and your own --parameter. Steps of PyTorch optimizers
+    and of Keras' fit are detected; other scripts call benchfarm.step() after each step. After the
+    warm-up and the timed steps each rank is ended; with --steps all it trains to its end.
 
-    A farm of its own runs on this machine meanwhile, one agent a rank, unless `farm up` runs one in
-    FARM_HOME already; all results stay there. Exit status: 0 every job succeeded, 1 one failed, 2
-    wrong usage.
+    The command starts a farm on this machine, with one agent for each rank, unless `farm up` runs
+    one in FARM_HOME already. All results stay there. Exit status: 0 every job succeeded, 1 one
+    failed, 2 wrong usage.
     """
     loaded = settings()
     python, words = _python_of(command)

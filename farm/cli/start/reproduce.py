@@ -55,9 +55,9 @@ def reproduce(
 ) -> None:
     """Repeat a study on this machine, and write its page and figures.
 
-    Studies of networks need a lab, and that needs root, as `farm lab` does. Stopped or killed, the
-    same command goes on with what is left: the sweep is kept in the store of FARM_HOME, and what is
-    measured is not measured again. A new FARM_HOME starts over.
+    Studies of networks need a lab, and so root, as `farm lab` does. If the command was interrupted,
+    run it again: it continues the sweep in the store of FARM_HOME, and does not repeat
+    measurements. A new FARM_HOME starts over.
 
     --json prints study, run_count, and the paths of page, figures, data and sweep; sweep is null
     with --page-only.
@@ -108,7 +108,7 @@ def _measure(study: Study, planned: SubmissionPlan, loaded: Settings) -> list[St
     if runs is None:
         _run(study, planned, loaded)
         runs = _measured(planned, loaded)
-    assert runs is not None, "it was said what is missing"
+    assert runs is not None, "the missing parts were printed"
     return runs
 
 
@@ -155,7 +155,7 @@ def _run(study: Study, planned: SubmissionPlan, loaded: Settings) -> None:
                 with reading(engine) as session:
                     missing = unmeasured_jobs(session, sweep_id)
         except Stopped:
-            to_stderr("stopped; the same command goes on with what is left")
+            to_stderr("stopped; run the same command again to continue")
             raise click.Abort from None
     if missing:
         first = missing[0]

@@ -26,7 +26,7 @@ _job_option = click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="O
 @_job_option
 @json_option
 def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
-    """Cancel what a SWEEP (its id or name) has not finished, or one job.
+    """Cancel the unfinished jobs of a SWEEP (its id or name), or one job.
 
     A running job ends within seconds; what was measured stays. --json prints cancelled_count.
     """
@@ -72,7 +72,7 @@ def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
 @click.argument("sweep")
 @json_option
 def pause(sweep: str, *, as_json: bool) -> None:
-    """Start no further job of a SWEEP (its id or name). What runs goes on.
+    """Start no further job of a SWEEP (its id or name). Running jobs continue.
 
     --json prints id, is_paused and changed: false where it was paused already.
     """
@@ -84,11 +84,11 @@ def pause(sweep: str, *, as_json: bool) -> None:
 @click.option(
     "--budget-machine-hours",
     type=float,
-    help="Its new budget, above what is spent; needed once the former one is used up.",
+    help="New budget, above what is spent; needed once the old one is used up.",
 )
 @json_option
 def resume(sweep: str, *, budget_machine_hours: float | None, as_json: bool) -> None:
-    """Start the jobs of a SWEEP (its id or name) again that is paused or over budget.
+    """Resume a SWEEP (its id or name) that is paused or over budget.
 
     --json prints id, is_paused and changed: false where it was neither, and has no new budget.
     """

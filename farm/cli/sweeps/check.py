@@ -33,7 +33,7 @@ from farm.text.plurals import counted
 DEFAULT_NAME = "default"
 _MISSING = "missing"  # a verdict on a cell that the baseline alone has
 _name_option = click.option(
-    "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Which baseline."
+    "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Name of the baseline."
 )
 
 
@@ -46,7 +46,7 @@ def baseline() -> None:
 @click.argument("sweep")
 @_name_option
 def set_(sweep: str, *, name: str) -> None:
-    """Let the baseline be a SWEEP (its id or name)."""
+    """Make a SWEEP (its id or name) the baseline."""
     if not 0 < len(name) <= 64 or not name.isprintable():
         raise click.UsageError(f"--name: expected 1 to 64 printable characters, got {name!r:.80}")
     now = dt.datetime.now(dt.UTC)
@@ -98,7 +98,7 @@ def remove(name: str) -> None:
     metavar="PERCENT",
     help="Slowdown that is still accepted.",
 )
-@click.option("--allow-missing", is_flag=True, help="Cells of the baseline may be missing.")
+@click.option("--allow-missing", is_flag=True, help="Accept missing cells of the baseline.")
 @click.option("--wait", is_flag=True, help="Show progress until the SWEEP's last job is over.")
 @patience_option
 @json_option
@@ -117,9 +117,9 @@ def check(
     """Exit with 1 if a SWEEP (its id or name) is slower than its baseline.
 
     Also if a job of it failed, was cancelled or has not ended, if it lacks a cell that the baseline
-    measured, or if no cell can be judged. A cell is slower where the whole 95 % interval of the
-    ratio of step times is above 1 and the tolerance. It takes 3 repetitions on the same kind of
-    hardware in both sweeps, and cells that were disturbed are not judged.
+    measured, or if no cell can be judged. A cell is slower if the whole 95 % interval of the ratio
+    of step times is above 1 plus the tolerance. It takes 3 repetitions on the same kind of hardware
+    in both sweeps, and cells that were disturbed are not judged.
 
     --json prints sweep_id, baseline_sweep_id, is_passed (the exit status is 0), is_slower (null:
     nothing can be said), failed_job_count, unfinished_job_count, missing_cell_count and cells:
@@ -238,7 +238,7 @@ def _print(
     count = verdicts.count(Verdict.SLOWER)
     unknown_count = sum(not verdict.is_known for verdict in verdicts)
     if is_slower is None:
-        click.echo(f"nothing can be said: no cell was measured well enough in both, see {against}")
+        click.echo(f"not known: no cell was measured well enough in both, see {against}")
     elif is_slower:
         click.echo(f"{counted(count, 'cell is', 'cells are')} slower than in {against}")
     else:

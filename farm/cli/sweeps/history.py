@@ -31,7 +31,7 @@ _MOST_CELLS = 1000
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="The cell that it measures.")
+@click.option("--job", "job_id", type=JOB_ID, metavar="JOB", help="Show the cell of this job.")
 @click.option(
     "--last",
     "limit",
@@ -52,8 +52,8 @@ def history(
 
     With --job instead, show one cell: what each sweep measured of it, whether that is slower than
     the sweep before on the same machines, and which versions had changed. It is slower, or faster,
-    where the whole 95 % interval of the ratio of step times says so, as in `farm check`. Versions
-    of a script are one cell. Of each sweep the latest 100 repetitions count.
+    if the whole 95 % interval of the ratio of step times is above, or below, 1, as in `farm check`.
+    Versions of a script are one cell. Of each sweep the latest 100 repetitions count.
 
     --json prints what `GET /api/v1/jobs/JOB/history` answers; of a SWEEP, a list of cells.
     """

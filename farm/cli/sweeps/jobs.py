@@ -54,9 +54,9 @@ def jobs(
 ) -> None:
     """List jobs by id.
 
-    A measurement that was disturbed has a mark, and the reason below. --json prints items, one for
-    each job with the columns of the store and flags, what disturbed its measurement, and next: what
-    to give to --after for the next page, or null.
+    A disturbed measurement has a mark, and the reason is below. --json prints items, one for each
+    job with the columns of the store and flags, what disturbed its measurement, and next: what to
+    give to --after for the next page, or null.
     """
     with store(settings()) as engine, reading(engine) as session:
         found = list_jobs(

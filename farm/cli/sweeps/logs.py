@@ -93,8 +93,8 @@ class _Log:
 def logs(*, job_id: int, attempt: int | None, rank: int, follow: bool, as_json: bool) -> None:
     """Print what the trainers of one rank of a job write to standard output and error.
 
-    On a terminal without control characters, else as it was written. --json prints job_id,
-    attempt, rank, text and is_complete: whether the attempt is over.
+    On a terminal, control characters are removed. --json prints job_id, attempt, rank, text and
+    is_complete: whether the attempt is over.
     """
     if follow and as_json:
         raise click.UsageError("--follow goes on printing, and --json prints one document")

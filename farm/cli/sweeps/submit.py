@@ -58,7 +58,7 @@ _OPTIONAL_AXES = tuple(
     "addresses",
     metavar="URL",
     multiple=True,
-    help="Send messages about the sweep there; may be repeated.",
+    help="Send messages about the sweep to this address; may be repeated.",
 )
 @click.option(
     "--budget-machine-hours",
@@ -85,15 +85,15 @@ def submit(
 ) -> None:
     """Check a sweep file and enqueue its jobs; neither broker nor scheduler need to run.
 
-    A `script` that is in the working folder travels with the files beside it; `farm measure
-    --dry-run` lists them. Jobs that no live agents could serve are queued all the same, with a
-    warning. With --wait the exit status is 0 only if every job succeeded; where only such jobs are
-    left, it ends after --patience with status 1, and they stay queued; if the budget is used up, it
-    ends at once. --json prints id, name, job_count, max_job_count (with all repetitions that
-    precision may take), skipped and notify (address and secret of each --notify); with --wait also
-    jobs_by_state and recommended, as `farm status` has it; with --dry-run jobs instead of id, and
-    expected: the time and cost that the farm's own measurements let expect. (sweep_id and counts
-    are the former names of id and jobs_by_state.)
+    A `script` in the working folder is sent with the files of that folder; `farm measure --dry-run`
+    lists them. Jobs that no live agents could serve are queued with a warning. With --wait the exit
+    status is 0 only if every job succeeded. If only jobs without agents are left, the command ends
+    after --patience with status 1, and they stay queued. If the budget is used up, it ends at once.
+    --json prints id, name, job_count, max_job_count (with all repetitions that precision may take),
+    skipped and notify (address and secret of each --notify); with --wait also jobs_by_state and
+    recommended, as `farm status` has it; with --dry-run jobs instead of id, and expected: the time
+    and cost that the farm's own measurements let expect. (sweep_id and counts are the former names
+    of id and jobs_by_state.)
     """
     if wait and dry_run:
         raise click.UsageError("--wait and --dry-run exclude each other")

@@ -157,7 +157,7 @@ def test_the_charts_of_the_farm_and_of_an_agent_appear_with_their_data(
         _open(farm, f"{address}/")
         _open(agent, f"{address}/agents/new")
         expect(farm.locator("figure")).to_have_count(0)
-        expect(agent.get_by_text("It has made none yet.")).to_be_visible()
+        expect(agent.get_by_text("No control run yet.")).to_be_visible()
         with writing(engine) as session:
             for hours, job_id in enumerate(list(jobs)[:2], start=1):
                 token = factories.add_attempt(

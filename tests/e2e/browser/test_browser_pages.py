@@ -99,7 +99,7 @@ def test_advice_is_asked_for_and_drawn(page: Page, address: str) -> None:
     assert page.locator(".plot .canvas .main-svg").count() >= 3
     assert page.locator(".plot .source").first.is_hidden()
     check(page)
-    page.get_by_text("Predictions are being made").wait_for(state="detached")
+    page.get_by_text("Predictions are being computed").wait_for(state="detached")
     picture(page, "advice", is_whole=True)
     check_in_the_dark(page)
     page.get_by_text("Prices of machines").click()

@@ -215,7 +215,7 @@ def test_a_column_in_another_unit_asks_the_same_and_others_are_named() -> None:
     assert reported.stderr == (
         "farm: converted: global_batch_size = per_replica_batch_size x world_size x "
         "replicas_per_rank\n"
-        "farm: kept and not looked at: delay (s) (a delay: name it one_way_delay_ms or "
+        "farm: kept but not used: delay (s) (a delay: name it one_way_delay_ms or "
         "one_way_delay_s, if it is of one way (half of a round trip)), step_time_s\n"
     )
     reported = answer("world_size;per_replica_batch_size;one-way delay [s];x", "2;32000;0.02;1")
@@ -265,7 +265,7 @@ def test_every_query_is_answered_in_its_place(tmp_path: Path) -> None:
     assert by_id["c"]["basis"] == "unknown: it does not work: out_of_memory"
     assert by_id["c"]["step_time_s"] == by_id["c"]["high80_s"] == ""
     assert {row["speculative_because"] for row in by_id.values()} == {""}
-    assert "kept and not looked at: id, why" in result.stderr
+    assert "kept but not used: id, why" in result.stderr
     out = tmp_path / "out.csv"
     assert predict(file, "--out", str(out)).stdout == ""
     assert out.read_text() == result.stdout

@@ -151,7 +151,7 @@ def test_a_history_is_of_a_cell_in_all_sweeps(farm: FarmCommand, engine: sa.Engi
     for arguments, reported in (
         (("3",), "no cell was measured on several days"),
         (("1", "--job", "4"), "job 4: it is of sweep 2, not of this one"),
-        (("1", "--job", "99"), "job 99: there is none"),
+        (("1", "--job", "99"), "job 99 does not exist"),
     ):
         assert reported in farm.refusal("plot", "--kind", "history", *arguments, status=1)
 

@@ -59,7 +59,7 @@ def test_a_rotation_prints_another_key_and_says_how_long_the_old_one_counts(
     result = farm.run("agent", "rotate", "vm-1")
     assert result.exit_code == 0
     assert "AGENT_KEY=bfk_2_" in result.stdout
-    assert "what it has counts until" in result.stderr
+    assert "its old credentials are valid until" in result.stderr
     assert first not in result.output
     [listed] = farm.json("agent", "list")
     assert (listed["number"], listed["state"]) == (2, "counts")

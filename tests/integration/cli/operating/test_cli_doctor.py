@@ -265,7 +265,7 @@ def test_a_store_from_before_the_first_release_asks_for_a_conversion(
         session.execute(sa.text("UPDATE alembic_version SET version_num = 'first_release'"))
     assert "has schema first_release" in doctor.words("database")
     assert "-> run `farm db convert`" in doctor.words("database")
-    assert doctor.words("queue") == "cannot be told: see database -> None"
+    assert doctor.words("queue") == "is not known: see database -> None"
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
@@ -560,7 +560,7 @@ def test_what_the_broker_forbids_is_told_by_who_needs_it(
     _, checks = doctor.ask()
     [finding] = checks[check]["findings"]
     assert (finding["level"], description in finding["what"]) == ("doubt", True)
-    assert f"grant it that (`ACL SETUSER limited {remedy}`)" in finding["remedy"]
+    assert f"grant it that right (`ACL SETUSER limited {remedy}`)" in finding["remedy"]
     assert checks["database"]["level"] == "well"
 
 

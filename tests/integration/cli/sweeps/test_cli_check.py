@@ -77,7 +77,7 @@ def test_a_check_that_can_say_nothing_fails_and_says_so(farm: FarmCommand) -> No
     found = farm.run("check", "few")
     assert found.exit_code == 1
     assert "too few repetitions" in found.stdout
-    assert "nothing can be said" in found.stdout
+    assert "not known: no cell" in found.stdout
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_baseline_stands_for_one_sweep_until_it_is_set_again(farm: FarmCommand
     assert farm.run("check", "slower", "--baseline", "main").exit_code == 0
     farm.text("baseline", "remove", "main")
     gone = farm.refusal("check", "few", "--baseline", "main", status=1)
-    assert "baseline 'main': there is none" in gone
+    assert "baseline 'main' does not exist" in gone
     assert "sweep 'none'" in farm.refusal("baseline", "set", "none", status=1)
     refused = farm.run("baseline", "set", "before", "--name", "")
     assert refused.exit_code == 2

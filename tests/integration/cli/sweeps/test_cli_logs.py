@@ -128,7 +128,7 @@ def test_who_follows_a_waiting_job_waits_for_its_first_attempt(
 def test_a_log_that_does_not_exist_is_refused(farm: FarmCommand, engine: sa.Engine) -> None:
     with writing(engine) as session:
         add_job(session)
-    assert "job 7: there is none" in farm.refusal("logs", "7", status=1)
+    assert "job 7 does not exist" in farm.refusal("logs", "7", status=1)
     assert "it is waiting" in farm.refusal("logs", "1", status=1)
     with writing(engine) as session:
         session.scalars(sa.select(JobRow)).one().state = JobState.CANCELLED
@@ -138,9 +138,9 @@ def test_a_log_that_does_not_exist_is_refused(farm: FarmCommand, engine: sa.Engi
 @pytest.mark.usefixtures("running")
 def test_a_rank_or_an_attempt_that_does_not_exist_is_refused(farm: FarmCommand) -> None:
     line = farm.refusal("logs", "1", "--rank", "2", status=1)
-    assert line == "farm: rank 2 of attempt 2 of job 1: there is none\n"
+    assert line == "farm: rank 2 of attempt 2 of job 1 does not exist\n"
     line = farm.refusal("logs", "1", "--attempt", "3", status=1)
-    assert line == "farm: attempt 3 of job 1: there is none\n"
+    assert line == "farm: attempt 3 of job 1 does not exist\n"
     farm.refusal("logs", "1", "--follow", "--json", status=2)
 
 

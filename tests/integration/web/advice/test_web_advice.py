@@ -241,12 +241,12 @@ def test_the_script_draws_what_the_server_drew(client: FlaskClient, measured: No
 def test_while_predictions_are_made_the_page_says_so(engine: sa.Engine, measured: None) -> None:
     client = client_of(engine)  # which finds no model anywhere
     page = _page(client, "/advice?global_batch_size=48")
-    assert "Predictions are being made" in page
+    assert "Predictions are being computed" in page
     assert "data-busy" in page
     assert '<meta http-equiv="refresh"' in page
     final = _text(_final(client, "/advice?global_batch_size=48"))
     assert "interpolated" in final
-    assert "Predictions are being made" not in final
+    assert "Predictions are being computed" not in final
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_what_to_measure_next_is_one_click_away(
 ) -> None:
     page = _final(client, "/advice/plan?global_batch_size=64&world_sizes=2,3,4,6")
     text = _text(page)
-    assert "What a wrong choice is expected to cost" in text
+    assert "Expected cost of a wrong choice" in text
     assert "cannot run it as it is" not in text
     sweep = html.unescape(page.split("<textarea", 1)[1].split(">\n", 1)[1].split("</textarea>")[0])
     assert "global_batch_size = 64" in sweep

@@ -226,7 +226,7 @@ def test_the_network_asked_for_stands_beside_what_was_measured(
     client: FlaskClient, engine: sa.Engine, seeded: Seeded
 ) -> None:
     path = f"/jobs/{seeded.measured}"
-    assert "as asked" not in _read(_part(_page(client, path), "network"))
+    assert "as requested" not in _read(_part(_page(client, path), "network"))
     network = NetworkProfile(one_way_delay_s=0.02, bandwidth_bytes_per_s=1.25e6)
     with writing(engine) as session:
         job = session.get_one(JobRow, seeded.measured)
@@ -255,9 +255,9 @@ def test_the_network_asked_for_stands_beside_what_was_measured(
     assert of["Bandwidth"] == ["10.0 Mbit/s", "not measured", "9.60 Mbit/s rank 0 to 1"]
     [of_rank_1] = [row for row in rows if row[:2] == ["rank 1", "rank 0"]]
     assert of_rank_1[2:5] == ["1.00 ms", "41.0 ms", "41.1 ms"]
-    assert of_rank_1[-2:] == ["9.68 Mbit/s", "as asked"]
+    assert of_rank_1[-2:] == ["9.68 Mbit/s", "as requested"]
     assert "bandwidth as shaped 9.60 Mbit/s" in _read(page)
-    assert "round trip beside one stream 90.0 ms" in _read(page)
+    assert "round trip during one stream 90.0 ms" in _read(page)
 
 
 def test_the_shares_of_a_step_are_a_bar_and_numbers(

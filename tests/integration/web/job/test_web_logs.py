@@ -194,7 +194,7 @@ def test_the_page_shows_the_last_lines_of_every_rank(
     assert first.splitlines() == [f"line {n}" for n in range(300, 500)]
     assert second == "of rank 1"
     assert "The last of 4\u202f390 characters" in part
-    assert part.count("All it has written") == 1
+    assert part.count("The whole output") == 1
     assert "data-live" in client.get("/jobs/1").get_data(as_text=True).split('id="logs"', 1)[1][:20]
     links = re.findall(r'href="([^"]*/log[^"]*)"', part)
     assert [html.unescape(link) for link in links] == [
@@ -218,7 +218,7 @@ def test_another_attempt_shows_its_own_logs(
 ) -> None:
     write(engine, token - 1, "the first attempt\n")
     assert texts_on(logs_on(client)) == []
-    assert "It has written nothing" in logs_on(client)
+    assert "It has no output" in logs_on(client)
     part = logs_on(client, "/jobs/1?attempt=1")
     assert texts_on(part) == ["the first attempt"]
     assert "/jobs/1/log?attempt=1&amp;rank=0" in part

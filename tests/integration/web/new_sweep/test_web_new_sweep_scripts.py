@@ -152,7 +152,7 @@ def test_files_that_no_agent_would_take_are_refused_at_their_field(
     [
         ("parameters", "hidden", "expected words such as hidden=256,1024 lr=1e-3"),
         ("parameters", "hidden='", "No closing quotation"),
-        ("environment", "PATH=/tmp", "decides what is run"),
+        ("environment", "PATH=/tmp", "decides which program runs"),
         ("args", "{hiden} {hidden}", "did you mean 'hidden'?"),
         ("launcher", "slurm", "one of torch, tensorflow, none"),
         ("script", "../train.py", "a file's name"),

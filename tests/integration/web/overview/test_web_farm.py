@@ -76,7 +76,7 @@ def test_an_empty_farm_says_what_to_do_first(client: FlaskClient) -> None:
     text = read(page_of(client, "/"))
     assert "No sweep yet. Enqueue the first one" in text
     assert "farm-agent" in text
-    assert "Nothing waits." in text
+    assert "No job waits." in text
     assert "until all are done" not in text
     assert "No sweep yet" in read(page_of(client, "/sweeps"))
 
@@ -220,7 +220,7 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
     assert lacking(queue, f"Job {urgent}", *requested, "1 more idle agent", "priority 5") == []
     assert lacking(queue, "7 more", "3 of them") == []
     assert "The time until all jobs are done is not known yet." in queue
-    assert "3 jobs of sweeps that are paused or over budget are not in it." in queue
+    assert "3 jobs of sweeps that are paused or over budget are not included." in queue
     assert "1 job needs more agents than are live" in queue
     assert figure_of(page, "waiting") == "15"
 
@@ -325,7 +325,7 @@ def test_a_paused_sweep_says_so_and_what_it_would_take(
         assert "1 of 3 done · about 40 s once it goes on" in text
     page = page_of(client, "/")
     assert "until all are done" not in page
-    assert lacking(part_of(page, "queue"), "Nothing waits", "2 waiting", "2 of them") == []
+    assert lacking(part_of(page, "queue"), "No job waits", "2 waiting", "2 of them") == []
     assert "data-busy" not in page
 
 

@@ -70,7 +70,7 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
         "127.0.0.1 on lo, ports 30000 to 30099",
         "other agents on it a1 , a2 , gone",
         "reports stored none yet",
-        "It has made none yet.",
+        "No control run yet.",
         "None yet.",
     ):
         assert description in text
@@ -125,7 +125,7 @@ def test_the_control_runs_of_an_agent_are_drawn_against_their_median(
             token = factories.add_attempt(session, job_id, ["a1"], state=AttemptState.SUCCEEDED)
             session.get_one(RankRow, (token, 0)).control_s = control_s
     page = page_of(client, "/agents/a1")
-    assert "The last one took 1.10 s: 110.0 % of the median of those like it before" in read(page)
+    assert "The last one took 1.10 s: 110.0 % of the median of earlier equal ones" in read(page)
     assert "6 runs from +0.0 % to +10.0 %" in page
     chart = page.split('id="drift"', 1)[1].split("</table>", 1)[0]
     assert chart.count("<tr>") == 1 + 6

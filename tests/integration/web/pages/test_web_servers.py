@@ -244,7 +244,7 @@ def test_accuracy_is_shown_by_epoch_and_as_the_time_to_a_target(
     assert "a part of them" not in reported
     monkeypatch.setattr("web.pages.accuracy.MOST_JOBS", 1)
     _, reported = read(client, f"/sweeps/{sweep_id}/accuracy")
-    assert "the page is made of a part of them" in reported
+    assert "The page shows a part of them" in reported
     assert "digits 32 single" in reported
     assert "digits 64 single" not in reported
 
@@ -253,4 +253,4 @@ def test_a_sweep_by_steps_has_no_accuracies(engine: sa.Engine, client: FlaskClie
     with writing(engine) as session:
         sweep_id = session.get_one(JobRow, factories.add_job(session)).sweep_id
     _, reported = read(client, f"/sweeps/{sweep_id}/accuracy")
-    assert "Nothing was trained by epochs here" in reported
+    assert "No job of this sweep trains by epochs" in reported

@@ -287,7 +287,7 @@ def test_a_recommendation_says_how_much_of_its_evidence_is_of_other_sweeps(
 
     description, counts = reported()
     assert description.count("Rests on 3 measurements, all of this sweep.") == 2
-    assert "other sweeps included" in description
+    assert "including other sweeps" in description
     assert counts == [(3, 0)] * 2
     add_measured(engine, *grid(repetitions=2), name="another")
     description, counts = reported()

@@ -122,7 +122,7 @@ def test_pages_of_a_sweep_that_is_too_large_have_true_counts(
     client = client_of(engine)
     page = read(page_of(client, f"/sweeps/{sweep_id}"))
     assert "Summed up are the first 2 of 6 cells, as the sweep has 18 jobs" in page
-    assert "Drawn are the first 2 of 6 cells" in page
+    assert "Shown are the first 2 of 6 cells" in page
     assert "which something failed: 2 of the first 2 cells, 6 of all" in page
     compared = read(page_of(client, f"/sweeps/compare?a={sweep_id}&b={other_id}"))
     assert compared.count("the first 2 of 6 cells are compared") == 2
