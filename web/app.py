@@ -41,7 +41,7 @@ _TIMING_HEADER = "Server-Timing"
 def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFlask:
     """Build the application; nothing is connected yet.
 
-    The caller disposes of an engine it hands in; one made here lives as long as the process.
+    The caller disposes of an engine that it passes; one made here lives as long as the process.
 
     Raises:
         InvalidSpec: FARM_DATABASE_URL is no database URL, or FARM_PRICES no price table.
@@ -105,7 +105,7 @@ def create_app(settings: Settings, *, engine: sa.Engine | None = None) -> APIFla
 
 
 class _Sessions(SecureCookieSessionInterface):
-    """Signed cookies that go over TLS alone wherever they came over it."""
+    """Signed cookies, marked `Secure` if the request came over TLS."""
 
     def get_cookie_secure(self, app: Flask) -> bool:
         return request.is_secure
@@ -144,7 +144,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def state_shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
-    """Return what a progress bar shows: the share of each state, in percent, waiting left out."""
+    """Return the parts of a progress bar: the share of each state but `waiting`, in percent."""
     total = sum(counts.values()) or 1
     active = counts[JobState.LEASED] + counts[JobState.RUNNING]
     parts = {

@@ -54,11 +54,12 @@ _R = TypeVar("_R", bound=Response)
 
 
 class Tickets(Generic[_T]):
-    """Values of one kind, of one process, each found by a ticket. Threads share them.
+    """Temporary values in memory, each found by a random ticket.
 
-    Beyond a limit the oldest go, and a restart forgets all.
+    Threads share them. Beyond a limit the oldest are dropped, and a restart forgets all.
 
-    `most`: how many are kept; `most_size`: the sum of their sizes, unless one alone is larger.
+    `most`: the largest number of values; `most_size`: the largest sum of their sizes, unless one
+    alone is larger.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Tickets(Generic[_T]):
         self._kept: OrderedDict[str, tuple[_T, dt.datetime]] = OrderedDict()
 
     def keep(self, value: _T, *, now: dt.datetime) -> str:
-        """Keep a value, and return the ticket that it is found by."""
+        """Store a value, and return its ticket."""
         ticket = secrets.token_urlsafe(24)
         with self._lock:
             self._kept[ticket] = value, now
@@ -88,7 +89,7 @@ class Tickets(Generic[_T]):
         return ticket
 
     def find(self, ticket: str, *, now: dt.datetime) -> _T | None:
-        """Return the value; None: it was never there, too long ago, or before too many others."""
+        """Return the value; None: it was never stored, or was dropped."""
         with self._lock:
             value, kept_at = self._kept.get(ticket, (None, now))
             if now - kept_at > self._kept_for:
@@ -97,7 +98,7 @@ class Tickets(Generic[_T]):
         return value
 
     def forget(self, ticket: str) -> None:
-        """Let go of a value, if it is kept."""
+        """Drop a value, if it is stored."""
         with self._lock:
             self._kept.pop(ticket, None)
 
@@ -110,9 +111,9 @@ class BackgroundValue(Generic[_T]):
 class Background:
     """Computes slow answers in one thread, while pages poll for them. Threads share it.
 
-    One at a time, since they need a processor each. What was made is kept by its key, which has to
-    name all that the answer follows from. An error is reported once and not kept: the next request
-    finds out whether its cause, such as a database that was away, has passed.
+    It computes one at a time, since each needs a processor. An answer is cached by its key, which
+    must contain everything that the answer depends on. An error is reported once and not cached:
+    its cause, such as a database that was away, may have passed at the next request.
     """
 
     def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
@@ -125,12 +126,12 @@ class Background:
     def ask(
         self, key: Hashable, make: Callable[[], _T], *, patience_s: float | None = None
     ) -> BackgroundValue[_T] | None:
-        """Return what was made for the key; None: not yet, ask again.
+        """Return the answer for the key; None: not ready yet, ask again.
 
-        Where too much is to be made already, nothing is added: asking again does. `patience_s`: how
-        long to wait for it here, unless as always.
+        If the list of pending answers is full, nothing is added until the next request.
+        `patience_s`: how long to wait here, instead of the default.
 
-        Raises what `make` has raised.
+        Raises the error that `make` has raised.
         """
         timeout_s = self._patience_s if patience_s is None else patience_s
         with self._changed:
@@ -148,7 +149,7 @@ class Background:
         return cast("BackgroundValue[_T]", outcome)
 
     def _is_due(self, key: Hashable, make: Callable[[], object]) -> bool:
-        """Put it on the list, unless that is full; tell whether it is there."""
+        """Add it to the pending list unless that is full; return whether it is there."""
         if key not in self._due and len(self._due) < _MOST_DUE:
             self._due[key] = make
         if not self._is_working:
@@ -185,7 +186,10 @@ def _outcome(make: Callable[[], object]) -> BackgroundValue[object] | Exception:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file that is kept between its preview and its import. `name`: as its sender calls it."""
+    """A file that is stored between its preview and its import.
+
+    `name`: the sender's name for it.
+    """
 
     content: bytes
     name: str
@@ -275,7 +279,7 @@ def sweep_reading(session: Session, sweep_id: int) -> SweepReading:
 def cached_reading(
     cache: Cache, session: Session, sweep_id: int, *, prices: Prices
 ) -> SweepReading:
-    """Return a sweep as the session sees it, from what is kept of it. Mutates `cache`.
+    """Return a sweep as the session sees it, with the help of cached cells. Mutates `cache`.
 
     Raises:
         NotFound: there is no such sweep.
@@ -291,7 +295,7 @@ def cached_reading(
 
 @contextmanager
 def write_session() -> Iterator[Session]:
-    """Open a transaction that commits at the end of the block, or undoes itself on an error."""
+    """Open a transaction that commits at the end of the block, and rolls back on an error."""
     with writing(backend().engine) as session:
         for write in g.get(_WRITES, ()):
             write(session)
@@ -306,7 +310,7 @@ def in_each_transaction(write: Callable[[Session], None]) -> None:
 def wake_after(response: _R) -> _R:
     """Wake the scheduler once the response has been sent.
 
-    A broker that is away would cost up to a second here; nobody waits for it.
+    An unreachable broker would delay the response by up to a second.
     """
     wake = WakeUp(backend().settings.broker_url)
     response.call_on_close(functools.partial(wake.send, WakeReason.REQUESTED))
@@ -314,7 +318,7 @@ def wake_after(response: _R) -> _R:
 
 
 def now() -> dt.datetime:
-    """Read the clock: the one place where requests do."""
+    """Return the present time. Requests read the clock only here."""
     return dt.datetime.now(dt.UTC)
 
 

@@ -33,7 +33,7 @@ _FAILED = "the request could not be carried out: the web server's log says why"
 
 
 class RefusedRequest(FarmError):
-    """A request that HTTP itself has a status for, such as a wrong token: mend the request."""
+    """A request that is refused with an HTTP status, such as one with a wrong token."""
 
     def __init__(
         self, status: HTTPStatus, detail: str, *, headers: dict[str, str] | None = None
@@ -58,7 +58,7 @@ def is_for_programs(path: str) -> bool:
 def status_of(error: FarmError) -> HTTPStatus:
     """Return the status that tells a client what it can do about the error.
 
-    An invalid value is 400 in a query and 422 in something that was posted.
+    An invalid value is 400 in a query and 422 in a posted body.
     """
     match error:
         case RefusedRequest():
@@ -84,7 +84,7 @@ def problem(
     field: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Build a problem+json response; `field` names what to mend."""
+    """Build a problem+json response; `field` names the field at fault."""
     body: dict[str, object] = {
         "type": "about:blank",
         "title": status.phrase,

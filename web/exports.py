@@ -36,16 +36,16 @@ _CHUNK_BYTES = 1 << 16
 
 @functools.cache
 def forms() -> Sequence[Form]:
-    """Return the kinds of file that can be written here."""
+    """Return the formats of files that can be written here."""
     can_parquet = importlib.util.find_spec("pyarrow") is not None
     return [form for form in Form if can_parquet or form is not Form.PARQUET]
 
 
 def exported_file(write: Callable[[IO[bytes]], object]) -> IO[bytes]:
-    """Return a file with what `write` writes, at its beginning; the caller closes it.
+    """Return a file that `write` has filled, positioned at its start; the caller closes it.
 
-    Whole before the first byte is sent: a slow reader keeps no transaction open, and an error is
-    an error and no half of a file. A large one is on disk, not in memory.
+    It is complete before the first byte is sent, so a slow reader keeps no transaction open, and an
+    error does not end in half a file. A large file is on disk, not in memory.
     """
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 # the caller closes it
     try:
@@ -88,7 +88,7 @@ def bundle_answer(sweep_id: int, name: str) -> Response:
 
 @contextmanager
 def one_bundle() -> Iterator[None]:
-    """Let one bundle at a time be written or read: each takes a processor and room on the disk.
+    """Allow one bundle at a time to be written or read: each takes a processor and disk space.
 
     Raises:
         RefusedRequest: there is one already.
@@ -118,7 +118,7 @@ def file_answer(file: IO[bytes], *, media_type: str, name: str) -> Response:
 
 
 def file_name(sweep_id: int, name: str) -> str:
-    """Name a file by its sweep, in characters that every system takes."""
+    """Name a file after its sweep, in characters that every system accepts."""
     plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
     return f"sweep-{sweep_id}-{plain}" if plain else f"sweep-{sweep_id}"
 
@@ -130,7 +130,7 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def chart_of(table: SweepTable, choice: Choice, name: str) -> Figure | Bars | HeatMap | None:
-    """Return a chart of a sweep; None: there is none of that name."""
+    """Return a chart of a sweep; None if no chart has that name."""
     if name == HEAT_MAP:
         return heat_map(table, choice)
     return figures_of(table, choice).get(name)

@@ -115,14 +115,14 @@ def row_id(kind: str, text: str) -> int:
     """Read the id in an address. Raises NotFound where no row can have it."""
     value = natural(text)
     if value is None:
-        raise NotFound(f"{kind} {text[:80]!r}: there is none, ids are whole numbers from 1")
+        raise NotFound(f"{kind} {text[:80]!r} does not exist, ids are whole numbers from 1")
     return value
 
 
 def agent_name(text: str) -> str:
     """Read the agent id in an address. Raises NotFound where no agent can have it."""
     if len(text) > MAX_AGENT_CHARACTERS or not text.isprintable():
-        raise NotFound(f"agent {text[:80]!r}: there is none")
+        raise NotFound(f"agent {text[:80]!r} does not exist")
     return text
 
 

@@ -50,8 +50,8 @@ _ID_OF_ENVIRONMENT = 0
 class Caller:
     """Who sent a request. `scope` None: an unknown client.
 
-    `token` says which token it is, as people call it. `is_bearer`: it came with this very request,
-    which no page of another site can bring about. `is_wrong`: what came is no token of this farm.
+    `token`: the token's name. `is_bearer`: the token came with this request as a bearer, which no
+    page of another site can cause. `is_wrong`: the request had a token that is none of this farm.
     """
 
     scope: Scope | None = None
@@ -61,7 +61,7 @@ class Caller:
     is_farm_open: bool = False
 
     def may(self, needed: Scope) -> bool:
-        """Tell whether the caller may do what needs a scope."""
+        """Tell whether the caller has a scope."""
         return self.scope is not None and self.scope.includes(needed)
 
 
@@ -70,19 +70,19 @@ _OF_OPEN_FARM = Caller(Scope.ADMIN, is_farm_open=True)
 
 
 def caller() -> Caller:
-    """Return who makes this request. Raises Unreachable where the store has to be asked."""
+    """Return the caller of this request. Raises Unreachable if the store does not answer."""
     if "caller" not in g:
         g.caller = _identify()
     return cast(Caller, g.caller)
 
 
 def known_caller() -> Caller | None:
-    """Return who makes this request if that was asked already: error pages must not fail."""
+    """Return the caller if it was determined already, for error pages, which must not fail."""
     return cast(Caller | None, g.get("caller"))
 
 
 def is_beyond_loopback(settings: Settings) -> bool:
-    """Tell whether others than this machine's own programs can reach the web server."""
+    """Tell whether programs of other machines can reach the web server."""
     return settings.proxy_count > 0 or not is_loopback(settings.web_host)
 
 
@@ -97,7 +97,7 @@ def is_loopback(host: str) -> bool:
 
 
 def sign_in(presented: str) -> bool:
-    """Sign this browser's session in with a token, if it is one. Mutates the session."""
+    """Sign in this browser's session with a token, if it is valid. Mutates the session."""
     if _is_environments(presented):
         _open_session(_ID_OF_ENVIRONMENT, ENVIRONMENT)
         return True
@@ -110,7 +110,7 @@ def sign_in(presented: str) -> bool:
 
 
 def sign_out() -> None:
-    """End the session here, so that a copy of its cookie signs nobody in, and forget it."""
+    """End the session on the server, so a copy of its cookie is useless, and forget it."""
     backend().sessions.forget(session.get(_SESSION_ID, ""))
     session.clear()
 
@@ -151,7 +151,7 @@ def _identify() -> Caller:
 
 @dataclass(frozen=True, slots=True)
 class _TokenLookup:
-    """What the store says of who asks. `token`: the one that counts."""
+    """The result of looking up a caller in the store. `token`: the valid token."""
 
     is_farm_open: bool = False
     token: ApiToken | None = None
@@ -184,7 +184,7 @@ def _bearer() -> str | None:
 
 
 def _is_environments(presented: str) -> bool:
-    """Compare with FARM_API_TOKEN in a time that tells neither its length nor what was right."""
+    """Compare with FARM_API_TOKEN in a time that reveals neither its length nor a correct part."""
     expected = backend().settings.api_token
     return expected is not None and hmac.compare_digest(_digest(presented), _digest(expected))
 
@@ -194,7 +194,7 @@ def _digest(text: str) -> bytes:
 
 
 def _note_use_after(token: ApiToken) -> None:
-    """Note the use once the response is out: on SQLite, writing may have to wait for others."""
+    """Record the use after the response was sent: on SQLite, writing may have to wait."""
     note = partial(_note_use, backend().engine, token.id)
 
     @after_this_request

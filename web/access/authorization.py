@@ -85,7 +85,7 @@ def csrf_token() -> str:
 
 
 def shown_access() -> dict[str, bool]:
-    """Return what templates show depending on the caller, who may be unknown on error pages."""
+    """Return the caller's part of templates; on error pages the caller may be unknown."""
     who = known_caller()
     return {
         "is_signed_in": who is not None and who.scope is not None,
@@ -96,7 +96,7 @@ def shown_access() -> dict[str, bool]:
 
 
 def own_address(text: str) -> str | None:
-    """Return a path of this server, where to go after signing in; None for anything else.
+    """Return the address if it is a path of this server, to go to after signing in; else None.
 
     Browsers read backslashes as slashes, and two slashes as the start of another site's name.
     """
@@ -105,7 +105,7 @@ def own_address(text: str) -> str | None:
 
 
 def takes_up_to(limit_bytes: int) -> Callable[[_View], _View]:
-    """Let an endpoint take larger bodies than the others. To stand below its route."""
+    """Let an endpoint accept larger bodies than the others. Goes below its route."""
 
     def mark(view: _View) -> _View:
         vars(view)[_LIMIT] = limit_bytes
@@ -211,7 +211,7 @@ def _check_form(needed: Scope | None) -> ResponseReturnValue | None:
 
 
 def _check_origin() -> None:
-    """Refuse what a browser itself says comes from another site; programs send neither header."""
+    """Refuse requests that a browser marks as coming from another site."""
     origin = request.headers.get("Origin")
     own = request.headers.get("Host", "").lower()
     is_foreign = origin is not None and origin.lower().partition("://")[2] != own
@@ -220,7 +220,7 @@ def _check_origin() -> None:
 
 
 def _check_embedding() -> None:
-    """Let other sites lead to a page, and load nothing of it into theirs."""
+    """Let other sites link to a page, but not load or embed anything of it."""
     modes = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
     if _is_from_elsewhere() and modes != ("navigate", "document"):
         raise RefusedRequest(HTTPStatus.FORBIDDEN, "another site's page must not load this")
@@ -231,7 +231,7 @@ def _is_from_elsewhere() -> bool:
 
 
 def _unauthorised(who: Caller) -> RefusedRequest:
-    """Say that a token is needed, or that this one is wrong, which is counted."""
+    """Answer that a token is needed, or that this one is wrong. Counts wrong tokens."""
     challenge = 'Bearer realm="benchfarm"'
     detail = "Authorization: expected 'Bearer' and a token of this farm (`farm token create`)"
     if who.is_wrong:
@@ -255,7 +255,7 @@ def _forbidden(who: Caller, needed: Scope) -> RefusedRequest:
 
 
 def _same(presented: str, expected: str) -> bool:
-    """Compare in a time that does not tell how much of it was right."""
+    """Compare in a time that does not reveal how much was correct."""
     return hmac.compare_digest(presented.encode(errors="backslashreplace"), expected.encode())
 
 

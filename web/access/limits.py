@@ -28,7 +28,7 @@ _PREFIX_OF_ONE_USER = 64  # bits of an IPv6 address; those behind it are the use
 
 
 def install(app: Flask) -> None:
-    """Check the limits before each request; the caller must be known by then, if he can be."""
+    """Check the limits before each request, after the caller was identified."""
     Limiter(
         _address,
         app=app,
@@ -66,8 +66,8 @@ def note_failure() -> None:
 def viewer() -> str | None:
     """Return the key by which open connections are counted; None if nothing is limited.
 
-    Those of programs by their token, those of browsers by their address: many people may have been
-    given one token.
+    Connections of programs are counted by token, those of browsers by address, since many people
+    may use one token.
     """
     who = known_caller()
     if who is None or who.is_farm_open:
@@ -76,9 +76,10 @@ def viewer() -> str | None:
 
 
 def address_key(address: str | None) -> str:
-    """Return what one user's addresses have in common.
+    """Return the key by which an address is counted: the part that one user's addresses share.
 
-    A proxy may write an address with its port. All whose address cannot be read count together.
+    A proxy may write an address with its port. Addresses that cannot be parsed are counted
+    together.
     """
     text = (address or "").partition("%")[0]
     if text.startswith("["):
@@ -106,7 +107,7 @@ def _token() -> str:
 
 
 def _cannot_guess() -> bool:
-    """Tell whether the request presents nothing, or a token of 256 bits that is known.
+    """Tell whether the request has no token, or a known token of 256 bits.
 
     So a client that guesses is refused before its token is checked, and a program with a revoked
     token does not lock out programs at the same address whose token is valid.

@@ -39,9 +39,9 @@ def check_may_send_scripts() -> None:
 
 
 def _uid_of_peer() -> int | None:
-    """Return the user of the connection between both ends; None: there is none, or several.
+    """Return the user of the connection between two ends; None if there is none, or several.
 
-    One port of the peer's may belong to several connections, of several users, to other servers.
+    One port of the peer may have several connections, of several users, to other servers.
     """
     connection: Any = request.environ.get("gunicorn.socket")
     try:
@@ -54,7 +54,7 @@ def _uid_of_peer() -> int | None:
 
 
 def _connections() -> Iterator[tuple[tuple[object, int], tuple[object, int], int]]:
-    """Yield both ends of each connection of this network namespace, the local first, its user."""
+    """Yield the local end, the other end and the user of each connection of this namespace."""
     for table in _TABLES:
         try:
             lines = table.read_text().splitlines()[1:]

@@ -15,7 +15,7 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 
 def needs(scope: Scope) -> Callable[[_View], _View]:
-    """Mark a view: only a token with this scope may ask for it."""
+    """Mark a view: it needs a token with this scope."""
 
     def mark(view: _View) -> _View:
         vars(view)[_SCOPE] = scope
@@ -25,21 +25,21 @@ def needs(scope: Scope) -> Callable[[_View], _View]:
 
 
 def for_everybody(view: _View) -> _View:
-    """Mark a view: it is answered without a token even where all others need one."""
+    """Mark a view: it needs no token even if all others need one."""
     vars(view)[_SCOPE] = None
     return view
 
 
 def costly(view: _View) -> _View:
-    """Mark a view: it computes for so long that one address may not ask for it without end."""
+    """Mark a view: it takes long to compute, so its requests are limited for each address."""
     vars(view)[_IS_COSTLY] = True
     return view
 
 
 def needed_scope() -> Scope | None:
-    """Return what this request needs; None: nothing. Its address must be a route's.
+    """Return the scope that this request needs; None: none. Its address must be a route's.
 
-    A change whose view does not say what it needs is left to administrators; a test finds it.
+    A change whose view declares no scope needs `admin`; a test finds such views.
     """
     endpoint = request.endpoint or ""
     if endpoint == "static":
@@ -48,12 +48,12 @@ def needed_scope() -> Scope | None:
 
 
 def scope_of(view: Callable[..., Any], method: str) -> Scope | None:
-    """Return what a view needs for a method in capitals; None: nothing."""
+    """Return the scope that a view needs for a method in capitals; None: none."""
     default = Scope.READ if method in SAFE_METHODS else Scope.ADMIN
     return cast(Scope | None, getattr(view, _SCOPE, default))
 
 
 def is_costly() -> bool:
-    """Tell whether this request's view is marked so."""
+    """Tell whether this request's view is marked `costly`."""
     view = current_app.view_functions.get(request.endpoint or "")
     return getattr(view, _IS_COSTLY, False)

@@ -38,10 +38,10 @@ def needing_maths() -> Iterator[None]:
 def propose(
     task: Task, *, origin: str, fingerprint: str | None = None, patience_s: float | None = None
 ) -> Proposed | None:
-    """Return a plan by what an origin has measured on one kind of hardware; None: not yet.
+    """Return a plan from an origin's measurements on one kind of hardware; None: not ready yet.
 
     `fingerprint`: the first characters of that kind's; None is the one that was measured most.
-    `patience_s`: how long this request waits for it, else as the background does.
+    `patience_s`: how long this request waits for it; by default as long as `Background` does.
 
     Raises:
         NotFound: nothing of an imported origin is there.

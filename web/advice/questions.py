@@ -41,7 +41,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceField:
-    """One instance type's field: what was typed, and what the server's table says of it."""
+    """The price field of one instance type: the typed text, and the price in the server's table."""
 
     instance_type: str
     typed: str
@@ -83,7 +83,7 @@ _PricesGiven = Annotated[
 
 
 def by_type(given: Mapping[str, float]) -> dict[str, float]:
-    """Return prices as the recommender looks them up, where a type that is not known is ''."""
+    """Return prices as the recommender looks them up; an unknown type is ''."""
     return {"" if name == _UNNAMED else name: price for name, price in given.items()}
 
 
@@ -97,7 +97,7 @@ def folded(values: MultiDict[str, str]) -> str:
 
 
 def price_fields(text: str, axes: KnownAxes, table: Prices) -> Sequence[PriceField]:
-    """Return the fields of a form: for the origin's types, and what `text` has beside them."""
+    """Return the fields of a form: the origin's types, and further ones of `text`."""
     pairs = (pair.partition("=") for pair in text.split(","))
     typed = {name.strip(): price.strip() for name, _, price in pairs if name.strip()}
     # Others cannot stand in the parameter.
@@ -124,7 +124,7 @@ _Ratio = Annotated[float, Field(ge=0.0, le=1.0), NUMBER]
 
 
 class AdviceParameters(Parameters):
-    """Whose measurements, what is considered, and how time and cost are weighed."""
+    """The origin, the options to consider, and the weights of time and cost."""
 
     origin: QueryText = Field(
         OWN_ORIGIN, description=f"Whose measurements; `{OWN_ORIGIN}` by default."
@@ -164,7 +164,7 @@ class _Question(AdviceParameters):
         description="A ratio: the training ends where it is reached. Instead of `epochs`.",
     )
     world_sizes: Listed[WorldSize] = Field(
-        (), description="Only these beside one machine, such as 2,3,4."
+        (), description="Only these and one machine, such as 2,3,4."
     )
     network: QueryTexts = Field(
         (), description="Only what made the delay so, with commas between them."
@@ -196,7 +196,7 @@ RecommendationParameters = create_model("RecommendationParameters", __base__=_Qu
 
 
 def read_question(query: _Question) -> Question:
-    """Return what is trained where, and what is considered.
+    """Return the question: the workload, its conditions, and the options to consider.
 
     Raises:
         InvalidSpec: names the parameter that does not fit beside another.
@@ -240,12 +240,12 @@ def read_objective(query: _Question) -> Objective:
 
 
 def read_prices(query: AdviceParameters, table: Prices) -> Prices:
-    """Return the prices that the answer rests on: those of the question, else the table's."""
+    """Return the prices for the answer: those of the question, else those of the table."""
     return table.with_given(by_type(query.prices), on=now().date())
 
 
 def given_question() -> MultiDict[str, str]:
-    """Return the query of a page: what forms send empty is absent, ticked names are one list.
+    """Return the query of a page without empty fields of forms, and with ticked names as one list.
 
     Raises:
         InvalidSpec: a parameter is unknown, or there twice and no list.

@@ -45,13 +45,13 @@ class Advice:
 
     @property
     def share(self) -> SweepShare | None:
-        """How much of what the recommended option rests on is of the sweep; None without one."""
+        """The sweep's share of the evidence for the recommended option; None without one."""
         best = self.answer.recommended
         return None if best is None else self.found.share_of(best)
 
     @property
     def runner_up_share(self) -> SweepShare | None:
-        """The same of the option that it is held against."""
+        """The same for the runner-up."""
         return None if self.runner_up is None else self.found.share_of(self.runner_up)
 
     @property
@@ -69,7 +69,7 @@ class Advice:
 
     @property
     def also_differs_in(self) -> list[str]:
-        """What else tells the recommended option from the others than strategy and size."""
+        """Differences of the recommended option from the others, beside strategy and size."""
         best = self.answer.recommended
         if best is None:
             return []
@@ -94,7 +94,7 @@ _Stamped: TypeAlias = tuple[Hashable, Sequence[Advice]]
 
 
 class SweepAdvice:
-    """The advice of the sweeps that were looked at last. Threads share it."""
+    """A cache of the advice for the sweeps that were viewed last. Threads share it."""
 
     def __init__(
         self, engine: sa.Engine, cache: RecommenderCache, *, many: int = MANY_MEASUREMENTS
@@ -105,10 +105,7 @@ class SweepAdvice:
         self._kept = Cache(most=_SWEEPS_KEPT)
 
     def of_sweep(self, session: Session, sweep_id: int) -> Sequence[Advice] | None:
-        """Return what follows from the measurements that the session sees, or saw before.
-
-        None: that is being worked out, ask again.
-        """
+        """Return the advice from the session's or earlier measurements; None: ask again."""
         stamp = measurement_stamp(session)
         assert isinstance(stamp, tuple)  # it begins with how many measurements there are
 

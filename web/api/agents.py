@@ -33,7 +33,7 @@ class AgentsParameters(LimitParameters):
 @bp.get("/agents")
 @described(bp, answers.AgentList, query=AgentsParameters)
 def get_agents() -> ResponseReturnValue:
-    """List agents by id, those long gone too."""
+    """List agents by id, including those that no longer run."""
     query = parameters.read(AgentsParameters)
     limit = query.limit
     instant, lease_s = now(), backend().settings.lease_s
@@ -48,7 +48,7 @@ def get_agents() -> ResponseReturnValue:
 @needs(Scope.ADMIN)
 @described(bp, answers.AgentDrained, body=_NOTHING)
 def post_drain(agent_id: str) -> ResponseReturnValue:
-    """Let the agent finish its rank and take no other."""
+    """Give the agent no further rank; it finishes its present one."""
     return _set_drained(agent_id, is_drained=True)
 
 

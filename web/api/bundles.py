@@ -38,10 +38,10 @@ bp = APIBlueprint("api_bundles", __name__, url_prefix="/api/v1", tag="Sweeps")
     },
 )
 def post_bundle() -> ResponseReturnValue:
-    """Send a training script's files, which a sweep then names by `bundle_sha256`.
+    """Upload the files of a training script. A sweep names them by `bundle_sha256`.
 
-    The body is a ZIP file of at most 20 MB without compression: ordinary files alone, with paths
-    below its own folder. What no job names is removed a day later.
+    The body is an uncompressed ZIP file of at most 20 MB, with ordinary files only, whose paths
+    stay below its own folder. Files that no job uses are removed after a day.
     """
     check_may_send_scripts()
     bundle = read_archive(request_body.posted_archive())

@@ -65,8 +65,8 @@ class EventsParameters(Parameters):
 def get_events() -> ResponseReturnValue:
     """Stream an event for each change of a sweep or a job (server-sent events).
 
-    Read the sweep or the job again then. At most 40 streams are open at once, and 10 of one token
-    or of one address.
+    Read the sweep or the job again after an event. At most 40 streams are open at once, and 10 of
+    one token or of one address.
     """
     subject = _subject(parameters.read(EventsParameters))
     with read_session() as session:

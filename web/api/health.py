@@ -30,10 +30,10 @@ def get_live() -> ResponseReturnValue:
 @bp.get("/health/ready")
 @for_everybody
 def get_ready() -> ResponseReturnValue:
-    """Say whether the store can be used (503 if not), and whether the broker answers.
+    """Tell whether the store can be used (503 if not), and whether the broker answers.
 
-    The broker is looked at too, for some seconds at most, and reported; without it the pages and
-    the API still work, since they only read and write the store.
+    The broker is checked for some seconds at most, and only reported: pages and API work without
+    it, since they only read and write the store.
 
     Errors: 503 the store cannot be used.
     """

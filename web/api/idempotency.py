@@ -58,7 +58,7 @@ class _Request:
 
 
 def install(app: Flask) -> None:
-    """Let requests of the API that are sent again have the same answer. After the admission."""
+    """Give repeated requests of the API the same answer. Call it after `authorization.install`."""
 
     def replay() -> Response | None:
         if request.method != "POST" or not request.path.startswith("/api/"):

@@ -76,7 +76,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
 @bp.get("/jobs/<job_id>/history")
 @described(bp, sweep_answers.HistoryOfCell, query=HistoryParameters)
 def get_history(job_id: str) -> ResponseReturnValue:
-    """Return what each sweep measured of the job's cell, and which versions changed in between.
+    """Return each sweep's measurements of the job's cell, and the versions that changed.
 
     Versions of a script are one cell. A page has all of its `limit` sweeps.
     """
@@ -91,7 +91,7 @@ def get_history(job_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 @described(bp, answers.JobChanged, body=_NOTHING)
 def post_cancel(job_id: str) -> ResponseReturnValue:
-    """Cancel a job. `changed` is false where it was over, or was being cancelled already."""
+    """Cancel a job. `changed` is false if it had ended, or was being cancelled already."""
     request_body.posted(bodies.Nothing)
     number = request_body.row_id("job", job_id)
     with write_session() as session:

@@ -44,7 +44,8 @@ class MessagesParameters(PageParameters):
 def get_log(job_id: str) -> ResponseReturnValue:
     """Return the output of one rank's trainers, at most some hundred thousand characters.
 
-    Go on from `next` until `is_complete`; where `text` is empty and it is not, ask again later.
+    Continue from `next` until `is_complete`. If `text` is empty and `is_complete` false, ask again
+    later.
     """
     query = parameters.read(LogParameters)
     number, begin = request_body.row_id("job", job_id), query.first

@@ -22,7 +22,7 @@ bp = APIBlueprint("api_measurements", __name__, url_prefix="/api/v1", tag="Measu
 
 
 class _Filter(PageParameters):
-    sweep: RowId | None = Field(None, description="Of this sweep; leaves out imported ones.")
+    sweep: RowId | None = Field(None, description="Only of this sweep; excludes imported ones.")
     origin: QueryText | None = Field(
         None, description="Of this origin: `farm`, or an imported study."
     )

@@ -44,7 +44,10 @@ _LabelledValues = Iterable[tuple[Mapping[str, str], float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarmState:
-    """One look at the store and the broker. `queues`: None while the broker does not answer."""
+    """The state of store and broker at one time.
+
+    `queues`: None while the broker does not answer.
+    """
 
     now: dt.datetime
     lease_s: float
@@ -61,7 +64,7 @@ class FarmState:
 
     @property
     def shown(self) -> Iterator[AgentRow]:
-        """The agents that were heard of lately, and those that hold back reports undrained."""
+        """The agents with a recent heartbeat, or with unsent reports and not drained."""
         for agent in self.agents:
             at = agent.heartbeat_at
             is_recent = at is not None and self.now - at < _SHOWN_AFTER_LAST_BEAT
@@ -82,7 +85,7 @@ class PrometheusMetric:
 def look_at_broker(
     broker_url: str, *, agents: Collection[str]
 ) -> tuple[QueueLengths | None, Sequence[HealthRecord]]:
-    """Return what waits in the broker, None while it does not answer, and the health records.
+    """Return the broker's queue lengths, None while it does not answer, and the health records.
 
     `agents`: those that have queues of their own.
     """
@@ -101,7 +104,7 @@ def look_at_store(
     queues: QueueLengths | None,
     records: Sequence[HealthRecord],
 ) -> FarmState:
-    """Read the rest of what the metrics are made of."""
+    """Read the part of the state that is in the store."""
     return FarmState(
         now=now,
         lease_s=lease_s,
@@ -122,7 +125,7 @@ def _of_one(read: Callable[[FarmState], float]) -> Callable[[FarmState], _Labell
 
 
 def _of_agents(read: Callable[[AgentRow], float | None]) -> Callable[[FarmState], _LabelledValues]:
-    """Give the last value of each agent that has told it; the age of its heartbeat is its age."""
+    """Return the last reported value of each agent. It is as old as the agent's heartbeat."""
 
     def values(seen: FarmState) -> _LabelledValues:
         for agent in seen.shown:
@@ -181,7 +184,7 @@ PROMETHEUS_METRICS = (
     PrometheusMetric(
         "farm_agents_live",
         "gauge",
-        "Agents whose heartbeats arrive.",
+        "Agents with recent heartbeats.",
         _of_one(lambda seen: len(seen.live)),
     ),
     PrometheusMetric(
@@ -201,7 +204,7 @@ PROMETHEUS_METRICS = (
     PrometheusMetric(
         "farm_late_reports",
         "gauge",
-        "Reports that did not count: too late, of another's rank, or beyond what a rank can have.",
+        "Rejected reports: too late, of another agent's rank, or beyond a rank's limits.",
         _of_one(lambda seen: seen.late_report_count),
     ),
     PrometheusMetric(
@@ -219,13 +222,13 @@ PROMETHEUS_METRICS = (
     PrometheusMetric(
         "farm_agent_clock_offset_seconds",
         "gauge",
-        "An agent's clock minus the server's, the heartbeat's way included.",
+        "An agent's clock minus the server's, including the heartbeat's transit time.",
         _of_agents(lambda agent: agent.clock_offset_s),
     ),
     PrometheusMetric(
         "farm_agent_spool_reports",
         "gauge",
-        "Reports on an agent's disk that are not confirmed, as it said last.",
+        "Reports on an agent's disk that are not confirmed, as last reported.",
         _of_agents(lambda agent: agent.backlog_count),
     ),
     PrometheusMetric(
@@ -244,7 +247,7 @@ PROMETHEUS_METRICS = (
     PrometheusMetric(
         "farm_agent_disk_free_bytes",
         "gauge",
-        "What is left on the disk of an agent's spool.",
+        "Free space on the disk of an agent's spool.",
         _of_agents(lambda agent: agent.disk_free_bytes),
     ),
     PrometheusMetric(

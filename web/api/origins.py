@@ -25,7 +25,7 @@ bp = APIBlueprint("api_origins", __name__, url_prefix="/api/v1", tag="Measuremen
 @bp.get("/origins")
 @described(bp, answers.OriginList, is_cacheable=True)
 def get_origins() -> ResponseReturnValue:
-    """List the origins of measurements, this farm and what was imported, all on one page."""
+    """List the origins of measurements, this farm and imported ones, all on one page."""
     parameters.query()
     with read_session() as session:
         found = summaries(session)
@@ -42,12 +42,12 @@ def get_origins() -> ResponseReturnValue:
 def get_suspicious(origin: str) -> ResponseReturnValue:
     """List the suspicious measurements of an origin, with the evidence.
 
-    They count less, and are not left out. Judging them takes the model that predicts; where it is
-    still being fitted, `lacking` says so: ask again.
+    They are not left out, but have less weight. Finding them needs the fitted model; while it is
+    being fitted, `lacking` says so: ask again.
     """
     parameters.query()
     if len(origin) > MAX_ORIGIN_CHARACTERS or not origin.isprintable():
-        raise NotFound(f"origin {origin[:80]!r}: there is none")
+        raise NotFound(f"origin {origin[:80]!r} does not exist")
     with read_session() as session:
         found = doubts(session, origin=origin, cache=backend().recommender_cache, may_wait=False)
     response = jsonify(items=to_json(found.doubts), next=None, lacking=to_json(found.lacking))

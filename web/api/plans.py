@@ -60,7 +60,7 @@ class PlanParameters(AdviceParameters):
     )
     next: Annotated[int, Field(ge=1, le=MAX_PLANNED), WHOLE] | None = Field(
         None,
-        description=f"At most so many; {DEFAULT_PLANNED}, or {MAX_PLANNED} with `until_regret`.",
+        description=f"At most this many; {DEFAULT_PLANNED}, or {MAX_PLANNED} with `until_regret`.",
     )
     until_regret: NotNegative | None = Field(
         None, description="As many as it takes, such as 0.05 for 5 %."

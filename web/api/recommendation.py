@@ -35,10 +35,11 @@ bp = APIBlueprint("api_recommendation", __name__, url_prefix="/api/v1", tag="Adv
 def get_recommendation() -> ResponseReturnValue:
     """Rank configurations by alpha * time_s + beta * cost_usd, best first. Reads only.
 
-    What was not measured as asked is predicted. Where measurements have arrived since, the last
-    predictions are used while a thread renews them, and a warning says so.
+    Configurations that were not measured are predicted. If measurements have arrived since the last
+    predictions, these are used while a thread renews them, and a warning says so.
 
-    `recommended` is null, with a reason, where nothing known fits: an answer, not an error.
+    If no known configuration fits, `recommended` is null and `reason` says why; this is not an
+    error.
     """
     query = parameters.read(RecommendationParameters)
     question, objective = read_question(query), read_objective(query)

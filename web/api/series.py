@@ -122,7 +122,7 @@ def get_series(job_id: str) -> ResponseReturnValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AskedSeries:
-    """What does not change with who asks, as it is sent: to write thousands of points takes long.
+    """The cached part of an answer, as JSON text, since writing thousands of points takes long.
 
     `members`: of the answer's object, without its braces. `width_s`: what one sample stands for.
     """
@@ -169,8 +169,8 @@ def _width_s(samples: Mapping[int, Sequence[Sample]]) -> float:
 def get_samples(job_id: str) -> ResponseReturnValue:
     """Return every stored sample of one attempt, by rank and second: the last attempt by default.
 
-    A page has at most 100,000 rows. `span_ticks` is above 1 where `farm db prune` has put the means
-    of so many seconds into one row. `extra` is the text of a JSON object of further metrics.
+    A page has at most 100,000 rows. `span_ticks` is above 1 if `farm db prune` has replaced that
+    many seconds by their means. `extra` is the text of a JSON object of further metrics.
     """
     query = parameters.read(SamplesParameters)
     number = request_body.row_id("job", job_id)

@@ -76,9 +76,9 @@ class FigureParameters(Parameters):
     refusals=_MALFORMED,
 )
 def post_sweep() -> ResponseReturnValue:
-    """Enqueue a sweep: the sweep file as JSON, or itself as `application/toml`.
+    """Enqueue a sweep: its file as JSON, or unchanged as `application/toml`.
 
-    A sweep that cannot be accepted is refused with the `field` at fault, and nothing is written.
+    An invalid sweep is refused with the `field` at fault, and nothing is written.
     """
     planned = _posted()
     check_reachable(planned.sweep.notify, backend().settings.notify_allow)
@@ -97,9 +97,9 @@ def post_sweep() -> ResponseReturnValue:
 def post_preview() -> ResponseReturnValue:
     """Preview a sweep: its jobs, what cannot run, the expected time and cost. Writes nothing.
 
-    Expected are the time of its jobs one after another with the ends of the
-    90 % intervals, and the cost at the prices of this server. Where the first prediction is still
-    being prepared, `unknown` in `expected` says so: ask again.
+    `expected` has the time of its jobs one after another, with the ends of the 90 % intervals, and
+    the cost at the prices of this server. While the first prediction is being prepared, `unknown`
+    in `expected` says so: ask again.
     """
     planned = _posted()
     jobs = planned.expansion.jobs
@@ -137,10 +137,10 @@ def get_sweeps() -> ResponseReturnValue:
 def get_sweep(sweep_id: str) -> ResponseReturnValue:
     """Return one sweep as submitted, its progress, what was left out, and its cells.
 
-    `remaining_s` is null as long as no job of it has finished, or where a job is wider than the
-    farm. Of a sweep of more than 1,000 jobs `cells` are only the first: `has_more_cells`.
-    `recommended` compares all that the farm has measured of each workload, other sweeps included,
-    and says how many of the measurements behind it are of this one; null: being worked out.
+    `remaining_s` is null until a job of it has finished, and if a job is wider than the farm. A
+    sweep of more than 1,000 jobs returns only its first `cells`, and `has_more_cells` is true.
+    `recommended` compares all measurements of each workload by the farm, including other sweeps,
+    and says how many of them are of this sweep; null: not ready yet.
     """
     parameters.query()
     number, instant = request_body.row_id("sweep", sweep_id), now()
@@ -183,7 +183,7 @@ def get_sweep(sweep_id: str) -> ResponseReturnValue:
 def get_bundle(sweep_id: str) -> ResponseReturnValue:
     """Return a sweep as one file: its tables, figures and report, for readers and other farms.
 
-    It takes seconds to write, of a large sweep minutes.
+    It takes seconds to write, for a large sweep minutes.
     """
     number = request_body.row_id("sweep", sweep_id)
     with read_session() as session:
@@ -196,7 +196,7 @@ def get_bundle(sweep_id: str) -> ResponseReturnValue:
 def get_figure(sweep_id: str) -> ResponseReturnValue:
     """Return the lines of a metric along an axis of a sweep, as its page draws them.
 
-    Of more lines than can be told apart those with most cells.
+    If there are more lines than can be distinguished, those with most cells are returned.
     """
     query = parameters.read(FigureParameters)
     number = request_body.row_id("sweep", sweep_id)
@@ -255,9 +255,10 @@ def post_pause(sweep_id: str) -> ResponseReturnValue:
 @needs(Scope.SUBMIT)
 @described(bp, sweep_answers.SweepPaused, body=Body(bodies.NewBudget, is_required=False))
 def post_resume(sweep_id: str) -> ResponseReturnValue:
-    """Start the jobs of a sweep again that is paused, or of which the budget is used up.
+    """Resume a sweep that is paused, or whose budget is used up.
 
-    In the second case `budget_machine_hours` is needed, its new budget: more than what is spent.
+    In the second case the new budget `budget_machine_hours` is needed, which must exceed what is
+    spent.
     """
     budget_s = request_body.posted(bodies.NewBudget).budget_machine_s
     number = request_body.row_id("sweep", sweep_id)

@@ -33,10 +33,10 @@ def can_draw() -> bool:
 
 
 def picture_file(shown: Figure | Bars | HeatMap, form: str) -> bytes:
-    """Return a chart as a file, "png" or "svg", after those that were asked for before.
+    """Return a chart as a file, "png" or "svg", after earlier requests are done.
 
     Raises:
-        Refused: these take too long; ask again.
+        Refused: the earlier requests take too long; ask again.
     """
     if not _drawing.acquire(timeout=_TURN_LIMIT_S):
         raise RefusedRequest(

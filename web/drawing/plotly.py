@@ -37,7 +37,10 @@ _STYLE_OF_A_PART = re.compile(rb'createElement\("style"\);\w+\.id="([0-9a-f]{8,}
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The installed script. `style_ids`: of elements that keep it from writing style elements."""
+    """The installed script.
+
+    `style_ids`: ids of elements whose presence stops it from adding styles.
+    """
 
     version: str
     path: Path

@@ -59,7 +59,7 @@ class RenderedFigure(Generic[_F]):
 
 
 def drawn(figure: _F) -> RenderedFigure[_F]:
-    """Return all that a template needs to show a figure."""
+    """Return everything that a template needs to show a figure."""
     table = None if isinstance(figure, HeatMap) else figure_table(figure)
     is_empty = table is not None and not table.rows
     drawing = Markup("") if is_empty else _in_page(_plotly(figure))
@@ -81,7 +81,7 @@ def _plotly(figure: AnyFigure) -> dict[str, object]:
 
 
 def _in_page(data: object) -> Markup:
-    """Write JSON so that nothing in it can end the element it stands in."""
+    """Write JSON that cannot end the HTML element that contains it."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for mark in "<>&'":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -149,7 +149,7 @@ class _PlacedBar:
 def bars_to_plotly(shown: Bars) -> dict[str, object]:
     """Return traces and axes of grouped bars; the first group is at the top.
 
-    A series has its colour and its place in the group, so that neither alone has to tell it.
+    A series has its own colour and its own place in the group.
     """
     placed = list(_placed_bars(shown))
     data = []
@@ -208,7 +208,7 @@ def _placed_bars(shown: Bars) -> Iterator[_PlacedBar]:
 
 
 def _bars_height(shown: Bars) -> float:
-    """Return how high a drawing has to be for bars that can be told apart, in pixels."""
+    """Return the height in pixels at which the bars can be distinguished."""
     bars = shown.most_side_by_side
     bar = min(_MOST_BAR_HEIGHT, max(_BAR_HEIGHT, 200.0 / max(1, len(shown.groups) * bars)))
     return (
@@ -293,8 +293,8 @@ _TIME_UNITS = (
 def timeline_to_plotly(timeline: TimelineFigure) -> dict[str, object]:
     """Return traces, axes and shades of a chart over the seconds since go.
 
-    Plotly chooses the ticks, and the ranges where they follow the values: what a reader has zoomed
-    into stays while new values come, and has ticks of its own.
+    Plotly chooses the ticks, and the ranges that follow the values. So a zoomed part stays when new
+    values arrive, and has ticks of its own.
     """
     begin_s, end_s = timeline.span_s
     unit = next(unit for unit in _TIME_UNITS if end_s - begin_s <= unit.up_to_s)
@@ -363,7 +363,7 @@ def _timeline_axis(timeline: TimelineFigure, *, is_over: bool) -> dict[str, obje
 
 
 def _short(value: float) -> float:
-    """Round to four digits: what a reader can tell apart, and half of the page's size."""
+    """Round to four digits, which are enough on a chart and halve the page's size."""
     short = float(f"{value:.4g}")
     return int(short) if abs(short) >= _WHOLE_FROM else short
 
@@ -436,5 +436,5 @@ def _intervals(marks: Sequence[Mark]) -> dict[str, object]:
 
 
 def _literally(text: str) -> str:
-    """Escape what plotly would read as markup."""
+    """Escape text that plotly would interpret as markup."""
     return html.escape(text, quote=False)

@@ -27,7 +27,7 @@ KEPT_OF_WIDTH = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCharts:
-    """`width_ticks`: how many seconds one range of the ranks' charts stands for."""
+    """`width_ticks`: the seconds of one range in the ranks' charts."""
 
     ranks: Sequence[RenderedFigure[TimelineFigure]]
     steps: RenderedFigure[TimelineFigure] | None

@@ -28,7 +28,7 @@ _MOST_REMARKS = 4
 
 
 class NetworkVerdict(enum.Enum):
-    """What to think of the shaped network."""
+    """The verdict on the emulated network."""
 
     UNTOUCHED = "untouched"  # nothing was asked of it
     UNKNOWN = "not measured"  # not yet, or not any more
@@ -38,9 +38,12 @@ class NetworkVerdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPair:
-    """From one rank to another. `expected_s`: the round trip asked for, on top of the one before.
+    """The path from one rank to another.
 
-    `is_right`: of what was shaped, None where nothing was asked or measured; `is_undone` likewise.
+    `expected_s`: the requested round trip plus the one before.
+
+    `is_right`: whether the emulated network is as requested; None if nothing was requested or
+    measured. `is_undone` likewise.
     """
 
     rank: int
@@ -55,7 +58,7 @@ class RankPair:
 
     @property
     def deviation_s(self) -> float:
-        """Return how far the shaped round trip is from the expected one; 0 where unknown."""
+        """Return how far the emulated round trip is from the expected one; 0 if unknown."""
         if self.shaped_s is None or self.expected_s is None:
             return 0.0
         return abs(self.shaped_s - self.expected_s)
@@ -82,7 +85,7 @@ class Network:
 
 
 def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Network | None:
-    """Put together what the ranks of a gang measured; None of one that has no network."""
+    """Combine the measurements of a gang's ranks; None if the gang has no network."""
     if len(ranks) < 2:
         return None
     requested = profile or NetworkProfile()

@@ -69,7 +69,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownAttempt:
-    """One attempt. `most_ranks`: so many may be drawn at once; `ranks`: the first of all its."""
+    """One attempt. `most_ranks`: how many may be drawn at once; `ranks`: its first ranks."""
 
     attempt: AttemptRow
     ranks: Sequence[RankCard]
@@ -90,7 +90,7 @@ class ShownAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The measurements of one configuration that differs in `axis` alone, as cells sum them up.
+    """The measurements of a configuration that differs only in `axis`, summed up as a cell.
 
     The ratios are its value over the job's; None where either was not measured. `job_id` is the
     latest that counts.
@@ -122,7 +122,7 @@ def shown_attempt(
     spec: JobSpec,
     requested: Selection,
 ) -> ShownAttempt | None:
-    """Return what is shown of the attempt that was asked for, or of the last; None without any.
+    """Return the data of the requested attempt, or of the last; None if there is none.
 
     Raises:
         NotFound: there is no such attempt.
@@ -163,7 +163,7 @@ def shown_attempt(
 
 
 def comparison(session: Session, story: JobHistory, spec: JobSpec) -> JobComparison:
-    """Return what the job is to be compared with."""
+    """Return the measurements that the job is compared with."""
     own = story.measurement
     neighbours = neighbours_of(session, spec, fingerprint=own.fingerprint if own else None)
     return JobComparison(
@@ -210,11 +210,11 @@ def _chosen(story: JobHistory, number: int | None) -> AttemptRow | None:
     for attempt in story.attempts:
         if attempt.number == number:
             return attempt
-    raise NotFound(f"attempt {number} of job {story.job.id}: there is none")
+    raise NotFound(f"attempt {number} of job {story.job.id} does not exist")
 
 
 def _span_s(session: Session, attempt: AttemptRow, requested: Selection) -> float:
-    """Return about how many seconds the charts are about: those of rank 0 tell the gang's."""
+    """Return about how many seconds the charts cover, from those of rank 0."""
     found = extent(session, attempt, [0])
     begin_s = requested.from_s or 0
     if requested.to_s is not None and requested.to_s < begin_s:
@@ -240,7 +240,7 @@ def compare_with_neighbours(
     step_time_s: float | None,
     throughput_examples_per_s: float | None,
 ) -> list[Compared]:
-    """Group neighbours, the latest first, into configurations, and hold them against the job."""
+    """Group neighbours, the latest first, into configurations, and compare them with the job."""
     own = spec_values(spec)
     cells: dict[object, _ComparedCell] = {}
     for row in neighbours:

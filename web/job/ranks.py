@@ -50,7 +50,7 @@ class RankCard:
 
 
 def card(row: RankRow) -> RankCard:
-    """Return what is shown of a rank."""
+    """Return a rank as the page shows it."""
     started: Mapping[str, Any] = row.started or {}
     ended: Mapping[str, Any] = row.ended or {}
     failure: Mapping[str, Any] = ended.get("failure") or {}
@@ -77,7 +77,7 @@ def chosen_ranks(
 ) -> tuple[tuple[int, ...], int]:
     """Return the ranks to draw in order, and how many may be drawn of so many seconds.
 
-    Unless told otherwise the first few, but first of all those that failed or were disturbed.
+    By default the first few, beginning with those that failed or were disturbed.
 
     Raises:
         InvalidSpec: `requested` names no ranks of this attempt, or too many.
@@ -98,7 +98,7 @@ def chosen_ranks(
 
 
 def written(ranks: Sequence[int]) -> str:
-    """Write ranks as an address has them: 0, 1, 2, 5 as `0-2,5`."""
+    """Write ranks as in a URL: 0, 1, 2, 5 as `0-2,5`."""
     stretches: list[list[int]] = []
     for rank in ranks:
         if stretches and stretches[-1][-1] == rank - 1:

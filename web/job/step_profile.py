@@ -17,10 +17,10 @@ _MOST_BARS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankExchange:
-    """One rank that trains; None is what it could not tell.
+    """One rank that trains; None is a value that it did not report.
 
-    `figures`: of this rank alone; `idle_ratios`: of each profiled step, the share in which it
-    computed nothing.
+    `figures`: of this rank alone; `idle_ratios`: for each profiled step, the share in which it did
+    not compute.
     """
 
     rank: int
@@ -46,7 +46,7 @@ class StalenessBar:
 
 
 def rank_exchanges(rows: Sequence[RankRow], *, training_count: int) -> list[RankExchange]:
-    """Return what the first `training_count` agents, which train, have told at their end."""
+    """Return the final reports of the first `training_count` agents, which train."""
     found = []
     for row in rows:
         reported = (row.ended or {}).get("result")
@@ -56,7 +56,7 @@ def rank_exchanges(rows: Sequence[RankRow], *, training_count: int) -> list[Rank
 
 
 def staleness_bars(details: Mapping[str, Any]) -> list[StalenessBar]:
-    """Return how stale the updates of a measurement were; nothing where none can be."""
+    """Return how stale the updates of a measurement were; empty if none can be stale."""
     counts: Sequence[int] = details.get("staleness_counts") or ()
     total = sum(counts)
     if not total:
@@ -93,7 +93,7 @@ def _exchange(rank: int, result: Mapping[str, Any]) -> RankExchange:
 MEANINGS = {
     "compute": "Everything in a step that is no exchange: the model's own work.",
     "communication": "Inside the exchange: transfer, and waiting for slower ranks.",
-    "idle": "What is left of the step: neither of the two.",
+    "idle": "The rest of the step: neither of the two.",
 }
 
 
@@ -121,7 +121,7 @@ class Shares:
 def step_shares(
     name: str, *, step_s: float | None, compute_s: float | None, communication_s: float | None
 ) -> Shares | None:
-    """Split a profiled step; None where the profiler told nothing.
+    """Split a profiled step; None if the profiler reported nothing.
 
     The three are medians of their own, so their sum may exceed the step: then nothing is idle,
     and the shares are of the sum.

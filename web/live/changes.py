@@ -133,9 +133,9 @@ class Changes:
         try:
             return self._look(subjects)
         except FarmError as error:
-            logger.warning("the store was not looked at: %s", error)
+            logger.warning("the store could not be read: %s", error)
         except Exception:
-            logger.exception("the store was not looked at")
+            logger.exception("the store could not be read")
         return None
 
     def _compare(

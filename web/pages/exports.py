@@ -79,7 +79,7 @@ def _form_of(name: str) -> Form:
     """Raises NotFound: there is no such kind of file."""
     kind = _FORMS.get(name)
     if kind is None:
-        raise NotFound(f"export {name[:40]!r}: there is none, only {', '.join(_FORMS)}")
+        raise NotFound(f"export {name[:40]!r} does not exist, only {', '.join(_FORMS)}")
     return kind
 
 

@@ -61,7 +61,7 @@ def post_study(name: str) -> ResponseReturnValue:
     """Import a published study."""
     publication = next((p for p in IMPORTERS if p.name == name), None)
     if publication is None:
-        raise NotFound(f"study {name[:80]!r}: there is none of that name")
+        raise NotFound(f"study {name[:80]!r} does not exist")
     read, source = read_publication(publication), of_publication(publication)
     with write_session() as session:
         done = import_reading(session, read, source, now=now())

@@ -67,7 +67,7 @@ _MEANINGS = {
     "job: failed": "the job failed",
     "job: cancelled": "the job was cancelled",
     "attempt: measuring": "every rank is prepared; they time the untouched network",
-    "attempt: shaping": "the network is made what was asked for, and verified",
+    "attempt: shaping": "the requested network is applied and verified",
     "attempt: starting": "training starts: the trainers connect",
     "attempt: succeeded": "every rank is done",
     "attempt: failed": "the configuration failed, which is a result",

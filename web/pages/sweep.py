@@ -265,7 +265,7 @@ def post_pause(sweep_id: str) -> ResponseReturnValue:
 
     def pause(session: Session, number: int) -> str:
         pause_sweep(session, number)
-        return "Paused: no further job is started; what runs goes on."
+        return "Paused: no further job is started; running jobs continue."
 
     return _changed(sweep_id, pause)
 

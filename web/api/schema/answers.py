@@ -24,7 +24,7 @@ Free = dict[str, Any]
 
 
 class Problem(TypedDict):
-    """Why a request was refused, as RFC 9457 has it. `field`: what to mend, if it is one."""
+    """Why a request was refused, as in RFC 9457. `field`: the field at fault, if there is one."""
 
     type: str
     title: str
@@ -68,7 +68,7 @@ class Event(TypedDict):
 
 
 class Rank(TypedDict):
-    """A member of an attempt's gang. `prepared` to `ended` are its reports, as they came."""
+    """A member of an attempt's gang. `prepared` to `ended` are its reports, unchanged."""
 
     rank: int
     agent_id: str
@@ -111,7 +111,7 @@ class Flag(TypedDict):
 def _measurement_fields() -> dict[str, Any]:
     """Return the type of each column of a measurement, without the range in which it is admitted.
 
-    What is stored may be from before a range.
+    Stored values may be older than a range.
     """
     fields = {
         name: column.type.python_type | None if column.nullable else column.type.python_type
@@ -149,7 +149,7 @@ class JobStory(Job):
 
 
 class JobChanged(TypedDict):
-    """`changed` is false where there was nothing to do."""
+    """`changed` is false if there was nothing to do."""
 
     id: int
     changed: bool
@@ -163,7 +163,7 @@ class RankSamples(TypedDict):
 
 
 class Series(TypedDict):
-    """What one attempt looked like, in seconds after go. `attempt` None: there was none."""
+    """The series of one attempt, in seconds after go. `attempt` None: there was none."""
 
     job_id: int
     attempt: int | None
@@ -173,7 +173,7 @@ class Series(TypedDict):
 
 
 class Log(TypedDict):
-    """What the trainers of one rank wrote. `next`: the character to go on from.
+    """The output of the trainers of one rank. `next`: the character to continue from.
 
     `is_complete`: nothing follows, now or later. `attempt` None: there was none yet.
     """
@@ -187,7 +187,7 @@ class Log(TypedDict):
 
 
 class Agent(TypedDict):
-    """An agent, what it says of itself (`facts`), and what it is leased for."""
+    """An agent, its own report (`facts`), and its lease."""
 
     id: str
     status: str
@@ -213,7 +213,7 @@ class AgentList(TypedDict):
 
 
 class AgentDrained(TypedDict):
-    """Whether an agent takes nothing new."""
+    """Whether an agent takes no new ranks."""
 
     id: str
     is_drained: bool
@@ -257,7 +257,7 @@ class OriginList(TypedDict):
 
 
 class SuspiciousList(TypedDict):
-    """By measurement. `lacking`: of which workloads nothing can be said (yet), and why."""
+    """By measurement. `lacking`: workloads that cannot be judged (yet), and why."""
 
     items: list[Doubt]
     next: str | None
@@ -265,7 +265,7 @@ class SuspiciousList(TypedDict):
 
 
 class Preview(TypedDict):
-    """What a sweep would become. `jobs`: the first of them; `has_more_jobs`: there are others.
+    """The jobs that a sweep would have. `jobs`: the first of them; `has_more_jobs`: there are more.
 
     `expected` None goes with `expected_unknown_because`.
     """
@@ -281,7 +281,7 @@ class Preview(TypedDict):
 
 
 class Proposal(TypedDict):
-    """One measurement. The regrets are the means over all questions, before it and after it."""
+    """One proposed measurement. The regrets are means over all questions, before and after it."""
 
     configuration: dict[str, Any]
     cost: float

@@ -76,7 +76,7 @@ SweepFile = _object(
 
 
 class Nothing(BaseModel):
-    """No fields: the address says all about the action."""
+    """No fields: the address determines the action."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

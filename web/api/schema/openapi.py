@@ -46,7 +46,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What may be posted. `kind`: a type of `bodies`, as JSON; `is_required`: or nothing at all."""
+    """A request body. `kind`: a type of `bodies`, as JSON. `is_required`: it may not be empty."""
 
     kind: type | None
     is_required: bool = True
@@ -81,7 +81,7 @@ def described(
 ) -> Callable[[_F], _F]:
     """Describe a route of the blueprint; goes below its address.
 
-    `is_cacheable`: it has an ETag, and answers 304 to who has it already.
+    `is_cacheable`: its answer has an ETag, and is 304 for clients that have the current one.
     """
 
     def describe(view: _F) -> _F:
@@ -140,7 +140,7 @@ _REFUSALS_OF_CHANGES: Mapping[HTTPStatus, str] = {
     ),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than 1 MiB.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content type is none of those that are taken.",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "The body does not fit: `field` names what to mend.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "The body is invalid: `field` is the field at fault.",
 }
 _UNDER_WAY = (
     "A request with this `Idempotency-Key` is being carried out; see `Retry-After`. Without "
@@ -157,7 +157,7 @@ _SECURITY_SCHEMES = {
     },
 }
 _ABOUT = (
-    "Sweeps are asked for, jobs measure them, and recommendations rest on what was measured. "
+    "You submit sweeps, jobs measure them, and recommendations use the measurements. "
     "Units are in the names; null is what is not known. Lists answer `items` and `next`, the "
     "cursor of the page after it. Errors are `application/problem+json`. An open farm, on loopback "
     "without any token, asks nobody for one; else the token needs the scope that is named."
@@ -173,7 +173,7 @@ _DOCS_POLICY = f"{CONTENT_POLICY}; img-src 'self' data:"
 
 
 def install(app: APIFlask) -> None:
-    """Let the app describe itself."""
+    """Add the OpenAPI document and its page to the app."""
     app.extensions[_KEY] = Cache(most=1)
     session = {**_SECURITY_SCHEMES["session"], "name": app.config["SESSION_COOKIE_NAME"]}
     app.config.update(
@@ -193,14 +193,14 @@ def install(app: APIFlask) -> None:
 @bp.get("/openapi.json")
 @described(bp, OpenApi, is_cacheable=True)
 def get_openapi() -> ResponseReturnValue:
-    """Return this description, as OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document of this API."""
     parameters.query()
     return etags.answer(Response(document_text(), content_type=JSON))
 
 
 @bp.get("/docs")
 def get_docs() -> ResponseReturnValue:
-    """Show this description as a page to try requests on."""
+    """Show this API's document as a page on which requests can be tried."""
     parameters.query()
     page = make_response(render_template("docs.html", swagger_version=_SWAGGER_VERSION))
     page.headers["Content-Security-Policy"] = _DOCS_POLICY
@@ -226,7 +226,7 @@ def document_text() -> str:
 
 
 def _complete(app: APIFlask, document: dict[str, Any]) -> dict[str, Any]:
-    """Add what the routes say of themselves."""
+    """Add the descriptions of the routes."""
     views: dict[str, Callable[..., Any]] = {}  # by the id of their operation
     for endpoint, view in app.view_functions.items():
         if hasattr(view, _ATTRIBUTE):

@@ -27,7 +27,7 @@ _Answer = TypeVar("_Answer")
 def listed(items: Sequence[_Item], *, page_size: int, key: str = "id") -> dict[str, object]:
     """Wrap one page of a list, given one item more if there is a next page.
 
-    The cursor is the last key, so what arrives meanwhile neither repeats nor hides an item.
+    The cursor is the last key, so new rows neither repeat nor hide an item.
     """
     page = list(items[:page_size])
     return {"items": page, "next": str(page[-1][key]) if len(items) > page_size else None}
@@ -97,7 +97,7 @@ def cell_history(found: CellHistory) -> sweep_answers.HistoryOfCell:
 def agent(
     row: AgentRow, served: LeasedRank | None, *, now: dt.datetime, lease_s: float
 ) -> answers.Agent:
-    """Write an agent with what it says of itself and what it is leased for."""
+    """Write an agent with its own report and its lease."""
     beat_at = row.heartbeat_at
     return _columns(
         answers.Agent,
@@ -111,7 +111,7 @@ def agent(
 
 
 def figure(drawn: Figure) -> sweep_answers.DescribedFigure:
-    """Write a figure with all that a program needs to draw it."""
+    """Write a figure with everything needed to draw it."""
     return {
         "title": drawn.title,
         "summary": drawn.summary,

@@ -15,9 +15,9 @@ from farm.values.fields import Amount, Boolean, Name, WholeNumber
 
 
 class Sweep(TypedDict):
-    """A sweep and how far it is. `max_job_count`: with the repetitions that may still be added.
+    """A sweep and its progress. `max_job_count`: with the repetitions that may still be added.
 
-    `is_budget_used_up`: so no further job of it is started; `budget_machine_s` null: it has none.
+    `is_budget_used_up`: then no further job is started. `budget_machine_s` null: no budget.
     """
 
     id: int
@@ -74,7 +74,7 @@ class SweepCell(CellResults):
 
 
 class FigureTick(TypedDict):
-    """A value that is written on an axis, in base units, and how it is written."""
+    """A value on an axis, in base units, and its label."""
 
     value: float
     text: str
@@ -97,7 +97,7 @@ class FigureSeries(TypedDict):
 
 
 class DescribedFigure(TypedDict):
-    """What the figure shows is in one sentence in `summary`."""
+    """`summary` says in one sentence what the figure shows."""
 
     title: str
     summary: str
@@ -114,7 +114,7 @@ class SweepFigure(TypedDict):
 
 
 class HistoryItem(CellResults):
-    """What one sweep measured of a cell on one kind of hardware and set of software.
+    """The measurements of a cell by one sweep, on one kind of hardware and set of software.
 
     `machine` and `software`: of all ranks. `changes`: of the software since the sweep that it is
     compared with, the last one on the same machines that others can be compared with. `ratio`: of
@@ -166,7 +166,7 @@ SweepAnswer = _typed_dict(
     },
 )
 SweepAnswer.__doc__ = """
-What is recommended for a workload, a batch size and a network that the sweep has measured.
+The recommendation for a workload, a batch size and a network that the sweep has measured.
 
 `own_measurement_count` and `other_measurement_count`: of the measurements that the recommended
 option rests on, those of this sweep and of others. `reason`: why nothing is recommended.
@@ -177,7 +177,7 @@ option rests on, those of this sweep and of others. `reason`: why nothing is rec
 class SweepDetail(Sweep):
     """A sweep as it was submitted, its cells, and what is left to do.
 
-    `spent_machine_s`: for how long all its attempts have held agents, times how many agents.
+    `spent_machine_s`: the time that all its attempts have held agents, times their number.
     """
 
     remaining_s: float | None
@@ -204,7 +204,7 @@ class SweepList(TypedDict):
 
 
 class SignedAddress(TypedDict):
-    """`address`: without what may be secret in it. `secret`: of Standard Webhooks."""
+    """`address`: without secret parts. `secret`: the signing secret, as in Standard Webhooks."""
 
     address: str
     secret: str
@@ -213,7 +213,7 @@ class SignedAddress(TypedDict):
 class Submitted(TypedDict):
     """`skipped`: the impossible cells that were left out, each with its reason.
 
-    `notify`: where messages go, and what they are signed with; the secrets are shown once.
+    `notify`: addresses of messages, and their signing secrets, which are shown only once.
     """
 
     id: int
@@ -226,7 +226,7 @@ class Submitted(TypedDict):
 class Notification(TypedDict):
     """A message to one address. `state`: `waiting`, `delivered` or `given_up`.
 
-    `address`: without what may be secret in it. `at`: when it happened.
+    `address`: without secret parts. `at`: when it happened.
     """
 
     id: int
@@ -257,21 +257,21 @@ class SentBundle(TypedDict):
 
 
 class SweepCancelled(TypedDict):
-    """How many jobs were not over."""
+    """How many unfinished jobs are cancelled."""
 
     id: int
     cancelled_count: int
 
 
 class SweepRetried(TypedDict):
-    """How many jobs wait again."""
+    """How many jobs were queued again."""
 
     id: int
     retried_count: int
 
 
 class SweepPaused(TypedDict):
-    """`changed` is false where it was so already."""
+    """`changed` is false if the state was the same before."""
 
     id: int
     is_paused: bool
