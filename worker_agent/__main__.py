@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0 left as told, 1 failed, 2 wrong usage or settings."""
+    """Return the exit status: 0 stopped on request, 1 failed, 2 wrong usage or settings."""
     with standard_output():
         return _run(arguments)
 
@@ -78,9 +78,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _warn_of_frameworks(facts: AgentFacts, without_gpus: Mapping[str, str]) -> None:
-    """Say which jobs this agent does not get, since it could not run them, or not on its GPUs.
+    """Log which jobs this agent does not get because it cannot run them, or not on its GPUs.
 
-    `without_gpus`: frameworks that use none, and what would install those that do.
+    `without_gpus`: frameworks installed without GPU support, and how to install them with it.
     """
     if TENSORFLOW not in facts.capabilities:
         logger.warning(
@@ -116,11 +116,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def clear_network(state_dir: Path) -> None:
-    """Undo what the agent of this directory has applied, and say so.
+    """Undo the network changes of this directory's agent, and print them.
 
     Raises:
-        InvalidSpec: that agent runs: it undoes by itself, and must not be crossed.
-        EmulationFailed: something may still be shaped.
+        InvalidSpec: that agent is running, and undoes its changes itself. EmulationFailed:
+        something may still be shaped.
     """
     from worker_agent.network.undo import undo_all
 
@@ -129,12 +129,12 @@ def clear_network(state_dir: Path) -> None:
     for what in undone:
         print(f"undone: {what}")
     if not undone:
-        print(f"nothing was applied, by what is written in {state_dir}")
+        print(f"nothing was applied, according to {state_dir}")
 
 
 @contextmanager
 def _only_agent(state_dir: Path) -> Iterator[None]:
-    """Hold the state directory. Raises InvalidSpec when it cannot be used, or is in use."""
+    """Lock the state directory. Raises InvalidSpec if it is unusable or in use."""
     try:
         make_private_folder(state_dir)
         lock = open_lock(state_dir / "lock")

@@ -49,7 +49,7 @@ class ModelFolder:
     allowed: frozenset[str] = frozenset()
 
     def names(self) -> tuple[str, ...]:
-        """Return the models that a rank would get now; of the others the log says why not."""
+        """Return the models that a rank could use now; the log says why others cannot be used."""
         if self.path is None or not self.allowed:
             return ()
         trouble = _trouble_with(self.path, is_folder=True)
@@ -64,7 +64,7 @@ class ModelFolder:
         return tuple(offered[:MOST_OFFERED])
 
     def path_of(self, name: str) -> Path | None:
-        """Return where a model's file is, if it may be run; the trainer looks at it again."""
+        """Return the path of a model's file, if it may be run; the trainer checks it again."""
         if self.path is None or not is_file_name(name) or _trouble_with(self.path, is_folder=True):
             return None
         return self.path / name if self.allowed & {name, ANY} else None
@@ -79,7 +79,7 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """One frozen value of all that is set."""
+    """All settings and derived facts of an agent, as one frozen value."""
 
     settings: AgentSettings
     agent_id: str
@@ -121,12 +121,15 @@ class AgentConfig:
 
     @property
     def trainer_uid(self) -> int | None:
-        """Whose processes trainers are; None: the agent's own user's."""
+        """The user id of trainers; None: that of the agent."""
         return None if self.trainer_user is None else self.trainer_user.uid
 
     @property
     def site(self) -> Site:
-        """What an emulator may know. The broker's traffic is spared, even to a peer's machine."""
+        """The facts for an emulator.
+
+        Traffic to the broker is not shaped, even on a peer's machine.
+        """
         return Site(
             state_dir=str(self.settings.state_dir),
             interface=self.interface,
@@ -138,7 +141,7 @@ class AgentConfig:
 def load_config(environ: Mapping[str, str], *, file: Path | None = None) -> AgentConfig:
     """Read the settings from the environment and, below it, a TOML file of the same names.
 
-    What is not given is asked of this machine: host name, addresses, interfaces, affinity.
+    Settings that are not given come from this machine: host name, addresses, interfaces, affinity.
 
     Raises:
         InvalidSpec: the file is not TOML, or a value does not fit this machine.
@@ -251,7 +254,7 @@ def _open_ports_reason(setting: str) -> str | None:
 
 
 def _trainer_user(settings: AgentSettings) -> TrainerUser | None:
-    """Return who trainers run as, and keep him out of the agent's directory."""
+    """Return the user that trainers run as, after making the agent's directory private."""
     name = settings.trainer_user
     if name is None:
         return None
@@ -274,9 +277,12 @@ def _trainer_user(settings: AgentSettings) -> TrainerUser | None:
 
 
 def _trainer_limits(settings: AgentSettings, *, is_alone: bool) -> TrainerLimits:
-    """Return what a trainer may use. Processes are counted by user, so only where he is alone.
+    """Return a trainer's limits.
 
-    Beside a GPU memory is limited only if asked for: what CUDA maps was never measured.
+    Processes are counted by user, so only a user of its own is limited.
+
+    With a GPU, memory is limited only on request, since the memory that CUDA maps was never
+    measured.
     """
     limits = settings.trainer_limits
     if limits.memory_bytes is None and not _NVIDIA.exists():
@@ -285,7 +291,7 @@ def _trainer_limits(settings: AgentSettings, *, is_alone: bool) -> TrainerLimits
 
 
 def _runs_bundles(settings: AgentSettings, user: TrainerUser | None, *, is_embedded: bool) -> bool:
-    """Return whether scripts may come over the wire, which need a user without rights."""
+    """Return whether submitted scripts may run; they need a user without privileges."""
     if settings.scripts != "SUBMITTED":
         return False
     if user is None and not is_embedded:

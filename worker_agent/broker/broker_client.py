@@ -62,7 +62,7 @@ class AgentLink:
         self.orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def listen(self) -> None:
-        """Sort what the agent says until it closes the socket; then end this process."""
+        """Dispatch the agent's lines until it closes the socket; then end this process."""
         with self._connection.makefile("rb") as lines:
             for text in lines:
                 line = json.loads(text)
@@ -76,7 +76,7 @@ class AgentLink:
         os._exit(0)
 
     def deliver(self, name: str, envelope: object) -> None:
-        """Hand a command over. Raises TimeoutError if the agent does not take it."""
+        """Pass a command to the agent. Raises TimeoutError if the agent does not acknowledge it."""
         self._line += 1
         ack = self._acks[self._line] = threading.Event()
         self.tell({"line": self._line, "command": name, "envelope": envelope})
@@ -129,7 +129,7 @@ def die_with(parent: int) -> None:
 def register(
     app: Any, link: AgentLink, name: str, signatures: Signatures, refusals: RefusalCounts
 ) -> None:
-    """Have the command called `name` handed to the agent when it arrives from its server."""
+    """Register a task that passes commands called `name` from the server to the agent."""
 
     task = command_task(name)
 
@@ -164,9 +164,9 @@ def reach_broker(broker_url: str, sender: Sender, own_queue: str, *, purge: bool
 
 
 def carry_out(sender: Sender, link: AgentLink, signatures: Signatures) -> None:
-    """Publish what the agent orders, one after the other, and say how it went.
+    """Carry out the agent's publish requests one after another, and report each result.
 
-    A ping is an order too: its answer proves that this thread is not stuck.
+    A ping is a request, too: its answer proves that this thread is not stuck.
     """
     while True:
         order = link.orders.get()
@@ -186,7 +186,7 @@ def carry_out(sender: Sender, link: AgentLink, signatures: Signatures) -> None:
 class Signatures:
     """Signs an agent's messages, and checks those of its server.
 
-    Without a key, which is for loopback only, messages go as they are.
+    Without a key, which is possible on loopback only, messages are not signed.
     """
 
     def __init__(self, agent_id: str, key: AgentKey | None) -> None:
@@ -194,7 +194,7 @@ class Signatures:
         self._keys = () if key is None else (key,)
 
     def signed(self, task: str, envelope: dict[str, object]) -> dict[str, object]:
-        """Return a sealed report or heartbeat as the collector takes it."""
+        """Return a sealed report or heartbeat in the form that the collector accepts."""
         if not self._keys:
             return envelope
         to_server = MessageDirection.TO_SERVER
@@ -204,8 +204,8 @@ class Signatures:
         """Return a command as its server has sealed it.
 
         Raises:
-            InvalidSpec: it is not signed for this agent by its server; or it is, and there is no
-                key here to check that.
+            InvalidSpec: the server has not signed it for this agent, or it is signed and there is
+            no key here to check it.
         """
         if not self._keys:
             if is_signed(envelope):

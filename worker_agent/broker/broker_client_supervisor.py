@@ -71,11 +71,11 @@ class BrokerClientSupervisor:
         )
 
     def can_publish(self, what: str) -> bool:
-        """Whether the broker client is ready and has carried out the last order of this sort."""
+        """Whether the broker client is ready and has carried out the last request of this kind."""
         return self._is_ready and what not in self._under_way
 
     def has_published(self, what: str, event: BrokerClientEvent) -> bool:
-        """Whether the event says that the broker took what was published last."""
+        """Whether the event says that the broker has accepted the last published message."""
         return (
             isinstance(event, OrderDone)
             and self._broker_client is not None
@@ -165,7 +165,7 @@ class BrokerClientSupervisor:
 
 
 class BrokerClientProcess:
-    """One life of the broker client. What it says arrives as events with its number.
+    """One process of the broker client. Its messages arrive as events with its number.
 
     Start it from the main thread: the kernel ends it when the thread that started it ends.
     """
@@ -206,15 +206,15 @@ class BrokerClientProcess:
         return self._process.pid
 
     def publish(self, what: str, envelope: dict[str, object]) -> int:
-        """Order to publish `heartbeats` or `reports`; return the order's number."""
+        """Request to publish `heartbeats` or `reports`; return the request's number."""
         return self._give({"publish": what, "envelope": envelope})
 
     def ping(self) -> int:
-        """Order a sign of life; return the order's number."""
+        """Request an answer that proves it is alive; return the request's number."""
         return self._give({"ping": True})
 
     def acknowledge(self, line: int) -> None:
-        """Tell it that a command was taken."""
+        """Tell it that a command was received."""
         self._send({"ack": line})
 
     def kill(self) -> None:

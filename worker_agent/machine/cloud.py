@@ -34,10 +34,10 @@ _NEEDED = "instance_type"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloud:
-    """How one cloud is recognised and asked.
+    """How to recognise one cloud and query its metadata service.
 
     `firmware`: part of a text of /sys/class/dmi/id. `paths`: label to where its value is.
-    `token_path`: where a token is to be had first. `proof`: header that every answer must have.
+    `token_path`: the path of a token to get first. `proof`: header that every answer must have.
     """
 
     firmware: Mapping[str, str]
@@ -105,9 +105,9 @@ def read_firmware(file: str) -> str:
 def cloud_labels(
     name: str, *, service: tuple[str, int] = _SERVICE, limit_s: float = _LIMIT_S
 ) -> dict[str, str]:
-    """Return labels that the cloud's metadata service gives: `instance_type`, `region`, `zone`.
+    """Return labels from the cloud's metadata service: `instance_type`, `region`, `zone`.
 
-    Returns after `limit_s` at the latest, with what was told until then.
+    Returns after `limit_s` at the latest, with the labels received until then.
     """
     cloud, deadline_s = CLOUDS[name], time.monotonic() + limit_s
     labels = {}
@@ -166,7 +166,7 @@ def _ask(
 
 
 class _DeadlineSocket(socket.socket):
-    """A socket whose every wait ends at the deadline: a limit for each would let bytes drip."""
+    """A socket with one deadline for all its waits, so that slow answers end, too."""
 
     def __init__(self, deadline_s: float) -> None:
         super().__init__(socket.AF_INET, socket.SOCK_STREAM)
@@ -192,11 +192,11 @@ class _DeadlineSocket(socket.socket):
 
 
 class RetriedLabels:
-    """Labels that the metadata service did not give when the agent began, asked for again.
+    """Labels that the metadata service did not return at the agent's start, requested again.
 
-    A VM's first boot may be quicker than its network or than that service; without the instance
-    type its measurements would have no price until the agent was restarted. `reported` is what was
-    told so far, which another thread asks for once `start` was called.
+    A VM may boot before its network or that service is ready. Without the instance type its
+    measurements would have no price until the agent is restarted. `reported`: the labels received
+    so far; a thread requests them again once `start` was called.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class RetriedLabels:
         self._cloud = None if _NEEDED in known else cloud
 
     def start(self) -> threading.Thread | None:
-        """Ask until the instance type is known; None where there is nothing to ask for."""
+        """Request labels until the instance type is known; None if there is nothing to request."""
         if self._cloud is None:
             return None
         thread = threading.Thread(

@@ -16,7 +16,7 @@ _NO_LIMIT_BYTES = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """How one version calls what is asked for here."""
+    """The file names of one version."""
 
     kills: str  # a table in which `oom_kill` counts; of v2 with all groups below, of v1 without
     limit: str
@@ -31,7 +31,7 @@ _V1 = _Files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGroup:
-    """One group; every reading is None where the kernel does not tell."""
+    """One group; a reading is None if the kernel does not report it."""
 
     folder: Path
     mount: Path  # the topmost group that is visible from here
@@ -39,7 +39,7 @@ class MemoryGroup:
 
     @property
     def kill_count(self) -> int | None:
-        """How many processes of this group were killed for want of memory, by whosever limit."""
+        """How many processes of this group were killed for lack of memory, by any group's limit."""
         return read_counter(self.folder / self.files.kills, "oom_kill")
 
     @property
@@ -65,22 +65,19 @@ class MemoryGroup:
 
 
 def memory_group(pid: int, *, proc: Path = PROC) -> MemoryGroup | None:
-    """Return the group whose kills are counted for `pid`; None where there is none.
-
-    None, too, for version 2's root, which counts nothing.
-    """
+    """Return the group whose kills are counted for `pid`; None: none, or only version 2's root."""
     counting = (group for group in _memory_groups(pid, proc=proc) if group.kill_count is not None)
     return next(counting, None)
 
 
 def memory_limit_bytes(pid: int, *, proc: Path = PROC) -> int | None:
-    """Return how much memory the groups of `pid` may use at most; None: they have no limit."""
+    """Return the memory limit of the groups of `pid`; None: no limit."""
     limits = [group.limit_bytes for group in _memory_groups(pid, proc=proc)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def cpu_quota_cores(pid: int, *, proc: Path = PROC) -> float | None:
-    """Return how many cores' time the groups of `pid` may use at most; None: there is no quota."""
+    """Return the CPU quota of the groups of `pid`, in cores; None: no quota."""
     quotas = []
     for _, folder, mount in _groups(pid, "cpu", proc=proc):
         for one in _upwards(folder, mount):
@@ -114,7 +111,7 @@ def _groups(pid: int, controller: str, *, proc: Path) -> Iterator[tuple[bool, Pa
 
 
 def machine_kill_count(*, proc: Path = PROC) -> int | None:
-    """Return how many processes of the whole machine were killed for want of memory."""
+    """Return how many processes of the whole machine were killed for lack of memory."""
     return read_counter(proc / "vmstat", "oom_kill")
 
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """One of `count` equal shares, by its number from 1; nothing where there are fewer GPUs."""
+    """One of `count` equal shares, by its number from 1; empty if there are fewer GPUs."""
 
     number: int
     count: int
@@ -49,7 +49,7 @@ def open_nvml() -> Any | None:
 def own_gpus(
     nvml: Any | None, requested: Sequence[str] | GpuShare | None, *, visible: str | None
 ) -> tuple[str, ...] | None:
-    """Return the UUIDs of the agent's GPUs, in order; None: nobody knows which there are.
+    """Return the UUIDs of the agent's GPUs, in order; None: unknown.
 
     `requested`: AGENT_GPUS. `visible`: CUDA_VISIBLE_DEVICES, which says it as CUDA reads it where
     AGENT_GPUS does not: up to the first name that is no GPU. All of the machine's by default.
@@ -57,7 +57,7 @@ def own_gpus(
     CUDA_DEVICE_ORDER is PCI_BUS_ID.
 
     Raises:
-        InvalidSpec: AGENT_GPUS names one that is not here, or one twice.
+        InvalidSpec: AGENT_GPUS names a missing GPU, or one twice.
     """
     if requested == ():
         return ()
@@ -85,7 +85,7 @@ def names_of(nvml: Any, uuids: Sequence[str]) -> tuple[str, ...]:
 
 
 def software_of(nvml: Any) -> dict[str, str]:
-    """Return the versions of the driver, and of the newest CUDA that it knows."""
+    """Return the versions of the driver, and of the newest CUDA that it supports."""
     found = {}
     with contextlib.suppress(nvml.NVMLError):
         found["driver"] = _text(nvml.nvmlSystemGetDriverVersion())

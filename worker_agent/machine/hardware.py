@@ -53,7 +53,7 @@ def read_facts(
     ask_cloud: Callable[[str], dict[str, str]] = cloud_labels,
     proc: Path = PROC,
 ) -> AgentFacts:
-    """Ask the machine and its cloud once; none of this changes while the agent lives."""
+    """Read the facts of the machine and its cloud once; they do not change while the agent runs."""
     reported = ask_cloud(config.cloud) if config.cloud else {}
     accelerators = read_accelerators(config.gpus)
     first_port, last_port = config.settings.port_range
@@ -98,9 +98,9 @@ def read_facts(
 
 
 def _of_several_ranks(config: AgentConfig, core_count: float) -> tuple[str, ...]:
-    """Say how many ranks this agent takes at once: no more than it has cores, unless they share.
+    """Return how many ranks this agent takes at once: at most its cores, unless ranks share cores.
 
-    Of a CPU quota whole cores count, however many it may run on.
+    With a CPU quota, only the whole cores of the quota count.
     """
     most = MAX_RANKS_PER_AGENT if config.settings.shares_cores else int(core_count)
     counts = range(2, min(most, MAX_RANKS_PER_AGENT) + 1)
@@ -108,14 +108,14 @@ def _of_several_ranks(config: AgentConfig, core_count: float) -> tuple[str, ...]
 
 
 def own_memory_bytes(*, proc: Path = PROC) -> int:
-    """Return the machine's memory, or what this agent's control groups let it use of it."""
+    """Return the memory of the machine, or the limit of this agent's control groups."""
     machine_bytes: int = psutil.virtual_memory().total
     limit_bytes = memory_limit_bytes(os.getpid(), proc=proc)
     return machine_bytes if limit_bytes is None else min(machine_bytes, limit_bytes)
 
 
 def own_core_count(cpus: Collection[int], *, proc: Path = PROC) -> float:
-    """Return the number of cores, or as many as a CPU quota amounts to, such as 1.5."""
+    """Return the number of cores, or the CPU quota in cores, such as 1.5."""
     quota_cores = cpu_quota_cores(os.getpid(), proc=proc)
     if quota_cores is None or quota_cores >= len(cpus):
         return len(cpus)
@@ -123,10 +123,10 @@ def own_core_count(cpus: Collection[int], *, proc: Path = PROC) -> float:
 
 
 def read_machine_id() -> str:
-    """Return what tells this machine from the others, so that no two agents share its cores.
+    """Return an id of this machine, by which the server prevents two agents from sharing its cores.
 
-    Where there is no machine id, as in containers, it is the kernel's boot id: containers of
-    one host have it in common, as they have the cores.
+    Without a machine id, as in containers, it is the kernel's boot id: containers of one host share
+    it, as they share the cores.
     """
     for file in (_MACHINE_ID, _BOOT_ID):
         if file.exists():
@@ -154,7 +154,7 @@ def read_accelerators(gpus: Sequence[str] | None) -> tuple[str, ...]:
 def read_accelerator_software() -> dict[str, str]:
     """Return the versions of the GPUs' driver and CUDA, and of the libraries of pip's frameworks.
 
-    Libraries that came in another way, as in a container, are not known.
+    Libraries installed in another way, as in a container, are not known.
     """
     nvml = open_nvml()
     libraries = {
@@ -166,7 +166,10 @@ def read_accelerator_software() -> dict[str, str]:
 
 
 def offers_tensorflow(config: AgentConfig) -> bool:
-    """Whether trainers of this agent have TensorFlow. A trainer of one's own is taken to have."""
+    """Whether trainers of this agent have TensorFlow.
+
+    An operator's own trainer is assumed to have it.
+    """
     return config.trainer != OWN_TRAINER or _is_importable("tensorflow")
 
 
@@ -178,7 +181,7 @@ def read_tensorflow_version() -> str | None:
 
 
 def builds_without_gpus() -> dict[str, str]:
-    """Return the installed frameworks that use no GPU, and what would install those that do."""
+    """Return the frameworks installed without GPU support, and how to install them with it."""
     found = {}
     cpu_version = _installed_version("tensorflow-cpu")
     if cpu_version is not None and _installed_version("tensorflow") is None:
@@ -192,7 +195,7 @@ def builds_without_gpus() -> dict[str, str]:
 
 
 def _torch_capabilities() -> tuple[str, ...]:
-    """Say that PyTorch is there, and which: the ranks of a gang must have the same."""
+    """Return capabilities for PyTorch and its version, which a gang's ranks must share."""
     version = _installed_version("torch") if _is_importable("torch") else None
     if not version:
         return ()

@@ -21,7 +21,7 @@ _ANSWER_LIMIT_S = 10.0
 
 
 def address_towards(broker_url: str) -> str:
-    """Return the address of this machine that it reaches the broker from.
+    """Return the address from which this machine reaches the broker.
 
     Raises:
         Unreachable: no route leads there, or the host's name is not known.

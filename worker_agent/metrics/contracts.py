@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What one rank's series is about."""
+    """What is sampled for one rank: its processes and resources."""
 
     cpus: tuple[int, ...]
     interface: str
@@ -28,10 +28,10 @@ class Metric(Protocol):
     """One group of columns. A new object is made for each rank, so it may keep the last reading."""
 
     def read(self, tick: int) -> Mapping[str, float | int | None]:
-        """Return values by field of `Sample`; names that are no field become extras.
+        """Return values by field of `Sample`; other names become extras.
 
-        Called once for each tick that is read, in order. None is what cannot be known yet, such
-        as a rate at the first tick.
+        Called once for each sampled tick, in order. None is a value that is not known yet, such as
+        a rate at the first tick.
 
         Raises:
             OSError, psutil.Error: not readable now; the tick lacks these columns.

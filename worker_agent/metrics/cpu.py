@@ -79,7 +79,7 @@ class FrequencyMetric:
 
 
 def create_thermal(watched: Watched) -> ThermalMetric | None:
-    """Return None where the processor does not tell, as in most VMs."""
+    """Return None if the processor does not report throttling, as in most VMs."""
     files = [
         file
         for cpu in watched.cpus
@@ -94,14 +94,14 @@ class ThermalMetric:
         self._rates = Rates()
 
     def read(self, tick: int) -> dict[str, float | None]:
-        """Return the rate of the file that grew fastest: cores count the same event each."""
+        """Return the rate of the fastest growing file, since each core counts the same event."""
         counters = {str(file): int(file.read_text()) for file in self._files}
         known = [r for r in self._rates.update(tick, counters).values() if r is not None]
         return {THERMAL_EXTRA: max(known, default=None)}
 
 
 def create_throttling(watched: Watched) -> ThrottlingMetric | None:
-    """Follow the cgroups of the first trainer; None where no CPU controller counts for them."""
+    """Follow the cgroups of the first trainer; None if they have no CPU controller."""
     pid = watched.pids[0] if watched.pids else "self"
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text()
@@ -120,8 +120,8 @@ class ThrottlingMetric:
     def read(self, tick: int) -> dict[str, float | None]:
         """Return the share of the cores' time; the largest where several quotas are nested.
 
-        The kernel adds up the time over all cores, and only once it lets a core go on, so that
-        one second may seem to hold more than there is.
+        The kernel adds up the time over all cores, when a core continues. So the time of one second
+        may be larger than possible.
         """
         counters = {str(file): read_throttled_ns(file) for file in self._files}
         rates = self._rates.update(tick, {k: v for k, v in counters.items() if v is not None})
@@ -131,10 +131,9 @@ class ThrottlingMetric:
 
 
 def stat_files(cgroups: str) -> list[Path]:
-    """Return every cpu.stat that limits a process, from /proc/PID/cgroup: its own and above.
+    """Return every cpu.stat that applies to a process: its own group's and those above.
 
-    In a container the path may be the host's, which is not there; then the container's own root
-    is what there is.
+    In a container the path may be the host's and not exist; then the container's own root is used.
     """
     files: list[Path] = []
     for line in cgroups.splitlines():
@@ -149,7 +148,7 @@ def stat_files(cgroups: str) -> list[Path]:
 
 
 def read_throttled_ns(file: Path) -> int | None:
-    """Return the time for which a quota has held the group back; None where it is not counted."""
+    """Return how long a quota has throttled the group; None if it is not counted."""
     for line in file.read_text().splitlines():
         name, _, value = line.partition(" ")
         if name in _THROTTLED_NS:

@@ -69,7 +69,7 @@ def create(watched: Watched) -> GpuMetric | None:
 
 
 class GpuMetric:
-    """Values are called by the place of their GPU among the agent's, such as gpu0_ratio.
+    """Names contain the index of the GPU among the agent's GPUs, such as gpu0_ratio.
 
     A rate covers the second that ends at its tick. All else is as it is at the tick: the share of
     seconds at which clocks were lowered is the mean of zeros and ones.
@@ -177,7 +177,7 @@ class GpuMetric:
         return None if member is None else getattr(answer.value, member)
 
     def _foreign_processes(self, device: Any) -> int | None:
-        """Count processes that compute on the GPU and are neither trainers nor started by them."""
+        """Count processes computing on the GPU that are neither trainers nor started by them."""
         if self._own_pids is None:
             return None
         # The binding's function without a version ends in an error that is none of NVML's where
@@ -187,7 +187,7 @@ class GpuMetric:
         return None if found is None else _count_foreign((p.pid for p in found), self._own_pids)
 
     def _ask_first(self, names: Iterable[str], device: Any) -> Any | None:
-        """Return the first answer: functions have other names in older drivers and bindings."""
+        """Return the first result that succeeds: older drivers and bindings use other names."""
         answers = (self._ask(name, device) for name in names)
         return next((answer for answer in answers if answer is not None), None)
 
@@ -198,7 +198,7 @@ class GpuMetric:
         try:
             return question(*arguments)
         except self._nvml.NVMLError as error:
-            logger.debug("GPU did not tell its %s: %s", what, error)
+            logger.debug("GPU did not report its %s: %s", what, error)
             return None
 
 
@@ -215,7 +215,7 @@ def _count_foreign(pids: Iterable[int], own: Sequence[int]) -> int:
 
 
 def _sees_all_processes() -> bool:
-    """Whether ids of processes mean here what they mean to the driver, as not in a container."""
+    """Whether this process sees the driver's process ids, which a container does not."""
     try:
         return str(PID_NAMESPACE.readlink()) == _FIRST_PIDS
     except OSError:

@@ -51,7 +51,7 @@ class SwapMetric:
 
 
 def parse_vmstat(text: str) -> int | None:
-    """Return the bytes swapped in and out since boot; None where the kernel does not count."""
+    """Return the bytes swapped in and out since boot; None if the kernel does not count them."""
     pages = [
         int(value)
         for name, _, value in (line.partition(" ") for line in text.splitlines())
@@ -96,7 +96,7 @@ def parse_diskstats(text: str, disks: Collection[str]) -> dict[str, int]:
 
 
 def create_pressure(watched: Watched) -> PressureMetric | None:
-    """Return None where the kernel does not count it, or does not let us read."""
+    """Return None if the kernel does not count it, or does not allow reading it."""
     try:
         for resource in _PRESSURE_RESOURCES:
             (PROC_PRESSURE / resource).read_text()
@@ -129,7 +129,7 @@ def parse_pressure(text: str) -> int:
 
 
 def create_power(watched: Watched) -> PowerMetric | None:
-    """Return None without counters, as in VMs, without the right to read one, or beside others."""
+    """Return None without readable counters, as in VMs, or if other agents share the machine."""
     zones = zones_of(SYS_POWERCAP)
     try:
         for zone in zones:
@@ -140,7 +140,7 @@ def create_power(watched: Watched) -> PowerMetric | None:
 
 
 class Zone:
-    """A counter of microjoules, which begins at 0 again once it has reached its largest value."""
+    """A counter of microjoules that wraps to 0 after its largest value."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -148,9 +148,9 @@ class Zone:
         self._previous_uj = 0
 
     def read_uj(self) -> int:
-        """Return what was counted, together with all that was counted before it began again.
+        """Return the total count, including all wraps.
 
-        It has to be read more often than it begins again, which takes a minute or more.
+        It must be read more often than the counter wraps, which takes a minute or more.
         """
         now_uj = int((self._folder / "energy_uj").read_text())
         if now_uj < self._previous_uj:
@@ -175,7 +175,7 @@ class PowerMetric:
 def zones_of(powercap: Path) -> list[Zone]:
     """Return the counters of each processor, and of its memory where it has one beside.
 
-    Others are parts of these, or count them once more: cores, graphics, the whole platform.
+    Other counters are parts of these, or include them: cores, graphics, the whole platform.
     """
     zones = []
     for folder in sorted(powercap.glob("intel-rapl:*")):  # AMD's, too

@@ -50,7 +50,7 @@ class NetworkMetric:
 
 
 class ConnectionsMetric:
-    """What the TCP connections of the trainers and their children have carried, payload alone."""
+    """The payload bytes of the TCP connections of the trainers and their children."""
 
     def __init__(self, pids: tuple[int, ...]) -> None:
         self._roots = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
@@ -62,8 +62,8 @@ class ConnectionsMetric:
     def read(self, tick: int) -> dict[str, float | None]:
         """Return the growth over the second that ends at `tick`.
 
-        A connection that is new since the last tick began at 0. One that has gone takes its last
-        bytes with it. With the last trainer gone both are None.
+        A connection that is new since the last tick began at 0. The last bytes of a closed
+        connection are lost. Once the last trainer has ended, both are None.
         """
         counts = tcp_connections()
         previous, previous_tick = self._previous, self._previous_tick
@@ -96,7 +96,7 @@ class ConnectionsMetric:
 
 
 def _is_there(process: psutil.Process) -> bool:
-    """Whether its connections can be told; one that has ended, waited for or not, has none."""
+    """Whether its connections can be read; a process that has ended has none."""
     try:
         return any((PROC / str(process.pid) / "fd").iterdir())
     except OSError:

@@ -43,7 +43,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; what it had read is emitted before this returns."""
+        """End the thread, after emitting all samples."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
@@ -90,6 +90,6 @@ def read_sample(metrics: Sequence[Metric], tick: int) -> Sample:
 def create_metrics(
     factories: Sequence[Callable[[Watched], Metric | None]], watched: Watched
 ) -> list[Metric]:
-    """Make the groups that this machine has."""
+    """Create the groups that this machine supports."""
     created = (factory(watched) for factory in factories)
     return [metric for metric in created if metric is not None]

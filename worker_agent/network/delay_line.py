@@ -27,7 +27,7 @@ _LARGEST_BUFFER_BYTES = 32 * 2**20
 
 
 class StreamEnd(enum.Enum):
-    """What may follow the last byte."""
+    """How a stream ends, after its last byte."""
 
     END = "end"
     RESET = "reset"
@@ -77,16 +77,16 @@ class DelayLine:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more for now, so that the sender must be made to wait."""
+        """Whether it accepts no more for now, so the sender must wait."""
         return self._bytes >= self._most_bytes
 
     @property
     def due_at(self) -> float | None:
-        """When the next thing comes out; None when nothing is under way."""
+        """When the next item comes out; None if it is empty."""
         return self._queue[0].at if self._queue else None
 
     def put(self, what: bytes | StreamEnd, *, now: float) -> None:
-        """Take what has just been sent into it."""
+        """Add bytes or an end that have just been sent."""
         size = len(what) if isinstance(what, bytes) else 0
         delay_s = self._delay_s
         if self._jitter_s:
@@ -97,7 +97,7 @@ class DelayLine:
         self._bytes += size
 
     def take(self, *, now: float) -> bytes | StreamEnd | None:
-        """Return the next thing that has come out by now; None when there is none."""
+        """Return the next item that is due by now; None if there is none."""
         if not self._queue or self._queue[0].at > now:
             return None
         what = self._queue.popleft().what
@@ -106,13 +106,13 @@ class DelayLine:
         return what
 
     def put_back(self, rest: bytes) -> None:
-        """Take back what the receiver had no room for; it comes out first, and at once."""
+        """Put back bytes that the receiver did not accept; they come out first, and at once."""
         self._queue.appendleft(Due(0.0, rest))
         self._bytes += len(rest)
 
 
 def _sizes(profile: NetworkProfile) -> tuple[int, int]:
-    """Return how much to read at once, and how much may be under way."""
+    """Return how many bytes to read at once, and how many may be in flight."""
     bandwidth = profile.bandwidth_bytes_per_s
     longest_s = profile.one_way_delay_s + profile.jitter_s
     if bandwidth is None:

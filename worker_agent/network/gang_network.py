@@ -73,15 +73,16 @@ class GangNetwork:
         return self._shaping.emulator.pids if self._shaping else ()
 
     def listen(self, listener: socket.socket) -> None:
-        """Answer the peers' probes, on a socket that is this object's from now on."""
+        """Answer the peers' probes, on a socket that this object owns from now on."""
         self._echo = EchoServer(listener, self._streams, most_connections=self._most_connections)
 
     def measure(
         self, addresses: tuple[RankAddress, ...], *, timeout_s: float
     ) -> tuple[PeerRtt, ...]:
-        """Time the untouched network, and wait until the peers have too. Raises EmulationFailed.
+        """Measure the untouched network, and wait until the peers have done so.
 
-        From now on only the peers reach this rank's ports, where the agent may see to that.
+        Raises EmulationFailed. From now on only the peers reach this rank's ports, if the agent may
+        close them.
         """
         self._addresses, begun = addresses, time.monotonic()
         self._close_ports()
@@ -93,10 +94,10 @@ class GangNetwork:
     def shape(
         self, profile: NetworkProfile, addresses: tuple[RankAddress, ...], *, timeout_s: float
     ) -> Shaped | None:
-        """Apply the profile and measure what it made; None if the rank is being cleared already.
+        """Apply the profile and measure the result; None if the rank is being cleared already.
 
-        What is not as asked is measured again: a peer may be shaped a moment later than this rank.
-        What is found in the end is returned, right or wrong.
+        Wrong round trips are measured again, since a peer may be shaped a moment later. The last
+        result is returned, right or wrong.
 
         Raises:
             EmulationFailed: the profile was not applied, or a peer does not answer.
@@ -122,10 +123,10 @@ class GangNetwork:
         return reroute(cluster, peers=self._peers, reached=self._reached)
 
     def check(self) -> None:
-        """See whether profile and closed ports were there to the end; to be asked before `undo`.
+        """Check that the profile and the closed ports lasted to the end. Call it before `undo`.
 
         Raises:
-            EmulationFailed: they are no longer what was applied.
+            EmulationFailed: they have changed.
         """
         if self._gate is not None:
             with self._lock:  # the ports may be about to be closed
@@ -140,19 +141,19 @@ class GangNetwork:
             ) from error
 
     def undo(self) -> None:
-        """Take the profile away. Raises EmulationFailed: something may still be shaped."""
+        """Remove the profile. Raises EmulationFailed: something may still be shaped."""
         with self._lock:
             self._is_undone = True
             if self._shaping is not None:
                 self._shaping.undo()
 
     def measure_back(self) -> tuple[PeerRtt, ...]:
-        """Time the network after `undo`, until it is what it was before or time is over.
+        """Measure the network after `undo`, until it is as before or the time is over.
 
-        Of each peer the shortest is returned: what is still shaped delays every round trip, and a
-        busy machine only some. Peers that have gone already cannot be timed, which proves nothing:
-        then only what was back is returned, and nothing where nothing was shaped. Waits until the
-        peers have timed this rank, too.
+        The shortest round trip to each peer is returned: remaining shaping delays every round trip,
+        a busy machine only some. Peers that have ended already cannot be measured, which proves
+        nothing: they are left out. The result is empty if nothing was shaped. Waits until the peers
+        have measured this rank, too.
         """
         if self._shaping is None or (self._spec.network or NetworkProfile()).is_untouched:
             return ()
@@ -174,7 +175,7 @@ class GangNetwork:
         return tuple(found.values())
 
     def open_ports(self) -> None:
-        """Close the ports to nobody any more. Raises EmulationFailed: they may still be closed."""
+        """Open the ports to everybody. Raises EmulationFailed: they may still be closed."""
         with self._lock:
             self._is_undone = True
             if self._gate is None:
@@ -186,7 +187,7 @@ class GangNetwork:
             self._gate.open()
 
     def close(self) -> None:
-        """Answer no more probes, and end what is under way."""
+        """Answer no more probes, and end running measurements."""
         self._streams.close()
         if self._echo is not None:
             self._echo.close()
@@ -244,7 +245,7 @@ class GangNetwork:
 
 
 class Shaping:
-    """What one emulator does for one rank."""
+    """One emulator's work for one rank."""
 
     def __init__(self, emulator: NetworkEmulator, site: Site) -> None:
         """Nothing is applied yet; `emulator` was made for `site`."""
@@ -255,19 +256,19 @@ class Shaping:
     def apply(
         self, profile: NetworkProfile, peers: tuple[RankAddress, ...], *, limit_s: float
     ) -> tuple[RankAddress, ...]:
-        """Shape the way to the peers; return them as they are reached now.
+        """Shape the path to the peers; return the addresses at which they are reached now.
 
-        What stays when this process dies is undone after `limit_s` at the latest.
+        If this process dies, the profile is undone after `limit_s` at the latest.
 
         Raises:
-            EmulationFailed: it was not applied, or not wholly; `undo` is due.
+            EmulationFailed: it was not applied, or only partly; call `undo`.
         """
         if self.emulator.outlives_agent:
             self._guard(limit_s)
         return self.emulator.apply(profile, peers)
 
     def undo(self) -> None:
-        """Take it away again; what was never applied needs nothing.
+        """Remove it again; does nothing if it was never applied.
 
         Raises:
             EmulationFailed: something may still be shaped; the watchdog goes on trying.
@@ -282,7 +283,7 @@ class Shaping:
         )
 
     def _guard(self, limit_s: float) -> None:
-        """Write down what is about to be applied, and have it watched."""
+        """Record the planned change, and start its watchdog."""
         # What an earlier rank could not undo must not be forgotten under a new note.
         undo_applied(self._site.state_dir)
         note = AppliedNote.new(self.emulator.name, self._site)

@@ -43,8 +43,8 @@ GATE = "closed_ports"
 def open_lock(path: Path) -> IO[bytes]:
     """Open a file to lock it. Raises OSError.
 
-    It is never written to: a disk that has become read-only must not keep a network shaped, nor a
-    file that root has made by hand its agent from locking it.
+    It is never written to. So a disk that has become read-only cannot keep a network shaped, and a
+    file that root has created can be locked by the agent.
     """
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644), "rb")
 
@@ -57,14 +57,15 @@ class AppliedNote:
 
     @classmethod
     def new(cls, emulator: str, site: Site) -> AppliedNote:
-        """Return one with a number that no other has."""
+        """Return a note with a unique number."""
         return cls(number=uuid.uuid4().hex, emulator=emulator, site=site)
 
 
 class NoteFile:
-    """A note of one state directory. Whatever reads or changes it does so under `locked`.
+    """A note of one state directory.
 
-    Of what is applied for one rank the network's shape and the closed ports are noted apart.
+    Read or change it only under `locked`. A rank's network profile and its closed ports have
+    separate notes.
     """
 
     def __init__(self, state_dir: str, name: str = NETWORK) -> None:
@@ -73,12 +74,12 @@ class NoteFile:
 
     @property
     def is_there(self) -> bool:
-        """Whether something may be applied; it may be undone before the caller reads the answer."""
+        """Whether something may be applied; it may be undone before the caller uses the result."""
         return self._path.exists()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process that would apply or undo waiting. Raises OSError."""
+        """Lock out other processes that would apply or undo. Raises OSError."""
         deadline = time.monotonic() + _LOCK_LIMIT_S
         with open_lock(self._path.with_suffix(".lock")) as lock:
             while True:
@@ -104,7 +105,7 @@ class NoteFile:
             ) from None
 
     def write(self, note: AppliedNote) -> None:
-        """Bring it to the disk, whole or not at all. Raises OSError."""
+        """Write it to disk atomically. Raises OSError."""
         fresh = self._path.with_suffix(".new")
         with fresh.open("w") as file:
             json.dump(to_json(note), file)
@@ -156,7 +157,7 @@ class Guard:
         return self._process.pid
 
     def end(self, undo: Callable[[], object], *, remove_settings: Callable[[], object]) -> None:
-        """Undo what is noted, and end the watchdog.
+        """Undo the recorded change, and end the watchdog.
 
         Raises:
             EmulationFailed: `undo` failed. Then `remove_settings` was tried, with or without the
@@ -176,7 +177,7 @@ class Guard:
         self._release()
 
     def _release(self) -> None:
-        """Tell it that nothing is left to undo, and see it end."""
+        """Tell the watchdog that nothing is left to undo, and wait for its end."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(watchdog.RELEASE)

@@ -40,7 +40,7 @@ class NetworkCleanup:
     def tick(self, *, now: float, is_idle: bool) -> None:
         """Retry the clean-up if `is_idle`, that is, if no rank is served: a rank has its own note.
 
-        A try that is under way is waited for, since it would undo the next rank's network, too.
+        Waits for a running try, since it would undo the next rank's network, too.
         """
         if not is_idle:
             return
@@ -55,7 +55,7 @@ class NetworkCleanup:
             self._start()
 
     def handle(self, event: UndoFinished, *, now: float) -> None:
-        """Take the end of a try."""
+        """Handle the end of a try."""
         self._is_trying, self._try_at = False, now + RETRY_S
         if event.error is None:
             logger.warning("network of an earlier rank was undone")

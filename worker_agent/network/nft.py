@@ -33,7 +33,7 @@ _PRIORITY = "filter - 5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """What to close to whom. `ports`: the rank's own, at least one."""
+    """Which ports to close, and to which addresses. `ports`: the rank's own, at least one."""
 
     table: str
     ports: Sequence[int]
@@ -47,13 +47,13 @@ def nft_table_name(state_dir: str) -> str:
 
 
 def closing_script(rules: GateRules) -> str:
-    """Return what replaces the table by one with these rules, at once or not at all."""
+    """Return the script that atomically replaces the table by one with these rules."""
     chains = _incoming(rules) + _outgoing(rules)
     return f"{removing_script(rules.table)}table inet {rules.table} {{\n{chains}}}\n"
 
 
 def removing_script(table: str) -> str:
-    """Return what removes a table, whether or not there is one."""
+    """Return the script that removes a table, if it exists."""
     return f"add table inet {table}\ndelete table inet {table}\n"
 
 
@@ -67,14 +67,15 @@ def _incoming(rules: GateRules) -> str:
 
 
 def outgoing_chain(uid: int) -> str:
-    """Name the chain that holds a user's packets back: no two agents may do so to one user."""
+    """Name the chain that filters a user's outgoing packets; only one agent may filter a user."""
     return f"outgoing_{uid}"
 
 
 def _outgoing(rules: GateRules) -> str:
-    """Hold the trainers to their gang. What they answer to a stranger's call is stopped as well:
+    """Restrict the trainers' outgoing packets to their gang.
 
-    so nobody else reaches a port on which they listen, whichever the kernel has given them.
+    Answers to strangers are dropped as well, so nobody else reaches a port on which they listen,
+    whichever the kernel has chosen.
     """
     uid = rules.trainer_uid
     if uid is None:
@@ -86,7 +87,7 @@ def _outgoing(rules: GateRules) -> str:
 
 
 def _matches(field: str, peers: Sequence[IPv4Address | IPv6Address]) -> list[str]:
-    """Return what matches the peers' addresses, one for each family that they have."""
+    """Return the matches for the peers' addresses, one for each address family."""
     families = (("ip", IPv4Address), ("ip6", IPv6Address))
     found = []
     for name, kind in families:
@@ -107,13 +108,14 @@ def _elements(values: Iterable[object]) -> str:
 
 
 class NoAnswer(EmulationFailed):
-    """nft was ended before it answered, so nobody knows whether it can do what it was asked."""
+    """nft was ended before it answered, so it is not known whether it works."""
 
 
 def find_obstacle() -> str | None:
-    """Return what keeps this process from closing ports, or None. Changes nothing.
+    """Return why this process cannot close ports, or None.
 
-    The kernel is asked with all that is used later, of which it may have been built without.
+    Changes nothing. It tests everything that is used later, since a kernel may be built without
+    some of it.
 
     Raises:
         NoAnswer: whether there is an obstacle is not known.
@@ -134,7 +136,7 @@ def find_obstacle() -> str | None:
 
 
 def run_nft(script: str, *options: str) -> str:
-    """Run a script, which the kernel takes whole or not at all; return what was said.
+    """Run a script, which the kernel applies atomically; return the output.
 
     Raises:
         EmulationFailed: there is no nft, or the kernel refuses.
@@ -143,10 +145,10 @@ def run_nft(script: str, *options: str) -> str:
 
 
 def refused_counts(table: str) -> dict[str, int] | None:
-    """Return how many packets each chain of a table has turned away; None without that table.
+    """Return how many packets each chain of a table has dropped; None without that table.
 
     Raises:
-        EmulationFailed: nobody can say.
+        EmulationFailed: not known.
     """
     try:
         rules = json.loads(_run(["--json", "list", "table", "inet", table]))["nftables"]

@@ -34,22 +34,22 @@ _NAME = "port_gate"
 
 
 class PortGate:
-    """Closed once, opened once; of one rank."""
+    """The gate of one rank; it is closed once and opened once."""
 
     def __init__(self, site: Site, *, trainer_uid: int | None = None) -> None:
-        """`trainer_uid`: a user whose every packet is for the gang, if there is one."""
+        """`trainer_uid`: a user who may send packets only to the gang, if there is one."""
         self._site = site
         self._trainer_uid = trainer_uid
         self._table = nft_table_name(site.state_dir)
         self._guard: Guard | None = None
 
     def close(self, own: RankAddress, peers: tuple[RankAddress, ...], *, limit_s: float) -> None:
-        """Let nobody but the peers, and this machine itself, reach this rank's ports.
+        """Let only the peers and this machine reach this rank's ports.
 
-        Should this process die, that is undone soon after, and after `limit_s` at the latest.
+        If this process dies, that is undone soon after, and after `limit_s` at the latest.
 
         Raises:
-            EmulationFailed: it was not done; `open` is due.
+            EmulationFailed: it failed; call `open`.
         """
         rules = GateRules(
             table=self._table,
@@ -68,7 +68,7 @@ class PortGate:
         run_nft(closing_script(rules))
 
     def _check_alone(self) -> None:
-        """See that no other agent holds this user's packets to another gang."""
+        """Check that no other agent restricts this user's packets to another gang."""
         if self._trainer_uid is None:
             return
         others = set(tables_with(outgoing_chain(self._trainer_uid))) - {self._table}
@@ -79,7 +79,10 @@ class PortGate:
             )
 
     def check(self) -> None:
-        """See whether the rules are still there. Raises EmulationFailed: not, or nobody can say."""
+        """Check that the rules still exist.
+
+        Raises EmulationFailed: they do not, or it is not known.
+        """
         if self._guard is not None and refused_counts(self._table) is None:
             raise EmulationFailed(
                 f"this rank's ports were open to everybody: nftables' table {self._table} was "
@@ -87,7 +90,7 @@ class PortGate:
             )
 
     def look(self) -> None:
-        """Log whom the rules have turned away. Raises EmulationFailed: nobody can say."""
+        """Log how many packets the rules have dropped. Raises EmulationFailed: not known."""
         if self._guard is None:
             return
         for chain, count in (refused_counts(self._table) or {}).items():
@@ -97,7 +100,7 @@ class PortGate:
                 logger.warning("packets of trainers to others than peers were refused: %d", count)
 
     def open(self) -> None:
-        """Take the rules away again; without any nothing is done.
+        """Remove the rules, if there are any.
 
         Raises:
             EmulationFailed: they may still be there; the watchdog goes on trying.

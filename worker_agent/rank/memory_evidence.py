@@ -110,7 +110,7 @@ class KernelLog:
             self.close()  # from its beginning it would tell of processes long gone
 
     def has_killed(self, *pids: int) -> bool | None:
-        """Say whether one of `pids` was killed for want of memory since the log was opened.
+        """Say whether one of `pids` was killed for lack of memory since the log was opened.
 
         False only where the log names others and is complete: a log without a single name may
         be late by a moment, and is no evidence. None: it does not tell.

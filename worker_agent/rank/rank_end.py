@@ -138,7 +138,7 @@ def _own_failure(user_code: UserCode, how: str) -> Failure:
 
 
 def _source_of_kill(memory: MemoryEvidence) -> str | None:
-    """Return who says that the kernel killed it for want of memory; None: nobody."""
+    """Return who says that the kernel killed it for lack of memory; None: nobody."""
     if memory.is_named:
         return "the kernel's log"
     if memory.group_kill_count and memory.is_named is None:
@@ -152,11 +152,11 @@ def _failure_of_kill(memory: MemoryEvidence) -> Failure:
         return _out_of_memory(memory, source=source)
     message = "trainer was ended by SIGKILL, sent by a user or a process of its machine"
     if memory.is_named is False:
-        message += "; the kernel killed for want of memory meanwhile, but other processes"
+        message += "; the kernel killed for lack of memory meanwhile, but other processes"
     elif memory.machine_kill_count:
         # On a machine without control groups, and with a log that only root may read.
         message += (
-            "; the kernel killed some process for want of memory meanwhile, and nothing that"
+            "; the kernel killed some process for lack of memory meanwhile, and nothing that"
             " the agent may read says whether it was this one"
         )
     return Failure(kind=FailureKind.KILLED, message=message)
@@ -173,7 +173,7 @@ def _out_of_memory(memory: MemoryEvidence, *, source: str) -> Failure:
         ceiling = "its limit is not known"
     return Failure(
         kind=FailureKind.OUT_OF_MEMORY,
-        message=f"killed by the kernel for want of memory (by {source}): {ceiling}; {_ADVICE}",
+        message=f"killed by the kernel for lack of memory (by {source}): {ceiling}; {_ADVICE}",
     )
 
 

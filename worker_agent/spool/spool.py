@@ -71,7 +71,7 @@ class Spool:
             self.generation, self._segments = _read_folder(folder)
         except InvalidSpec as error:
             aside = folder.with_name(f"{folder.name}.damaged-{uuid.uuid4().hex[:8]}")
-            logger.error("spool was damaged; kept aside as %s: %s", aside, error)  # noqa: TRY400
+            logger.error("spool was damaged; moved to %s: %s", aside, error)  # noqa: TRY400
             folder.rename(aside)
             folder.mkdir()
             self.generation, self._segments = _read_folder(folder)

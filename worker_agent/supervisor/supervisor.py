@@ -245,7 +245,7 @@ class Supervisor:
         if unconfirmed_s > limit_s and not rank.is_ending:
             rank.fail(FailureKind.AGENT_LOST, f"no confirmation from the server for {limit_s:g} s")
         if not rank.is_ending and (self._journal.is_blocked or self._journal.trouble is not None):
-            rank.fail(FailureKind.KILLED, "the agent's disk takes no more reports")
+            rank.fail(FailureKind.KILLED, "the agent's disk is full")
         rank.tick(now=now)
         if rank.is_over:
             logger.info("rank is over")

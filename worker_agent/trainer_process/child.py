@@ -116,7 +116,7 @@ def _kill_descendants(spared: Collection[int]) -> tuple[set[int], set[int]]:
         except (FileNotFoundError, ProcessLookupError):
             ended.add(pid)
         except PermissionError as error:  # another user's, such as by sudo
-            logger.warning("cannot kill what a trainer left behind: %s", error)
+            logger.warning("cannot kill processes that a trainer left behind: %s", error)
     return alive, ended
 
 

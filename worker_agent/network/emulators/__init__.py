@@ -17,17 +17,17 @@ EMULATORS: tuple[Callable[[Site], NetworkEmulator], ...] = (Untouched, VdeLink, 
 
 
 def create_emulators(site: Site) -> tuple[NetworkEmulator, ...]:
-    """Return one of each, best first."""
+    """Return one emulator of each kind, best first."""
     return tuple(create(site) for create in EMULATORS)
 
 
 def find_emulator(
     profile: NetworkProfile | None, site: Site, *, wanted: str | None = None
 ) -> NetworkEmulator:
-    """Return the first that serves the profile here; None asks for the untouched network.
+    """Return the first that can emulate the profile here; None means the untouched network.
 
-    `wanted` names the one that a job insists on; without it any exact one will do, so that
-    nobody is given an approximation without having asked for it.
+    `wanted` names the emulator that a job requires. Without it, only exact emulators are used, so
+    nobody gets an approximation without requesting it.
 
     Raises:
         EmulationFailed: none can; the message has each one's reason.
@@ -50,7 +50,7 @@ def find_emulator(
 
 
 def capabilities(site: Site) -> tuple[str, ...]:
-    """Return what the emulators that work here let the agent claim."""
+    """Return the capabilities that the working emulators give this agent."""
     able = (e for e in create_emulators(site) if e.capabilities and not e.probe())
     # Two of them may be exact.
     return tuple(dict.fromkeys(itertools.chain.from_iterable(e.capabilities for e in able)))

@@ -11,9 +11,9 @@ from farm.messages.commands import RankAddress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What an emulator may know of the machine that it works on.
+    """The facts about the machine that an emulator receives.
 
-    It is written down before anything is applied, so that another process can undo it.
+    They are recorded on disk before anything is applied, so another process can undo it.
     """
 
     state_dir: str
@@ -23,7 +23,7 @@ class Site:
 
 
 class NetworkEmulator(Protocol):
-    """Puts a network profile between this rank and its peers, and takes it away again.
+    """Applies a network profile between this rank and its peers, and removes it again.
 
     It is made from a `Site` and serves one rank.
     """
@@ -39,39 +39,39 @@ class NetworkEmulator(Protocol):
         ...
 
     def serves(self, profile: NetworkProfile) -> bool:
-        """Whether it can do what the profile asks."""
+        """Whether it can emulate the profile."""
         ...
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Processes of its own that work for this rank, on the rank's cores."""
+        """Its own processes that work for this rank, on the rank's cores."""
         ...
 
     def apply(
         self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
     ) -> tuple[RankAddress, ...]:
-        """Shape what passes between this rank and `peers`, and nothing else.
+        """Shape the traffic between this rank and `peers`, and nothing else.
 
-        Return the peers as this rank must reach them from now on: the addresses they gave, or
-        others through which the shaped way leads.
+        Return the addresses at which this rank must reach the peers from now on: their own, or
+        those of a proxy.
 
         Raises:
-            EmulationFailed: nothing, or not all of it, was applied.
+            EmulationFailed: it was not applied, or only partly.
         """
         ...
 
     def check(self) -> None:
-        """See whether what this object has applied is still there, as it was applied.
+        """Check that the profile is still applied, unchanged.
 
-        Others may have taken it away: a person, a service that sets the interface up again.
+        A person, or a service that sets up the interface again, may have removed it.
 
         Raises:
-            EmulationFailed: it is not, or nobody can say.
+            EmulationFailed: it is not, or this cannot be determined.
         """
         ...
 
     def clear(self) -> None:
-        """Undo whatever was applied, by this object or by another process; twice is harmless.
+        """Undo the profile, whether this object or another process has applied it. Idempotent.
 
         Raises:
             EmulationFailed: something may still be shaped.

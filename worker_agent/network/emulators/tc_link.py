@@ -90,10 +90,10 @@ def netem_options(queue: NetemQueue) -> bytes:
 
 
 def segmenter_options(mtu: int) -> bytes:
-    """Return those of a TBF queue that lets single packets pass as fast as they come.
+    """Return the options of a TBF queue that does not limit the rate.
 
-    What is longer than its burst it cuts into segments, so the burst is one packet: the interface's
-    `mtu` and room for the link's headers.
+    It cuts anything longer than its burst into segments, so the burst is one packet: the
+    interface's `mtu` plus the link's headers.
     """
     burst = mtu + 32
     no_log = overhead = align = least = 0
@@ -140,7 +140,7 @@ def open_netlink(failure: str) -> Iterator[IPRoute]:
 
 
 def find_route(ip: IPRoute, address: IpAddress) -> int | None:
-    """Return the index of the interface over which an address is reached; None: there is none."""
+    """Return the index of the interface over which an address is reached; None: no route."""
     from pyroute2 import NetlinkError
 
     try:
@@ -205,9 +205,9 @@ def carry_out(ip: IPRoute, index: int, plan: TcPlan, *, owner: int) -> None:
 
 
 def read_settings(ip: IPRoute, index: int) -> dict[str, str]:
-    """Return what the queues, classes and filters of an interface are set to, by what they are.
+    """Return the settings of an interface's queues, classes and filters, by their identity.
 
-    Nothing that they count is in it: as long as nobody touches them it stays the same.
+    Counters are not included, so the result is constant until somebody changes a setting.
     """
     found = {}
     for queue in ip.get_qdiscs():
@@ -233,9 +233,9 @@ def _name(handle: int) -> str:
 
 
 def remove_plans(ip: IPRoute, *, owner: int) -> None:
-    """Take away what `carry_out` has set for the owner, or a part, and nothing of anybody else's.
+    """Remove all that `carry_out` has set for the owner, even partly, and nothing else.
 
-    Interfaces may have got another name since.
+    Interfaces may have been renamed since.
     """
     for queue in list(root_queues(ip)):
         if queue.owner == owner:

@@ -81,7 +81,10 @@ class TcNetem:
         return find_obstacle()
 
     def serves(self, profile: NetworkProfile) -> bool:
-        """Whether the kernel can do it. A jitter above the delay would not keep its mean."""
+        """Whether the kernel can emulate it.
+
+        A jitter above the delay would change the mean delay.
+        """
         bandwidth = profile.bandwidth_bytes_per_s
         return (
             not profile.beyond(self.name)
@@ -122,11 +125,11 @@ class TcNetem:
         return peers
 
     def check(self) -> None:
-        """Ask the kernel what it has. Raises EmulationFailed: not what it was told."""
+        """Compare the kernel's settings with the plan. Raises EmulationFailed: they differ."""
         applied, name = self._applied, self._site.interface
         if applied is None:
             return
-        with open_netlink(f"nobody can say whether {name} is shaped") as ip:
+        with open_netlink(f"it is not known whether {name} is shaped") as ip:
             now = read_settings(ip, applied.index)
             for peer, addresses in applied.ways.items():
                 self._check_way(ip, applied.index, peer, addresses)
@@ -140,7 +143,7 @@ class TcNetem:
             raise EmulationFailed(f"{name} is not shaped as it was: {lost[0]}{others}")
 
     def clear(self) -> None:
-        """Take away the queues of this agent, never another's. Raises EmulationFailed."""
+        """Remove the queues of this agent, never another's. Raises EmulationFailed."""
         self._applied = None
         with open_netlink(f"{self._site.interface} may still be shaped") as ip:
             remove_plans(ip, owner=self._owner)
@@ -187,11 +190,11 @@ def resolve(peer: RankAddress) -> tuple[IpAddress, ...]:
 
 
 def find_obstacle() -> str | None:
-    """Return in one line what is missing and what to do about it; None when nothing is.
+    """Return in one line what is missing, and the remedy; None: nothing.
 
-    All of it is tried on a throw-away interface. It is never up, and lies in a network namespace of
-    its own where that is permitted (to root), so that nothing of the machine is touched. An agent
-    that has CAP_NET_ADMIN alone makes it among the machine's own, for some milliseconds.
+    Everything is tried on a temporary interface that is never up. If permitted (to root), it is in
+    a network namespace of its own, so the machine is not touched. An agent with CAP_NET_ADMIN alone
+    creates it in the machine's namespace, for some milliseconds.
     """
     if not _may_administer():
         return "no CAP_NET_ADMIN: let systemd grant it (AmbientCapabilities), or run as root"

@@ -87,10 +87,10 @@ class TcPlan:
 
 
 def owner_mark(state_dir: str) -> int:
-    """Return what the root of an agent's queues bears in the place of HTB's default class.
+    """Return the mark of an agent's queues, which is set as the root's default class of HTB.
 
-    Agents of one machine have a state directory each. The lower half, which HTB takes for a class,
-    names none that is ever made.
+    It is derived from the state directory, which differs for each agent of a machine. The lower
+    half, which HTB takes for a class, names no class that exists.
     """
     return zlib.crc32(state_dir.encode()) | 0x8000
 
@@ -98,7 +98,7 @@ def owner_mark(state_dir: str) -> int:
 def make_plan(
     profile: NetworkProfile, *, peers: Iterable[IpAddress], spared_ports: Iterable[int]
 ) -> TcPlan:
-    """Return what shapes the way to `peers` and spares TCP from and to `spared_ports`."""
+    """Return the plan that shapes traffic to `peers`, except TCP from and to `spared_ports`."""
     spared = [_match_port(version, port) for port in spared_ports for version in (4, 6)]
     # A name may stand for one address twice.
     matched = [_match_peer(peer) for peer in dict.fromkeys(peers)]

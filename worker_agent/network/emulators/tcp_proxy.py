@@ -43,7 +43,7 @@ class TcpProxy:
         return None
 
     def serves(self, profile: NetworkProfile) -> bool:
-        """Whether a proxy can do it, which loses no packets."""
+        """Whether a proxy can emulate it: a proxy cannot lose packets."""
         bandwidth = profile.bandwidth_bytes_per_s
         return (
             not profile.beyond(self.name)
@@ -76,7 +76,7 @@ class TcpProxy:
         )
 
     def check(self) -> None:
-        """Look whether the proxy lives: it listens as long. Raises EmulationFailed."""
+        """Check that the proxy is alive; it listens until it ends. Raises EmulationFailed."""
         process = self._process
         if process is None or process.poll() is None:
             return

@@ -50,7 +50,7 @@ class VdeLink:
     def apply(
         self, profile: NetworkProfile, peers: tuple[RankAddress, ...]
     ) -> tuple[RankAddress, ...]:
-        """Shape the whole wire: nobody but the gang's peers is at its other end."""
+        """Shape the whole wire: only the gang's peers are at its other end."""
         if not self._is_own:
             raise EmulationFailed(
                 f"interface {self._interface} is not a link of a lab (AGENT_INTERFACE)"
@@ -60,7 +60,7 @@ class VdeLink:
         return peers
 
     def check(self) -> None:
-        """Ask the wire what it does. Raises EmulationFailed: not what it was told."""
+        """Compare the wire's settings with the profile. Raises EmulationFailed: they differ."""
         if self._applied is not None:
             self._wire.check(self._applied, direction=WireDirection.FROM_HOST)
 

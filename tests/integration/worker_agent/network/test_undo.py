@@ -169,7 +169,7 @@ def test_clear_network_needs_no_broker_and_says_what_it_did(
         assert clear_network(host, tmp_path) == "undone: tc_netem on eth0\n"
         assert not is_shaped(host)
         # Whoever has mistaken the directory sees it.
-        nothing = f"nothing was applied, by what is written in {tmp_path}\n"
+        nothing = f"nothing was applied, according to {tmp_path}\n"
         assert clear_network(host, tmp_path) == nothing
 
 

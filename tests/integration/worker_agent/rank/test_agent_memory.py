@@ -111,7 +111,7 @@ def test_a_process_that_outgrows_its_group_is_out_of_memory(
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     source = "the kernel's log" if is_log_readable else "the counter of its control group"
     assert failure.message.startswith(
-        f"killed by the kernel for want of memory (by {source}): the control group's limit is"
+        f"killed by the kernel for lack of memory (by {source}): the control group's limit is"
         " 67.1 MB, its peak was 67.1 MB"
     )
 
