@@ -86,7 +86,7 @@ def _last_words(record: logging.LogRecord) -> str:
     try:
         description = str(error)
     except Exception:  # an exception of a user's own may not be able to say what it is
-        description = "it cannot say what went wrong"
+        description = "the error cannot be formatted"
     return f"{type(error).__name__}: {description}"[:300]
 
 

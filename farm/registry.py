@@ -46,7 +46,7 @@ def model(name: str, *, file: Path | None = None) -> Model:
     """Return the model of that name; `file`: where this machine has what `file:...` names.
 
     Raises:
-        InvalidSpec: there is none of that name; it says which there are.
+        InvalidSpec: there is none; it says which there are.
         TrainerFailed: there is no file, or none that may be run.
     """
     file_name = file_of(name)
@@ -122,7 +122,7 @@ def dataset(name: str) -> Dataset:
     """Return the data set of that name; it may be a user's own.
 
     Raises:
-        InvalidSpec: there is none of that name; it says which there are.
+        InvalidSpec: there is none; it says which there are.
     """
     own = own_data(name)
     return _find("dataset", name, DATASETS) if own is None else OwnDataset(own)

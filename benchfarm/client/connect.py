@@ -77,7 +77,7 @@ def _settings_in(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise NotConnected(f"{file}: cannot be read ({error}); mend or remove it") from None
+        raise NotConnected(f"{file}: cannot be read ({error}); repair or remove it") from None
     for key, value in written.items():
         if key not in KEYS or not isinstance(value, str):
             # Not the value: it may be the token.

@@ -86,7 +86,7 @@ class FarmConnection:
         except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
             raise NotConnected(
                 f"the proxy or certificates that the environment names cannot be used ({error}): "
-                "mend HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or SSL_CERT_FILE"
+                "correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or SSL_CERT_FILE"
             ) from None
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class FarmConnection:
             try:
                 content = json.dumps({} if body is None else body, allow_nan=False).encode()
             except (TypeError, ValueError, RecursionError) as error:
-                raise ClientError(f"what is sent is no JSON: {error}") from None
+                raise ClientError(f"the request body is not JSON: {error}") from None
         headers = {"Idempotency-Key": str(uuid.uuid4()), "Content-Type": kind}
         return self._json(self.send("POST", path, headers=headers, content=content))
 

@@ -160,7 +160,7 @@ class JobHandle(_Handle):
                     yield from stream
             except (pyarrow.ArrowException, OSError) as error:
                 raise WrongServer(
-                    f"{self._connection.url} answers {path} with what is no Arrow stream "
+                    f"{self._connection.url} answers {path} without an Arrow stream "
                     f"({error}): is it a farm?"
                 ) from None
 

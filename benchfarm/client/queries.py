@@ -9,7 +9,7 @@ from typing import Required, TypedDict
 class MeasurementQuery(TypedDict, total=False):
     """Which measurements.
 
-    - `sweep`: of this sweep; leaves out imported ones
+    - `sweep`: only of this sweep; excludes imported ones
     - `origin`: of this origin: `farm`, or an imported study
     - `instance_type`: on VMs of this type
     - `fingerprint`: on hardware of this kind
@@ -129,7 +129,7 @@ class RecommendationQuery(TypedDict, total=False):
     - `pass_`: `forward_backward` by default
     - `epochs`: how long the training is; 1 by default
     - `target_accuracy`: A ratio: the training ends where it is reached. Instead of `epochs`
-    - `world_sizes`: only these beside one machine, such as 2,3,4
+    - `world_sizes`: only these and one machine, such as 2,3,4
     - `network`: only what made the delay so, with commas between them
     - `budget_usd`: the most it may cost
     - `deadline_s`: the longest it may take
@@ -185,7 +185,7 @@ class PlanQuery(TypedDict, total=False):
     - `world_sizes`: such as 1,2,4; those that were measured
     - `global_batch_sizes`: such as 64,256; those that were measured
     - `one_way_delays_ms`: such as 0,20,100; those that were measured
-    - `next`: at most so many; 5, or 100 with `until_regret`
+    - `next`: at most this many; 5, or 100 with `until_regret`
     - `until_regret`: as many as it takes, such as 0.05 for 5 %
     - `budget_usd`: the plan must not cost more
     - `budget_machine_hours`: the same where there are no prices

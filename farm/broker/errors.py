@@ -54,7 +54,9 @@ def _explained(error: BaseException, reason: str) -> str:
                 "ssl_certfile= of FARM_BROKER_URL, where it asks for a certificate"
             )
         if isinstance(behind, redis.ResponseError):
-            return f"refused that ({reason}): check what it runs with, and the account's rights"
+            return (
+                f"refused the command ({reason}): check its configuration, and the account's rights"
+            )
     return f"does not answer ({reason}): start Redis there or correct FARM_BROKER_URL"
 
 

@@ -64,7 +64,7 @@ def _not_permitted(broker_url: str, refusal: str) -> NotPermitted:
     else:
         what, right = "may not read the farm's keys", "~farm.*"
     return NotPermitted(
-        f"the broker's account {account!r} {what}, so this cannot be told: grant it that "
+        f"the broker's account {account!r} {what}, so this is not known: grant it that right "
         f"(`ACL SETUSER {account} {right}`)"
     )
 

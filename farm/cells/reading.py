@@ -1,5 +1,4 @@
-"""Reads the cells of a sweep from the store: all of them at first, later only those that
-changed."""
+"""Reads the cells of a sweep from the store: all at first, later only those that changed."""
 
 from __future__ import annotations
 

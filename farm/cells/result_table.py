@@ -52,7 +52,7 @@ def notes(lines: Sequence[CellLine]) -> list[str]:
         found.append("in parentheses: the middle half of the steps within a repetition")
     if job_ids := sorted(job_id for line in lines for job_id in line.statistics.outlier_job_ids):
         named = ", ".join(str(job_id) for job_id in job_ids)
-        found.append(f"*: repetitions far from the others, counted all the same: job {named}")
+        found.append(f"*: repetitions far from the others, which count, too: job {named}")
     if lines:
         found.append(STEP_TIME_NOTE)
     return [*found, *_disturbed(lines)]

@@ -46,8 +46,10 @@ _SHADED = frozenset({FieldKind.FAILED, FieldKind.OPEN})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """`text` is shown in the field, `description` is its full form. `shade` None: it has no
-    number."""
+    """`text` is shown in the field, `description` is its full form.
+
+    `shade` None: it has no number.
+    """
 
     kind: FieldKind
     where: str

@@ -51,7 +51,7 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """`queue`: where the messages for a task are brought, unless `most` wait there."""
+    """`queue`: the shared queue of a task; nothing is moved while `most` messages wait there."""
 
     task: str
     queue: str
@@ -60,10 +60,10 @@ class _Kind:
 
 
 class AgentQueues:
-    """`agents` returns the names of those that have keys. It has a thread of its own.
+    """`agents` returns the names of agents with keys. It runs in a thread of its own.
 
-    `quotas`: by task, the same that the tasks charge; what is brought is charged ahead. `health`
-    learns which accounts are held back.
+    `quotas`: by task, the same that the tasks charge; moved messages are charged in advance.
+    Limited accounts are reported to `health`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class AgentQueues:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the turn that is under way."""
+        """End after the present turn."""
         self._stopping.set()
         self._thread.join(timeout=_STOP_S)
 
@@ -110,7 +110,7 @@ class AgentQueues:
                 self._stopping.wait(_PAUSE_AFTER_ERROR_S)
 
     def turn(self) -> None:
-        """Bring a few messages of each agent, and delete what is beyond its quota.
+        """Move a few messages of each agent, and delete those beyond its quota.
 
         Raises:
             Exception: one of `broker_errors`.
@@ -159,7 +159,7 @@ class AgentQueues:
         self._tell(kind)
 
     def _trim(self, kind: _Kind, names: Collection[str]) -> None:
-        """Leave in each queue what came first, and no more than an honest agent adds."""
+        """Keep the first messages of each queue, as many as an honest agent may have."""
         pipe = self._client.pipeline(transaction=False)
         for name in names:
             pipe.llen(own_queue(kind.queue, name))
@@ -176,7 +176,7 @@ class AgentQueues:
 
 
 def _answers(pipe: Any) -> list[Any]:
-    """Return what each command gave; None for one that Redis refused, such as of another type."""
+    """Return the result of each command; None for a refused one, as for a wrong key type."""
     answers = pipe.execute(raise_on_error=False)
     for error in answers:
         if isinstance(error, Exception):

@@ -41,8 +41,9 @@ _ENOUGH_BYTES = 2**25
 class BatchSize:
     """How many messages are stored together, so that they take about `_AIM_S` of work. Pure.
 
-    Of work, not of time: a batch waits once for a lock, such as one that the scheduler holds.
-    Smaller batches would wait more often, and fall behind just when there is most to do.
+    It measures processor time, not elapsed time: a batch waits once for a lock, such as one that
+    the scheduler holds. Smaller batches would wait more often, and fall behind when there is most
+    to do.
     """
 
     def __init__(self) -> None:
@@ -51,8 +52,8 @@ class BatchSize:
     def took(self, count: int, *, work_s: float, time_s: float) -> None:
         """Learn from a batch: its processor time, and how long it took.
 
-        A small one says only that a larger one may be tried. One that took very long was
-        probably not stored, and what is taken while the store is away has to be sent again.
+        A small batch only shows that a larger one may be tried. A batch that took very long was
+        probably not stored, and messages taken while the store is away have to be sent again.
         """
         fitting = int(count * _AIM_S / max(work_s, 1e-6))
         if time_s > _STUCK_S:
@@ -66,11 +67,12 @@ class BatchSize:
 class ArrivalRate:
     """How often messages arrive, and so whether to wait for more before taking them. Pure.
 
-    Of all queues of a collector, whose one thread waits for none while another is behind.
+    It counts all queues of a collector, whose one thread does not wait for one queue while another
+    is behind.
 
     A batch costs some milliseconds however small it is: Celery, a commit, exchanges with Redis.
-    Where many agents speak, messages would pay that for two or three of them. Where few do, it is
-    little, and a gang would only wait longer at each of its barriers.
+    With many agents, batches of two or three messages would waste that. With few agents it is
+    little, and waiting would only delay a gang at each of its barriers.
     """
 
     def __init__(self) -> None:
@@ -85,7 +87,7 @@ class ArrivalRate:
         return _GATHER_S if self._are_many and not self._behind else 0.0
 
     def came(self, count: int, *, queue: str, is_full: bool, now_s: float) -> None:
-        """Record a batch that was taken at `now_s`, a reading of the monotonic clock."""
+        """Record that a batch was taken at `now_s`, a reading of the monotonic clock."""
         (self._behind.add if is_full else self._behind.discard)(queue)
         self._count += count
         if self._since_s is None:
@@ -110,7 +112,7 @@ class BatchReader:
 
     @contextmanager
     def around(self, envelope: object) -> Iterator[list[object]]:
-        """Yield the message in hand and, in order, those that should be stored with it.
+        """Yield the delivered message and, in order, those to store with it.
 
         The work done in the block decides the size of the next batch.
         """
@@ -131,7 +133,7 @@ class BatchReader:
         )
 
     def more(self, count: int = MOST) -> list[object]:
-        """Take the next messages, at most so many."""
+        """Take at most `count` further messages."""
         envelopes = []
         for text in self._texts(count):
             read = read_task(text, queue=self._queue)

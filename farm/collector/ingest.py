@@ -50,9 +50,9 @@ _Message = TypeVar("_Message")
 
 
 class MessageFilter:
-    """With a `keyring` only signed messages are accepted. `health` gets the failures.
+    """Accepts only signed messages if it has a `keyring`. Reports failures to `health`.
 
-    `quotas`: by task, of the accounts that the keyring proves; without one, of names as claimed.
+    `quotas`: by task, for accounts that the keyring verifies; without a keyring, for claimed names.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class MessageFilter:
     ) -> list[_Message]:
         """Return, in their order, the messages that `read` makes of the acceptable envelopes.
 
-        `read` raises InvalidSpec for what it cannot read; other messages are not affected.
+        `read` raises InvalidSpec for an invalid message; other messages are not affected.
         `row_count`: how many rows the store would get of a message, from it and its bytes; they are
         charged, too. It raises InvalidSpec as well.
         """
@@ -129,10 +129,10 @@ class MessageFilter:
         return messages
 
     def _refuse(self, sender: UnknownVersion) -> None:
-        """Say in our own log that an agent speaks another version, and let it say so in its own.
+        """Log that an agent has another version, and answer so that the agent logs it, too.
 
-        It cannot read what we answer, and that is what it will log: every version looks at the
-        number first, and names the one that it expected.
+        The agent cannot parse our answer, but every version first checks the version number, and
+        logs the one that it expected.
         """
         if self._health.note_unknown_version(sender):
             logger.warning(
@@ -148,10 +148,10 @@ class MessageFilter:
 
 
 def _byte_count(envelope: object) -> int:
-    """Return how long a message is as the store writes JSON, however its sender has written it.
+    """Return the length of a message in the store's JSON form, however its sender wrote it.
 
     Raises:
-        InvalidSpec: it is too nested to be written.
+        InvalidSpec: it is nested too deeply to be written.
     """
     message = envelope.get("message") if isinstance(envelope, dict) else envelope
     try:
@@ -168,7 +168,7 @@ def read_batch(envelope: object) -> ReportBatch:
 
 
 def row_count(batch: ReportBatch, byte_count: int) -> int:
-    """Return about how many rows the store gets of a batch of so many bytes.
+    """Return about how many rows a batch of so many bytes adds to the store.
 
     Raises:
         InvalidSpec: it is much more than an agent sends at once. One report may be long: an agent
@@ -196,7 +196,7 @@ def take_batches(
     now: dt.datetime,
     elapsed: ElapsedTime = time_by_wall,
 ) -> list[TakenReports]:
-    """Store batches; return of each its sender, what to confirm to it now, and what it did."""
+    """Store batches; return for each its sender, the confirmation, and its effect."""
     with writing(engine) as session:
         results = store_batches(session, batches, now=now, elapsed=elapsed)
     taken = []
@@ -213,14 +213,14 @@ def take_batches(
 def take_beats(
     engine: Engine, beats: Sequence[Heartbeat], *, now: dt.datetime, lease: dt.timedelta
 ) -> list[TakenBeat]:
-    """Store heartbeats; return of each its sender, the confirmation, and what it did.
+    """Store heartbeats; return for each its sender, the confirmation, and its effect.
 
-    Of several beats of one life of an agent only the last counts, and is answered; of an agent
-    that has many lives at once, the first few do.
+    Of several beats of one agent process only the last counts and is answered. If an agent seems to
+    have many processes at once, the first few count.
 
-    Even a beat that proves nothing is confirmed: the confirmation is what lets the next one of
-    that boot prove its freshness. But one that has lain in the broker for half a lease is not
-    stored: after an outage so many wait that the newest would be as old before their turn came.
+    Even a beat that proves nothing is confirmed, since the confirmation lets the next one prove its
+    freshness. A beat that waited in the broker for half a lease is not stored: after an outage
+    there are so many that the newest would become as old before its turn.
     """
     last: dict[tuple[str, str], Heartbeat] = {}
     lives: Counter[str] = Counter()
@@ -258,9 +258,9 @@ def _is_old(beat: Heartbeat, *, now: dt.datetime, lease: dt.timedelta) -> bool:
 class ElapsedTimes:
     """Remembers when each attempt was last seen and how long it had run by then.
 
-    When the wall clock is set back, it says that an attempt has had less time than it had, and the
-    samples of an honest rank would be refused. So the time that this process has seen pass by its
-    monotonic clock counts where it is more.
+    After the wall clock was set back, an attempt seems to have run for less time than it has, and
+    the samples of an honest rank would be refused. So the time by this process's monotonic clock is
+    used if it is more.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -268,7 +268,7 @@ class ElapsedTimes:
         self._seen: OrderedDict[int, tuple[float, float]] = OrderedDict()
 
     def __call__(self, token: int, by_wall_s: float) -> float:
-        """Return the time since an attempt was leased; `by_wall_s`: what the wall clock says."""
+        """Return the time since an attempt was leased; `by_wall_s`: that time by the wall clock."""
         now_s, elapsed_s = self._clock(), by_wall_s
         if token in self._seen:
             before_s, at_s = self._seen.pop(token)

@@ -71,7 +71,7 @@ _TURNS_WITHIN_S = 60.0
 
 
 def run(settings: Settings) -> None:
-    """Collect until SIGTERM or SIGINT; the message in hand is finished first.
+    """Collect until SIGTERM or SIGINT; the present message is finished first.
 
     Raises:
         InvalidSpec: the broker is beyond this machine, and there is no key to sign with.
@@ -126,7 +126,7 @@ def register_tasks(
     health: HealthReporter | None = None,
     quotas: Mapping[str, Quotas] | None = None,
 ) -> None:
-    """Give the Celery app the two tasks by which agents reach the store.
+    """Register the two Celery tasks that store the agents' messages.
 
     With a `keyring` unsigned messages are refused. Failures go to `health`, if given.
     `quotas`: by task, what each account may send.
@@ -182,7 +182,7 @@ def _register(
     accept: Callable[[Sequence[object]], list[_Message]],
     store: Callable[[Sequence[_Message]], None],
 ) -> None:
-    """Give the Celery app the task of a queue, which stores what it can accept."""
+    """Register the Celery task of a queue, which stores acceptable messages."""
 
     def take(carried: object) -> None:
         try:
@@ -208,8 +208,8 @@ def _register(
 class WorkerTurns:
     """Notifies systemd while the worker's loop runs, or while it waits for the broker.
 
-    Celery's worker does nothing else while it connects, for minutes if need be, and starting it
-    again would not bring the broker back.
+    While it connects, which may take minutes, Celery's worker does nothing else, and restarting it
+    would not bring the broker back.
     """
 
     def __init__(self, manager: ServiceManager, *, within_s: float = _TURNS_WITHIN_S) -> None:
@@ -218,11 +218,11 @@ class WorkerTurns:
         self._excused_s = time.monotonic()
 
     def watch(self, app: Any) -> None:
-        """Let the worker of a Celery app tell of its turns, between messages."""
+        """Make the worker of a Celery app report its turns, between messages."""
         turns = self
 
         class Step(StartStopStep):  # type: ignore[misc] # Celery has no types
-            """A part of Celery's consumer, which starts it again with each connection."""
+            """A step of Celery's consumer, which is started again with each connection."""
 
             requires = ("celery.worker.consumer:Tasks",)
 
@@ -230,12 +230,12 @@ class WorkerTurns:
                 parent.timer.call_repeatedly(_TURN_S, turns.note_turn)
 
             def stop(self, parent: Any) -> None:
-                """Leave the timer, which Celery clears with the connection."""
+                """Do nothing: Celery clears the timer with the connection."""
 
         app.steps["consumer"].add(Step)
 
     def note_turn(self) -> None:
-        """Note that the loop of the worker turned."""
+        """Record a turn of the worker's loop."""
         self._excused_s = time.monotonic()
 
     def shown(self, is_seen: bool) -> None:
@@ -261,9 +261,9 @@ def _answer(
 def _wanted_pieces(
     engine: Engine, sender: Sender, beats: Sequence[Heartbeat]
 ) -> list[tuple[str, Command]]:
-    """Return the pieces of bundles that agents have asked for.
+    """Return the pieces of bundles that agents have requested.
 
-    Nothing for one that has not read what it was sent before: no more of this waits in the broker.
+    An agent that has not read its last piece gets none, so at most one waits in the broker.
     """
     wanted = {beat.agent_id: beat.wanted for beat in beats if beat.wanted is not None}
     pieces: list[tuple[str, Command]] = []
@@ -282,9 +282,9 @@ def _store(
     handle: Callable[[Sequence[_Message]], bool],
     health: HealthReporter,
 ) -> None:
-    """Store messages together or, where that cannot be done, one by one.
+    """Store messages together or, if that fails, one by one.
 
-    `handle` says whether it has stored anything: to answer what is stale proves nothing.
+    `handle` returns whether it has stored anything: answering stale messages proves nothing.
     """
     if len(messages) > 1:
         try:
@@ -310,7 +310,7 @@ def _store(
 def _store_one(
     message: _Message, handle: Callable[[Sequence[_Message]], bool], health: HealthReporter
 ) -> None:
-    """Let no message stop the collector. What was not confirmed is sent again by its agent."""
+    """Store one message; a failure does not stop the collector. Its agent sends it again."""
     try:
         if handle([message]):
             health.worked()
@@ -333,9 +333,9 @@ def _not_stored(error: Exception, health: HealthReporter, messages: Sequence[obj
 
 
 def _sender(message: object) -> dict[str, object]:
-    """Name the sender of a message, and the rank, if it is all of one.
+    """Return the sender of a message for the log, and the rank, if there is only one.
 
-    All reports of a batch are looked at, so only where something went wrong.
+    It reads all reports of a batch, so it is called only after an error.
     """
     assert isinstance(message, ReportBatch | Heartbeat)
     ids: dict[str, object] = {"agent_id": message.agent_id}

@@ -23,7 +23,7 @@ from farm.processes.token_bucket import TokenBucket
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """`burst` at once after a pause, and `per_minute` for ever."""
+    """`burst`: allowed at once after a pause; `per_minute`: allowed in the long run."""
 
     burst: float
     per_minute: float
@@ -57,9 +57,9 @@ _MOST_AHEAD = 0.25
 
 @dataclass(slots=True)
 class _Account:
-    """The quotas of an account by name; `at_s`: when it was last heard.
+    """The quotas of an account by name; `at_s`: time of its last message.
 
-    `ahead`: what was charged before it was taken, and will not be charged again.
+    `ahead`: use that was charged in advance, and will not be charged again.
     """
 
     at_s: float
@@ -72,8 +72,9 @@ class _Account:
 class Quotas:
     """The accounts' use of one queue, by a monotonic clock. For several threads.
 
-    `names`: how many accounts may be new; None: any number, since they are proven. `collectors`:
-    how many share the queue. Each gets some of an account's messages, so each allows only its part.
+    `names`: how many new names are accepted; None: any number, since they are verified.
+    `collectors`: how many share the queue. Each gets a part of an account's messages, so each
+    allows only its part of the quota.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class Quotas:
         self._swept_at_s = clock()
 
     def exhausted(self, account: str) -> str | None:
-        """Name the quota of which the account has nothing left, and count a message dropped.
+        """Return the name of an exhausted quota of the account, and count a dropped message.
 
-        One that was charged ahead is let through.
+        A message that was charged in advance passes.
         """
         with self._lock:
             known = self._accounts.get(account)
@@ -107,7 +108,7 @@ class Quotas:
             return empty
 
     def allowed(self, account: str, *, most: int) -> int:
-        """Return how many messages the account may send now, at most so many; 0: none."""
+        """Return how many messages the account may send now, at most `most`; 0: none."""
         with self._lock:
             if next(self._spent(account), None) is not None:
                 return 0
@@ -143,7 +144,7 @@ class Quotas:
                 known.ahead[name] = min(most, known.ahead.get(name, 0.0) + amount)
 
     def dropped(self) -> dict[str, int]:
-        """Return how many messages were dropped of each account that was lately held back."""
+        """Return the number of dropped messages of each account that was limited recently."""
         with self._lock:
             since = self._clock() - _SHOWN_S
             return {
@@ -153,7 +154,7 @@ class Quotas:
             }
 
     def limit(self, name: str) -> str:
-        """Say what a quota allows."""
+        """Describe the limit of a quota."""
         quota = self._names if name == _NEW_NAMES and self._names else self._quotas[name]
         return f"{quota.per_minute:,.0f} {name} a minute"
 
@@ -197,7 +198,7 @@ def make_quotas(
     collectors: Callable[[], int] = lambda: 1,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Quotas]:
-    """Return what each account may send, by task."""
+    """Return the quotas of each account, by task."""
     names = None if are_names_proven else CLAIMED_NAMES
     return {
         task: Quotas(quotas, names=names, collectors=collectors, clock=clock)

@@ -180,5 +180,5 @@ class Catalogue:
     size_of: Callable[[str, str], ModelSize | None] = lambda model, dataset: None
 
     def strategy(self, name: str | None) -> StrategyFacts | None:
-        """Return what is known of a strategy or a launcher; None: there is none of that name."""
+        """Return what is known of a strategy or a launcher; None: there is none."""
         return self.strategies.get(name or "") or self.launchers.get(name or "")

@@ -1,5 +1,4 @@
-"""Expands a sweep into jobs: the cross product of its axes, without configurations that cannot
-run."""
+"""Expands a sweep into jobs: the cross product of its axes, without impossible configurations."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ CASE_KEYS: Mapping[str, ScriptKey] = {
         meaning="interpreter, by a name of `AGENT_PYTHON_ENVIRONMENTS`; by default the agent's own"
     ),
     "launcher": ScriptKey(
-        meaning="what the script expects: `torch` (the default), `tensorflow` or `none`",
+        meaning="the launcher of the script: `torch` (the default), `tensorflow` or `none`",
         choices=tuple(LAUNCHERS),
     ),
     "args": ScriptKey(
@@ -412,7 +412,9 @@ def _check_variable(name: object, where: str) -> None:
     if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
         raise InvalidSpec(where, name, "a name of letters, digits and '_'")
     if name.startswith(_NEVER_SET) or name in _NEVER_SET_NAMES:
-        raise InvalidSpec(where, name, "another variable: it decides what is run, or where")
+        raise InvalidSpec(
+            where, name, "another variable: this one decides which program runs, or where"
+        )
 
 
 def _is_word(word: object) -> bool:

@@ -72,7 +72,7 @@ def judge_heartbeats(agents: Sequence[AgentCondition]) -> list[Finding]:
     busy = sum(a.attempt_id is not None for a in live)
     found = [well(f"{counted(len(live), 'agent')} alive, {busy} of them at work"), *_silent(agents)]
     found += [
-        wrong(f"{a.agent_id} takes no rank: {a.trouble}", "mend that; it goes on by itself")
+        wrong(f"{a.agent_id} takes no rank: {a.trouble}", "repair that; it continues by itself")
         for a in live
         if a.trouble is not None
     ]
@@ -296,7 +296,7 @@ def judge_leases(agents: Sequence[AgentCondition], losses: LossCounts) -> list[F
             doubt(
                 f"{counted(losses.lost_attempts, 'attempt')} of the last hour ended since an agent "
                 f"was lost{why}",
-                "look at those machines' load, network and log; their jobs were tried again",
+                "look at those machines' load, network and log; their jobs were retried",
             )
         )
     if losses.late_reports:
@@ -327,7 +327,9 @@ def judge_room(whose: str, free_bytes: int) -> list[Finding]:
         return []
     judge = wrong if free_bytes < _LEAST_BYTES else doubt
     what = f"{whose} has only {byte_count(free_bytes)} left"
-    return [judge(what, "make room: a full disk ends ranks, and stops what is stored there")]
+    return [
+        judge(what, "free some space: a full disk ends ranks, and stops everything stored there")
+    ]
 
 
 def _has_torch(agent: AgentCondition) -> bool:
@@ -348,7 +350,7 @@ def judge_access(
     if keyless := [a.agent_id for a in agents if a.agent_id not in keyed]:
         found.append(
             wrong(
-                f"without a key that counts: {list_names(keyless)}; nothing that they say is taken",
+                f"without a valid key: {list_names(keyless)}; their messages are refused",
                 "`farm agent add NAME` prints what to install there",
             )
         )
@@ -356,7 +358,7 @@ def judge_access(
     if alike := [a.agent_id for a in live if TRAINER_USER not in a.capabilities]:
         found.append(
             doubt(
-                "trainers run as the agent's own user, and may read what it may: "
+                "trainers run as the agent's own user, and can read its files: "
                 f"{list_names(alike)}",
                 "set AGENT_TRAINER_USER there (docs/security.md)",
             )

@@ -78,8 +78,7 @@ _HIDDEN = {
 def _hidden(state: BrokerState) -> list[Finding]:
     return [
         doubt(
-            f"{_HIDDEN[command]} cannot be told: its account {state.account!r} may not run "
-            f"{command}",
+            f"{_HIDDEN[command]} is not known: its account {state.account!r} may not run {command}",
             f"grant it that (`ACL SETUSER {state.account} +{command.lower().replace(' ', '|')}`)",
         )
         for command in state.forbidden
@@ -94,14 +93,14 @@ def _keeping(state: BrokerState) -> list[Finding]:
         found.append(
             wrong(
                 "its last write to disk failed, and it may refuse every message",
-                "look at its log and its disk; it is full, or not its own",
+                "look at its log and its disk; it is full, or its permissions are wrong",
             )
         )
     if state.keeps_log is False:
         also = "; it keeps nothing at all" if state.keeps_snapshots is False else ""
         found.append(
             doubt(
-                f"a restart of Redis loses what is under way in it (appendonly is off{also})",
+                f"a restart of Redis loses its queued messages (appendonly is off{also})",
                 "set `appendonly yes` and `appendfsync everysec`; agents send again what is not "
                 "confirmed, so only time is lost",
             )

@@ -95,7 +95,7 @@ def judge_collector(
             wrong(
                 f"{one.name} has stored nothing for {duration(_idle_s(one))}, although {queues} "
                 "wait",
-                "look at its log and restart it; where every heartbeat is stale, compare its clock "
+                "look at its log and restart it; if every heartbeat is stale, compare its clock "
                 "with the other collectors'",
             )
             for one in idle_collectors(found)
@@ -169,7 +169,7 @@ def _running(found: Sequence[ProcessState], what: str, *, version: str) -> list[
     judged += [
         wrong(
             f"{one.name} cannot do its work: {one.trouble}",
-            "mend that; it goes on by itself",
+            "repair that; it continues by itself",
         )
         for one in found
         if one.trouble is not None

@@ -21,7 +21,7 @@ class LeasedAttempt:
 def refusal_of_report(
     attempt: LeasedAttempt | None, *, agent_id: str, token: int, rank: int
 ) -> str | None:
-    """Say why a report does not count, or None when it does.
+    """Return why a report does not count, or None if it does.
 
     A report counts only if its fencing token is the job's current one and its sender is the agent
     leased for that rank: an agent that lost its lease may finish its work, but changes nothing.
@@ -38,11 +38,11 @@ def refusal_of_report(
 
 
 def beat_age_s(echo: BeatEcho | None, *, now_s: float) -> float | None:
-    """Return how old a heartbeat is by the server's clock alone; None when it proves nothing.
+    """Return the age of a heartbeat by the server's clock alone; None if it proves nothing.
 
-    The agent echoes the server's time of the last confirmation and adds how long ago, by its own
-    monotonic clock, that arrived. So an agent whose clock is wrong by an hour is as fresh as any,
-    and a backlog of beats of a dead agent is recognised, however long it lay in the broker.
+    The agent echoes the server's time of the last confirmation, and the time since its arrival by
+    its own monotonic clock. So a wrong clock of an agent does no harm, and old beats of a dead
+    agent are recognised, however long they waited in the broker.
     """
     return None if echo is None else now_s - (echo.server_time_s + echo.elapsed_s)
 
@@ -62,7 +62,7 @@ def renews_lease(beat: Heartbeat, *, token: int, same_boot: bool, has_reported: 
 
 
 def is_clean(beat: Heartbeat, *, unclean_token: int) -> bool:
-    """Whether the agent may be leased again after `unclean_token` ended without its word.
+    """Whether the agent may be leased again after `unclean_token` ended without its report.
 
     It must have seen that token, or a late `start_rank` could still start the old attempt.
     """

@@ -20,7 +20,7 @@ _APPLY_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long each barrier may take, and how soon an unanswered command is sent again."""
+    """Time limits of the barriers, and the interval at which unanswered commands are repeated."""
 
     prepare_s: float = 120.0
     peers_s: float = 20.0
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier:
-    """While an attempt is in the state of this barrier, its ranks are on their way to `phase`."""
+    """A barrier: in its state, an attempt waits for all ranks to reach `phase`."""
 
     name: str
     phase: RankPhase
@@ -59,7 +59,7 @@ BARRIERS = {
 
 
 def barrier_limit_s(attempt: AttemptView, state: AttemptState, *, limits: Limits) -> float:
-    """Return how long an attempt may stay in a rendezvous state.
+    """Return the time limit of a rendezvous state.
 
     Long delays, low bandwidths and many ranks take longer to verify than `shape_s` allows.
     """
@@ -94,10 +94,9 @@ def cluster_spec(
 def batch_weights(attempt: AttemptView) -> tuple[float, ...] | None:
     """Return the share of a global batch that each rank that trains takes, the sum being 1.
 
-    In proportion to its agent's speed: how often in a second its cores together could do the fixed
-    piece of work of its control run, which each of them does by itself; or, if all ranks have
-    GPUs, how often these could do theirs. None where the batch is shared evenly, and where a rank's
-    speed is not known.
+    Shares are proportional to the agents' speeds: how often a second all cores together could do
+    the work of the control run, which each core does by itself; or, if all ranks have GPUs, the
+    same for the GPUs. None if the batch is shared evenly, or if a rank's speed is not known.
     """
     if attempt.spec.batch_split is BatchSplit.EVEN:
         return None
@@ -122,7 +121,7 @@ def commands_for(
     *,
     limits: Limits,
 ) -> dict[int, Command]:
-    """Return the commands for these ranks when their attempt is in `state`; empty: none is due.
+    """Return the commands for these ranks when their attempt is in `state`; empty if none is due.
 
     Every rank has reported its address once the attempt is beyond `preparing`.
 

@@ -56,7 +56,7 @@ def expected_rtt_s(profile: NetworkProfile, *, untouched_s: float) -> float:
 def queueing_s(profile: NetworkProfile, *, peer_count: int) -> float:
     """Return how long a probe may queue behind other probes on a link of limited bandwidth.
 
-    At each end a probe may find one of this rank's, or its answer to one, on the way to every peer.
+    At each end a probe may queue behind one probe, or answer, of this rank to every peer.
     """
     if profile.bandwidth_bytes_per_s is None:
         return 0.0
@@ -68,9 +68,9 @@ def matches_profile(
 ) -> bool:
     """Whether a measured round trip is within 10 % + 1 ms of the expected one.
 
-    The median of 20 round trips with jitter has a standard deviation of its own, of some 0.2 x
-    jitter; so much as the jitter is allowed more. Where many packets are lost, only a round
-    trip that is too short is found wrong.
+    The median of 20 round trips with jitter has a standard deviation of about 0.2 x jitter, so the
+    jitter is added to the tolerance. If many packets are lost, only a round trip that is too short
+    is wrong.
     """
     expected_s = expected_rtt_s(profile, untouched_s=untouched_s)
     tolerance_s = TOLERANCE_RATIO * expected_s + TOLERANCE_S + profile.jitter_s
@@ -81,16 +81,16 @@ def matches_profile(
 
 
 def is_back(*, untouched_s: float, back_s: float) -> bool:
-    """Whether a round trip takes no longer than before; a machine less busy may be quicker."""
+    """Whether a round trip takes no longer than before; it may be shorter."""
     return back_s <= untouched_s * (1 + TOLERANCE_RATIO) + TOLERANCE_S
 
 
 def matches_bandwidth(profile: NetworkProfile, *, rtt_s: float, bytes_per_s: float) -> bool:
     """Whether what arrives at a peer is within 10 % of the profile's bandwidth.
 
-    Where packets are lost or overtake each other, or more is under way than the buffers of one
-    connection hold, TCP itself may not fill the link: then only too high a bandwidth is
-    found wrong. What waits behind a lost packet when the clock starts may come on top.
+    If packets are lost or reordered, or if more bytes are in flight than the buffers of a
+    connection hold, TCP may not fill the link: then only too high a bandwidth is wrong. Bytes that
+    wait behind a lost packet when the measurement starts are added to the tolerance.
     """
     requested = profile.bandwidth_bytes_per_s
     if requested is None:
@@ -111,7 +111,7 @@ def matches_bandwidth(profile: NetworkProfile, *, rtt_s: float, bytes_per_s: flo
 def is_settled(
     profile: NetworkProfile, *, untouched: Sequence[PeerRtt], shaped: Iterable[PeerRtt]
 ) -> bool:
-    """Whether all of a rank's round trips are as asked."""
+    """Whether all of a rank's round trips match the profile."""
     base_s = _rtts_s(untouched)
     return all(
         matches_profile(
@@ -134,15 +134,15 @@ def probing_s(profile: NetworkProfile, *, peer_count: int) -> float:
 
 
 def verification_s(profile: NetworkProfile, *, agent_count: int) -> float:
-    """Return how long it may take to verify a profile, the profile's part of it."""
+    """Return how much time the profile adds to its verification."""
     probing = SHAPED_TRIES * probing_s(profile, peer_count=agent_count - 1)
     return probing + transfers_s(profile, agent_count=agent_count)
 
 
 def find_deviations(profile: NetworkProfile, ranks: Sequence[RankNetwork]) -> tuple[str, ...]:
-    """Return what is not as asked, or was not measured, one line each; the worst comes first.
+    """Return a line for each deviation from the profile or missing measurement, worst first.
 
-    Bandwidths are looked at once the round trips are right: before that, nobody measures them.
+    Bandwidths are checked once the round trips are right: before that, they are not measured.
     """
     found = [*_several_emulators(ranks)]
     for own in ranks:
@@ -156,7 +156,7 @@ def find_deviations(profile: NetworkProfile, ranks: Sequence[RankNetwork]) -> tu
 def find_leftovers(ranks: Sequence[RankNetwork]) -> tuple[str, ...]:
     """Return a line for each round trip longer than before; `shaped` is measured after the end.
 
-    What could not be measured any more proves nothing.
+    A missing measurement proves nothing.
     """
     found = []
     for own in ranks:

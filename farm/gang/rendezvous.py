@@ -35,23 +35,23 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resend:
-    """Send the present state's command once more to ranks that have not answered it."""
+    """Repeat the present state's command to ranks that have not answered it."""
 
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassBarrier:
-    """Everybody has passed the barrier: go to `state` and send its command to all ranks."""
+    """All ranks have passed the barrier: go to `state` and send its command to all of them."""
 
     state: AttemptState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """The attempt is over, for the reason given; a success has none.
+    """The attempt is over, for a reason; a success has none.
 
-    `disturbed` are the flags that made it void; where they name a rank, the next attempt avoids its
+    `disturbed`: the flags that made it void. If they name a rank, the next attempt avoids its
     machine. `measurement`: by the columns of its table; the scheduler adds it to a decision.
     """
 
@@ -65,7 +65,7 @@ Decision = Wait | Resend | PassBarrier | AttemptEnd
 
 
 def decide(attempt: AttemptView, limits: Limits) -> Decision:
-    """Say what to do next with an active attempt."""
+    """Decide what to do next with an active attempt."""
     if attempt.cancel_requested:
         return AttemptEnd(state=AttemptState.CANCELLED)
     if end := _end_by_ranks(attempt, limits):
@@ -103,16 +103,16 @@ def decide(attempt: AttemptView, limits: Limits) -> Decision:
 
 
 def voided(flags: tuple[NoiseFlag, ...]) -> AttemptEnd:
-    """Return how an attempt ends that was disturbed: the worst comes first and is the reason."""
+    """Return the end of a disturbed attempt; its reason is the worst flag, which comes first."""
     others = f" (and {len(flags) - 1} more)" if len(flags) > 1 else ""
     failure = Failure(kind=FailureKind.DISTURBED, message=flags[0].message + others)
     return AttemptEnd(state=AttemptState.VOID, failure=failure, disturbed=flags)
 
 
 def _drift(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
-    """Void an attempt whose machines are not what they were, before anything is measured.
+    """Void an attempt whose machines have become slower, before anything is measured.
 
-    The control runs are there once everybody has measured the untouched network.
+    The control runs are known once all ranks have measured the untouched network.
     """
     if attempt.state is not AttemptState.MEASURING:
         return None
@@ -131,7 +131,7 @@ def _drift(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
 
 
 def _wrong_network(attempt: AttemptView) -> AttemptEnd | None:
-    """Void an attempt whose network is not what was asked for, before anything is measured."""
+    """Void an attempt whose network is not as requested, before anything is measured."""
     profile = attempt.spec.network
     if attempt.state is not AttemptState.SHAPING or profile is None or profile.is_untouched:
         return None
@@ -153,7 +153,7 @@ def _wrong_network(attempt: AttemptView) -> AttemptEnd | None:
 
 
 def _not_back(attempt: AttemptView) -> AttemptEnd | None:
-    """Void what was measured while, as it seems, somebody else shaped the network too."""
+    """Void a measurement during which somebody else seems to have shaped the network, too."""
     seen = [
         RankNetwork(rank=r.rank, agent_id=r.agent_id, untouched=r.untouched, shaped=r.back)
         for r in attempt.ranks
@@ -178,9 +178,9 @@ def _lost(kind: FailureKind, message: str) -> AttemptEnd:
 
 
 def _unlike_versions(attempt: AttemptView) -> AttemptEnd | None:
-    """Refuse a gang of several framework versions, before anything is connected.
+    """Refuse a gang with different framework versions, before anything is connected.
 
-    It might fail in a way that names no version, or train and be measured as if it had one.
+    It might fail without naming the cause, or be measured as if it had one version.
     """
     if attempt.state is not AttemptState.PREPARING:
         return None
@@ -210,15 +210,15 @@ def _unlike_weights(attempt: AttemptView) -> AttemptEnd | None:
 
 
 def _end_by_ranks(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
-    """End the attempt if enough is known of its ranks' ends.
+    """End the attempt if enough is known about its ranks' ends.
 
-    A rank that dies makes its peers' collectives fail, and their report may arrive first. So a
-    configuration's failure decides at once, whatever other ranks report, and any other waits until
-    all have reported or `cause_wait_s` have passed. Then the cause is a failure other than
-    a lost peer, if there is one.
+    If a rank dies, the collectives of its peers fail, and their reports may arrive first. So a
+    failure of the configuration decides at once, whatever other ranks report. Any other failure
+    waits until all have reported or `cause_wait_s` have passed. The cause is then a failure other
+    than a lost peer, if there is one.
 
-    A trainer that raises before it is even ready has trained nothing: a machine without its
-    framework does so with every configuration, and must not turn a whole sweep into results.
+    An error before a trainer is ready is a failure of the machine: a machine without the framework
+    fails with every configuration, and must not turn a whole sweep into results.
     """
     failures = [(r, r.failure) for r in attempt.ranks if r.failure is not None]
     for rank, failure in failures:
@@ -250,7 +250,7 @@ def _end_by_ranks(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
 
 
 def _may_still_speak(attempt: AttemptView, silent: Sequence[RankView], limits: Limits) -> bool:
-    """Whether to wait for what the silent ranks have to say of a failure that is known."""
+    """Whether to wait for the reports of silent ranks about a known failure."""
     waited_s = max(r.ended_age_s or 0.0 for r in attempt.ranks if r.failure is not None)
     if attempt.state is AttemptState.PREPARING:
         # Nothing is connected yet, so no failure is an echo, and ranks that are prepared have
@@ -262,10 +262,10 @@ def _may_still_speak(attempt: AttemptView, silent: Sequence[RankView], limits: L
 
 
 def _blame_silent(silent: Sequence[RankView], witness: RankView, complaint: Failure) -> AttemptEnd:
-    """Blame the ranks that say nothing for their peers' broken connections.
+    """Blame silent ranks for their peers' broken connections.
 
-    One that is stopped, or whose machine hangs, cannot speak for itself, and its agent notices
-    much later than its peers do.
+    A rank that is stopped, or whose machine hangs, cannot report, and its agent notices that much
+    later than its peers do.
     """
     names = " and ".join(f"rank {r.rank} on {r.agent_id}" for r in silent)
     return _lost(
@@ -278,9 +278,9 @@ def _blame_silent(silent: Sequence[RankView], witness: RankView, complaint: Fail
 def _blame_early_end(
     attempt: AttemptView, witness: RankView, complaint: Failure
 ) -> AttemptEnd | None:
-    """Blame a rank that has trained to its end for the broken connection of one that goes on.
+    """Blame a rank that has finished for the broken connection of one that still trains.
 
-    Where steps are counted, such a rank itself says that it has made too few.
+    If steps are counted, such a rank reports itself that it has made too few.
     """
     done = [rank for rank in attempt.ranks if rank.succeeded]
     if not done or attempt.spec.steps is not None or attempt.spec.epochs is not None:
@@ -301,10 +301,10 @@ def _named(rank: RankView, failure: Failure) -> Failure:
 
 
 def _time_limit(attempt: AttemptView, limits: Limits) -> AttemptEnd | None:
-    """End an attempt of which the last words were lost.
+    """End an attempt whose last reports were lost.
 
-    Each agent holds its rank to the limit itself, and its report is the result. If none comes,
-    that says nothing of the configuration.
+    Each agent enforces the limit on its rank, and its report is the result. A missing report says
+    nothing about the configuration.
     """
     limit_s = attempt.spec.time_limit_s
     if attempt.state_age_s < limit_s + limits.end_s:

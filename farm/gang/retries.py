@@ -26,8 +26,8 @@ def after_attempt(
 ) -> JobState:
     """Return the job's next state once an attempt has ended; `attempt_count` includes that one.
 
-    A failed configuration is a result and would fail again, so it is never retried; a machine
-    that failed says nothing of the configuration, so the job is tried again after `pause_s`.
+    A failed configuration is a result and would fail again, so it is never retried. A failed
+    machine says nothing about the configuration, so the job is retried after `pause_s`.
     """
     if ended is AttemptState.SUCCEEDED:
         return JobState.SUCCEEDED
@@ -39,12 +39,12 @@ def after_attempt(
 
 
 def pause_s(attempt_count: int, *, policy: RetryPolicy) -> float:
-    """Return how long a job pauses after so many attempts, at least one."""
+    """Return the pause of a job after `attempt_count` attempts, at least one."""
     return doubled_pause_s(attempt_count, first_s=policy.wait_s, most_s=MAX_WAIT_S)
 
 
 def doubled_pause_s(failure_count: int, *, first_s: float, most_s: float) -> float:
-    """Return the pause after so many failures in a row, at least one: twice as long after each."""
+    """Return the pause after consecutive failures, at least one; it doubles with each."""
     # min() before 2.0 ** n: a count of thousands would overflow a float.
     return min(first_s * 2.0 ** min(failure_count - 1, 32), most_s)
 
@@ -52,7 +52,7 @@ def doubled_pause_s(failure_count: int, *, first_s: float, most_s: float) -> flo
 def is_pausing(
     due_at: dt.datetime, *, now: dt.datetime, attempt_count: int, policy: RetryPolicy
 ) -> bool:
-    """Tell whether a job that waits is in the pause before its next attempt.
+    """Tell whether a waiting job is in the pause before its next attempt.
 
     Only a retry pauses, and never for longer than its policy says.
     """
@@ -65,6 +65,6 @@ def is_pausing(
 def is_to_come(due_at: dt.datetime, *, now: dt.datetime, longest: dt.timedelta) -> bool:
     """Tell whether a pause, of at most `longest`, is not over yet.
 
-    What is due later than that was written by a clock that has been set back since.
+    A later due time was written by a clock that has been set back since.
     """
     return now < due_at <= now + longest

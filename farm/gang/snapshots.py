@@ -39,7 +39,7 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangAtWork:
-    """A gang that is leased: since `age_s`, and `expected_s` long in all, if anything is known."""
+    """A leased gang: leased `age_s` ago, and expected to take `expected_s` in all, if known."""
 
     sweep_id: int
     agent_ids: tuple[str, ...]
@@ -50,8 +50,8 @@ class GangAtWork:
     def remaining_s(self) -> float | None:
         """Return how much longer it is expected to take; None: not known.
 
-        A gang beyond its expected length is expected to take as long again, as is so where
-        lengths have a heavy tail: the longer it has taken, the longer it will.
+        A gang beyond its expected length is expected to take as long again, as with heavy-tailed
+        lengths: the longer it has taken, the longer it will take.
         """
         if self.expected_s is None:
             return None
@@ -61,7 +61,7 @@ class GangAtWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAgent:
-    """An agent whose heartbeats arrive. Idle: not leased, clean, not drained, takes ranks."""
+    """An agent with recent heartbeats. Idle: not leased, clean, not drained, accepts ranks."""
 
     agent_id: str
     machine_id: str
@@ -79,7 +79,7 @@ class LiveAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
-    """`lease_s`: what is left of its agent's lease; negative: it ran out."""
+    """`lease_s`: the remaining time of its agent's lease; negative: expired."""
 
     rank: int
     agent_id: str

@@ -12,7 +12,7 @@ from farm.messages.trainer_lines import Failure, FailureKind
 def unlike_step_counts(spec: JobSpec, counts: Sequence[tuple[str, int]]) -> Failure | None:
     """Return a failure if a finished script ran different numbers of steps on its ranks.
 
-    `counts`: of timed steps, each with words for its rank.
+    `counts`: of timed steps, each with a description of its rank.
     """
     if spec.steps is not None or spec.epochs is not None:
         return None

@@ -44,9 +44,9 @@ _RTTS_A_TURN = 16  # to fill the link, to agree upon the transfer and to hear wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferPlan:
-    """`window_bytes`: the most that may be under way, which grows from `first_bytes`.
+    """`window_bytes`: the most bytes in flight, which grows from `first_bytes`.
 
-    `limit_s`: the end of it, however much has arrived.
+    `limit_s`: when it ends, however much has arrived.
     """
 
     byte_count: int
@@ -57,7 +57,7 @@ class TransferPlan:
 
 
 def plan_transfer(bytes_per_s: float, *, rtt_s: float) -> TransferPlan:
-    """Plan what tells whether a way carries `bytes_per_s`, headers included."""
+    """Plan a transfer that shows whether a path carries `bytes_per_s`, including headers."""
     untimed = _segments(bytes_per_s * (_UNTIMED_S + _UNTIMED_RTTS * rtt_s))
     untimed = max(untimed, _LEAST_UNTIMED_SEGMENTS)
     timed = max(_segments(bytes_per_s * _TIMED_S), _LEAST_TIMED_SEGMENTS)
@@ -73,7 +73,7 @@ def plan_transfer(bytes_per_s: float, *, rtt_s: float) -> TransferPlan:
 
 
 def plan_load(bytes_per_s: float, *, rtt_s: float) -> TransferPlan | None:
-    """Plan a stream that fills a link's queue; None: that would take too long."""
+    """Plan a stream that fills a link's queue; None if that would take too long."""
     load_s = max(_filling_s(rtt_s), _LEAST_LOAD_SEGMENTS * SEGMENT_BYTES / bytes_per_s)
     if load_s > _LONGEST_LOAD_S:
         return None
@@ -88,7 +88,7 @@ def plan_load(bytes_per_s: float, *, rtt_s: float) -> TransferPlan | None:
 
 
 def load_settled_s(*, rtt_s: float) -> float:
-    """Return after how much of a load its queue is taken to be full."""
+    """Return the time after which a load's queue is assumed to be full."""
     return _filling_s(rtt_s) / 2
 
 
@@ -103,12 +103,11 @@ def waiting_share(bytes_per_s: float, *, rtt_s: float) -> float:
 
 
 def partners(rank: int, agent_count: int) -> tuple[int, ...]:
-    """Return whom a rank meets, one after the other; of each pair the lower one sends first.
+    """Return a rank's partners in order; in each pair the lower rank sends first.
 
-    As in a tournament where everybody plays everybody (the circle method): each round pairs all
-    ranks, but for one that rests where their number is odd. Every rank keeps to the order of the
-    rounds, so a rank that waits for its partner waits for one in an earlier round, and no two
-    wait for each other.
+    The order is that of a round-robin tournament (circle method): each round pairs all ranks,
+    except one that rests if their number is odd. Every rank keeps the order of the rounds, so a
+    rank only waits for partners in an earlier round, and no two ranks wait for each other.
     """
     places = agent_count + agent_count % 2
     wheel = places - 1  # all but the last place turn
@@ -125,13 +124,13 @@ def partners(rank: int, agent_count: int) -> tuple[int, ...]:
 
 
 def turn_s(profile: NetworkProfile, *, rtt_s: float) -> float:
-    """Return how long one transfer may take, with what is said before and after it."""
+    """Return how long one transfer may take, including the messages before and after it."""
     assert profile.bandwidth_bytes_per_s is not None
     return plan_transfer(profile.bandwidth_bytes_per_s, rtt_s=rtt_s).limit_s + 4 * rtt_s
 
 
 def transfers_s(profile: NetworkProfile, *, agent_count: int) -> float:
-    """Return how long all transfers of a gang may take together, its gathering included."""
+    """Return how long all transfers of a gang may take, including its gathering."""
     if profile.bandwidth_bytes_per_s is None or agent_count < 2:
         return 0.0
     rtt_s = 2 * (profile.one_way_delay_s + profile.jitter_s)

@@ -14,7 +14,7 @@ _LIKE_WEIGHTS = 1e-8
 def unlike_weights(model: str, checksums: Sequence[tuple[str, float]]) -> Failure | None:
     """Return a failure if a user's own model starts with other weights on some ranks.
 
-    `checksums`: of the weights before the training, each with words for its rank.
+    `checksums`: of the initial weights, each with a description of its rank.
     """
     for rank, checksum in checksums[1:]:
         first, expected = checksums[0]

@@ -102,7 +102,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     (_with("price|cost|usd|memory|mem|vram|ram|sent|received|recv|tx|rx|traffic"), None),
     (
         _with(r"to_(.*_)?(accuracy|top_?\d|target|loss|converge\w*|\d+)|tta|ttt|convergence"),
-        "what a training takes to become so good has no column here",
+        "there is no column for the time to an accuracy",
     ),
     (
         r"(.*_)?(packet|pkt)_?(loss|drop)s?(_.*)?|(loss|drop)_(rate|ratio|percent|pct)",
@@ -240,12 +240,12 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     ),
     (
         r"(n_?|mini_)?batch|mbsz?",
-        "a batch of whom it does not say: global_batch_size of all ranks together, or "
+        "its name does not say whose batch this is: global_batch_size of all ranks together, or "
         "per_replica_batch_size of one",
     ),
     (
         rf"{_DEVICE}_per_{_DEVICE}",
-        "replicas_per_rank, if a rank trains on so many devices",
+        "replicas_per_rank, if this is the number of devices of a rank",
     ),
     (
         rf"({_COUNT})?gpu(_?count|_?num(ber)?|_total|_used)?",
@@ -268,7 +268,7 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     ),
     (
         rf"(({_COUNT}|max_|train_|training_|trained_))*epoch(_(count|trained|run|total))*",
-        "a number of epochs: name it epochs if so many were trained",
+        "a number of epochs: name it epochs if this is how many were trained",
     ),
     (
         r"(data|dataset|training|train|epoch)_?(set)?_?(size|len(gth)?|count)|"
@@ -283,16 +283,17 @@ _HINTS: Sequence[tuple[str, str | None]] = (
     ),
     (
         r"((time|duration|t)_)?ms",
-        "milliseconds of what it does not say: name it step_time_ms or time_per_epoch_ms, and it "
-        "is divided by 1000",
+        "its name does not say which milliseconds these are: name it step_time_ms or "
+        "time_per_epoch_ms, and it is divided by 1000",
     ),
     (
         r"((time|duration|t)_)?us",
-        "microseconds of what it does not say: name it step_time_us, and it is divided by 1000000",
+        "its name does not say which microseconds these are: name it step_time_us, and it is "
+        "divided by 1000000",
     ),
     (
         rf"{_only(_PLAIN)}(.*_)?(time|duration)(_{_UNIT})?|t_s|s|minute|hour",
-        f"a time of what it does not say: {_IN_UNIT}step_time_s or time_per_epoch_s",
+        f"its name does not say which time this is: {_IN_UNIT}step_time_s or time_per_epoch_s",
     ),
     (
         rf"({_COUNT})?(steps|step|batches)(_count)?",

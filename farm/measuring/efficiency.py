@@ -21,7 +21,7 @@ def tokens_per_s(figures: AttemptFigures) -> float | Unknown | None:
     """Return the tokens that the whole gang took in a second, hidden ones among them."""
     dataset = figures.dataset
     if dataset is None:
-        return Unknown("a script does not tell how many tokens an example has")
+        return Unknown("a script does not report how many tokens an example has")
     if dataset.kind is not ExampleKind.TOKENS:
         return Unknown(f"its examples are {dataset.kind.value}")
     examples_per_s = figures.throughput_examples_per_s
@@ -42,7 +42,7 @@ def data_wait_ratio(figures: AttemptFigures) -> float | Unknown | None:
 def peak_device_memory_bytes(figures: AttemptFigures) -> int | Unknown:
     """Return the most memory that a GPU of the ranks that train had in use."""
     if figures.dataset is None:
-        return Unknown("a script does not tell how much memory of a GPU it has in use")
+        return Unknown("a script does not report how much GPU memory it uses")
     found = [rank.result.peak_device_memory_bytes for rank in figures.training]
     known = [one for one in found if one is not None]
     return max(known) if known else Unknown("no rank trained on a GPU")
@@ -56,7 +56,7 @@ def achieved_flop_per_s(figures: AttemptFigures) -> float | Unknown | None:
     the update of the weights not at all.
     """
     if figures.dataset is None:
-        return Unknown("a script does not tell how many FLOP an example takes")
+        return Unknown("a script does not report how many FLOP an example takes")
     if figures.size is None:
         return Unknown("how many FLOP an example takes is only known of models that are shipped")
     examples_per_s = figures.throughput_examples_per_s
@@ -73,7 +73,7 @@ def peak_flop_per_s(figures: AttemptFigures) -> float | Unknown:
     several on one agent the first reports, and the others are taken to be as fast.
     """
     if figures.dataset is None:
-        return Unknown("no matrix product is measured beside a script")
+        return Unknown("no matrix product is measured with a script")
     rates = []
     for rank in figures.training:
         if rank.result.peak_flop_per_s is None:

@@ -57,7 +57,9 @@ def exchange_figures(
     return ExchangeFigures(
         idle_ratio=None if unreported else mean(map(idle_ratio, profiles)),
         idle_unknown_because=(
-            f"rank {unreported[0]} could not tell computing from exchanging" if unreported else None
+            f"rank {unreported[0]} could not separate computing from exchanging"
+            if unreported
+            else None
         ),
         push_s=mean(exchange.push_s for exchange in found),
         pull_s=mean(exchange.pull_s for exchange in found),

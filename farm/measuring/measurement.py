@@ -455,7 +455,7 @@ def bytes_per_step(
     counts = {rank.rank: direction.of(rank.result) for rank in ranks}
     uncounted = [rank for rank, count in counts.items() if count is None]
     if uncounted:
-        return Unknown(f"the kernel told no byte counts on rank {uncounted[0]}")
+        return Unknown(f"the kernel reported no byte counts on rank {uncounted[0]}")
     per_step = [
         (
             count / r.result.window_step_count,

@@ -251,7 +251,7 @@ def _kept_for(agent_id: str, pool: AgentPool) -> str:
     at_s = pool.reserved_until_s.get(agent_id)
     until = "" if at_s is None else f" and is expected to start in {at_s:.0f} s"
     return (
-        f"held agents are kept for job {holder.job_id}, "
+        f"idle agents are reserved for job {holder.job_id}, "
         f"which has waited {holder.waited_s:.0f} s{until}"
     )
 

@@ -192,7 +192,7 @@ class Cache:
                 with self._lock:
                     self._keep(key, slot)
             except Exception:
-                logger.exception("what was kept could not be made again")
+                logger.exception("a cached value could not be computed again")
             finally:
                 if is_in_turn:
                     turn.release()

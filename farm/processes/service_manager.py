@@ -68,4 +68,4 @@ class ServiceManager:
                 teller.settimeout(1.0)
                 teller.sendto(words.encode(), self._address)
         except OSError as error:
-            logger.warning("service manager was not told %s: %s", words, error)
+            logger.warning("service manager was not notified of %s: %s", words, error)

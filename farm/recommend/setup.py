@@ -1,5 +1,4 @@
-"""A strategy's set-up, as the recommender compares it: the axes whose values are not the usual
-ones."""
+"""A strategy's set-up, as the recommender compares it: the axes with other than usual values."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ _Ended: TypeAlias = tuple[AttemptView, AttemptEnd]
 
 
 def advance_active_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -> list[Outgoing]:
-    """Advance or end every attempt for which it is time; return the commands to send.
+    """Advance or end every attempt that is due; return the commands to send.
 
-    Most of those that are looked at have nothing to do but to wait, and collectors write to their
-    rows all the time: only the others are locked, and decided on once more.
+    Most attempts only wait, and collectors write to their rows all the time. So only the others are
+    locked, and decided again.
     """
     stopping = {"alive_within": rules.lease, "every": _STOP_EVERY}
     with reading(engine) as session:
@@ -90,7 +90,7 @@ def advance_active_attempts(engine: Engine, *, now: dt.datetime, rules: Rules) -
 def _advance_all(
     session: Session, tokens: Sequence[int], *, now: dt.datetime, rules: Rules
 ) -> list[Outgoing]:
-    """Decide, and only then write, for all attempts together; a statement for each is too many."""
+    """Decide for all attempts, and then write together, which takes fewer statements."""
     outgoing: list[Outgoing] = []
     commanded: list[tuple[int, int]] = []
     onward: dict[int, AttemptState] = {}
@@ -122,7 +122,7 @@ def _advance_all(
 
 
 def _due(attempt: AttemptView, decision: Resend | PassBarrier, *, rules: Rules) -> list[Outgoing]:
-    """Return what is to be sent now."""
+    """Return the commands to send now."""
     state = decision.state if isinstance(decision, PassBarrier) else attempt.state
     outgoing = outgoing_of(attempt, state, _ranks(attempt, decision), limits=rules.limits)
     if isinstance(decision, Resend):
@@ -142,7 +142,7 @@ def _final_ends(
 ) -> dict[int, AttemptEnd]:
     """Return by token how these attempts end, with their measurements; nothing is written.
 
-    A success becomes another end where what was measured does not count.
+    A success becomes another end if its measurement does not count.
     """
     trained = [one for one in ended if one[1].state is AttemptState.SUCCEEDED]
     others = [one for one in ended if one[1].state is not AttemptState.SUCCEEDED]
@@ -157,21 +157,21 @@ def _final_ends(
 
 
 def _given_up(reason: str) -> AttemptEnd:
-    """Lose an attempt of which the server can make nothing; so its job comes to an end too."""
+    """Return the end of an attempt whose reports make no sense: it is lost."""
     message = f"nothing can be made of what is stored of the attempt ({reason[:500]})"
     failure = Failure(kind=FailureKind.SENSELESS, message=storable(message))
     return AttemptEnd(state=AttemptState.LOST, failure=failure)
 
 
 def _error_text(error: Exception) -> str:
-    """Say what is wrong with an attempt."""
+    """Describe an error in an attempt."""
     return f"{type(error).__name__}: {error}"
 
 
 def _write_ends(
     session: Session, ends: Mapping[int, AttemptEnd], *, now: dt.datetime, rules: Rules
 ) -> None:
-    """End the attempts, and give up those whose end the database does not take."""
+    """End the attempts, and give up those whose end the database refuses."""
     if not ends:
         return
     try:
@@ -197,7 +197,7 @@ def _write_ends(
 
 
 def _portions(trained: Sequence[_Ended]) -> Iterator[list[_Ended]]:
-    """Yield as many at once as have left about so much to read; at least one."""
+    """Yield groups of attempts with about equal amounts of data, each of at least one."""
     portion: list[_Ended] = []
     rank_seconds = 0.0
     for attempt, end in trained:
@@ -299,7 +299,7 @@ def _judged(
 
 
 def _unlike_step_counts(spec: JobSpec, evidence: AttemptEvidence) -> Failure | None:
-    """Compare the agents, each of which has compared its own ranks."""
+    """Compare the step counts of agents; each agent has compared its own ranks."""
     return unlike_step_counts(
         spec,
         [
@@ -334,5 +334,5 @@ def _write_together(
 
 
 def _ids_of(attempt: AttemptView) -> dict[str, int]:
-    """Return what a line of a log names an attempt by."""
+    """Return the ids of an attempt for log lines."""
     return {"job_id": attempt.job_id, "attempt_id": attempt.token}

@@ -20,7 +20,7 @@ _TROUBLE_LENGTH = 300  # characters of a database's error message, the statement
 
 
 class BackgroundThread:
-    """Calls `work` at once, and again after as many seconds as it returned, or when woken.
+    """Calls `work` at once, and again after the seconds that it returned, or when woken.
 
     A turn that fails is logged and repeated after `again_after_s`. `rest_ratio`: how long the
     thread rests after a turn, as a multiple of the processor time that the turn took. An urgent
@@ -50,7 +50,7 @@ class BackgroundThread:
         self._thread.start()
 
     def wake(self, *, is_urgent: bool = False) -> None:
-        """Begin the next turn as soon as allowed; any number of calls during a turn add one."""
+        """Begin the next turn as soon as allowed; calls during a turn add one turn."""
         self._woken.set()
         if is_urgent:
             self._urgent.set()
@@ -62,7 +62,7 @@ class BackgroundThread:
         self._woken.set()
 
     def stop(self) -> None:
-        """Stop, and wait for the turn under way, for some seconds at most."""
+        """Stop, and wait for the present turn, for some seconds at most."""
         self.request_stop()
         self._thread.join(timeout=10)
 
@@ -79,13 +79,13 @@ class BackgroundThread:
                 self._woken.wait(wait_s)
 
     def _rest(self, worked_s: float) -> None:
-        """Leave time to others after so much processor time, unless the thread is to stop."""
+        """Pause after a turn of so much processor time, unless the thread is to stop."""
         urgent_ratio = min(self._rest_ratio, _URGENT_REST_RATIO)
         if not self._stopping.wait(urgent_ratio * worked_s):
             self._urgent.wait((self._rest_ratio - urgent_ratio) * worked_s)
 
     def _turn(self) -> float:
-        """Do the work once; return after how many seconds it is due again."""
+        """Do the work once; return the seconds until the next turn."""
         try:
             wait_s = self._work()
         except (DBAPIError, FarmError) as error:

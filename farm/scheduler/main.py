@@ -60,7 +60,7 @@ _PARTITIONS_AGAIN_S = 60.0  # where something was left to do
 
 
 def rules_of(settings: Settings) -> Rules:
-    """Return the scheduling rules that the settings ask for."""
+    """Return the scheduling rules of the settings."""
     return Rules(
         lease=dt.timedelta(seconds=settings.lease_s),
         reserve_after_s=settings.reserve_after_s,
@@ -127,7 +127,7 @@ def run(settings: Settings) -> None:
 def _loops(
     engine: Engine, settings: Settings, *, sender: CommandSender, health: HealthReporter
 ) -> tuple[BackgroundThread, BackgroundThread, BackgroundThread]:
-    """Return the threads that lead gangs, place jobs, and predict for placing how long jobs run."""
+    """Return the threads that advance gangs, place jobs, and estimate how long jobs run."""
     rules = rules_of(settings)
     lengths = JobLengths(engine, home=settings.home)
     kept = PlacingState(
@@ -174,7 +174,7 @@ def _attend(
     manager: ServiceManager,
     health: HealthReporter,
 ) -> None:
-    """Wake the loops on request, and report that they work, until it is time to stop."""
+    """Wake the loops on request, and report their health, until the end."""
     turns = (0, 0)
     while not stopping.is_set():
         why = wake.wait(_TURN_EVERY_S)
@@ -192,7 +192,7 @@ def _attend(
 
 
 def _slow_threads(engine: Engine, settings: Settings) -> Iterator[BackgroundThread]:
-    """Yield the threads for what no gang waits for: partitions, messages, experiment trackers."""
+    """Yield the threads for tasks without urgency: partitions, messages, experiment trackers."""
     yield housekeeping(engine)
     notifier = Notifier(
         engine,
@@ -250,7 +250,7 @@ class StepCorrectingClock:
 
 
 def advance_once(engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules) -> int:
-    """Advance or end attempts, and send what is due; return how many ranks were asked twice."""
+    """Advance or end attempts, and send due commands; return how many were repeated."""
     outgoing = advance_active_attempts(engine, now=now, rules=rules)
     sender.send(outgoing)
     return sum(due.is_again and isinstance(due.command, Peers) for due in outgoing)
@@ -259,7 +259,7 @@ def advance_once(engine: Engine, sender: CommandSender, *, now: dt.datetime, rul
 def place_once(
     engine: Engine, sender: CommandSender, *, now: dt.datetime, rules: Rules, known: PlacingState
 ) -> None:
-    """Give gangs to jobs that wait, and have them start."""
+    """Lease gangs to waiting jobs, and send their start commands."""
     if not sender.is_away:
         sender.send(place_jobs(engine, now=now, rules=rules, known=known))
 
@@ -267,7 +267,7 @@ def place_once(
 def housekeeping(engine: Engine) -> BackgroundThread:
     """Return the thread that makes the store's partitions for the days to come.
 
-    It needs locks for which nobody must wait.
+    It needs locks that must delay nobody else.
     """
 
     def work() -> float:

@@ -35,7 +35,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A command that is due, for one agent. `is_again`: it was sent before, and not answered."""
+    """A due command for one agent. `is_again`: it was sent before and not answered."""
 
     agent_id: str
     command: Command
@@ -43,7 +43,7 @@ class Outgoing:
 
     @property
     def ids(self) -> dict[str, object]:
-        """What a line of a log names it by."""
+        """Its ids for log lines."""
         if isinstance(self.command, StartRank):
             return {"agent_id": self.agent_id, **self.command.ids}
         token = getattr(self.command, "token", None)
@@ -66,7 +66,7 @@ def outgoing_of(
 
 
 class CommandSender:
-    """Sends commands to agents, and remembers when the broker did not take them."""
+    """Sends commands to agents, and remembers when the broker refused them."""
 
     def __init__(self, sender: Sender, signer: Signer | None = None) -> None:
         self._sender = sender
@@ -77,13 +77,13 @@ class CommandSender:
     def is_away(self) -> bool:
         """Whether the broker refused the latest commands a short time ago.
 
-        Then nobody else shall set out: a gang that hears nothing loses its attempt. What was not
-        taken is due again before that is forgotten.
+        Then no further gang should start, since a gang without commands loses its attempt. Refused
+        commands are due again before this is forgotten.
         """
         return time.monotonic() < self._away_until_s
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send what is due, in order; where that fails it is due again before long."""
+        """Send due commands in order; those that fail become due again."""
         if not outgoing:
             return
         try:

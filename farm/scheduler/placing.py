@@ -57,8 +57,8 @@ _CELLS_PREDICTED = 500  # of those of which nothing was measured
 class JobLengths:
     """How long waiting jobs will run, by cell hash, in seconds.
 
-    A thread reads the store every few seconds: the cells of unfinished jobs, how long gangs were at
-    work lately, and the recommender's predictions, which are fitted in another process. Only the
+    A thread reads the store every few seconds: the cells of unfinished jobs, the durations of
+    recent gangs, and the recommender's predictions, which are fitted in another process. Only the
     thread writes `expected_s`, as a whole. If a refresh fails, the results of the one before stay
     valid.
     """
@@ -72,7 +72,7 @@ class JobLengths:
         self.expected_s: Mapping[str, float] = {}
 
     def thread(self) -> BackgroundThread:
-        """Return the thread that keeps them up to date."""
+        """Return the thread that updates the lengths."""
 
         def work() -> float:
             self.refresh()
@@ -119,13 +119,13 @@ class JobLengths:
 class StartPace:
     """Limits how many ranks are started per second: `burst` at once, `per_s` in the long run.
 
-    A farm that has just come up could lease all of its agents in one round. Their thousands of
-    messages would then reach the collectors within a second, what is not answered in time is sent
-    again, and what is late ends attempts: all gangs start sooner when they do not start at once.
-    And no gang is started while many of the ranks under way have to be asked twice.
+    A farm that has just started could lease all of its agents in one round. Their thousands of
+    messages would then reach the collectors within a second, unanswered commands would be repeated,
+    and late answers would end attempts. All gangs start sooner if they do not start at once. No
+    gang is started while many commands have to be repeated.
 
-    Instants are in seconds, of one clock. Some 33 ranks a second keep a thousand agents at work
-    with jobs of half a minute.
+    Instants are in seconds, of one clock. About 33 starts a second keep a thousand agents busy with
+    jobs of half a minute.
     """
 
     per_s: float = 64.0
@@ -138,10 +138,10 @@ class StartPace:
         self._left = float(self.burst)
 
     def may_start(self, *, now_s: float) -> bool:
-        """Whether a gang may start now, of whatever width: those after it wait for as much longer.
+        """Whether a gang may start now, of any width; a wide one delays those after it.
 
-        A clock that jumps back takes nothing away. A hold also applies to a caller that
-        read the clock just before it was set.
+        A clock that jumps back does no harm. A hold also applies to a caller that read the clock
+        just before it was set.
         """
         passed_s = 0.0 if self._at_s is None else max(0.0, now_s - self._at_s)
         self._at_s = now_s
@@ -151,7 +151,7 @@ class StartPace:
         return self._left >= 1.0
 
     def took(self, agent_count: int) -> None:
-        """Take notice of so many ranks that have started."""
+        """Count started ranks."""
         self._left -= agent_count
 
     def note_unanswered(self, agent_count: int, *, now_s: float) -> None:
@@ -162,10 +162,11 @@ class StartPace:
 
 @dataclass(slots=True)
 class PlacingSnapshot:
-    """Idle agents and queue version when nothing could be placed: unchanged, nothing can be.
+    """The idle agents and the queue's version when nothing could be placed.
 
-    Most turns follow from gangs on their way, which change neither the queue nor the idle agents.
-    Time alone can change a decision, so a snapshot is valid for `_SNAPSHOT_LIFETIME_S`.
+    While they are unchanged, nothing can be placed. Most turns are caused by active gangs, which
+    change neither. Time alone can change a decision, so a snapshot is valid for
+    `_SNAPSHOT_LIFETIME_S`.
     """
 
     idle: frozenset[str] = frozenset()
@@ -173,7 +174,7 @@ class PlacingSnapshot:
     at: dt.datetime | None = None
 
     def note(self, idle: frozenset[str], queue_version: Hashable, *, now: dt.datetime) -> None:
-        """Remember what was there at this decision, which has placed nothing."""
+        """Remember the state at this decision, which has placed nothing."""
         self.idle, self.queue_version, self.at = idle, queue_version, now
 
     def is_same(self, idle: frozenset[str], queue_version: Hashable, *, now: dt.datetime) -> bool:
@@ -185,11 +186,11 @@ class PlacingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PlacingState:
-    """What a scheduler knows from earlier turns; without it placing is slower, its order worse.
+    """State kept between turns; without it placing is slower and its order worse.
 
-    `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it was last given
-    agents; `queue`: the jobs that wait; `budgets_due_at`: by sweep, when to look again whether its
-    budget is used up. All but the first are written by placing.
+    `expected_s`: by cell hash, how long jobs take. `last_starts`: by sweep, when it last got
+    agents. `queue`: the waiting jobs. `budgets_due_at`: by sweep, when to check its budget again.
+    All but the first are written by placing.
     """
 
     expected_s: Mapping[str, float] = field(default_factory=dict)
@@ -203,7 +204,7 @@ class PlacingState:
 def place_jobs(
     engine: Engine, *, now: dt.datetime, rules: Rules, known: PlacingState
 ) -> list[Outgoing]:
-    """Lease gangs to jobs that wait, as fast as their pace allows; return what starts them.
+    """Lease gangs to waiting jobs, within the pace; return the start commands.
 
     If more could start, only the first are placed, and the next round decides again.
     """
@@ -262,7 +263,7 @@ def place_jobs(
 def _at_their_pace(
     placements: Sequence[Placement], pace: StartPace, *, now_s: float
 ) -> list[Placement]:
-    """Return those that may start now, if all of them can."""
+    """Return the placements that the pace allows now."""
     left = copy.copy(pace)
     chosen: list[Placement] = []
     for placement in placements:
@@ -276,10 +277,10 @@ def _at_their_pace(
 def _over_budget(
     session: Session, sweep_ids: set[int], *, now: dt.datetime, known: PlacingState
 ) -> Collection[int]:
-    """Return those of these sweeps that have used up their budgets.
+    """Return the sweeps that have used up their budgets.
 
-    To add up what a sweep of 10,000 jobs has spent takes a tenth of a second: so the longer that
-    took, the later it is done again.
+    Adding up the spent time of a sweep of 10,000 jobs takes a tenth of a second. So the longer that
+    took, the later it is repeated.
     """
     for sweep_id, due_at in [*known.budgets_due_at.items()]:
         if not is_to_come(due_at, now=now, longest=_LONGEST_BELIEF):
@@ -349,9 +350,9 @@ def _queue(
     policy: RetryPolicy,
     known: PlacingState,
 ) -> tuple[list[WaitingJob], float]:
-    """Return the jobs that may be placed, and for how much longer they have waited than they say.
+    """Return the jobs that may be placed, and how much longer they have waited than they say.
 
-    Of a queue that is kept only the changes are read.
+    If the queue is kept, only its changes are read.
     """
     if known.queue is not None:
         jobs = known.queue.jobs(session, now=now, agents=agents, expected_s=known.expected_s)
@@ -364,7 +365,7 @@ def _queue(
 def _since_start_s(
     known: PlacingState, sweep_ids: Collection[int], *, now: dt.datetime
 ) -> dict[int, float]:
-    """Return for how long sweeps that wait have been given nothing; forget those that do not."""
+    """Return how long waiting sweeps have got no agents; forget other sweeps."""
     for sweep_id in known.last_starts.keys() - sweep_ids:
         del known.last_starts[sweep_id]
     return {i: max(0.0, (now - at).total_seconds()) for i, at in known.last_starts.items()}

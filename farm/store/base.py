@@ -55,7 +55,7 @@ class Utc(TypeDecorator[dt.datetime]):
 
 
 def state_column(kind: type[_E], name: str) -> sa.Enum:
-    """Return the type of a state: its text, held to the enumeration by the database."""
+    """Return the type of a state: its text, which the database checks against the enumeration."""
     return sa.Enum(
         kind,
         name=name,
@@ -79,9 +79,9 @@ def axis_type(axis: Axis) -> sa.types.TypeEngine[Any]:
 
 
 class Plausible(TypeDecorator[float]):
-    """A number that is read as not known where it is beyond its range.
+    """A number that is read as None if it is beyond its range.
 
-    Earlier versions stored whatever agents reported, and no page or answer may fail for that.
+    Earlier versions stored any reported number, and no page or answer may fail because of it.
     """
 
     impl = sa.Double

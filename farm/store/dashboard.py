@@ -21,7 +21,7 @@ _AN_HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class LeasedRank:
-    """What an agent is leased for."""
+    """The job that an agent is leased for."""
 
     agent_id: str
     job_id: int
@@ -30,7 +30,7 @@ class LeasedRank:
 
 @dataclass(frozen=True, slots=True)
 class SweepJob:
-    """A job of a sweep and what came out of it; None: nothing yet."""
+    """A job of a sweep and its result; None: no result yet."""
 
     job: JobRow
     measurement: MeasurementRow | None
@@ -46,7 +46,7 @@ class FinishedHour:
 
     @property
     def job_count(self) -> int:
-        """All that have a result: a configuration that fails is one."""
+        """The number of jobs with a result; a failed configuration is a result."""
         return self.succeeded_count + self.failed_count
 
 
@@ -57,7 +57,7 @@ def job_counts(session: Session) -> dict[JobState, int]:
 
 
 def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[str, LeasedRank]:
-    """Return by id what each of the agents is leased for; the idle ones are not there.
+    """Return by id the lease of each of the agents; idle ones are left out.
 
     None: all agents. To name a hundred of them takes longer than to find what they serve.
     """
@@ -74,7 +74,7 @@ def served_ranks(session: Session, agent_ids: Collection[str] | None) -> dict[st
 
 
 def finished_per_hour(session: Session, *, now: dt.datetime, hour_count: int) -> list[FinishedHour]:
-    """Count what was measured or failed in each of the last hours, the oldest first.
+    """Count the measured and failed jobs of each of the last hours, the oldest first.
 
     They begin with the first one in which there was anything; empty where there is none.
     """
@@ -114,7 +114,7 @@ def measurement_stamp(session: Session) -> Hashable:
 
 
 def jobs_of(session: Session, job_ids: Collection[int]) -> dict[int, JobRow]:
-    """Return the jobs of these ids; of those that are gone there is nothing."""
+    """Return the jobs of these ids; deleted ones are left out."""
     return {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(job_ids)))}
 
 

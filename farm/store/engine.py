@@ -65,10 +65,10 @@ _EXPECTED = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
 def make_engine(url: str, *, name: str = "FARM_DATABASE_URL", trusted_s: float = 0.0) -> sa.Engine:
     """Return an engine for the store; nothing is connected yet.
 
-    The caller owns it and disposes of it. For SQLite the file's folder is created. `name` is what
-    a refusal calls the URL. `trusted_s`: a connection to PostgreSQL that was in use so lately is
-    taken without asking whether it is still there; after a restart of the database the next
-    transaction fails, so give this only where transactions that fail are repeated.
+    The caller owns it and disposes of it. For SQLite the file's folder is created. `name` names the
+    URL in errors. `trusted_s`: a connection to PostgreSQL that was used within this time is used
+    again without a check. After a restart of the database the next transaction then fails, so give
+    this only if failed transactions are repeated.
 
     Raises:
         InvalidSpec: not the URL of an SQLite file or of a PostgreSQL database.
@@ -126,8 +126,8 @@ def writing(engine: sa.Engine) -> Iterator[Session]:
 def short_writing(engine: sa.Engine) -> Iterator[Session]:
     """Open a session as `writing` does, for one of many transactions of a long work.
 
-    Processes that wait for the write lock of SQLite ask again every tenth of a second at worst, and
-    would lose each time to a writer that takes it again at once. So the block is left after that.
+    Processes that wait for the write lock of SQLite try again every tenth of a second at worst, and
+    would always lose against a writer that takes it again at once. So this pauses after the block.
     """
     with writing(engine) as session:
         yield session
@@ -136,7 +136,7 @@ def short_writing(engine: sa.Engine) -> Iterator[Session]:
 
 
 def redacted(url: str | sa.URL) -> str:
-    """Return the URL as it may be shown and logged: without any password."""
+    """Return the URL without passwords, for pages and logs."""
     try:
         parsed = sa.make_url(url)
     except (exc.ArgumentError, ValueError):
@@ -150,7 +150,7 @@ def redacted(url: str | sa.URL) -> str:
 
 @contextmanager
 def _transaction(engine: sa.Engine, *, is_reading: bool) -> Iterator[sa.Connection]:
-    """Begin at once, so that a database that is away is noticed here and not halfway through."""
+    """Begin at once, so that an unreachable database is noticed here."""
     has_begun = False
     try:
         with engine.connect() as connection:
@@ -173,7 +173,7 @@ def _transaction(engine: sa.Engine, *, is_reading: bool) -> Iterator[sa.Connecti
 
 
 def _is_for_people(error: exc.DBAPIError, *, is_reading: bool) -> bool:
-    """Whether people have to mend something before the database can do it; nothing was written."""
+    """Whether people must repair something first, such as a full disk; nothing was written."""
     code: int | str
     if isinstance(error.orig, sqlite3.Error):
         # Extended codes have the primary one in their last byte; errors of Python's have none.
@@ -186,7 +186,7 @@ def _is_for_people(error: exc.DBAPIError, *, is_reading: bool) -> bool:
 
 
 def unreachable(engine: sa.Engine, error: BaseException) -> Unreachable:
-    """Say in one line which database did not answer, why, and what to do."""
+    """Return an error that says which database did not answer, why, and what to do."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     what = "the file, the disk and what else uses it" if engine.name == SQLITE else "that it runs"
     return Unreachable(
@@ -255,7 +255,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    """Take the write lock first: a reader that turns writer fails at once when it is not alone."""
+    """Take the write lock first: a reader that becomes a writer fails if there is another one."""
     is_reading = connection.get_execution_options().get("farm_reading", False)
     connection.exec_driver_sql(f"PRAGMA query_only = {int(is_reading)}")
     connection.exec_driver_sql("BEGIN" if is_reading else "BEGIN IMMEDIATE")
@@ -299,7 +299,7 @@ def _check_rested(
     record: ConnectionPoolEntry,
     _: object,
 ) -> None:
-    """Have one that was closed meanwhile, and all that are as old, replaced by new ones."""
+    """Replace a connection that was closed meanwhile, and all that are as old."""
     since_s = record.info.get(_RESTS_SINCE_S)
     if since_s is None or time.monotonic() - since_s < trusted_s:
         return

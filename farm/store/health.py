@@ -27,7 +27,7 @@ def server_version(session: Session) -> str:
 
 
 def database_bytes(session: Session) -> int | None:
-    """Return how much the database holds."""
+    """Return the size of the database."""
     question = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     if session.get_bind().dialect.name == POSTGRESQL:
         question = "SELECT pg_database_size(current_database())"
@@ -36,7 +36,7 @@ def database_bytes(session: Session) -> int | None:
 
 
 def database_time(session: Session) -> dt.datetime | None:
-    """Return what the database's clock says now; None for a file, which has none."""
+    """Return the time of the database's clock; None for a file, which has none."""
     if session.get_bind().dialect.name != POSTGRESQL:
         return None
     now: dt.datetime | None = session.scalar(sa.text("SELECT clock_timestamp()"))
@@ -44,7 +44,7 @@ def database_time(session: Session) -> dt.datetime | None:
 
 
 def write_error(engine: sa.Engine) -> str | None:
-    """Say why a row cannot be written, in one line; None where it can. It is taken back."""
+    """Return why a row cannot be written, in one line; None if it can. The row is rolled back."""
     row = sa.insert(SpoolPosition).values(
         agent_id="farm doctor",
         generation=uuid.uuid4().hex,

@@ -83,7 +83,7 @@ def note_broker(
     former_id: str | None,
     now: dt.datetime,
 ) -> None:
-    """Note that a broker serves this store now.
+    """Record that a broker serves this store now.
 
     `own`: the store's identity, just read. `former_id`: the broker that this process has noted
     before, and may replace.
@@ -112,14 +112,14 @@ def release_broker(engine: sa.Engine, broker_id: str) -> None:
 
 
 def take_over(session: Session, *, above: int = 0) -> None:
-    """Make this store the one that counts, wherever it is. `above`: the broker's incarnation."""
+    """Make this store the farm's valid one, wherever it is. `above`: the broker's incarnation."""
     newer = sa.case((FarmIdentity.incarnation > above, FarmIdentity.incarnation), else_=above) + 1
     values = {"incarnation": newer, "place": None, "broker_id": None, "broker_seen_at": None}
     session.execute(update(FarmIdentity).values(values))
 
 
 def settle_here(engine: sa.Engine) -> None:
-    """Let an unshared store be used from this place, and with another broker, from now on."""
+    """Accept the present place and another broker for a store that is not shared."""
     with writing(engine) as session:
         session.execute(update(FarmIdentity).values(place=None, broker_seen_at=None))
 

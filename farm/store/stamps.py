@@ -20,10 +20,10 @@ def check_there(session: Session, table: type[SweepRow | JobRow], row_id: int) -
     """Look whether there is a sweep or a job, and at nothing else of it.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     if session.scalar(select(table.id).where(table.id == row_id)) is None:
-        raise NotFound(f"{table.__name__.lower()} {row_id}: there is none")
+        raise NotFound(f"{table.__name__.lower()} {row_id} does not exist")
 
 
 def sweep_stamps(session: Session, sweep_ids: Collection[int]) -> dict[int, Hashable]:

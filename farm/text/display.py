@@ -1,5 +1,6 @@
-"""Formats values for people. Only this module converts seconds to milliseconds and ratios to
-percent.
+"""Formats values for people.
+
+Only this module converts seconds to milliseconds and ratios to percent.
 
 A missing value, or one that is not a finite number, is written as a dash, never as 0. Pages and
 charts show the text unchanged. Commands print it with plain characters, see `plain`.

@@ -63,7 +63,7 @@ def test_a_stopped_study_goes_on_and_measures_nothing_twice(tmp_path: Path) -> N
         process.send_signal(signal.SIGTERM)
         _, reported = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on with what is left" in reported
+    assert "run the same command again to continue" in reported
     assert not (out / "latency-study.md").exists()
     first = measured()
     assert len(first) < 4

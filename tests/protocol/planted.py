@@ -108,7 +108,7 @@ def server_takes_who_serves_for_clean() -> Iterator[None]:
 
 @contextmanager
 def agent_says_too_early_that_it_is_clean() -> Iterator[None]:
-    """An agent says that it serves nothing while what it served is being cleared away."""
+    """An agent says that it serves nothing while what it served is being cleaned up."""
 
     def serving_token(agent: Supervisor) -> int | None:
         return None if agent.rank is None or agent.rank.is_ending else agent.rank.token

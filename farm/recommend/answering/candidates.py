@@ -78,7 +78,7 @@ def candidates(
     if len(fitting) > MAX_CANDIDATES:
         warnings.append(
             f"{len(fitting)} configurations compete, of which the {MAX_CANDIDATES} with the fewest "
-            "machines were looked at: name strategies, networks or world sizes"
+            "machines were considered: name strategies, networks or world sizes"
         )
     return Candidates(
         configurations=tuple(fitting[:MAX_CANDIDATES]), warnings=tuple(dict.fromkeys(warnings))

@@ -25,10 +25,10 @@ def add_token(
     now: dt.datetime,
     expires_at: dt.datetime | None,
 ) -> ApiToken:
-    """Add a token that counts from now on.
+    """Add a token that is valid from now on.
 
     Raises:
-        InvalidSpec: the name is none, or another token has it, be it a revoked one.
+        InvalidSpec: the name is invalid, or another token has it, even a revoked one.
     """
     check_token_name(name)
     token = ApiToken(
@@ -46,14 +46,14 @@ def add_token(
 
 
 def list_tokens(session: Session) -> Sequence[ApiToken]:
-    """Return all tokens by name, those that no longer count too."""
+    """Return all tokens by name, including expired and revoked ones."""
     return session.scalars(select(ApiToken).order_by(ApiToken.name)).all()
 
 
 def revoke_token(session: Session, which: str, *, now: dt.datetime) -> tuple[str, bool]:
-    """Let a token count no more; return its name, and whether it did until now.
+    """Revoke a token; return its name, and whether it was valid until now.
 
-    `which` is the name or, of one that was found where it should not be, the token itself.
+    `which` is the name or, for a leaked token, the token itself.
 
     Raises:
         NotFound: there is no such token.
@@ -79,20 +79,20 @@ def remove_token(session: Session, which: str) -> str:
 
 
 def has_tokens(session: Session) -> bool:
-    """Tell whether there is a token, even one that no longer counts.
+    """Tell whether there is a token, even one that is no longer valid.
 
-    A farm that was closed by its first token does not open by itself when the last one expires.
+    A farm that its first token has closed does not open again when the last one expires.
     """
     return session.scalar(select(ApiToken.id).limit(1)) is not None
 
 
 def has_active_token(session: Session, *, now: dt.datetime) -> bool:
-    """Tell whether there is a token that counts."""
+    """Tell whether there is a valid token."""
     return session.scalar(select(ApiToken.id).where(_counts(now)).limit(1)) is not None
 
 
 def presented_token(session: Session, presented: str, *, now: dt.datetime) -> ApiToken | None:
-    """Return the token that somebody presented, if it is one that counts."""
+    """Return the presented token, if it is valid."""
     if not is_token(presented):
         return None
     query = select(ApiToken).where(ApiToken.secret_hash == token_hash(presented), _counts(now))
@@ -100,17 +100,17 @@ def presented_token(session: Session, presented: str, *, now: dt.datetime) -> Ap
 
 
 def token_of_session(session: Session, token_id: int, *, now: dt.datetime) -> ApiToken | None:
-    """Return the token with which a browser was signed in, if it still counts."""
+    """Return the token with which a browser was signed in, if it is still valid."""
     return session.scalar(select(ApiToken).where(ApiToken.id == token_id, _counts(now)))
 
 
 def is_use_due(token: ApiToken, *, now: dt.datetime) -> bool:
-    """Tell whether its last use was noted so long ago that this one shall be."""
+    """Tell whether the last recorded use is old enough to record this one."""
     return token.last_used_at is None or now - token.last_used_at >= _NOTED_EVERY
 
 
 def note_use(session: Session, token_id: int, *, now: dt.datetime) -> None:
-    """Note that a token was used, unless that was noted less than a minute before."""
+    """Record the use of a token, unless a use was recorded less than a minute ago."""
     is_due = or_(ApiToken.last_used_at.is_(None), ApiToken.last_used_at <= now - _NOTED_EVERY)
     due = update(ApiToken).where(ApiToken.id == token_id, is_due)
     session.execute(due.values(last_used_at=now))
@@ -130,5 +130,5 @@ def _find(session: Session, which: str) -> ApiToken:
     if token is None:
         # A token is not repeated, least of all by the message that may end up in a log.
         shown = "this one" if which.startswith(PREFIX) else repr(which[:80])
-        raise NotFound(f"token {shown}: there is none; `farm token list` lists them")
+        raise NotFound(f"token {shown} does not exist; `farm token list` lists them")
     return token

@@ -20,13 +20,13 @@ MOST_KEPT = 2_000
 
 
 def find_answer(session: Session, name: str, *, now: dt.datetime) -> IdempotentAnswer | None:
-    """Return what is known of a request of the last day; `name`: of its caller, path and key."""
+    """Return the record of a request of the last day; `name`: of its caller, path and key."""
     known = session.get(IdempotentAnswer, name)
     return known if known is not None and known.begun_at > now - KEPT else None
 
 
 def note_request(session: Session, name: str, request_digest: str, *, now: dt.datetime) -> bool:
-    """Note that a request is carried out in this transaction; False: another one has done so."""
+    """Record that this transaction carries out a request; False: another one has done so."""
     session.execute(
         delete(IdempotentAnswer).where(
             IdempotentAnswer.name == name, IdempotentAnswer.begun_at <= now - KEPT
@@ -43,7 +43,7 @@ def note_request(session: Session, name: str, request_digest: str, *, now: dt.da
 
 
 def keep_answer(session: Session, answer: IdempotentAnswer) -> None:
-    """Keep an answer, and forget those of more than a day, and the oldest beyond `MOST_KEPT`."""
+    """Store an answer; delete those older than a day, and the oldest beyond `MOST_KEPT`."""
     values = {c.name: getattr(answer, c.name) for c in IdempotentAnswer.__table__.columns}
     insert = insert_into(session, IdempotentAnswer).values(values)
     changed = {name: value for name, value in values.items() if name != "name"}

@@ -15,12 +15,12 @@ from farm.store.tables import AgentKeyRow, AgentRow, LateReport, SpoolPosition
 
 
 def add_agent_key(session: Session, agent_id: str, *, now: dt.datetime) -> KeyRecord:
-    """Give an agent a key that counts from now on, and let the agent count again if it did not.
+    """Give an agent a key that is valid from now on; a removed agent is admitted again.
 
-    None of the keys that it had before a removal ever counts again.
+    Keys from before a removal never become valid again.
 
     Raises:
-        InvalidSpec: the name is none, or the agent has a key that counts.
+        InvalidSpec: the name is invalid, or the agent has a valid key.
     """
     row = _locked(session, check_agent_id(agent_id))
     if row is None:
@@ -42,10 +42,10 @@ def add_agent_key(session: Session, agent_id: str, *, now: dt.datetime) -> KeyRe
 def rotate_agent_key(
     session: Session, agent_id: str, *, now: dt.datetime, grace: dt.timedelta
 ) -> KeyRecord:
-    """Give an agent another key; the one that it has counts until the grace is over.
+    """Give an agent another key; its present one is valid until the grace time is over.
 
     Raises:
-        NotFound: it has no key that counts.
+        NotFound: it has no valid key.
     """
     row = _locked(session, agent_id)
     if row is None or row.revoked_at is not None:
@@ -57,10 +57,10 @@ def rotate_agent_key(
 
 
 def remove_agent(session: Session, agent_id: str, *, now: dt.datetime) -> None:
-    """Revoke an agent's keys, so that its messages count no more, and end its lease.
+    """Revoke an agent's keys, so its messages are refused, and end its lease.
 
-    The scheduler then ends the attempt and frees the gang, as after every lease that ran out. What
-    is kept of its reports that did not count goes at once: a stolen agent may have sent many.
+    The scheduler then ends the attempt and frees the gang, as after every expired lease. Its stored
+    rejected reports are deleted at once: a stolen agent may have sent many.
 
     Raises:
         NotFound: there is neither a key nor an agent of that name.
@@ -81,12 +81,12 @@ def remove_agent(session: Session, agent_id: str, *, now: dt.datetime) -> None:
 
 
 def list_agent_keys(session: Session) -> Sequence[AgentKeyRow]:
-    """Return what is known of the agents' keys, by agent, the revoked ones too."""
+    """Return the records of all agents' keys, by agent, including revoked ones."""
     return session.scalars(select(AgentKeyRow).order_by(AgentKeyRow.agent_id)).all()
 
 
 def key_records(session: Session, *, with_removed: bool = False) -> dict[str, KeyRecord]:
-    """Return which keys count, by agent. A removed agent is left out unless `with_removed`."""
+    """Return the valid keys, by agent. A removed agent is left out unless `with_removed`."""
     rows = select(AgentKeyRow)
     if not with_removed:
         rows = rows.where(AgentKeyRow.revoked_at.is_(None))

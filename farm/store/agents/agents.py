@@ -39,7 +39,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SchedulingFacts:
-    """What of its facts decides which jobs an agent can do, see `LiveAgent`."""
+    """The facts of an agent that determine which jobs it can do, see `LiveAgent`."""
 
     cpus: frozenset[int]
     gpus: frozenset[str]
@@ -53,7 +53,7 @@ class _SchedulingFacts:
 def list_agents(
     session: Session, *, after_id: str | None = None, limit: int | None = 1000
 ) -> Sequence[AgentRow]:
-    """Return agents by id, those long gone too; `after_id` goes on from a page's last.
+    """Return all agents ever seen, by id; `after_id` continues after a page's last.
 
     `limit` None: all.
     """
@@ -73,12 +73,12 @@ def live_agents(
 ) -> list[LiveAgent]:
     """Return the agents whose last fresh heartbeat is that recent, by id.
 
-    `known`: agents that this transaction has read already, and are not read again; all that there
-    are, where `are_all_known`.
+    `known`: agents that this transaction has read already, and that are not read again; with
+    `are_all_known` there are no others.
 
-    An agent that fell silent under a lease is among them until the lease is taken from it: its
-    cores are not free yet. One that is silent and merely unclean is not: its machine may never
-    come back, and the agent that took its place shall work.
+    A silent agent with a lease is included until the lease ends, since its cores are not free yet.
+    A silent agent that is only unclean is not included: its machine may never come back, and the
+    agent in its place must be able to work.
     """
     fresh_since = now - dt.timedelta(seconds=live_within_s)
     live = [
@@ -95,7 +95,7 @@ def live_agents(
 
 
 def is_any_idle(session: Session, *, now: dt.datetime, live_within_s: float) -> bool:
-    """Whether any of `live_agents` takes ranks. Mostly all are at work, and no more is needed."""
+    """Whether any of `live_agents` accepts ranks; a fast check, since mostly all are busy."""
     idle = (
         select(AgentRow.id)
         .where(
@@ -111,13 +111,13 @@ def is_any_idle(session: Session, *, now: dt.datetime, live_within_s: float) -> 
 
 
 def live_agent_count(session: Session, *, now: dt.datetime, live_within_s: float) -> int:
-    """Count what `live_agents` returns, without what each agent says of itself."""
+    """Count the agents that `live_agents` returns, without reading their facts."""
     is_live = _is_live(now - dt.timedelta(seconds=live_within_s))
     return session.scalar(select(func.count()).select_from(AgentRow).where(is_live)) or 0
 
 
 def set_drained(session: Session, agent_id: str, *, is_drained: bool) -> None:
-    """Let an agent finish what it does and take nothing new, or let it take ranks again.
+    """Drain an agent, so it finishes its rank and takes no other, or undo that.
 
     Raises:
         NotFound: there is no such agent.
@@ -191,7 +191,7 @@ def _abilities_of_text(facts: str) -> _SchedulingFacts:
 
 
 class AgentOrder(enum.Enum):
-    """What comes first; by name where there is nothing to tell."""
+    """The order of agents; by name among equals."""
 
     NAME = "name"
     WORK = "work"  # those that are leased, by their attempts
@@ -228,14 +228,14 @@ def agent_count(session: Session) -> int:
 
 
 def find_agent(session: Session, agent_id: str, *, for_update: bool = False) -> AgentRow:
-    """Return one agent, locked where it is to be changed.
+    """Return one agent, locked if it will be changed.
 
     Raises:
         NotFound: there is no such agent.
     """
     agent = session.get(AgentRow, agent_id, with_for_update=for_update)
     if agent is None:
-        raise NotFound(f"agent {agent_id!r}: there is none; `farm agents` lists them")
+        raise NotFound(f"agent {agent_id!r} does not exist; `farm agents` lists them")
     return agent
 
 
@@ -253,7 +253,7 @@ def agents_of_machine(session: Session, machine_id: str, *, limit: int) -> Seque
 def ranks_of(
     session: Session, agent_id: str, *, before_token: int | None = None, limit: int
 ) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Return the ranks an agent served, the latest first; `before_token` goes on from a page's.
+    """Return the ranks an agent served, the latest first; `before_token` continues after a page.
 
     With the job and the attempt that each was of; `own_failure`: the kind of failure that this very
     rank ended with.
@@ -311,7 +311,7 @@ def attempt_state_counts(session: Session, agent_id: str, *, limit: int) -> dict
 
 
 def spool_position(session: Session, agent_id: str) -> SpoolPosition | None:
-    """Return how far the reports of the agent's present spool are stored; None: there were none."""
+    """Return how far the agent's present spool is stored; None: it has no reports."""
     return session.scalar(
         select(SpoolPosition)
         .where(SpoolPosition.agent_id == agent_id)

@@ -41,17 +41,17 @@ class AgentRun:
 
     @property
     def circumstances(self) -> tuple[int, str | None]:
-        """What changes the time of a run without the machine being slower."""
+        """Conditions that change the time of a run although the machine is not slower."""
         return self.neighbour_count, self.kind
 
 
 def control_runs(session: Session, tokens: Collection[int]) -> dict[tuple[int, int], ControlRun]:
     """Return (token, rank) to the control run of every rank of these attempts that has one.
 
-    The attempts are active ones: the latest of their agents. A run's past are the agent's runs
-    before it, however their attempts ended, as far as they were on the same hardware and beside as
-    many ranks of their gang on the same machine: cores that share a cache, or are halves of one
-    core, slow each other down.
+    The attempts are active, so they are the latest of their agents. A run's past is the agent's
+    earlier runs, however their attempts ended, on the same hardware and with as many ranks of the
+    gang on the same machine: cores that share a cache, or are threads of one core, slow each other
+    down.
     """
     if not tokens:
         return {}

@@ -19,7 +19,7 @@ from farm.values.codec import to_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeatEffect:
-    """What a heartbeat did. `is_newly_free`: the scheduler has reason to look."""
+    """The effect of a heartbeat. `is_newly_free`: wake the scheduler."""
 
     is_stale: bool = False
     is_newly_free: bool = False
@@ -30,9 +30,9 @@ def record_heartbeats(
 ) -> list[BeatEffect]:
     """Store heartbeats in their order. The caller owns the transaction.
 
-    Only a beat that proves its freshness and that is newer than the last of its boot makes the
-    agent count as alive and renews its lease; half a lease is the age at which an agent itself
-    gives up, so an older beat proves nothing any more.
+    An agent counts as alive, and its lease is renewed, only by a beat that proves its freshness and
+    is newer than the last of its boot. After half a lease an agent gives up by itself, so an older
+    beat proves nothing.
     """
     locked = (
         select(AgentRow)
@@ -90,7 +90,7 @@ def _is_overtaken(agent: AgentRow, beat: Heartbeat, *, is_fresh: bool) -> bool:
 
 
 def _note(agent: AgentRow, beat: Heartbeat, *, now: dt.datetime) -> None:
-    """Keep what an agent says of itself."""
+    """Store an agent's own report."""
     agent.boot_id, agent.beat_counter, agent.state = beat.boot_id, beat.counter, beat.state
     agent.clock_offset_s = beat.agent_time_s - now.timestamp()
     agent.machine_id = beat.facts.machine_id
@@ -108,7 +108,7 @@ def _note(agent: AgentRow, beat: Heartbeat, *, now: dt.datetime) -> None:
 def _renew_lease(
     agent: AgentRow, beat: Heartbeat, *, has_reported: bool, now: dt.datetime, lease: dt.timedelta
 ) -> None:
-    """Extend the agent's lease by a fresh beat, and mark it clean where the beat says so."""
+    """Extend the agent's lease by a fresh beat, and mark it clean if the beat says so."""
     if agent.unclean_token is not None and is_clean(beat, unclean_token=agent.unclean_token):
         agent.unclean_token = agent.stop_sent_at = None
     if agent.attempt_id is None:

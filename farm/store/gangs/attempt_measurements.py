@@ -50,7 +50,7 @@ OF_CONNECTIONS = "the trainers' own TCP connections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEvidence:
-    """What the agents of a successful attempt reported, in their order, and what to make of it.
+    """The reports of a successful attempt's agents, in their order, and their verdict.
 
     `timed_steps_s`: of the ranks that tell the gang's time, by rank.
     """
@@ -63,9 +63,9 @@ class AttemptEvidence:
 
     @property
     def unreported_steps(self) -> str | None:
-        """Say of which rank not all timed steps are stored; None: they are.
+        """Name a rank whose timed steps are not all stored; None: all are.
 
-        A spool that is removed takes with it the reports that had not arrived.
+        If a spool was removed, its unsent reports are lost.
         """
         each = self.spec.ranks_per_agent
         for rank, times_s in self.timed_steps_s.items():
@@ -76,7 +76,7 @@ class AttemptEvidence:
 
 
 def clocks(attempt: AttemptView, *, is_synchronous: bool) -> Sequence[tuple[int, int]]:
-    """Return the ranks whose steps tell the time of the gang, in their order.
+    """Return the ranks whose steps give the time of the gang, in their order.
 
     Each is given by the place of its agent in the gang and its process there. `is_synchronous`: its
     ranks step together, so that rank 0 tells it.
@@ -138,7 +138,7 @@ def measurement_of(
     dataset: DatasetFacts | None = None,
     size: ModelSize | None = None,
 ) -> dict[str, Any]:
-    """Return the measurement of an attempt that succeeded, or the failed cell of one that cannot.
+    """Return the measurement of a successful attempt, or the failed cell of an impossible one.
 
     By the columns of `MeasurementRow`. Exactly one of `evidence` and `failure` is given.
     `traffic`: what the attempt's strategy sends for a step, by the bytes of its gradients.
@@ -175,7 +175,7 @@ def measurement_of(
 def _configuration(
     attempt: AttemptView, members: Sequence[Member], *, now: dt.datetime
 ) -> dict[str, Any]:
-    """Return the columns that say what was measured, on what, and by which attempt."""
+    """Return the columns of the configuration, the hardware and the attempt."""
     spec = attempt.spec
     values = spec_values(spec)
     further = {
@@ -215,7 +215,7 @@ def _configuration(
 
 
 def _further(figures: AttemptFigures, verdict: NoiseVerdict) -> dict[str, Any]:
-    """Return what has no column of its own."""
+    """Return the values that have no column of their own."""
     found: dict[str, Any] = {"largest_outlier_s": verdict.largest_outlier_s}
     if figures.exchange.staleness_counts is not None:
         found["staleness_counts"] = list(figures.exchange.staleness_counts)
@@ -316,9 +316,9 @@ def _unmeasured(attempt: AttemptView, reports: AttemptReports) -> dict[str, str]
 
 
 def measured_network(interface: str | None, emulator: str | None) -> str | None:
-    """Name the network that was measured: what made its conditions, or the one that was asked for.
+    """Name the measured network: the emulator, or the requested network.
 
-    Through a proxy a network is another, since TCP does not notice its delay.
+    A network through a proxy is a different one, since TCP does not notice the delay.
     """
     if interface is None:
         return emulator

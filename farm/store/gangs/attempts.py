@@ -43,7 +43,7 @@ _CHUNKS_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A rank's row, and of its agent what is wanted: to whom it is leased, and its labels."""
+    """A rank's row, and the lease and labels of its agent."""
 
     rank: RankRow
     leased_to: int | None
@@ -62,7 +62,7 @@ class StoredAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Active:
-    """Active attempts, oldest first. `unreadable`: token to what is wrong with its rows."""
+    """Active attempts, oldest first. `unreadable`: token to the error in its rows."""
 
     attempts: tuple[AttemptView, ...]
     unreadable: Mapping[int, str]
@@ -71,12 +71,12 @@ class Active:
 def active_attempts(
     session: Session, tokens: Sequence[int], *, now: dt.datetime, locks: bool = True
 ) -> Active:
-    """Return those of these attempts that are active; with `locks` lock them.
+    """Return the active ones of these attempts; with `locks`, lock them.
 
-    Two schedulers at once each lock and get what the other one has not. The jobs are locked with
-    them: cancelling a sweep locks its jobs in another order, and waiting for them here, with
-    some locked already, would be a deadlock. Without locks it is a look at whether there is
-    anything to do: the control runs, which tell but what, are left out.
+    Attempts that another scheduler has locked are left out. The jobs are locked with them:
+    cancelling a sweep locks its jobs in another order, and waiting for them here, with some locked
+    already, would be a deadlock. Without locks it only serves to see whether there is anything to
+    do, so the control runs are left out.
     """
     if not tokens:
         return Active(attempts=(), unreadable={})
@@ -103,7 +103,7 @@ def views_of(
     now: dt.datetime,
     runs: Mapping[tuple[int, int], ControlRun] | None = None,
 ) -> Active:
-    """Return these attempts as they are decided on; `runs`: by token and rank."""
+    """Return the snapshots of these attempts for decisions; `runs`: by token and rank."""
     views: list[AttemptView] = []
     unreadable: dict[int, str] = {}
     for one in stored:
@@ -117,7 +117,7 @@ def views_of(
 def locked_attempts(session: Session, tokens: Collection[int]) -> dict[int, StoredAttempt]:
     """Return the rows of attempts; those that `active_attempts` has not locked are locked now.
 
-    They are not kept: a savepoint that is rolled back lets go of locks, and of tokens.
+    They are not cached: rolling back to a savepoint releases locks.
 
     Raises:
         NotFound: there is no such attempt.
@@ -135,7 +135,7 @@ def locked_attempts(session: Session, tokens: Collection[int]) -> dict[int, Stor
         found |= _with_members(session, [(row[0], row[1]) for row in rows])
     for token in tokens:
         if token not in found:
-            raise NotFound(f"attempt {token}: there is none")
+            raise NotFound(f"attempt {token} does not exist")
     return {token: found[token] for token in tokens}
 
 
@@ -165,14 +165,14 @@ def _with_members(
 
 
 def _awaits_judgement(stored: StoredAttempt) -> bool:
-    """Whether all control runs of the attempt are in and it has not gone on yet."""
+    """Whether all control runs of the attempt are known and it has not passed the barrier yet."""
     return stored.attempt.state is AttemptState.MEASURING and all(
         member.rank.phase in _HAVE_MEASURED for member in stored.members
     )
 
 
 def _awaits_shares(stored: StoredAttempt) -> bool:
-    """Whether the ranks are, or will next be, told how a batch is shared by their speed."""
+    """Whether the shares of a batch by speed are, or will next be, sent to the ranks."""
     is_near = stored.attempt.state in (AttemptState.SHAPING, AttemptState.STARTING)
     return is_near and stored.job.spec.get("batch_split") == BatchSplit.BY_SPEED.value
 
@@ -234,17 +234,17 @@ def _rank_view(
 
 
 def _software(prepared: Prepared) -> str:
-    """Return what all ranks of a gang must have the same of."""
+    """Return the software that all ranks of a gang must have in the same version."""
     sha256 = prepared.model_sha256
     return prepared.framework if sha256 is None else f"{prepared.framework}, model {sha256[:12]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReports:
-    """What the agents of one attempt have reported, by their place in the gang.
+    """The reports of one attempt's agents, by their place in the gang.
 
-    `chunks`: of timed steps in order, as stored, by place and process: what cannot be read is found
-    when this attempt is evaluated, and not when those of all are read.
+    `chunks`: of timed steps in order, as stored, by place and process. They are parsed when this
+    attempt is evaluated, so an error does not affect other attempts.
     """
 
     members: Sequence[Member]
@@ -258,21 +258,21 @@ class AttemptReports:
 
     @property
     def step_count(self) -> int:
-        """Return how many step times the chunks hold, which are not unpacked for it."""
+        """Return the number of step times in the chunks, without unpacking them."""
         return sum(chunk.step_count for chunks in self.chunks.values() for chunk in chunks)
 
 
 def reports_of(
     session: Session, clocks: Mapping[int, Sequence[tuple[int, int]]]
 ) -> dict[int, AttemptReports]:
-    """Return by token what the agents of active attempts have reported.
+    """Return by token the reports of active attempts.
 
     `clocks`: token to the ranks whose steps are wanted, since they tell its time, each by the place
     of its agent and its process there. It is for the caller not to ask for more attempts at once
     than memory has room for.
 
     Raises:
-        InvalidSpec: it is more than is ever read at once; nothing more was read.
+        InvalidSpec: there is too much to read at once.
     """
     if not clocks:
         return {}

@@ -28,8 +28,8 @@ def follow_clock(
 ) -> None:
     """Correct jobs, leases and attempts after a step of so many seconds; 0: not known.
 
-    Every lease that would count as run out, or that ends too late, starts again at `now`: an agent
-    that is alive renews it, and one that is not loses it after one lease.
+    Every lease that would seem expired, or that would end too late, starts again at `now`: a live
+    agent renews it, and a dead one loses it after one lease.
     """
     _follow_agents(session, now=now, is_forward=step_s > 0, lease=lease)
     future = select(JobRow.id, JobRow.due_at, JobRow.attempt_count).where(

@@ -42,12 +42,12 @@ _LACKS_RANK = (
 
 
 def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> list[int]:
-    """Return the tokens of the active attempts that are not simply at work, oldest first.
+    """Return the tokens of the active attempts that need a decision, oldest first.
 
-    At work is one that runs, all of whose ranks keep their leases and have not ended, that nobody
-    cancels, and that is not `end_s` beyond its time limit: the rendezvous would say "wait". Nothing
-    is locked, and little is read: a farm of a thousand agents has hundreds of them, and to lock
-    them for as long as it takes to read everything kept the collector waiting for most of its time.
+    An attempt needs none if it runs, all its ranks have their leases and have not ended, it is not
+    being cancelled, and it is not `end_s` beyond its time limit. Nothing is locked, and little is
+    read. A farm of a thousand agents has hundreds of attempts, and locking them while everything is
+    read made the collector wait for most of its time.
     """
     rows = session.execute(
         select(
@@ -74,13 +74,13 @@ def attempts_to_decide(session: Session, *, now: dt.datetime, end_s: float) -> l
 
 
 def _is_within(limit_s: object, *, age_s: float) -> bool:
-    """Whether the limit is not passed yet. What is no number is for the whole look to refuse."""
+    """Whether the limit is not passed yet. A limit that is no number is refused later."""
     return isinstance(limit_s, int | float) and age_s < limit_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAfterAttempt:
-    """What became of the job of an attempt that was ended."""
+    """The new state of the job of an ended attempt."""
 
     job_id: int
     state: JobState
@@ -117,7 +117,7 @@ def advance_attempts(
 def mark_commanded(
     session: Session, ranks: Collection[tuple[int, int]], *, now: dt.datetime
 ) -> None:
-    """Note that these ranks, by token and rank, are sent their present state's command now."""
+    """Record that these ranks, by token and rank, are sent their state's command now."""
     if not ranks:
         return
     session.execute(
@@ -131,11 +131,11 @@ def mark_commanded(
 def end_attempts(
     session: Session, ends: Mapping[int, AttemptEnd], *, now: dt.datetime, policy: RetryPolicy
 ) -> list[JobAfterAttempt]:
-    """End attempts, by token, decide what becomes of their jobs, and let go of their gangs.
+    """End attempts, by token, decide what becomes of their jobs, and release their gangs.
 
-    Each agent stays unclean until its own heartbeat says that it serves nothing of its attempt;
-    unless the attempt has succeeded, since each rank's last word says so already. Returns the
-    jobs in the order of `ends`. All is written when it returns, or it fails here.
+    Each agent stays unclean until its own heartbeat says that it serves nothing of its attempt. If
+    the attempt has succeeded, the last report of each rank says so already. Returns the jobs in the
+    order of `ends`. Everything is written when it returns.
 
     Raises:
         InvalidTransition: an attempt has ended already.
@@ -171,7 +171,7 @@ def end_attempts(
 def _rows_after(
     stored: StoredAttempt, end: AttemptEnd, *, now: dt.datetime, policy: RetryPolicy
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the rows of an attempt and of its job become."""
+    """Return the new values of the rows of an attempt and its job."""
     attempt, job = stored.attempt, stored.job
     # A scheduler that was suspended after it read its clock sees ranks that ended after its `now`.
     at = max([now, *(m.rank.ended_at for m in stored.members if m.rank.ended_at is not None)])
@@ -217,7 +217,7 @@ def lock_gangs(session: Session, tokens: Collection[int]) -> Sequence[str]:
 
 
 def _let_go(session: Session, rows: Collection[StoredAttempt], succeeded: Sequence[int]) -> None:
-    """Take their leases from the gangs' agents, which are locked in the order of their ids."""
+    """End the leases of the gangs' agents, which are locked in the order of their ids."""
     agent_ids = lock_gangs(session, [stored.attempt.id for stored in rows])
     if not agent_ids:
         return
@@ -242,7 +242,7 @@ def _update(
     attempts: Sequence[Mapping[str, Any]],
     jobs: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write new values, all columns alike in one statement a table, and forget the old ones."""
+    """Write new values with one statement for each table, and expire the loaded ones."""
     for table, changed in ((AttemptRow, attempts), (JobRow, jobs)):
         if changed:
             session.execute(update(table), changed)

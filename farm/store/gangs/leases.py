@@ -56,9 +56,9 @@ def lease_gangs(
 ) -> Leased:
     """Lease every agent of each gang to a new attempt, or none of that gang.
 
-    All of them together, since a statement costs as much for a dozen gangs as for one. A placement
-    that others have overtaken keeps none of the others from theirs: the job no longer waits, or an
-    agent is locked, leased, unclean or drained, or another one has taken its cores.
+    All gangs are leased together, since a statement costs as much for a dozen gangs as for one. A
+    conflict affects only its own placement: the job no longer waits, or an agent is locked, leased,
+    unclean or drained, or another one has taken its cores.
 
     The caller owns the transaction. The token is the attempt's id. It is drawn only after the rows
     are locked, so for any one agent or job a later lease always has a larger token, even when
@@ -133,10 +133,10 @@ def is_any_to_stop(
 def agents_to_stop(
     session: Session, *, now: dt.datetime, alive_within: dt.timedelta, every: dt.timedelta
 ) -> Sequence[tuple[str, int]]:
-    """Return (agent id, token) of unclean agents that should be told to stop, and note the time.
+    """Return (agent id, token) of unclean agents to send a stop command, and record the time.
 
-    Only agents that are alive: commands to a dead one would pile up in its queue, and when it
-    comes back its first heartbeats bring it here again.
+    Only live agents are returned: commands to a dead one would pile up in its queue, and its first
+    heartbeats after a return bring it here again.
     """
     due = _to_stop(now=now, alive_within=alive_within, every=every)
     unclean = select(AgentRow).where(*due).order_by(AgentRow.id).with_for_update(skip_locked=True)
@@ -159,7 +159,7 @@ def _to_stop(
 
 
 def _waiting_jobs(session: Session, job_ids: Collection[int]) -> dict[int, JobRow]:
-    """Lock those of these jobs that wait, and that nobody else has locked."""
+    """Lock the waiting ones of these jobs that nobody else has locked."""
     waiting = (
         select(JobRow)
         .where(
@@ -180,9 +180,9 @@ _Part: TypeAlias = tuple[str, int | str]
 class _Nearby:
     """Agents, and all that share a machine with one of them, locked.
 
-    The neighbours are locked too, because who is leased beside whom is decided by cores and GPUs:
-    two schedulers could otherwise each lease one of two agents that share some. Those that fell
-    silent before they said that they were clean take none: the machine may be another agent's now.
+    Neighbours are locked, too: otherwise two schedulers could each lease one of two agents that
+    share cores or GPUs. Silent agents that never reported themselves clean occupy none: the machine
+    may be another agent's now.
     """
 
     def __init__(
@@ -212,10 +212,10 @@ class _Nearby:
         }
 
     def take(self, agent_ids: Sequence[str]) -> list[AgentRow]:
-        """Give these agents, in that order, to nobody after this; all of them or none.
+        """Take these agents, in that order, for one gang; all of them or none.
 
         Raises:
-            LeaseConflict: one of them cannot be had.
+            LeaseConflict: one of them is not available.
         """
         gang = [self._agents[agent_id] for agent_id in agent_ids if agent_id in self._agents]
         machine_ids = {agent.machine_id for agent in gang}
@@ -286,8 +286,8 @@ def _new_attempts(
 def follow_tokens(session: Session, seen_tokens: Iterable[int]) -> None:
     """Make sure that the next token is higher than those that agents have seen.
 
-    A new store in the place of a lost one, or one restored from a backup, would hand out tokens
-    that its agents have seen before and therefore refuse: every job would fail until it caught up.
+    A new store that replaces a lost one, or one restored from a backup, would draw tokens that its
+    agents have seen before and refuse. Every job would fail until the tokens caught up.
     """
     highest = max((token for token in seen_tokens if token < _LAST_TOKEN), default=0)
     if not highest:
@@ -306,7 +306,7 @@ def latest_token(session: Session) -> int:
 
 
 def raise_latest_token(session: Session, token: int) -> bool:
-    """Let the next token be higher than `token`; False where it is already."""
+    """Make the next token higher than `token`; False if it is already."""
     # Never set back: a number drawn meanwhile by a lease under way would come twice.
     if latest_token(session) >= token:
         return False

@@ -22,7 +22,7 @@ _CELLS_A_QUERY = 500  # databases limit the parameters of one statement
 def gangs_at_work(
     session: Session, *, now: dt.datetime, expected_s: Mapping[str, float] | None = None
 ) -> list[GangAtWork]:
-    """Return every gang that is leased; `expected_s`: by cell hash, how long they take."""
+    """Return every leased gang; `expected_s`: by cell hash, its expected duration."""
     rows = session.execute(
         select(
             AgentRow.id.label("agent_id"),
@@ -52,7 +52,7 @@ def gangs_at_work(
 def unfinished_cells(session: Session, *, limit: int) -> dict[str, int]:
     """Return the cells of jobs that wait or are at work, with the id of one job each.
 
-    Of more than `limit` each sweep has its share: the cells of its first jobs.
+    If there are more than `limit`, each sweep has a share: the cells of its first jobs.
     """
     states = (JobState.WAITING, *ACTIVE_JOB_STATES)
     first = (
@@ -93,7 +93,7 @@ def cell_specs(session: Session, job_ids: Collection[int]) -> dict[str, JobSpec]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastLength:
-    """For how long a gang that succeeded was leased."""
+    """How long a successful gang was leased."""
 
     cell_hash: str
     job_id: int

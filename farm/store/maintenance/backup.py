@@ -39,9 +39,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def back_up(
     source: sa.Engine, file: Path, *, now: dt.datetime, progress: ProgressCallback
 ) -> list[CopiedTable]:
-    """Write the store as it is at this moment into a new file, which nobody else may read.
+    """Write a snapshot of the store into a new file that nobody else may read.
 
-    The file appears whole or not at all. The farm may be at work.
+    The file is written atomically. The farm may be running.
 
     Raises:
         FarmError: there is such a file already, or it cannot be written.
@@ -71,9 +71,9 @@ def restore(
 ) -> list[CopiedTable]:
     """Fill an empty store from a backup, of this schema or an older one; the file is only read.
 
-    Attempts get tokens beyond those that the lost store may have given since the backup, and no
-    agent counts as alive before it has beaten. Otherwise an attempt could be given a token that
-    its agents know from another one, and what they had still to say of that would count for this.
+    Attempts get tokens beyond those that the lost store may have drawn since the backup, and no
+    agent counts as alive before its first heartbeat. Otherwise an attempt could get a token that
+    its agents know from another attempt, and late reports of that would count for it.
 
     Raises:
         FarmError: the file cannot be read or is too old, or the target holds rows.
@@ -94,7 +94,7 @@ def restore(
 
 
 def _name(partial: Path, file: Path) -> None:
-    """Give what is whole its name, unless that has been taken meanwhile.
+    """Give the complete file its name, unless that is taken meanwhile.
 
     Raises:
         FarmError: it has been, as by a second backup at the same time.
@@ -174,7 +174,7 @@ def _copy_into(
 
 
 def _take_in_log(file: Path) -> None:
-    """Have all of a store in its one file, and nothing in a write-ahead log beside it.
+    """Move the content of a store's write-ahead log into its one file.
 
     The last connection that is closed does that as well, and says nothing if the disk is full.
 

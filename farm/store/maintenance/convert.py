@@ -53,13 +53,13 @@ _OF_SQLITE_TABLES = re.compile(r"no such|duplicate column")
 
 
 def convert(engine: sa.Engine, *, shown: str | None = None) -> bool:
-    """Convert the store; return False where it is of today's history of revisions already.
+    """Convert the store; return False if it already has a revision of today's history.
 
     Nothing may write to it meanwhile. `shown`: what refusals call it, its URL by default.
 
     Raises:
         FarmError: its revision is older than those that can be converted, its tables are not
-            those of its revision, or a value in them is none that such a program has written.
+            those of its revision, or they contain a value that no such program has written.
         Unreachable: the database does not answer, is empty, or is of a newer version.
     """
     from alembic import command
@@ -88,7 +88,7 @@ def convert(engine: sa.Engine, *, shown: str | None = None) -> bool:
 
 
 def _refuse_too_old(found: str, shown: str) -> None:
-    """Raise FarmError where a store has a former revision that cannot be converted."""
+    """Raise FarmError if a store has a former revision that cannot be converted."""
     if found in FORMER_REVISIONS and found not in CONVERTIBLE_REVISIONS:
         first = CONVERTIBLE_REVISIONS[0]
         raise FarmError(
@@ -109,7 +109,7 @@ def _first_tables() -> sa.MetaData:
 def _bring_up_to_date(
     connection: sa.Connection, tables: sa.MetaData, lacking: Sequence[str]
 ) -> list[str]:
-    """Make the tables and columns of the revisions that a store lacks; name what differs then."""
+    """Add the missing tables and columns; return the remaining differences."""
     try:
         for revision in (*lacking, _FIRST_REVISION):
             added = _ADDED_TABLES.get(revision, ())

@@ -58,7 +58,7 @@ def copy_store(
 ) -> list[CopiedTable]:
     """Copy every table into an empty store, which gets its schema here if it has none.
 
-    Tokens go on in the target where the source is now, so that agents obey it. A farm at work
+    Tokens continue in the target after those of the source, so agents accept them. A running farm
     would go on writing to the source, so that is refused unless `is_forced`. `finish` changes the
     target before it commits.
 
@@ -103,7 +103,7 @@ class _Steps:
 
 
 class _Checksum:
-    """The sum of the rows' hashes: databases sort texts differently, so no order may count."""
+    """The sum of the rows' hashes, independent of order: databases sort texts differently."""
 
     def __init__(self) -> None:
         self.row_count = 0
@@ -120,7 +120,7 @@ class _Checksum:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that is written alike wherever it was stored."""
+    """Return a value in a form that is the same for all databases."""
     if isinstance(value, float):
         return value + 0.0  # SQLite knows no negative zero
     if isinstance(value, dict | list):
@@ -215,7 +215,7 @@ def _compare(session: Session, table: sa.Table, expected: CopiedTable, steps: _S
 
 
 def _follow_numbers(old: Session, new: Session, tables: Sequence[sa.Table]) -> None:
-    """Let the target go on numbering where the source is."""
+    """Continue the numbering of the source in the target."""
     raise_latest_token(new, latest_token(old))
     if new.get_bind().dialect.name != POSTGRESQL:
         return  # SQLite takes the number after the largest

@@ -46,10 +46,10 @@ class MeasuredDays:
 
 
 def find_job(session: Session, job_id: int) -> JobRow:
-    """Return a job. Raises NotFound: there is none."""
+    """Return a job. Raises NotFound: it does not exist."""
     job = session.get(JobRow, job_id)
     if job is None:
-        raise NotFound(f"job {job_id}: there is none")
+        raise NotFound(f"job {job_id} does not exist")
     return job
 
 

@@ -98,7 +98,7 @@ def find_measurement(session: Session, measurement_id: int) -> MeasurementRow:
     """Return one measurement. Raises NotFound where there is none."""
     row = session.get(MeasurementRow, measurement_id)
     if row is None:
-        raise NotFound(f"measurement {measurement_id}: there is none")
+        raise NotFound(f"measurement {measurement_id} does not exist")
     return row
 
 

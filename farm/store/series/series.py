@@ -112,7 +112,7 @@ def samples_by_rank(
     """
     attempt = session.get(AttemptRow, token)
     if attempt is None:
-        raise NotFound(f"attempt {token}: there is none")
+        raise NotFound(f"attempt {token} does not exist")
     # The day comes first in the key: without it every day's partition would be searched.
     which = [SampleRow.day == attempt.leased_at.date(), SampleRow.attempt_id == token]
     if rank is not None:

@@ -31,7 +31,7 @@ def find_baseline(session: Session, name: str) -> BaselineRow:
     found = session.get(BaselineRow, name)
     if found is None:
         raise NotFound(
-            f"baseline {name!r}: there is none; `farm baseline set SWEEP --name {name}` makes one"
+            f"baseline {name!r} does not exist; `farm baseline set SWEEP --name {name}` makes one"
         )
     return found
 

@@ -35,7 +35,7 @@ class AttemptDetail:
             if row.rank == (number or 0):
                 return row
         where = f"attempt {self.attempt.number} of job {self.attempt.job_id}"
-        raise NotFound(f"rank {number or 0} of {where}: there is none")
+        raise NotFound(f"rank {number or 0} of {where} does not exist")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class JobDetail:
         for attempt in self.attempts:
             if attempt.attempt.number == number:
                 return attempt
-        raise NotFound(f"attempt {number} of job {self.job.id}: there is none")
+        raise NotFound(f"attempt {number} of job {self.job.id} does not exist")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,4 +298,4 @@ def _event(job: JobRow, event: str, *, reason: str, now: dt.datetime) -> JobEven
 
 
 def _no_job(job_id: int) -> NotFound:
-    return NotFound(f"job {job_id}: there is none; `farm jobs` lists them")
+    return NotFound(f"job {job_id} does not exist; `farm jobs` lists them")

@@ -173,7 +173,7 @@ def find_sweep(session: Session, id_or_name: str) -> SweepRow:
     )
     sweep = session.scalar(named)
     if sweep is None:
-        raise NotFound(f"sweep {id_or_name!r}: there is none; `farm status` lists them")
+        raise NotFound(f"sweep {id_or_name!r} does not exist; `farm status` lists them")
     return sweep
 
 
@@ -189,7 +189,7 @@ def sweep_of_id(session: Session, sweep_id: int, *, for_update: bool = False) ->
         SweepRow, sweep_id, with_for_update=for_update, populate_existing=for_update
     )
     if sweep is None:
-        raise NotFound(f"sweep {sweep_id}: there is none; `farm status` lists them")
+        raise NotFound(f"sweep {sweep_id} does not exist; `farm status` lists them")
     return sweep
 
 

@@ -1,5 +1,4 @@
-"""Handwritten digits of 8x8 pixels: real images that are part of scikit-learn and need no
-download."""
+"""Handwritten digits of 8x8 pixels: real images that come with scikit-learn, without a download."""
 
 from __future__ import annotations
 

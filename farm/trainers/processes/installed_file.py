@@ -1,5 +1,4 @@
-"""Reads code that an operator has installed, and refuses it if another user could have written
-it."""
+"""Reads code that an operator has installed, unless another user could have written it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Each rank computes with its own copy of the weights; servers update the weights and send them
-back.
+"""Each rank computes with its own copy of the weights; servers update them and send them back.
 
 This is the "distributed replicated" of TensorFlow's CNN benchmarks. It is like synchronous
 parameter servers, but a step pulls the weights at its end and writes them into the copy. A rank

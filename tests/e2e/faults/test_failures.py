@@ -172,7 +172,7 @@ def test_a_trainer_that_outgrows_its_control_group_is_a_result_that_names_the_li
         [job] = farm.wait_for_end(sweep_id, within_s=TENSORFLOW_S)
         assert (job.state, job.failure_kind) == (JobState.FAILED, FailureKind.OUT_OF_MEMORY.value)
         assert job.reason is not None
-        assert job.reason.startswith("rank 0 on agent-1: killed by the kernel for want of memory")
+        assert job.reason.startswith("rank 0 on agent-1: killed by the kernel for lack of memory")
         assert "the control group's limit is 1.07 GB" in job.reason
         assert len(farm.attempts(job.id)) == 1
         assert farm.measurement(job.id).status == FailureKind.OUT_OF_MEMORY.value

@@ -143,7 +143,7 @@ def test_the_doctor_tells_a_full_broker_from_an_absent_scheduler(
         foreign, _, _ = description()
     assert "it takes no messages: command not allowed when used memory > 'maxmemory'" in full
     assert "no scheduler runs" not in scheduler
-    assert "cannot be told: the broker takes no health records" in scheduler
+    assert "it is not known whether one runs: the broker takes no health records" in scheduler
     assert "the broker takes no messages" in why
     assert f"its key {REPORTS_QUEUE} holds a string and not a list" in foreign
 

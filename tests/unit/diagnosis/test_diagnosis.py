@@ -159,10 +159,10 @@ def test_who_has_no_key_and_whose_trainers_are_the_agent_is_named_beyond_loopbac
     assert_one(
         judge_access([agent(), agent("a3")], keyed={"a1"}, is_beyond=True),
         Level.WRONG,
-        "without a key that counts: a3",
+        "without a valid key: a3",
     )
     found = judge_access([agent(), plain], keyed={"a1", "a2"}, is_beyond=True)
-    assert_one(found, Level.DOUBT, "the agent's own user, and may read what it may: a2")
+    assert_one(found, Level.DOUBT, "the agent's own user, and can read its files: a2")
     assert worst(judge_access([plain], keyed=(), is_beyond=False)) is Level.WELL
     silent = dataclasses.replace(plain, is_live=False)
     assert worst(judge_access([silent], keyed={"a2"}, is_beyond=True)) is Level.WELL
@@ -202,7 +202,7 @@ def test_machines_cloned_from_one_image_are_named() -> None:
         ({"latency_s": 0.2}, Level.DOUBT, "200 ms"),
         ({"refuses_strangers": False}, Level.WRONG, "no password"),
         ({"keeps_log": False}, Level.DOUBT, "keeps nothing at all"),
-        ({"keeps_log": False, "keeps_snapshots": True}, Level.DOUBT, "loses what is under way"),
+        ({"keeps_log": False, "keeps_snapshots": True}, Level.DOUBT, "loses its queued messages"),
         ({"last_write_failed": True}, Level.WRONG, "disk"),
         ({"eviction": "allkeys-lru"}, Level.WRONG, "allkeys-lru"),
         ({"limit_bytes": 1_100_000}, Level.WRONG, "1.00 MB of 1.10 MB"),

@@ -496,7 +496,7 @@ def test_all_columns_that_are_not_known_are_named_at_once_with_what_they_may_mea
     assert message.startswith("columns gpus, batch_size, delay, throughput, weather: expected")
     for part in (
         "gpus: devices: name it world_size",
-        "batch_size: a batch of whom",
+        "batch_size: its name does not say whose",
         "delay: a del",
     ):
         assert part in message
@@ -516,7 +516,7 @@ def test_all_columns_that_are_not_known_are_named_at_once_with_what_they_may_mea
         ("images_per_s_per_gpu", "global_batch_size / (it x their number)", "time_per_epoch"),
         ("per_gpu_batch_size", "per_replica_batch_size", "'global_batch_size'"),
         ("micro_batch_size", "per_replica_batch_size", "'global_batch_size'"),
-        ("mini_batch_size", "a batch of whom it does not say", "one device"),
+        ("mini_batch_size", "its name does not say whose batch this is", "one device"),
         ("local_bsz", "per_replica_batch_size", "batch_split"),
         ("batch_size", "per_replica_batch_size", "batch_split"),
         ("gpus", "world_size", "push_s"),
@@ -608,7 +608,7 @@ MEDIAN = "not the median, which is wanted"
 THOUSANDS = "in thousands or millions: multiply its values"
 SEVERAL = "a time of several: divide it by their number"
 BYTES = "a throughput of bits or bytes, not of examples, has no column here"
-TARGET = "what a training takes to become so good has no column here"
+TARGET = "there is no column for the time to an accuracy"
 ERROR = "an error: accuracy = 1 - it"
 
 
@@ -821,7 +821,7 @@ def test_columns_that_are_missing_are_named_at_once_with_what_was_left_out() -> 
         "column world_size: expected this column: it is required, and so is global_batch_size (gpus"
     )
     assert "(gpus: devices: name it world_size" in message
-    assert "; batch size: a batch of whom" in message
+    assert "; batch size: its name does not say whose" in message
 
 
 def test_a_table_of_very_many_or_very_long_columns_is_refused_in_a_short_line() -> None:

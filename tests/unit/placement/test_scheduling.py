@@ -336,7 +336,7 @@ WAITS = {
     "they are held for another": (
         [job(17, 2, waited_s=80), job(1)],
         [agent("a"), agent("b", busy=True)],
-        "held agents are kept for job 17, which has waited 80 s",
+        "idle agents are reserved for job 17, which has waited 80 s",
     ),
     "no two agents have one version": (
         [job(1, 2)],
@@ -519,7 +519,7 @@ def test_a_reserved_agent_goes_to_a_job_that_is_done_in_time_and_to_no_other() -
     ids, reasons = reserved(brief_s=11)
     assert ids == []
     assert reasons[2] == (
-        "held agents are kept for job 1, which has waited 0 s and is expected to start in 10 s"
+        "idle agents are reserved for job 1, which has waited 0 s and is expected to start in 10 s"
     )
 
 

@@ -93,7 +93,7 @@ def test_a_manager_that_is_gone_does_no_harm(
 ) -> None:
     service = ServiceManager(environ | {"NOTIFY_SOCKET": "/nowhere/notify"})
     service.notify_watchdog()
-    assert "service manager was not told READY=1" in caplog.text
+    assert "service manager was not notified of READY=1" in caplog.text
 
 
 def test_one_that_was_ended_for_its_silence_says_where_it_hung(environ: dict[str, str]) -> None:

@@ -343,7 +343,7 @@ class _Beats:
             if counters:
                 counters.say(self._rank, self._last_word)
         except tf.errors.OpError as error:
-            logger.warning("no last word to %s: %s", self._keepers[weight_host], error)
+            logger.warning("could not sign off at %s: %s", self._keepers[weight_host], error)
 
 
 class _Counters:

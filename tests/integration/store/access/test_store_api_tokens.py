@@ -108,7 +108,7 @@ def test_a_token_that_is_not_there_is_not_repeated(engine: sa.Engine) -> None:
     for which, shown in ((TOKENS[2], "this one"), ("nobody", "'nobody'"), ("bf_x", "this one")):
         with pytest.raises(NotFound) as missing, writing(engine) as session:
             revoke_token(session, which, now=NOW)
-        assert str(missing.value).startswith(f"token {shown}: there is none")
+        assert str(missing.value).startswith(f"token {shown} does not exist")
 
 
 def test_a_name_is_given_once_until_it_is_removed(engine: sa.Engine) -> None:

@@ -72,7 +72,7 @@ def test_an_agent_is_found_by_its_name_or_is_not_there(engine: sa.Engine) -> Non
     with reading(engine) as session:
         assert find_agent(session, "a1").machine_id == "m1"
         assert agents_of_machine(session, "m1", limit=9) == ["a1", "a2"]
-        with pytest.raises(NotFound, match="agent 'a3': there is none"):
+        with pytest.raises(NotFound, match="agent 'a3' does not exist"):
             find_agent(session, "a3")
 
 

@@ -144,5 +144,5 @@ def test_draining_is_kept_until_it_is_taken_back(engine: sa.Engine) -> None:
 
 
 def test_an_unknown_agent_cannot_be_drained(engine: sa.Engine) -> None:
-    with writing(engine) as session, pytest.raises(NotFound, match="'a9': there is none"):
+    with writing(engine) as session, pytest.raises(NotFound, match="'a9' does not exist"):
         set_drained(session, "a9", is_drained=True)

@@ -203,7 +203,7 @@ def test_imported_measurements_are_of_no_cell(
 def test_a_job_that_is_not_there_or_that_another_version_wrote(
     engine: sa.Engine, history: Callable[..., CellHistory]
 ) -> None:
-    with pytest.raises(NotFound, match="job 1: there is none"):
+    with pytest.raises(NotFound, match="job 1 does not exist"):
         history()
     with writing(engine) as session:
         add_day(session, 0, *BEFORE)

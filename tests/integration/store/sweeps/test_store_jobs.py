@@ -83,7 +83,7 @@ def test_a_job_is_told_with_its_whole_story(engine: sa.Engine) -> None:
 
 def test_an_unknown_job_is_not_found(engine: sa.Engine) -> None:
     with writing(engine) as session:
-        with pytest.raises(NotFound, match="job 9: there is none"):
+        with pytest.raises(NotFound, match="job 9 does not exist"):
             job_detail(session, 9)
         with pytest.raises(NotFound):
             request_cancel_job(session, 9, now=NOW)

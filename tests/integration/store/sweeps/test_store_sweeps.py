@@ -89,7 +89,7 @@ def test_a_name_may_be_a_number_that_is_no_id(engine: sa.Engine) -> None:
 @pytest.mark.parametrize("unknown", ["", "9", "²", "nightly", "9" * 40, "-1"])
 def test_an_unknown_sweep_is_not_found(engine: sa.Engine, unknown: str) -> None:
     _insert(engine)
-    with reading(engine) as session, pytest.raises(NotFound, match="there is none"):
+    with reading(engine) as session, pytest.raises(NotFound, match="does not exist"):
         find_sweep(session, unknown)
 
 
