@@ -71,7 +71,7 @@ def install(marks: Marks) -> None:
 
 
 def finish_device_work() -> None:
-    """Wait for what this process has given to its GPU.
+    """Wait for all work that this process has queued on its GPU.
 
     Peers may need it for the same step: an exit in the middle of a collective would leave them
     waiting.

@@ -117,7 +117,7 @@ class Marks:
         loss: SupportsFloat | None = None,
         accuracy: SupportsFloat | None = None,
     ) -> None:
-        """Mark a step that the script itself told of.
+        """Mark a step that the script itself reported.
 
         Raises:
             StopTraining: this was the last mark, or that is past.
@@ -133,7 +133,7 @@ class Marks:
         loss: float | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """Mark a step that a framework's hook saw, unless the script tells of its steps itself.
+        """Mark a step that a framework's hook detected, unless the script reports its steps.
 
         `size`: how many numbers are trained, and how many bytes they have.
 
@@ -151,7 +151,7 @@ class Marks:
     def end_epoch(
         self, *, loss: float | None, val_loss: float | None, accuracy: float | None
     ) -> None:
-        """Tell what a framework's hook saw at the end of an epoch, unless the script tells it."""
+        """Report the values of a framework's hook after an epoch, unless the script does."""
         if self._is_explicit:
             return
         metrics = {"loss": loss, "val_loss": val_loss, "accuracy": accuracy}

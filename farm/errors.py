@@ -56,7 +56,7 @@ class EmulationFailed(FarmError):
 
 
 class TrainerFailed(FarmError):
-    """A trainer could not be started or did not do what it was told."""
+    """A trainer could not be started, or failed."""
 
 
 class Unreachable(FarmError):

@@ -171,7 +171,7 @@ def _write_parquet(columns: Columns, parts: _Parts, file: IO[bytes]) -> int:
 
 
 def parquet_schema(columns: Columns) -> pyarrow.Schema:
-    """Return the types of a table, which a column without any value does not tell."""
+    """Return the column types of a table, also for columns without values."""
     import pyarrow
 
     texts = [(name, pyarrow.string()) for name in FLAG_FIELDS if name != "value"]

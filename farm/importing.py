@@ -61,7 +61,7 @@ def import_reading(
     now: dt.datetime,
     is_replacing: bool = False,
 ) -> Imported:
-    """Store what was read, see `import_measurements`. The caller owns the transaction.
+    """Store a parsed source, see `import_measurements`. The caller owns the transaction.
 
     Raises:
         InvalidSpec: the origin holds another source that must not be mixed with this one, or would
@@ -113,7 +113,7 @@ def failed_counts(read: Reading) -> dict[str, int]:
 
 
 def untimed(read: Reading) -> list[ImportedMeasurement]:
-    """Return what has a time, but none of a step: nothing is predicted from it."""
+    """Return the measurements with a time but no step time, from which nothing is predicted."""
     return [m for m in read.measurements if m.status == OK and m["step_time_s"] is None]
 
 

@@ -64,7 +64,7 @@ def _version_of(connection: FarmConnection) -> str:
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Return where a user's settings are, whether the file is there or not."""
+    """Return the path of the user's settings file, which need not exist."""
     folder = (
         environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".config"
     )

@@ -128,7 +128,7 @@ class FarmConnection:
                 return
 
     def linked(self, path: str, **query: JsonValue) -> Iterator[bytes]:
-        """Yield the content of an answer and of those that `Link: rel="next"` leads to."""
+        """Yield the content of an answer and of its following pages (`Link: rel="next"`)."""
         parameters: Mapping[str, JsonValue] | None = query
         while parameters is not None:
             answer = self.send("GET", path, query=parameters)

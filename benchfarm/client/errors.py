@@ -25,7 +25,7 @@ class MissingField(WrongServer, KeyError):
 
 
 class RequestRefused(ClientError):
-    """The farm refused a request: mend it as the text says.
+    """The farm refused a request; the text says what to correct.
 
     `status`: of HTTP; `field`: what of the request did not fit, if it is one.
     """

@@ -142,7 +142,7 @@ class Farm:
         return frame_of(list(self._connection.items("/agents")), library)
 
     def drain(self, agent_id: str) -> FarmAnswer:
-        """Give an agent no further job; the one that it runs goes on."""
+        """Give an agent no further job; its running job continues."""
         return FarmAnswer(self._connection.post(f"/agents/{_quoted(agent_id)}/drain"))
 
     def resume(self, agent_id: str) -> FarmAnswer:

@@ -49,7 +49,7 @@ class _Handle:
 
     @property
     def detail(self) -> FarmAnswer:
-        """All that the API says, as it was when it was last read."""
+        """The API's JSON object, as of the last read."""
         return FarmAnswer(self._found or self.refresh())
 
     @property
@@ -101,7 +101,7 @@ class JobHandle(_Handle):
         raise ClientError(f"job {self.id} is still {self.state} after {timeout_s:g} s")
 
     def cancel(self) -> FarmAnswer:
-        """Cancel it; one that runs ends when its agents hear of it."""
+        """Cancel it; a running job ends once its agents receive the command."""
         return FarmAnswer(self._connection.post(f"{self._path}/cancel"))
 
     def retry(self) -> FarmAnswer:
@@ -185,7 +185,7 @@ class JobHandle(_Handle):
         return frame_of(rows, library)
 
     def log(self, *, attempt: int | None = None, rank: int | None = None) -> str:
-        """Return what a rank's trainer has written, rank 0 by default."""
+        """Return the output of a rank's trainer, by default of rank 0."""
         texts: list[str] = []
         position = 0
         while True:
@@ -350,7 +350,7 @@ class _Progress:
         self._last = ""
 
     def show(self, found: dict[str, Any]) -> None:
-        """Write how far the sweep is, unless that is what the last line says."""
+        """Print the sweep's progress, if it has changed since the last line."""
         failed = found["jobs_by_state"].get("failed", 0)
         left_s = found["remaining_s"]
         parts = [f"sweep {found['id']}: {found['finished_count']} of {found['job_count']} jobs"]

@@ -43,7 +43,7 @@ _TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """What a broker keeps of the farm that it serves."""
+    """The broker's record of the farm that it serves."""
 
     farm_id: ShortText
     incarnation: int
@@ -167,7 +167,7 @@ def read_owner(client: Any) -> Owner | None:
 
 
 def take_broker_over(engine: sa.Engine, broker_url: str, *, is_forced: bool) -> str:
-    """Make the store of `engine` the one that the broker serves; return the farm's id.
+    """Let the broker serve the store of `engine`; return the farm's id.
 
     Raises:
         FarmError: scheduler or collector of a farm still use the broker, unless `is_forced`.

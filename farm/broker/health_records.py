@@ -153,7 +153,7 @@ class HealthReporter:
         return is_due
 
     def hold_back(self, queue: str, dropped: Mapping[str, int]) -> None:
-        """Note how many messages of which agents were dropped lately, in one queue."""
+        """Record how many messages of each agent were dropped lately, in one queue."""
         most = sorted(dropped.items(), key=lambda item: -item[1])[:_MOST_UNKNOWN_VERSIONS]
         with self._lock:
             self._held_back[queue] = self._clock(), dict(most)
@@ -257,7 +257,7 @@ class HealthReporter:
 
 
 def read_health_records(client: Any) -> list[HealthRecord]:
-    """Return the records, by process, host and number; what is no record of ours is skipped.
+    """Return the records, by process, host and number; invalid ones are skipped.
 
     `client`: of `farm.broker.celery_app.open_client`.
     """
@@ -267,7 +267,7 @@ def read_health_records(client: Any) -> list[HealthRecord]:
 
 
 def find_idle_reason(broker_url: str) -> str | None:
-    """Say why jobs that could start do not; None where a scheduler works.
+    """Return why jobs that could start do not; None if a scheduler works.
 
     The reason names no host, so that everybody may read it; `farm doctor` says more.
     """

@@ -13,7 +13,7 @@ _OTHERS = "others"
 
 
 class RefusalCounts:
-    """Counts refused messages by sender and tells of each at once, and then once a minute."""
+    """Counts refused messages by sender, and logs each sender at once, then once a minute."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}

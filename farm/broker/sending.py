@@ -88,7 +88,7 @@ class Sender:
         self._publish(REPORTS_QUEUE, REPORTS_TASK, envelope, most=REPORTS_KEPT)
 
     def publish_heartbeat(self, envelope: dict[str, object]) -> None:
-        """Put an already sealed heartbeat into the queue, unless nobody has taken any for long.
+        """Put a sealed heartbeat into the queue, unless the queue has not been read for long.
 
         It does not expire by a clock: the sender's may be wrong, and an agent whose clock is would
         never be heard. Freshness is judged by `BeatEcho` instead.

@@ -48,7 +48,7 @@ def is_too_long(text: bytes | str, *, queue: str) -> bool:
 
 
 def read_task(text: bytes | str, *, queue: str) -> tuple[str, object] | None:
-    """Return task and argument of a message that lay in `queue`, or None if it is not one of ours.
+    """Return task and argument of a message from `queue`, or None if it is not one of ours.
 
     Ours have one argument. Keywords, and what else Celery would act upon, are passed over.
     """

@@ -30,7 +30,7 @@ _SHOWABLE = re.compile(
 
 
 def require_redis(broker_url: str, *, name: str = "FARM_BROKER_URL") -> None:
-    """Refuse what is no Redis URL, or checks no certificate; a Redis list wakes the scheduler.
+    """Refuse URLs of other brokers than Redis, and those that check no certificate.
 
     Raises:
         InvalidSpec: `name` says which setting it was.
@@ -67,7 +67,7 @@ def _require_verified(broker_url: str, name: str) -> None:
 
 
 def verified(broker_url: str) -> str:
-    """Return the URL with all that clients have to be told so that they check certificate and host.
+    """Return the URL with the options that make clients check certificate and host name.
 
     Raises:
         InvalidSpec: as `require_redis`.
@@ -134,7 +134,7 @@ def without_credentials(broker_url: str) -> str:
 
 
 def is_local(host: str | None) -> bool:
-    """Whether a host's name or address is this machine's loopback, whatever a resolver says."""
+    """Whether a host's name or address is this machine's loopback, without a resolver."""
     if host == "localhost":
         return True
     try:

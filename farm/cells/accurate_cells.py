@@ -29,7 +29,7 @@ def accurate_cells(
     target_ratio: float | None,
     prices_usd_per_hour: Mapping[str, float],
 ) -> list[AccurateCell]:
-    """Return the cells, those that reach the target soonest first."""
+    """Return the cells, ordered by the time to the target."""
     found = []
     for cell in cells:
         configuration = configuration_of(cell.spec)

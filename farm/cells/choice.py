@@ -120,7 +120,7 @@ def columns_of(lines: Sequence[CellLine]) -> list[CellMetric]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """`x` and `y`: of the heat map, None where the sweep varies too little; `along`: of the charts.
+    """`x`, `y`: axes of the heat map, None if the sweep varies too little; `along`: of charts.
 
     `by`: what tells bars, or lines, apart; None: what suits. `fixed`: the values that other axes
     are held at, by name; of the rest everything is shown. `given`: the parameters that were in the
@@ -172,7 +172,7 @@ def query_names(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
-    """Read what is to be shown; parameters that are empty, as forms send them, count as absent.
+    """Parse the choice; empty parameters, as forms send them, count as absent.
 
     Raises:
         InvalidSpec: a parameter names nothing that this sweep has.
@@ -207,7 +207,7 @@ def read_choice(args: Mapping[str, str], table: SweepTable) -> Choice:
 
 
 def in_order(lines: Sequence[CellLine], choice: Choice) -> Sequence[CellLine]:
-    """Return cells in the order that was chosen; what is not known comes last either way."""
+    """Return cells in the chosen order; unknown values come last either way."""
     if choice.sort is None:
         return lines
     read = SORTS[choice.sort]

@@ -44,7 +44,7 @@ class CellPair:
 
     @property
     def verdict(self) -> Verdict:
-        """What the times say, whatever they were measured on."""
+        """The verdict of the times, whatever hardware they were measured on."""
         if self.ratio is None:
             return Verdict.NOT_MEASURED
         if self.ratio.is_beyond_noise is None:
@@ -103,7 +103,7 @@ class SweepComparison:
 def compare_sweeps(
     a: SweepTable, b: SweepTable, *, before: SweepComparison | None = None
 ) -> SweepComparison:
-    """Pair the cells of two sweeps: those that are the same job, then those that are alike.
+    """Pair the cells of two sweeps: identical jobs first, then similar ones.
 
     `before`: an older comparison of the two, of which pairs of unchanged cells are kept.
     """
@@ -139,7 +139,7 @@ def compare_sweeps(
 
 
 def by_difference(pairs: Sequence[CellPair]) -> list[CellPair]:
-    """Return pairs, those that differ beyond noise first, and of them the most different."""
+    """Return pairs that differ beyond noise first, the most different ones at the top."""
 
     def rank(pair: CellPair) -> tuple[int, float]:
         if pair.ratio is None:

@@ -17,7 +17,7 @@ _PLACES = {axis.field: place for place, axis in enumerate(AXES)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellConfiguration:
-    """What the jobs of a cell have in common; `configuration["world_size"]` is one value of it.
+    """The common values of a cell's jobs, such as `configuration["world_size"]`.
 
     `place`: the value of every axis, in their order. The other fields are those of a job, None
     where they are not known; `label_pairs`: names and values of its labels, in order.

@@ -55,7 +55,9 @@ def tells_work(axis: Axis, *, is_one_rank: bool = False) -> bool:
 
 @dataclass(slots=True)
 class CellGroup:
-    """`rest`: what its cells share, in the order of the other axes. `cells` by where they stand.
+    """`rest`: the values that its cells share, in the order of the other axes.
+
+    `cells`: by position.
 
     `hidden_count`: cells that differ in something that is no axis, and stand where another does.
     `has_gang`: some need more than one machine.
@@ -72,7 +74,7 @@ class CellGroup:
         return all(_is_one_rank(line) for line in self.cells.values())
 
     def add(self, place: AxisValues, line: CellLine) -> None:
-        """Put a cell where it stands; of two, the one with more repetitions is kept."""
+        """Put a cell at its position; of two, the one with more repetitions is kept."""
         other = self.cells.get(place)
         if other is None or len(other.repetitions) < len(line.repetitions):
             self.cells[place] = line
@@ -153,7 +155,7 @@ class Groups:
     def completed(
         self, group: CellGroup, values: Mapping[str, Sequence[Value]]
     ) -> dict[AxisValues, CellLine]:
-        """Return the cells of a group and, where it has none, those of one machine.
+        """Return the cells of a group and, for missing ones, those of one machine.
 
         `values`: by name, of the shown axes, those at which one machine is to stand.
         """

@@ -57,7 +57,7 @@ _Kind: TypeAlias = tuple[str | None, str | None, str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryPoint:
-    """What one sweep measured of a cell on machines of one kind, with one set of software.
+    """The measurements of a cell by one sweep, on one kind of machine and software.
 
     `machine` and `software`: over all ranks, by name, as far as they are known; `machine` None:
     nobody knows. `before`: the point that it is compared with; None: there is none, or this one has
@@ -76,7 +76,7 @@ class HistoryPoint:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether it is slower than before, as far as the evidence goes; None: nothing to say."""
+        """Whether it is slower than before, if that is known; None: not known."""
         return None if self.pair is None else self.pair.change(is_same_machine=True)
 
     @property
@@ -94,7 +94,7 @@ class HistoryPoint:
         return "first on these machines" if self.line.times_s else "no step time"
 
     def to_json(self) -> dict[str, object]:
-        """Return it in base units; null is what is not known."""
+        """Return it in base units; null means not known."""
         return {
             "sweep_id": self.sweep_id,
             "sweep_name": self.sweep_name,

@@ -19,7 +19,7 @@ _OF_A_REPETITION = ("repetition", "seed")
 
 
 def results_json(line: CellLine) -> dict[str, object]:
-    """Return what a cell measured on one kind of hardware, with the glossary's names."""
+    """Return a cell's results on one kind of hardware, with the glossary's names."""
     known = line.statistics
     return {
         "fingerprint": line.fingerprint,
@@ -109,14 +109,14 @@ class SweepCells:
 
     @property
     def saving(self) -> Saving | None:
-        """What repetitions until precision saved; None where it cannot be said (yet)."""
+        """The machine time saved by adaptive repetitions; None if not known (yet)."""
         if not self.is_complete:
             return None
         spent_s = {cell.line.cell_hash: cell.machine_s for cell in self.cells}
         return saving_of([cell.line for cell in self.cells], spent_s)
 
     def to_json(self) -> dict[str, object]:
-        """Return cells, target and machine time; null is what is not known."""
+        """Return cells, target and machine time; null means not known."""
         target, saved = self.precision, self.saving
         return {
             "cells": [cell.to_json() for cell in self.cells],

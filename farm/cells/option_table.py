@@ -35,7 +35,7 @@ _STEP_TIME, _EPOCH, _ACCURACY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionLine:
-    """An option, and what it is of as cells are named.
+    """An option, named as cells are.
 
     `cell`: of a sweep, whose figures are those of the option; None: there is no such cell.
     """
@@ -106,12 +106,12 @@ _COLUMNS: tuple[_Written, ...] = (
 
 
 def option_lines(options: Sequence[Option], task: TrainingTask) -> list[OptionLine]:
-    """Return a line for each option of an answer. `task`: what the question asks of all of them."""
+    """Return a line for each option of an answer. `task`: the common part of the question."""
     return [OptionLine(option=one, configuration=configuration_of(one, task)) for one in options]
 
 
 def option_columns(lines: Sequence[OptionLine]) -> list[tuple[Column, list[str]]]:
-    """Return the columns that name options, and those of what is known of any, with their texts."""
+    """Return the columns that name options, and those with known values, with their texts."""
     written = [(column, [write(line) for line in lines]) for column, write in _COLUMNS]
     return [
         *naming_columns(lines),

@@ -37,7 +37,7 @@ _MOST_JOBS_APART = 500  # of changed cells, asked for one by one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReading:
-    """A sweep as it was read: the jobs of each cell, and what they sum up to."""
+    """A sweep as it was read: the jobs of each cell, and their summary."""
 
     jobs: CellJobs
     table: SweepTable
@@ -55,7 +55,7 @@ def read_sweep(
     before: SweepReading | None = None,
     max_jobs: int | None = None,
 ) -> SweepReading:
-    """Sum up the cells of a sweep. `before`: an older reading, of which what is unchanged is kept.
+    """Sum up the cells of a sweep. `before`: an older reading, whose unchanged cells are reused.
 
     `max_jobs`: of more jobs than that, only the first whole cells are read; None: all.
 
@@ -103,7 +103,7 @@ def read_sweep(
 def first_cells(
     session: Session, reading: SweepReading, *, max_jobs: int | None = None
 ) -> SweepCells:
-    """Return the first whole cells that have at most so many jobs. Mutates `reading.specs`.
+    """Return the first whole cells with at most `max_jobs` jobs. Mutates `reading.specs`.
 
     `max_jobs` None: all.
     """
@@ -135,7 +135,7 @@ def first_cells(
 
 
 def with_cells(session: Session, lines: Sequence[OptionLine]) -> list[OptionLine]:
-    """Return options of this farm with their cells, where the very measurements of one are behind.
+    """Return this farm's options with their cells, if they use the same measurements.
 
     No other has the same figures: of several cells, in one sweep or more, of an import, or without
     those that the recommender sets aside.

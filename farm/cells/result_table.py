@@ -39,12 +39,12 @@ def axis_column(axis: Axis) -> Column:
 
 
 def quantity_column(title: str) -> Column:
-    """Return the column of what was measured."""
+    """Return the column of a measured quantity."""
     return Column(in_text(title), is_right=True)
 
 
 def notes(lines: Sequence[CellLine]) -> list[str]:
-    """Say below the table what its signs mean, as far as they occur in it."""
+    """Return a legend of the signs that occur in the table."""
     found = []
     if any(line.statistics.half_width_ratio is not None for line in lines):
         found.append("±: 95 % interval of the median step time, over the repetitions")
@@ -77,7 +77,7 @@ def _disturbed(lines: Sequence[CellLine]) -> list[str]:
 
 
 def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
-    """Return columns and rows, with a column in front for whatever else tells cells apart."""
+    """Return columns and rows, with columns in front for all that distinguishes cells."""
     columns = [
         *naming_columns(lines),
         (REPETITIONS_COLUMN, [repetitions_text(line) for line in lines]),
@@ -92,7 +92,7 @@ def table(lines: Sequence[CellLine]) -> tuple[list[Column], list[list[str]]]:
 
 
 def naming_columns(lines: Sequence[NamedLine]) -> list[tuple[Column, list[str]]]:
-    """Return the columns that say which cell each line is of, with a text for each line.
+    """Return the columns that identify the cell of each line, with a text for each line.
 
     The first are those in which the lines differ.
     """

@@ -44,7 +44,7 @@ _PLACES = {quantity.name: place for place, quantity in enumerate(QUANTITIES)}
 
 
 class CellState(enum.Enum):
-    """What a cell has come to so far."""
+    """The state of a cell's repetitions."""
 
     MEASURED = "measured"
     FAILED = "failed"  # nothing was measured, and nothing of it is to come
@@ -112,7 +112,7 @@ class CellLine:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether the figures include disturbed repetitions, which were not set aside."""
+        """Whether the figures include disturbed repetitions."""
         return self.disturbed_count > self.set_aside_count
 
     @property
@@ -149,7 +149,7 @@ class CellLine:
 
     @property
     def first_job_id(self) -> int:
-        """The job to look at first: a measured one, else one that failed."""
+        """The most informative job: a measured one, else a failed one."""
         if self.first_measured_job_id is not None:
             return self.first_measured_job_id
         if self.state is CellState.FAILED and self.failed_job_ids:
@@ -159,7 +159,9 @@ class CellLine:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepTable:
-    """`lines` have like next to like; `values`: by axis what they differ in; `single`: baselines.
+    """`lines`: similar cells next to each other.
+
+    `values`: differing values by axis. `single`: baselines.
 
     `axes` and `places`: those axes, and where each line stands on them. `totals`: of the whole
     sweep, where it has so many jobs that cells were left out. `machine_s`: of all attempts,

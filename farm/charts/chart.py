@@ -14,7 +14,7 @@ _TICKS = 5  # about so many on an axis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One point; `low` to `high` is its interval, None where nothing tells it.
+    """One point; `low` to `high` is its interval, None if not known.
 
     `is_solid`: what is predicted is hollow, and so is a cell that another beats in everything.
     `note`: said of it, in one line.
@@ -68,7 +68,7 @@ class ChartEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """`summary` tells what it shows to who cannot see it."""
+    """`summary` describes the figure for screen readers."""
 
     title: str
     summary: str
@@ -89,7 +89,7 @@ def heights(marks: Sequence[Mark]) -> list[float]:
 
 
 def ends(axis: ChartAxis, values: Sequence[float]) -> tuple[float, float]:
-    """Return from where to where an axis goes: from 0, or with room on either side."""
+    """Return the range of an axis: from 0, or with a margin on either side."""
     if not values:
         return (1.0, 10.0) if axis.is_log else (0.0, 1.0)
     low, high = min(values), max(values)
@@ -102,7 +102,7 @@ def ends(axis: ChartAxis, values: Sequence[float]) -> tuple[float, float]:
 
 
 def ticks(axis: ChartAxis, values: Sequence[float]) -> list[float]:
-    """Return the values to write on an axis: round ones, or where they are counted those."""
+    """Return the values to write on an axis: round ones, or the counted ones."""
     if axis.is_counted and values:
         distinct = sorted(set(values))
         return distinct[:: math.ceil(len(distinct) / axis.most_counted)]
@@ -141,7 +141,7 @@ class BarSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """`x`: what the groups are, as a title. `summary` tells what is shown to who cannot see it."""
+    """`x`: the title of the groups. `summary` describes the figure for screen readers."""
 
     title: str
     summary: str

@@ -17,7 +17,7 @@ TableRow: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FigureTable:
-    """`rows` have a text for each of the titles; `left_out`: so many more rows there would be."""
+    """`rows` have a text for each of the titles; `left_out`: the number of omitted rows."""
 
     titles: TableRow
     rows: tuple[TableRow, ...]

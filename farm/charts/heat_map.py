@@ -30,7 +30,7 @@ _SPREAD_OF_LOGARITHMS = 10  # from this ratio of largest to smallest, shades fol
 
 
 class FieldKind(enum.Enum):
-    """What a field says."""
+    """The kind of a field."""
 
     KNOWN = "known"
     FAILED = "failed"
@@ -69,7 +69,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """`fields` by row; `held`: what the other axes are at. `left_out`: what did not fit, or None.
+    """`fields` by row; `held`: the values of the other axes. `left_out`: what did not fit, or None.
 
     `differing`: the other axes that are not at one value in all fields. `least` and `most`: the
     ends of the shades; None without any number.
@@ -90,7 +90,7 @@ class HeatMap:
 
     @property
     def remarks(self) -> list[str]:
-        """What differs, and what the signs in the fields mean; one sentence each."""
+        """Explanations of differences and of the signs in the fields, one sentence each."""
         kinds = {field.kind for row in self.fields for field in row}
         sentences = []
         if self.differing:
@@ -191,7 +191,7 @@ class _Absent:
         ]
 
     def field(self, place: AxisValues, where: str) -> Field:
-        """Return a field that says where in the sweep the cell is, or that it is nowhere."""
+        """Return a field that says where in the sweep the cell is, or that it does not exist."""
         if lines := self._elsewhere.get(place):
             return _of(
                 lines[0],

@@ -24,7 +24,7 @@ class Bin:
 
     @property
     def note(self) -> str:
-        """Return in words what it holds."""
+        """Describe the bins in words."""
         steps = counted(self.count, "step", write=count)
         return f"{duration(self.low_s)} to {duration(self.high_s)}: {steps}"
 

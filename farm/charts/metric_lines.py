@@ -35,7 +35,7 @@ class MarkedValue:
 
 
 def marked_value(line: CellLine, metric: CellMetric) -> MarkedValue | None:
-    """Return a metric of a cell, as uncertain as its step time; None where it is not known.
+    """Return a metric of a cell with its step time's uncertainty; None if not known.
 
     Of an efficiency, the uncertainty of one machine comes on top.
     """
@@ -52,7 +52,7 @@ def marked_value(line: CellLine, metric: CellMetric) -> MarkedValue | None:
 def mark_of(
     marked: MarkedValue, name: str, line: CellLine, *, x: float, y: ChartAxis, is_solid: bool = True
 ) -> Mark:
-    """Return a mark that says its name, its value and on how much it rests."""
+    """Return a mark with its name, its value and its number of repetitions."""
     count = counted(len(line.times_s), "repetition")
     disturbed = f", {line.disturbed_text}" if line.disturbed_text else ""
     interval = ""
@@ -79,7 +79,7 @@ class _Line:
 def line_figures(
     table: SweepTable, choice: Choice, metrics: Sequence[CellMetric]
 ) -> list[Figure | None]:
-    """Draw each metric's lines with most cells in one panel; None where nothing is known of it."""
+    """Draw each metric's lines with most cells in one panel; None if it is not known."""
     along = choice.along
     if along is None:
         return [None for _ in metrics]
@@ -88,14 +88,14 @@ def line_figures(
 
 
 def no_lines(choice: Choice) -> str:
-    """Say why there are no lines to draw of the chosen metric."""
+    """Return why the chosen metric has no lines."""
     if choice.along is None:
         return "there is no line to draw: this sweep varies no number"
     return nothing_known(choice)
 
 
 def nothing_known(choice: Choice) -> str:
-    """Say that no cell of the choice has its metric."""
+    """Return a message: no cell of the choice has its metric."""
     known = "at what is held" if choice.fixed else "yet"
     return f"there is nothing to draw: no cell has a known {choice.metric.title.lower()} {known}"
 
@@ -282,7 +282,7 @@ class _Labels:
 
 
 def extremes(marks: Sequence[Mark], x: ChartAxis, y: ChartAxis) -> str:
-    """Say what the least and the most are, and where."""
+    """Describe the minimum and the maximum, and where they are."""
     least, most = min(marks, key=lambda m: m.y), max(marks, key=lambda m: m.y)
     return (
         f"from {y.write(least.y)} at {x.write(least.x)} to {y.write(most.y)} at {x.write(most.x)}"

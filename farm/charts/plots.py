@@ -41,7 +41,7 @@ class PlotKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """`name`: of the file. `draw` draws it, `summary` says what it shows."""
+    """`name`: of the file. `draw` draws it, `summary` describes it."""
 
     kind: PlotKind
     name: str
@@ -52,7 +52,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotRequest:
-    """What is to be drawn. `is_of_metric`: the metric was named, and only it is drawn.
+    """A request for plots. `is_of_metric`: the metric was named, and only it is drawn.
 
     `job_id`: whose series, or of which cell the history; None: of the first that is fit.
     """
@@ -71,7 +71,7 @@ def plots_of(
     *,
     show: Callable[[int, int], None] | None = None,
 ) -> Iterator[Plot]:
-    """Yield the plots of a kind. `show`: told how many fits of a prediction are done, of how many.
+    """Yield the plots of a kind. `show`: called with the done and total number of fits.
 
     Raises:
         FarmError: the sweep has nothing for it; the message says why.

@@ -23,7 +23,7 @@ PREDICTED, ERRORS = "predicted", "prediction-error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedCell:
-    """A configuration, the median of its measured step times, and what was said without them."""
+    """A configuration, its measured median step time, and its prediction without that."""
 
     configuration: Configuration
     measured_s: float
@@ -106,7 +106,7 @@ def predicted_cells(
 
 
 def predicted_figure(cells: Sequence[PredictedCell], *, summary: str) -> Figure:
-    """Draw what was predicted over what was measured, with 80 % intervals; both by logarithms."""
+    """Draw predicted over measured step times, with 80 % intervals, on logarithmic axes."""
     drawn = [(cell, *_times(cell)) for cell in cells]
     every = [v for cell, time_s, _, _ in drawn for v in (cell.measured_s, time_s)]
     ends = [min(every), max(every)]
@@ -127,7 +127,7 @@ def predicted_figure(cells: Sequence[PredictedCell], *, summary: str) -> Figure:
 
 
 def error_figure(cells: Sequence[PredictedCell], *, summary: str) -> Figure:
-    """Draw how far the predictions are off, in percent of what was measured."""
+    """Draw the errors of the predictions, in percent of the measured times."""
     marks = []
     for cell in cells:
         errors = [v and v / cell.measured_s - 1 for v in _times(cell)]

@@ -248,7 +248,7 @@ def _fronts(dots: Sequence[_Dot]) -> dict[str, list[_Dot]]:
 
 
 def figures_of(table: SweepTable, choice: Choice) -> dict[str, Figure | Bars]:
-    """Return what can be drawn; nothing where nothing is known."""
+    """Return the figures that can be drawn; empty if nothing is known."""
     metrics = {metric.name: metric for metric in CELL_METRICS}
     lines = line_figures(table, choice, [metrics[of] for of in LINES.values()])
     figures: dict[str, Figure | Bars | None] = dict(zip(LINES, lines, strict=True))

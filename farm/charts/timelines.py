@@ -22,7 +22,7 @@ _TICK_STEPS_S = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineAxis:
-    """`write` writes a value with its unit. `d3_format` and `suffix` tell plotly the same.
+    """`write` writes a value with its unit; `d3_format` and `suffix` do so in plotly.
 
     `top`: where its axis ends at the least, if it has an end by nature.
     """
@@ -75,7 +75,7 @@ class Shade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineFigure:
-    """`summary` tells what it shows to who cannot see it. `over`: what the axis at the right is.
+    """`summary` describes the figure for screen readers. `over`: title of the axis at the right.
 
     `key` names it in the page.
     """
@@ -102,7 +102,7 @@ class TimelineFigure:
         return min(seconds), max(max(seconds), min(seconds) + 1.0)
 
     def extent(self, *, is_over: bool) -> tuple[float, float]:
-        """Return from where to where the axis at the left, or the one at the right, goes."""
+        """Return the range of the axis at the left, or of the one at the right."""
         quantity = self.over if is_over else self.quantity
         assert quantity is not None, "what is laid over has an axis"
         lines = [line for line in self.lines if line.is_over == is_over]

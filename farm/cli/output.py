@@ -27,7 +27,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON a
 
 
 def to_stderr(line: str) -> None:
-    """Tell the user something that is no result."""
+    """Print a message that is not part of the result."""
     click.echo(f"farm: {line}", err=True)
 
 
@@ -59,7 +59,7 @@ def print_table(
 
 
 def command_hint() -> str | None:
-    """Say where the command `farm` is, where the shell would not find it; else None."""
+    """Return where the command `farm` is, if the shell would not find it; else None."""
     program = Path(sys.argv[0]).absolute()
     if program.name != "farm" or shutil.which("farm") is not None:
         return None

@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Real(click.FloatRange):
-    """A range without NaN, which click would take, as it is neither below nor above anything."""
+    """A range that refuses NaN, which click accepts."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

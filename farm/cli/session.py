@@ -102,5 +102,5 @@ def require_file(database_url: str, *, origin: str = "FARM_HOME or FARM_DATABASE
 
 
 def wake_scheduler(loaded: Settings) -> None:
-    """Tell the scheduler that there is work. Without a broker it finds the work by itself."""
+    """Wake the scheduler. Without a broker it finds the work by itself."""
     WakeUp(loaded.broker_url).send(WakeReason.REQUESTED)

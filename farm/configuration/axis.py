@@ -22,7 +22,7 @@ _FIELDS_OF_JOBS = frozenset(field.name for field in dataclasses.fields(JobSpec))
 
 
 class AxisKind(enum.Enum):
-    """What an axis belongs to, in the order in which pages offer axes to compare along."""
+    """The kind of an axis, in the order in which pages offer axes for comparison."""
 
     SIZE = "size"
     PROFILE = "profile"  # asked of the network emulator; one field each of NetworkConditions
@@ -141,13 +141,13 @@ class Axis:
 
     @property
     def explained(self) -> str:
-        """What it means, for documents."""
+        """Its meaning, for documents."""
         values = "; ".join(f"`{value}`: {what}" for value, what in self.choices.items())
         return f"{self.meaning} ({values})" if values else self.meaning
 
     @property
     def default_value(self) -> Value:
-        """What a case has that does not name the axis, as JSON has it."""
+        """The value of a case that does not name the axis, in its JSON form."""
         return plain_value(self.default)
 
     @property
@@ -177,12 +177,12 @@ class Axis:
 
     @property
     def is_of_model(self) -> bool:
-        """Whether it names what is trained: measurements of different ones are not compared."""
+        """Whether it names the workload: different workloads are not compared."""
         return self.kind is AxisKind.WORKLOAD and self.is_required
 
     @property
     def is_of_work(self) -> bool:
-        """Whether it says how large a step is, of whatever is trained."""
+        """Whether it determines the size of a step, for any workload."""
         is_workload = self.kind is AxisKind.WORKLOAD and not self.is_required
         return is_workload or self.kind is AxisKind.SIZE
 
@@ -193,7 +193,7 @@ class Axis:
 
     @property
     def is_of_training(self) -> bool:
-        """Whether it says what one rank, too, computes in a step, such as the optimizer."""
+        """Whether it also affects the step of one rank, as the optimizer does."""
         is_option = self.kind is AxisKind.SETUP and self.holds_alone
         return is_option and not self.is_of_speed and not self.is_of_every_strategy
 
@@ -321,7 +321,7 @@ class Axis:
         return self._titled(value) if self.phrase is None else self.phrase(value)
 
     def named(self, value: Value) -> str:
-        """Write a value so that it says what it is of, as in the name of a line."""
+        """Write a value with the name of its axis, as in the name of a line."""
         return self.text(value) if isinstance(value, str) else self._titled(value)
 
     def _titled(self, value: Value) -> str:

@@ -66,7 +66,7 @@ def is_script_path(text: str) -> bool:
 
 
 def check_script_size(size: int, where: str) -> None:
-    """Refuse a script of so many bytes that no agent runs it. Raises InvalidSpec of `where`."""
+    """Refuse a script that is too large for any agent. Raises InvalidSpec of `where`."""
     if size > MOST_SCRIPT_BYTES:
         raise InvalidSpec(
             where, byte_count(size), f"at most {byte_count(MOST_SCRIPT_BYTES)} of Python"
@@ -293,7 +293,7 @@ def _folders(path: str) -> Iterator[str]:
 
 
 def read_ignored(content: bytes, *, name: str) -> list[str]:
-    """Return the patterns of a `.farmignore`; `name`: where it is.
+    """Return the patterns of a `.farmignore`; `name`: its path.
 
     Raises:
         InvalidSpec: it is no text, or a pattern asks for what was left out.

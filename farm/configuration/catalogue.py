@@ -19,7 +19,7 @@ TRAINING_AXES = (*PYTORCH_AXES, *WHOLE_MODEL_AXES)
 
 
 class ExampleKind(Enum):
-    """What examples are made of."""
+    """The kind of examples."""
 
     IMAGES = "images"
     TOKENS = "tokens"
@@ -43,7 +43,7 @@ class DatasetFacts:
 
     @property
     def bytes_per_example(self) -> int:
-        """What an example takes in memory.
+        """The memory of an example.
 
         A byte for each number of an image, whose label is next to nothing; 4 for each token and 8
         for its label.
@@ -70,7 +70,7 @@ class ModelFacts:
     longest_sequence: int | None = None
 
     def needed_of(self, dataset: DatasetFacts) -> str | None:
-        """Say which examples it needs, if those of the data set are others."""
+        """Return which examples it needs, if those of the data set do not fit."""
         if self.takes is not dataset.kind:
             return f"{self.takes.value} for model '{self.name}', not {dataset.kind.value}"
         if self.takes is ExampleKind.TOKENS:
@@ -117,7 +117,7 @@ class GangShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What one rank sends per step on the critical path; a mean where steps differ.
+    """Messages and bytes that a rank sends per step on the critical path; a mean if steps differ.
 
     `bytes` is also the least that the strategy needs, on average over the ranks and over `period`
     steps in a row: a count below it has missed something. `is_by_examples`: a step of a batch that
@@ -180,5 +180,5 @@ class Catalogue:
     size_of: Callable[[str, str], ModelSize | None] = lambda model, dataset: None
 
     def strategy(self, name: str | None) -> StrategyFacts | None:
-        """Return what is known of a strategy or a launcher; None: there is none."""
+        """Return the facts of a strategy or a launcher; None: there is none."""
         return self.strategies.get(name or "") or self.launchers.get(name or "")

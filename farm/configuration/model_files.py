@@ -48,7 +48,7 @@ def files_of(capabilities: Iterable[str]) -> set[str]:
 
 
 def trouble_of(*, mode: int, owner: int, own_uid: int, is_folder: bool = False) -> str | None:
-    """Say why a file must not be run, or none of a folder: others could have written it.
+    """Return why a file, or all files of a folder, must not be run: others could have written it.
 
     `mode` and `owner` are of the file or the folder; `own_uid` is the agent's user.
     """

@@ -37,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """What follows from a model's layers, for one shape of examples.
+    """The size of a model, from its layers and the shape of an example.
 
     `statistics_count`: the moving means and variances of batch normalisation, which no gradient
     changes and no strategy exchanges. `forward_flop_per_example` counts what convolutions, dense

@@ -41,7 +41,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnData:
-    """What a name says. `content`: the first digits of the sha256 of the examples."""
+    """The parsed name of a data set. `content`: the first digits of its examples' sha256."""
 
     file_name: str
     content: str
@@ -111,7 +111,7 @@ def own_name(
 
 
 def find_dataset(name: str | None, registered: Mapping[str, DatasetFacts]) -> DatasetFacts | None:
-    """Return what is known of a data set, registered or a user's own; None: nothing.
+    """Return the facts of a data set, registered or a user's own; None: not known.
 
     `name`: also of an imported measurement, where it may be any text.
     """

@@ -73,7 +73,7 @@ LAUNCHED = frozenset(facts.name for facts in LAUNCHERS.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptKey:
-    """A key of a case with a script, which stands for axes.
+    """A key of a case with a script, which replaces axes.
 
     `meaning`: of what stands in a sweep file; `typed`: of what is typed into a form, empty: the
     same. `choices`: the first is the default. `is_table`: of values by name. `is_long`: many
@@ -180,7 +180,7 @@ def check_command(model: str) -> None:
 
 
 def script_of(model: str) -> str | None:
-    """Return the file's name that a job's model stands for; None: it is no script."""
+    """Return the file name in a job's model; None: it is no script."""
     if not model.startswith((PREFIX, BUNDLE_PREFIX)):
         return None
     return _head(model).partition(":")[2].partition("@")[0]
@@ -220,7 +220,7 @@ def capability_of(name: str) -> str:
 
 
 def needed_capabilities(model: str) -> frozenset[str]:
-    """Return what an agent says that can run the model's script; nothing where it is no script."""
+    """Return the capabilities that the model's script needs; empty if it is no script."""
     name, python = script_of(model), python_of(model)
     if name is None:
         return frozenset()
@@ -299,7 +299,7 @@ def names_per_rank_batch(model: str) -> bool:
 
 
 def examples_per_epoch(dataset: str) -> int | None:
-    """Return how many examples an epoch of the script has, if the sweep has said so."""
+    """Return how many examples an epoch of the script has, if the sweep states it."""
     count = dataset.removeprefix(f"{OWN_DATA}:")
     return int(count) if count != dataset and count.isdecimal() else None
 

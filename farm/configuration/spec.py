@@ -94,7 +94,7 @@ class OperatorPlacement(enum.Enum):
 
 
 class Device(enum.Enum):
-    """What a rank trains on."""
+    """The device that a rank trains on."""
 
     AUTO = "auto"  # its share of its agent's GPUs, or the CPU where that is none
     CPU = "cpu"
@@ -116,7 +116,7 @@ class ComputePrecision(enum.Enum):
 
 
 class ActivationCheckpointing(enum.Enum):
-    """Whether the backward pass computes again what it reads of the forward pass."""
+    """Whether the backward pass recomputes values of the forward pass."""
 
     OFF = "off"
     ON = "on"
@@ -131,7 +131,7 @@ class Compilation(enum.Enum):
 
 
 class InputPipeline(enum.Enum):
-    """Where the examples of a step come from."""
+    """The source of a step's examples."""
 
     MEMORY = "memory"
     LOADER = "loader"
@@ -219,7 +219,7 @@ EMULATOR_NAMES = tuple(facts.name for facts in EMULATOR_FACTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkProfile(NetworkConditions):
-    """What is asked of a network emulator. No profile (None) is the untouched network."""
+    """The network requested of an emulator. No profile (None) is the untouched network."""
 
     def __post_init__(self) -> None:
         _within("one_way_delay_s", self.one_way_delay_s, 0.0, MAX_ONE_WAY_DELAY_S)

@@ -59,7 +59,7 @@ class Cell:
 
 
 def shown(values: Mapping[str, Value]) -> str:
-    """Write what is configured as a sweep file names it; what is usual is left out.
+    """Write a configuration in the words of a sweep file, without usual values.
 
     `values`: of every axis, by its field.
     """
@@ -79,7 +79,7 @@ def read_shown(line: str) -> tuple[dict[str, str], str]:
 
 
 def problem_of(cell: Cell, catalogue: Catalogue, *, repeat: bool) -> InvalidSpec | None:
-    """Say why a cell cannot run, or None when it can."""
+    """Return why a cell cannot run, or None if it can."""
     problem = _problem_of_model(cell, catalogue)
     if problem is not None:
         return problem

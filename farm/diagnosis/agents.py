@@ -24,7 +24,7 @@ _GRACE_S = 5.0  # in which a scheduler takes a lease away that has run out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCondition:
-    """What the store knows of an agent. `silent_s`: since its last fresh heartbeat.
+    """An agent's state in the store. `silent_s`: time since its last fresh heartbeat.
 
     `lease_left_s`: None without a lease; negative: it ran out so long ago.
     """
@@ -61,7 +61,7 @@ class LossCounts:
 
 
 def judge_heartbeats(agents: Sequence[AgentCondition]) -> list[Finding]:
-    """Say who is alive, who fell silent, and who takes no rank."""
+    """Report which agents are alive, silent, or take no rank."""
     live = [a for a in agents if a.is_live]
     start = (
         "start one with `farm-agent` on each machine; its log says what keeps it from the broker"
@@ -182,7 +182,7 @@ def judge_versions(
 
 
 def judge_clocks(agents: Sequence[AgentCondition]) -> list[Finding]:
-    """Say whose clock is off. Nothing is measured by it, but its log cannot be read beside ours."""
+    """Report wrong clocks. They affect no measurement, but make logs hard to compare."""
     offsets = [(a.agent_id, a.clock_offset_s) for a in agents if a.is_live and a.clock_offset_s]
     off = [(name, offset_s) for name, offset_s in offsets if abs(offset_s) > CLOCK_TOLERANCE_S]
     if not off:
@@ -200,7 +200,7 @@ def judge_clocks(agents: Sequence[AgentCondition]) -> list[Finding]:
 
 
 def judge_capabilities(agents: Sequence[AgentCondition]) -> list[Finding]:
-    """Say what the farm can serve, and what nobody in it can."""
+    """Report what the farm can serve, and what no agent can."""
     live = [a for a in agents if a.is_live]
     if not live:
         return [well("no agent is alive")]
@@ -238,7 +238,7 @@ def judge_capabilities(agents: Sequence[AgentCondition]) -> list[Finding]:
 
 
 def judge_spools(agents: Sequence[AgentCondition]) -> list[Finding]:
-    """Say what agents hold back, and for how long."""
+    """Report unsent reports of agents, and their age."""
     live = [a for a in agents if a.is_live]
     found = [
         wrong(
@@ -266,7 +266,7 @@ def judge_spools(agents: Sequence[AgentCondition]) -> list[Finding]:
 
 
 def judge_quotas(held_back: Mapping[str, int]) -> list[Finding]:
-    """Say which agents send more than the collector takes of one, and how many were dropped."""
+    """Report agents that exceed their quotas, and the number of dropped messages."""
     return [
         wrong(
             f"{agent_id} sends more than its quota: {counted(count, 'message')} dropped",
@@ -278,7 +278,7 @@ def judge_quotas(held_back: Mapping[str, int]) -> list[Finding]:
 
 
 def judge_leases(agents: Sequence[AgentCondition], losses: LossCounts) -> list[Finding]:
-    """Say which leases ran out, now and within the last hour."""
+    """Report leases that expired, now and within the last hour."""
     found = [
         wrong(
             f"the lease of {a.agent_id} for attempt {a.attempt_id} ran out "
@@ -312,7 +312,7 @@ def judge_leases(agents: Sequence[AgentCondition], losses: LossCounts) -> list[F
 
 
 def judge_agent_disks(agents: Sequence[AgentCondition]) -> list[Finding]:
-    """Say whose disk is nearly full."""
+    """Report disks that are nearly full."""
     found = []
     for agent in agents:
         free = agent.disk_free_bytes
@@ -322,7 +322,7 @@ def judge_agent_disks(agents: Sequence[AgentCondition]) -> list[Finding]:
 
 
 def judge_room(whose: str, free_bytes: int) -> list[Finding]:
-    """Judge what is left on a disk; nothing where that is enough."""
+    """Check the free space of a disk; no finding if it is enough."""
     if free_bytes >= _LITTLE_BYTES:
         return []
     judge = wrong if free_bytes < _LEAST_BYTES else doubt

@@ -24,7 +24,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
-    """What a Redis says of itself; None: it does not tell us, as hosted ones often do not.
+    """The state that a Redis reports; None: it does not report it, as many hosted ones.
 
     `account`: who asks. `forbidden`: what it may not, such as "INFO", which tells the version.
     `latency_s`: the shortest of some pings. `refuses_strangers`: whether somebody without a
@@ -129,7 +129,7 @@ def _access(state: BrokerState) -> list[Finding]:
 
 
 def foreign_key(name: str, what: str) -> Finding:
-    """Say of one of the farm's keys that it has another type than it should."""
+    """Report a key of the farm that has the wrong type."""
     return wrong(
         f"its key {name} {what}: another program writes here",
         f"`redis-cli DEL {name}`, and give each program a database of its own in Redis",

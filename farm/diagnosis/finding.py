@@ -42,7 +42,7 @@ def wrong(what: str, remedy: str) -> Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """Return the worst level; well where there is no finding."""
+    """Return the worst level; well without findings."""
     order = list(Level)
     return max((finding.level for finding in findings), key=order.index, default=Level.WELL)
 

@@ -48,7 +48,7 @@ def judge_queue(
 
 
 def judge_noise(void_reasons: Mapping[str, int], *, measured_count: int) -> list[Finding]:
-    """Say how many attempts of the last hour were void. `measured_count`: how many were not.
+    """Report void attempts of the last hour. `measured_count`: how many were not void.
 
     `void_reasons`: what disturbed them, in words, and how many each.
     """

@@ -125,12 +125,12 @@ def _largest(of_agents: Mapping[str, int], total: int) -> list[Finding]:
 
 
 def idle_collectors(found: Sequence[ProcessState]) -> list[ProcessState]:
-    """Return those that have stored nothing for long, and do not say why."""
+    """Return collectors that have stored nothing for long, without a known reason."""
     return [p for p in found if p.trouble is None and _idle_s(p) > IDLE_LIMIT_S]
 
 
 def judge_server_clocks(found: Sequence[ProcessState]) -> list[Finding]:
-    """Compare the clocks of scheduler and collector, and say who noticed that its clock was set.
+    """Compare the clocks of scheduler and collector, and report clocks that were set.
 
     One gives leases, the other renews and judges them.
     """
@@ -193,7 +193,7 @@ def _idle_s(one: ProcessState) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:
-    """What a database that has our schema says; `write_error`: why nothing can be written.
+    """The state of a database with our schema; `write_error`: why nothing can be written.
 
     `clock_offset_s`: its clock minus ours, None for a file, which has none. `answer_s`: what a
     small question took. `missing_days`: how many days to come have no partition.

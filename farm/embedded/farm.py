@@ -315,7 +315,7 @@ def _answers(url: str) -> bool:
 
 
 def with_signing_key(settings: Settings) -> Settings:
-    """Return the settings with a signing key of the farm's own home, where one is needed."""
+    """Return the settings with a signing key in the farm's home, if one is needed."""
     if settings.signing_key_file is not None or is_local_broker(settings.broker_url):
         return settings
     path = settings.home / "signing.key"
@@ -325,7 +325,7 @@ def with_signing_key(settings: Settings) -> Settings:
 
 
 def agent_keys(settings: Settings, agent_ids: Sequence[str]) -> dict[str, str]:
-    """Return the keys of these agents, made where there is none; nothing without a signing key."""
+    """Return the keys of these agents, creating missing ones; empty without a signing key."""
     from farm.store.agents.agent_keys import add_agent_key, key_records
     from farm.store.engine import make_engine, writing
 

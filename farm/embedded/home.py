@@ -17,7 +17,7 @@ from farm.values.codec import from_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Where a farm listens. The file outlives it, so that the next one takes the same ports."""
+    """The addresses of a farm. The file outlives it, so the next farm uses the same ports."""
 
     broker_url: str
     broker_port: int
@@ -78,7 +78,7 @@ def write_endpoints(home: Path, endpoints: Endpoints) -> None:
 
 
 def read_endpoints(home: Path) -> Endpoints | None:
-    """Return what the latest farm of this folder wrote; None without a usable file."""
+    """Return the addresses of this folder's latest farm; None without a usable file."""
     try:
         return from_text(Endpoints, (home / "endpoints.json").read_bytes())
     except (OSError, InvalidSpec):

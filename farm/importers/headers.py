@@ -84,7 +84,7 @@ class Conversion:
     factor: Decimal = Decimal(1)  # to the unit of the target, or of the rate to one per second
 
     def statement(self, header: str) -> str:
-        """Say in one line what is done with the column."""
+        """Describe in one line how the column is converted."""
         unit = ""
         if self.factor > 1:
             unit = f" x {_plain(self.factor)}"
@@ -169,7 +169,7 @@ def column_of(header: str, known: Collection[str]) -> str | Conversion | None:
 
 
 def hint_of(header: str, known: Sequence[str]) -> str | None:
-    """Say what to do with a column that is neither known nor converted; None: nothing is known.
+    """Return a hint for a column that is neither known nor converted; None: no hint.
 
     What a name means goes before what it looks like: a local batch is not a global one. Misspelt
     names are never taken for a name of another unit.

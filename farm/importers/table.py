@@ -42,7 +42,7 @@ _OWN = {field.name for field in dataclasses.fields(ImportedMeasurement)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTable:
-    """A table that was read: what it says, or every cell of it that cannot be used."""
+    """A parsed table: its measurements, or all its errors."""
 
     reading: Reading | None
     refused: tuple[InvalidSpec, ...]
@@ -65,7 +65,7 @@ def read_table(content: bytes, *, ignored: Collection[str] = ()) -> Reading:
 
 
 def check_table(content: bytes, *, ignored: Collection[str] = ()) -> CheckedTable:
-    """Do as `read_table` does, and return what has to be mended instead of raising the first of it.
+    """Do as `read_table` does, but return all errors instead of raising the first.
 
     Raises:
         InvalidSpec: it is no such table at all, see `read_sheet`.

@@ -24,14 +24,14 @@ _TOKEN = re.compile(r"bf_[A-Za-z0-9_-]{43}")
 
 
 class Scope(enum.Enum):
-    """What a token allows. Each scope includes those before it."""
+    """The rights of a token. Each scope includes those before it."""
 
     READ = "read"  # look
     SUBMIT = "submit"  # enqueue, cancel, retry, import
     ADMIN = "admin"  # whatever there is
 
     def includes(self, other: Scope) -> bool:
-        """Tell whether it allows what needs the other."""
+        """Tell whether it includes the other scope."""
         order = list(Scope)
         return order.index(self) >= order.index(other)
 
@@ -55,7 +55,7 @@ def is_token(text: str) -> bool:
 
 
 def token_hash(token: str) -> str:
-    """Return what is kept of a token: its SHA-256, in hexadecimal digits."""
+    """Return the stored form of a token: its SHA-256, in hexadecimal digits."""
     return hashlib.sha256(token.encode(errors="backslashreplace")).hexdigest()
 
 
@@ -75,7 +75,7 @@ def check_token_name(name: str) -> str:
 def token_state(
     *, expires_at: dt.datetime | None, revoked_at: dt.datetime | None, now: dt.datetime
 ) -> TokenState:
-    """Tell whether a token still counts, and if not, why."""
+    """Return whether a token is still valid, and if not, why."""
     if revoked_at is not None:
         return TokenState.REVOKED
     if expires_at is not None and expires_at <= now:

@@ -31,7 +31,7 @@ def file_expiries(file: Path) -> list[dt.datetime]:
 
 
 def server_expiry(host: str, port: int, *, timeout_s: float) -> dt.datetime:
-    """Return when the certificate that a server presents expires; nothing else is said to it.
+    """Return the expiry date of a server's certificate, after a TLS handshake only.
 
     Raises:
         OSError: it does not answer, or speaks no TLS.

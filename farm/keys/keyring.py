@@ -33,7 +33,7 @@ class Keyring:
         self._derive = functools.lru_cache(maxsize=65_536)(functools.partial(derive_key, farm_key))
 
     def signed(self, agent_id: str, task: str, envelope: dict[str, object]) -> dict[str, object]:
-        """Sign what is meant for an agent: a `farm.broker.sending.Signer`.
+        """Sign a message to an agent: a `farm.broker.sending.Signer`.
 
         Raises:
             NotFound: the agent has no key that counts.
@@ -46,7 +46,7 @@ class Keyring:
         return sign(envelope, keys, agent_id=agent_id, direction=to_agent, kind=task)
 
     def opened(self, task: str, envelope: object) -> object:
-        """Return what an agent has signed, as it was before; it names that agent as its sender.
+        """Return the verified message of an agent, which names that agent as its sender.
 
         Raises:
             InvalidSpec: it is not signed, not by a key that counts, or speaks for another agent.

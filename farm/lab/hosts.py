@@ -57,7 +57,7 @@ def plan_hosts(slot: Slot, count: int) -> tuple[Host, ...]:
 
 
 def server_address(slot: Slot) -> str:
-    """Return where the hosts find what runs in our own namespace."""
+    """Return the address of our own namespace, as seen from the hosts."""
     return slot.broker_address(_BROKER)
 
 

@@ -86,7 +86,7 @@ class Lab:
 
     @property
     def server_address(self) -> str:
-        """Where the hosts reach what runs outside of them, such as Redis: our own namespace."""
+        """The address at which hosts reach programs of our own namespace, such as Redis."""
         return server_address(self._slot)
 
     def wire_pids(self) -> dict[str, int]:
@@ -101,7 +101,7 @@ class Lab:
         loss_ratio: float = 0.0,
         bandwidth_bytes_per_s: float | None = None,
     ) -> None:
-        """Replace how packets reach a host, or every host; what is left out is undone.
+        """Replace the settings for packets to a host, or to every host; omitted ones are reset.
 
         Raises:
             InvalidSpec: a value that no link can have.
@@ -117,7 +117,7 @@ class Lab:
             self._wire(each).apply(profile, direction=WireDirection.TO_HOST)
 
     def link(self, host: Host) -> NetworkProfile:
-        """Return how packets reach a host now, as its wire itself says."""
+        """Return the present settings for packets to a host, as its wire reports them."""
         return self._wire(host).read(WireDirection.TO_HOST)
 
     def cut(self, host: Host) -> None:

@@ -69,7 +69,7 @@ class Slot:
         )
 
     def clear(self) -> bool:
-        """Remove whatever bears this slot's name; return whether there was anything.
+        """Remove everything named after this slot; return whether there was anything.
 
         Raises:
             FarmError: something stays.
@@ -97,7 +97,7 @@ class Slot:
 
 
 def claim_slot() -> Slot:
-    """Take the first free slot, and remove what a dead lab left in it.
+    """Take the first free slot, and remove the rest of a dead lab in it.
 
     One whose addresses this machine uses for something else is passed over.
 
@@ -151,7 +151,7 @@ def clear_dead_labs() -> int:
 
 
 def hold(number: int) -> Slot | None:
-    """Take a slot as it is; None while another process holds it."""
+    """Take a slot without cleaning it; None while another process holds it."""
     LINKS.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         lock = _lock_file(number).open("a")

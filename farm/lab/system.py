@@ -71,7 +71,7 @@ def ip_batch(lines: Sequence[str], *, namespace: str | None = None) -> None:
 
 
 def known_networks() -> list[IPv4Network]:
-    """Return what this machine has an address in or a route to, default routes left out.
+    """Return the networks of this machine's addresses and routes, without default routes.
 
     Raises:
         FarmError: the system does not say.

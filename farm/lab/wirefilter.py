@@ -87,7 +87,7 @@ class Wirefilter:
         self._compare(self._ask("showinfo"), _parameters(profile, direction), direction)
 
     def read(self, direction: WireDirection) -> NetworkProfile:
-        """Return what the direction has now.
+        """Return the direction's present settings.
 
         Raises:
             EmulationFailed: it does not answer.
@@ -148,7 +148,7 @@ class Wirefilter:
 
 
 def check_profile(profile: NetworkProfile) -> None:
-    """Refuse what a wire cannot do.
+    """Refuse settings that a wire cannot have.
 
     Raises:
         InvalidSpec: jitter, say, or more bandwidth than a host's interface has.

@@ -67,7 +67,7 @@ def achieved_flop_per_s(figures: AttemptFigures) -> float | Unknown | None:
 
 
 def peak_flop_per_s(figures: AttemptFigures) -> float | Unknown:
-    """Return what the ranks that train could compute in a second, all together.
+    """Return the compute rate of all ranks that train together.
 
     Each measured the rate of a matrix product before its steps, at the same time as the others. Of
     several on one agent the first reports, and the others are taken to be as fast.

@@ -12,7 +12,7 @@ from farm.statistics import mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeFigures:
-    """Over the timed steps; None is what no rank could tell.
+    """Figures over the timed steps; None is a value that no rank reported.
 
     `push_s`, `pull_s` and `idle_ratio` are means over the ranks, the first two per step.
     `staleness_counts[k]`: how many updates were k updates old when they were applied.
@@ -45,7 +45,7 @@ def exchange_figures(
     *,
     is_synchronous: bool,
 ) -> ExchangeFigures:
-    """Sum up what the ranks that train have counted.
+    """Sum up the counts of the ranks that train.
 
     An update of a synchronous gang is one of all its ranks; others update by themselves, so that
     theirs add up.

@@ -33,7 +33,7 @@ class FlagKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportFlag:
-    """Why a value is not used; or, by a kind of noise, what disturbed it where it was measured.
+    """Why a value is not used, or what disturbed it where it was measured.
 
     `value`: of a disturbance, by how much.
     """
@@ -44,7 +44,7 @@ class ImportFlag:
 
     @property
     def is_of_a_disturbance(self) -> bool:
-        """Whether the measurement is used all the same."""
+        """Whether the measurement is used nevertheless."""
         return isinstance(self.kind, NoiseKind)
 
 

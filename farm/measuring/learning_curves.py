@@ -34,7 +34,7 @@ class TimeToAccuracy:
 def time_to_accuracy(
     curves: Sequence[LearningCurve], target_accuracy_ratio: float
 ) -> TimeToAccuracy:
-    """Return after how long the target was reached; None where no training has."""
+    """Return the time to the target; None if no training reached it."""
     times_s, epoch_counts = [], []
     for curve in curves:
         elapsed_s = itertools.accumulate(curve.train_s)

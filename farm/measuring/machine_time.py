@@ -31,7 +31,7 @@ def serving_machine_count(server_count: int, server_placement: str | None) -> in
 
 
 def cost_usd(machines: int, time_s: float | None, usd_per_hour: float | None) -> float | None:
-    """Return what so many machines cost for so long; None where time or price is not known."""
+    """Return the cost of machines for a time; None if time or price is not known."""
     if time_s is None or usd_per_hour is None:
         return None
     return machines * time_s * usd_per_hour / _S_AN_HOUR

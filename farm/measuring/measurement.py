@@ -47,7 +47,7 @@ OK = "ok"  # the status of a measurement with a time; any other names why there 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOutcome:
-    """What one rank reported."""
+    """The reports of one rank."""
 
     rank: int
     result: TrainerResult
@@ -68,14 +68,14 @@ class StepStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why a quantity that was looked for cannot be told."""
+    """Why a quantity is not known."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFigures:
-    """What a rank that only serves used, on average over the seconds with timed steps."""
+    """The mean usage of a rank that only serves, over the seconds with timed steps."""
 
     rank: int
     cpu_ratio: float | None
@@ -100,7 +100,7 @@ def step_statistics(times_s: Iterable[float]) -> StepStatistics | None:
 
 
 def averaged(times_s: Sequence[float], step_count: int) -> tuple[float, ...]:
-    """Return the means of so many consecutive steps each; what is left over is left out.
+    """Return the means of groups of consecutive steps; an incomplete last group is left out.
 
     Where ranks exchange something only every k-th step, the median of single steps would hide the
     exchange; k steps in a row hold one, unless it fell on a partial step, which is not among them.
@@ -115,7 +115,7 @@ def averaged(times_s: Sequence[float], step_count: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)  # figures are kept once they are worked out: no slots
 class AttemptFigures:
-    """What the ranks of a successful attempt reported, and what several quantities are made of.
+    """The reports of a successful attempt's ranks, and values that several quantities use.
 
     `timed_steps_s` is by rank; partial and profiled steps are not among them. `traffic`: what the
     strategy says that a rank sends for a step, which no count may undercut. `train_examples_count`:
@@ -211,7 +211,7 @@ class AttemptFigures:
 
     @property
     def examples_per_step(self) -> float | None:
-        """Return how many examples a step of the whole gang had, as every rank has told."""
+        """Return how many examples a step of the whole gang had, from every rank's report."""
         mean_per_agent = _mean_of_all(
             self._reported_per_step(lambda reported: reported.examples_count)
         )
@@ -280,7 +280,7 @@ class AttemptFigures:
 
     @functools.cached_property
     def exchange(self) -> ExchangeFigures:
-        """Return what the ranks that train exchanged, and how long they stood idle."""
+        """Return the bytes exchanged and the idle time of the ranks that train."""
         results = [rank.result for rank in self.training]
         return exchange_figures(
             [result.profile for result in results],
@@ -295,12 +295,12 @@ class AttemptFigures:
 
     @property
     def sent_bytes_per_step(self) -> float | Unknown:
-        """Return what one rank sent for a step, on average over the ranks."""
+        """Return the bytes that a rank sent for a step, on average over the ranks."""
         return self._bytes_per_step(TrafficDirection.SENT)
 
     @property
     def received_bytes_per_step(self) -> float | Unknown:
-        """Return what one rank received for a step, on average over the ranks."""
+        """Return the bytes that a rank received for a step, on average over the ranks."""
         return self._bytes_per_step(TrafficDirection.RECEIVED)
 
     def _bytes_per_step(self, direction: TrafficDirection) -> float | Unknown:
@@ -320,7 +320,7 @@ def steps_in_epoch(examples_count: int, global_batch_size: int) -> float:
 
 
 def servers(spec: JobSpec, ranks: Sequence[RankOutcome]) -> tuple[ServerFigures, ...]:
-    """Return what the ranks used that only serve, which are after those that train.
+    """Return the usage of the ranks that only serve, which come after those that train.
 
     They cannot tell timed steps from others, so that rank 0 tells when the steps were timed; the
     receipts of *go*, which seconds are counted from, are at most a message's time apart.
@@ -414,12 +414,12 @@ def _mean_of_all(values: Sequence[float | None]) -> float | None:
 
 
 def timed_values(rank: RankOutcome, read: Callable[[Sample], float | None]) -> list[float]:
-    """Return what was read in the seconds with timed steps; what could not be read is left out."""
+    """Return the values sampled in the seconds with timed steps, without missing ones."""
     return [value for sample in timed_samples(rank) if (value := read(sample)) is not None]
 
 
 def timed_mean(by_rank: Collection[Sequence[float]]) -> float | None:
-    """Return the mean over all ranks; None where one of them has too few seconds for a mean."""
+    """Return the mean over all ranks; None if one of them has too few seconds for a mean."""
     if any(len(values) < _LEAST_TICKS for values in by_rank):
         return None
     return mean(itertools.chain.from_iterable(by_rank))
@@ -442,7 +442,7 @@ def bytes_per_step(
     traffic: Traffic | None = None,
     is_synchronous: bool = True,
 ) -> float | Unknown:
-    """Return what one rank sends, or receives, per step over its own TCP connections.
+    """Return the bytes that one rank sends, or receives, per step over its TCP connections.
 
     The average over the ranks, and None where one of them has no count. Payload alone: headers
     come on top, and what else passed the interface is not in it. Partial steps send as much as full

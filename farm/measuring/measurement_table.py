@@ -17,7 +17,7 @@ from farm.values.fields import Amount, Boolean, Name, WholeNumber
 
 
 class CellKind(enum.Enum):
-    """What stands in a column."""
+    """The kind of values in a column."""
 
     TEXT = "text"
     BOOLEAN = "true or false"
@@ -30,7 +30,7 @@ FLAG_FIELDS = ("kind", "message", "value")
 
 
 class ColumnSource(enum.Enum):
-    """Where an export has a column from."""
+    """The source of a column in an export."""
 
     MEASUREMENT = "measurement"  # the stored column of the name `field`
     QUANTITY = "quantity"  # what was measured, under that name

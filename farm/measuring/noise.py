@@ -101,7 +101,7 @@ class NoiseFlag:
     value: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as it is stored with a measurement."""
+        """Return its stored form."""
         return {"kind": self.kind.value, "message": self.message, "value": self.value}
 
 
@@ -127,7 +127,7 @@ UNDISTURBED = Disturbance()
 def disturbance_of(
     flags: Iterable[Mapping[str, Any]], limits: NoiseLimits | None = None
 ) -> Disturbance:
-    """Return what the flags stored with a measurement say of it as evidence.
+    """Return the disturbance of a measurement from its stored flags.
 
     The weight of one flag falls evenly from 1 at the limit that flags to 0.1 at the limit that
     voids. Beyond that it is 0.1 x limit / value. A flag without a value, or of a kind that never
@@ -207,7 +207,7 @@ def ranks_on_a_core(spec: JobSpec, agent: int, core_count: float | None) -> floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEvidence:
-    """What is known of one rank. `ranks_per_core`: see `ranks_on_a_core`."""
+    """The evidence of one rank. `ranks_per_core`: see `ranks_on_a_core`."""
 
     agent_id: str
     outcome: RankOutcome
@@ -217,7 +217,7 @@ class RankEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseVerdict:
-    """`voids`: what makes it void, the worst first; all of them are among `flags` too.
+    """`voids`: the flags that make it void, the worst first; `flags` contains them, too.
 
     `step_time_low_s` and `_high_s`: 95 % interval of the median of the timed steps, within this
     attempt. `control_ratio`: the slowest rank's. `largest_outlier_s`: see farm.statistics.

@@ -62,7 +62,7 @@ class RepetitionState(enum.Enum):
 
 
 class Target(enum.StrEnum):
-    """How a cell stands with its precision."""
+    """The state of a cell's precision."""
 
     REACHED = "reached"
     # As narrow as asked, but no other configuration ran between its repetitions.
@@ -261,7 +261,7 @@ class TimeInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStatistics:
-    """What is known of one cell; times are None as long as they are not known.
+    """The statistics of one cell; a time is None until it is known.
 
     `count`: of the repetitions behind `median_s`, of one kind of hardware. `low_s` to `high_s` is
     the 95 % interval of the median step time. `target` None: the number of repetitions is fixed.
@@ -417,7 +417,7 @@ def _half_width(deviation: float, count: int, *, is_sequential: bool, inflation:
 
 
 def judged(repetitions: Sequence[Repetition]) -> list[tuple[int, float]]:
-    """Return job and time of what was measured, on the kind of hardware with most of it.
+    """Return job and time of the measurements on the most measured kind of hardware.
 
     Disturbed repetitions count only where there are no others.
     """
@@ -454,7 +454,7 @@ class TimeRatio:
 
     @property
     def is_beyond_noise(self) -> bool | None:
-        """Whether the interval leaves out 1; None where there is none."""
+        """Whether the interval excludes 1; None without an interval."""
         if self.low is None or self.high is None:
             return None
         return self.low > 1 or self.high < 1

@@ -13,7 +13,7 @@ from farm.statistics import weighted_median
 
 
 class ScaledMeasurement(Protocol):
-    """What is read here by its name; all axes are there, too. The store's rows have them."""
+    """The attributes that are read here, with all axes. The store's rows have them."""
 
     @property
     def status(self) -> str: ...
@@ -83,5 +83,5 @@ def efficiency(
 
 
 def baseline_key(row: ScaledMeasurement) -> BaselineKey:
-    """Return what the measurement was of, without the gang and its network."""
+    """Return the measured configuration without the gang and its network."""
     return (row.framework, row.fingerprint, *(axis.value_measured(row) for axis in _SHARED))

@@ -40,7 +40,7 @@ RUN_QUANTITIES = tuple(one for one in QUANTITIES if one.name in COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRun:
-    """A configuration and what was measured of it; `run["step_time_s"]` is one of COLUMNS.
+    """A configuration and its measurement; `run["step_time_s"]` is one of COLUMNS.
 
     `values`: of RUN_AXES by field, and of RUN_QUANTITIES by name. Of these `cpu_ratio` and
     `resident_bytes` are those of the ranks that train; where servers run beside them,

@@ -27,7 +27,7 @@ _EXPECTED = "a key as `farm agent add NAME` prints it on the server"
 
 
 class KeyPurpose(enum.Enum):
-    """What a secret is for. Who knows one of them knows no other."""
+    """The purpose of a secret. Knowing one secret reveals no other."""
 
     SIGNING = "signing"
     BROKER = "broker password"
@@ -89,7 +89,7 @@ def secret_text(key: AgentKey) -> str:
 
 
 def read_key(text: str, *, name: str = "AGENT_KEY") -> AgentKey:
-    """Read what `key_text` wrote. What is no key is not repeated: it may be one, mistyped.
+    """Parse the text of `key_text`. An invalid key is not repeated: it may be mistyped.
 
     Raises:
         InvalidSpec: it is not a key.

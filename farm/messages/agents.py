@@ -51,7 +51,7 @@ def check_agent_id(text: str) -> str:
 
 
 def check_short(text: str, *, name: str, most: int = 64) -> None:
-    """Check a text that the store keeps in a column of so many characters.
+    """Check the length of a text that the store keeps in a column.
 
     One that it did not take would cost all that is stored with it a try in vain.
 
@@ -64,7 +64,7 @@ def check_short(text: str, *, name: str, most: int = 64) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a measurement was made on, and with which software."""
+    """The hardware and software of a measurement."""
 
     cpu_model: ShortText
     # Of the agent's CPU set, not of the machine; fewer where a CPU quota does not allow for them.
@@ -107,7 +107,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFacts:
-    """What an agent says of itself with every heartbeat."""
+    """An agent's report about itself in every heartbeat."""
 
     machine_id: ShortText
     address: ShortText  # what peers and probes connect to
@@ -129,7 +129,7 @@ class AgentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What the agent's spool holds and the collector has not confirmed.
+    """The reports in the agent's spool that the collector has not confirmed.
 
     `oldest_s`: for how long the oldest of it has waited, to a heartbeat; None where nothing waits.
     """

@@ -43,7 +43,7 @@ class RankLimits:
 
 
 def rank_limits(spec: JobSpec, *, elapsed_s: float | None) -> RankLimits:
-    """Return what a rank of the job may have reported by now.
+    """Return the limits of a rank of the job at this time.
 
     `elapsed_s`: since its attempt was leased; None: not known, and only the job's limits hold.
     """
@@ -68,7 +68,7 @@ def rank_limits(spec: JobSpec, *, elapsed_s: float | None) -> RankLimits:
 def excess_of_attempt(
     spec: JobSpec, *, clock_count: int, sample_count: int, step_count: int
 ) -> str | None:
-    """Say what is stored of an attempt that is more than its ranks can have; None: nothing.
+    """Return which stored data of an attempt exceeds its limits; None: nothing.
 
     `step_count`: of the ranks that tell its time, `clock_count` of them.
     """
@@ -83,7 +83,7 @@ def excess_of_attempt(
 
 
 def excess(body: ReportBody, limits: RankLimits) -> str | None:
-    """Say what of a report is more than its rank can have; None: nothing."""
+    """Return which part of a report exceeds its rank's limits; None: nothing."""
     if isinstance(body, Samples):
         last = max((sample.tick for sample in body.samples), default=0)
         if last > limits.time_s:

@@ -154,7 +154,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
-    """What the rank's trainers have written to their standard outputs and errors, a piece of it.
+    """A piece of the output of a rank's trainers.
 
     `first_character`: where in the rank's log it begins. Bytes that are no UTF-8 are replaced.
     """

@@ -89,7 +89,7 @@ def verified(
     direction: MessageDirection,
     kind: str,
 ) -> dict[str, object]:
-    """Return what had been given to `sign`, if one of the agent's keys has signed it.
+    """Return the text that was passed to `sign`, if one of the agent's keys has signed it.
 
     Raises:
         InvalidSpec: it has no signature, or another's, or is of another wire version.

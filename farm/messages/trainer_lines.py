@@ -119,7 +119,7 @@ class GoLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSource:
-    """Where the examples came from; stored with every result."""
+    """The source of the examples; stored with every result."""
 
     name: ShortText
     origin: LongText  # such as a path, "scikit-learn 1.9.1" or "synthetic, seed 0"
@@ -206,7 +206,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProfile:
-    """Where the time of a step goes, from steps run under the profiler.
+    """The parts of a step's time, from steps run under the profiler.
 
     `idle_ratios`: of each of them, the share in which this rank computed nothing.
     """
@@ -220,7 +220,7 @@ class StepProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What a strategy has counted of one rank's exchange, over the timed steps, full ones alone.
+    """A strategy's counts of one rank's exchange, over the full timed steps.
 
     `push_s` and `pull_s` are means per step: sending, and waiting for and receiving what comes
     back; None where the strategy cannot tell. `staleness_counts[k]` is how many of this rank's
@@ -257,7 +257,7 @@ class TimedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptTimes:
-    """What a user's script told beside its timed steps. None: it is not known.
+    """Further reports of a user's script, beside its timed steps. None: not known.
 
     `pause_s`: between these, such as Keras' validation after an epoch; `data_wait_s`: waiting for
     PyTorch's DataLoader; both of all timed steps together, as is `examples_count`, of this rank,
@@ -274,7 +274,7 @@ class ScriptTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowUse:
-    """What a trainer's process used while steps were timed; None: it could not be counted.
+    """The usage of a trainer's process while steps were timed; None: not counted.
 
     Bytes are those of the interface; on loopback, which carries those of every rank, the payload of
     the process's own connections.
@@ -293,7 +293,7 @@ class _Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerResult:
-    """The last line of a trainer that did what it was told."""
+    """The last line of a trainer that succeeded."""
 
     timed_step_count: Count  # steps of the full global batch
     window_step_count: Count  # all steps whose bytes were counted: partial ones, too
@@ -336,7 +336,7 @@ class TrainerResult:
 
     @property
     def script_times(self) -> ScriptTimes | None:
-        """Return what a user's script told; None: it was none.
+        """Return the reports of a user's script; None: it was none.
 
         Raises:
             InvalidSpec: what the trainer told are no numbers.
@@ -349,7 +349,7 @@ class TrainerResult:
 
     @property
     def interface(self) -> object:
-        """Return the name of the interface whose bytes were counted; None: not told."""
+        """Return the name of the interface whose bytes were counted; None: not known."""
         return self.details.get(INTERFACE)
 
     @property
@@ -377,7 +377,7 @@ class TrainerResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The last line of a trainer that could not; also what an agent says of a dead one."""
+    """The last line of a trainer that failed; also an agent's report of a dead trainer."""
 
     kind: FailureKind
     message: LongText

@@ -108,7 +108,7 @@ def parse_allowed(text: str) -> AllowedNetworks:
 
 
 def scheme_of(text: str) -> str:
-    """Return what is before "://" in an address, in small letters."""
+    """Return the scheme of an address, the part before "://", in lower case."""
     return text.partition("://")[0].lower()
 
 
@@ -175,7 +175,7 @@ def resolve(host: str, port: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a message goes: an IP address that may be reached, and what its host is called."""
+    """The destination of a message: an allowed IP address, and the name of its host."""
 
     scheme: str
     host: str
@@ -197,7 +197,7 @@ class Endpoint:
 
 
 def find_endpoint(text: str, allowed: AllowedNetworks, *, look_up: Resolve = resolve) -> Endpoint:
-    """Return where a message to an address goes.
+    """Return the destination of messages to an address.
 
     Raises:
         InvalidSpec: the address is not well formed.

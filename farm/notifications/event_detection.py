@@ -36,7 +36,7 @@ _NEWS_FOR = dt.timedelta(hours=1)
 
 
 def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[DetectedEvent]:
-    """Yield what follows from the sweeps that ended since then."""
+    """Yield the events of the sweeps that ended since then."""
     for ended in ended_sweeps(session, since=since):
         summary = sweep_summary(session, ended.sweep_id)
         counts = summary.counts

@@ -12,7 +12,7 @@ _SECRET_BYTES = 32
 
 
 class EventKind(enum.StrEnum):
-    """What has happened; the value is the `type` of the message."""
+    """The kind of an event; the value is the `type` of the message."""
 
     SWEEP_FINISHED = "sweep.finished"
     SWEEP_FAILED = "sweep.failed"

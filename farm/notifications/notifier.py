@@ -100,7 +100,7 @@ class Notifier:
         self._threads: set[threading.Thread] = set()
 
     def turn(self) -> float:
-        """Find what is new, and begin to send what is due; return when to look again."""
+        """Find new events, and begin to send due messages; return when to do so again."""
         now = self._now()
         if self._since is None:
             with writing(self._engine) as session:
@@ -129,7 +129,7 @@ class Notifier:
         return _LOOK_EVERY_S
 
     def wait_until_sent(self, timeout_s: float) -> None:
-        """Wait for the threads that send, for so long at most."""
+        """Wait at most `timeout_s` for the threads that send."""
         until_s = time.monotonic() + timeout_s
         for thread in list(self._threads):
             thread.join(max(0.0, until_s - time.monotonic()))

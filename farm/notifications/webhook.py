@@ -27,7 +27,7 @@ _OVERLOADED = (codes.TOO_MANY_REQUESTS, codes.SERVICE_UNAVAILABLE)
 
 
 def signature(secret: str, *, message_id: str, timestamp_s: int, body: bytes) -> str:
-    """Return what the header `webhook-signature` has: HMAC-SHA256 of id, time and body."""
+    """Return the value of the header `webhook-signature`: HMAC-SHA256 of id, time and body."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = f"{message_id}.{timestamp_s}.".encode() + body
     digest = hmac.new(key, signed, hashlib.sha256).digest()

@@ -30,7 +30,7 @@ SHARES_CORES = "shares_cores"
 
 
 def requirement_of(job: WaitingJob) -> Requirement:
-    """Return what a job asks of each of its agents, whatever the others of its gang are."""
+    """Return the requirement of a job for each of its agents."""
     return job.requires, job.labels, frozenset()
 
 
@@ -45,7 +45,7 @@ def needs_tensorflow(capabilities: frozenset[str]) -> bool:
 
 
 def satisfies(agent: LiveAgent, requirement: Requirement) -> bool:
-    """Whether the agent has what the wish asks for."""
+    """Whether the agent satisfies the requirement."""
     capabilities, labels, versions = requirement
     return (
         capabilities <= agent.capabilities
@@ -109,7 +109,7 @@ class AgentIndex:
         return self._overlaps.get(agent.agent_id, {}).values()
 
     def requirements(self, job: WaitingJob) -> tuple[Requirement, ...]:
-        """Return what its gang may be made of, each alone: the version of most agents first.
+        """Return the alternative requirements for a gang, the version of most agents first.
 
         Ranks of different versions would be refused before *go*, so that they are not put together.
         """
@@ -179,7 +179,7 @@ class AgentIndex:
         return self._having.get(one, ())
 
     def able(self, requirement: Requirement) -> list[LiveAgent]:
-        """Return those that suit the wish, in order, drained ones too.
+        """Return the agents that satisfy the requirement, in order, including drained ones.
 
         Only those are asked that have the rarest of what is wished for: of thousands of label sets
         most agents have none.
@@ -190,7 +190,7 @@ class AgentIndex:
         return [agent for agent in few if satisfies(agent, requirement)]
 
     def serving_for(self, requirement: Requirement) -> list[LiveAgent]:
-        """Return those that are idle or at work and suit the wish, in order."""
+        """Return the idle and busy agents that satisfy the requirement, in order."""
         return [agent for agent in self.able(requirement) if agent.is_idle or agent.is_occupying]
 
 

@@ -43,7 +43,7 @@ class AvailabilityForecast:
         self._ends_s[agent_id] = None if expected_s is None else at_s + expected_s
 
     def free_in_s(self, agent: LiveAgent, overlaps: Collection[LiveAgent]) -> float:
-        """Return when neither the agent nor one that shares its cores works; inf: not known."""
+        """Return when the agent and those that share its cores are free; inf: not known."""
         ends_s = 0.0
         for one in (agent, *overlaps):
             end_s = self._ends_s.get(one.agent_id, None if one.is_occupying else 0.0)
@@ -68,7 +68,7 @@ class AvailabilityForecast:
         agents: Iterable[LiveAgent],
         overlaps: Callable[[LiveAgent], Collection[LiveAgent]],
     ) -> list[LiveAgent]:
-        """Sort agents by when they are expected to be free, without those of which it is not."""
+        """Sort agents by when they are expected to be free, without those where it is unknown."""
         times_s = [(self.free_in_s(agent, overlaps(agent)), agent) for agent in agents]
         known = [pair for pair in times_s if pair[0] < math.inf]
         return [agent for _, agent in sorted(known, key=lambda pair: pair[0])]
@@ -211,7 +211,7 @@ class AgentPool:
         return found
 
     def take(self, gang: Iterable[LiveAgent], *, expected_s: float | None = None) -> None:
-        """Give these agents away; those that share a core with them are free no more."""
+        """Take these agents; those that share a core with them are no longer free."""
         for agent in gang:
             self.taken.add(agent.agent_id)
             self.forecast.begin(agent.agent_id, expected_s)
@@ -221,7 +221,7 @@ class AgentPool:
         self.change_count += 1
 
     def reservation(self, job: WaitingJob) -> Reservation | None:
-        """Return the agents of which a gang is expected first; None: that cannot be told."""
+        """Return the agents that are expected to form a gang first; None: not known."""
         if self.agents_not_avoided(job):
             return None
         found = []
@@ -261,7 +261,7 @@ class AgentPool:
         self.change_count += 1
 
     def hold(self, job: WaitingJob) -> None:
-        """Keep what the job could use from all jobs after it."""
+        """Reserve the agents that the job could use."""
         for requirement in self.index.requirements(job):
             if (
                 self._reach.get(requirement) != 0
@@ -323,7 +323,7 @@ class AgentPool:
 def least_measured_first(
     job: WaitingJob, agents: Iterable[LiveAgent], *, likeness: Callable[[LiveAgent], object]
 ) -> Iterator[LiveAgent]:
-    """Reorder similar agents: those that measured the cell least come first.
+    """Reorder similar agents: those that measured the cell least often come first.
 
     Hardware of a kind that has measured the cell goes first, since other kinds are not pooled
     with it. Lazy, for only a few of a thousand agents are looked at.

@@ -29,7 +29,7 @@ FRAMEWORK_BYTES = 400_000_000
 def least_memory_bytes(
     job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, strategy: StrategyFacts | None = None
 ) -> int:
-    """Return what the largest rank of a job needs at the very least.
+    """Return a lower bound for the memory of a job's largest rank.
 
     The framework, the data set, weights and momentum and, unless only the forward pass is run,
     each replica's gradients and the activations of the rank's share of the batch. A trainer takes
@@ -70,7 +70,7 @@ def _of_parts(job: JobSpec, size: ModelSize, strategy: StrategyFacts | None) -> 
 def least_agent_memory_bytes(
     job: JobSpec, size: ModelSize, dataset: DatasetFacts, *, strategy: StrategyFacts | None = None
 ) -> int:
-    """Return what the ranks of one agent, that with the largest parts, need at the very least."""
+    """Return a lower bound for the memory of one agent's ranks, the largest ones."""
     each = job.ranks_per_agent
     parts = list(_of_parts(job, size, strategy))
     if len(parts) == 1:
@@ -87,7 +87,7 @@ def memory_problem(
     *,
     strategy: StrategyFacts | None = None,
 ) -> InvalidSpec | None:
-    """Say that the job is too large for every one of these agents that may serve it, or None.
+    """Return an error if the job is too large for all agents that may serve it, or None.
 
     None as well where nobody may serve it, which is another matter, or one does not say what it
     has. `strategy`: see `least_memory_bytes`.

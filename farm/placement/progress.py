@@ -40,7 +40,7 @@ class UnfinishedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLoad:
-    """What is left of a sweep, and what its jobs took so far."""
+    """The remaining work of a sweep, and the durations of its jobs so far."""
 
     paces: tuple[JobPace, ...]
     active: tuple[UnfinishedJob, ...]
@@ -49,7 +49,7 @@ class SweepLoad:
 
     @property
     def unfinished(self) -> tuple[UnfinishedJob, ...]:
-        """All of its jobs that are not over, those that are held too."""
+        """All its unfinished jobs, including held ones."""
         return self.active + self.waiting
 
     @property

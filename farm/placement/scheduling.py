@@ -142,7 +142,7 @@ def explain(
     reserve_after_s: float,
     gangs: Collection[GangAtWork] = (),
 ) -> dict[int, str]:
-    """Say for each job that `place` would leave waiting why it waits.
+    """Return for each job that `place` would leave waiting why it waits.
 
     What the farm could not serve at all has no turn, so that it does not put off the others.
     """

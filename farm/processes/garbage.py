@@ -9,7 +9,7 @@ _LOOKS_BETWEEN_LONGER_ONES = 100  # at what is older, too
 
 
 def collect_rarely() -> None:
-    """Look for cycles rarely; what is there by now is never looked through again.
+    """Collect cycles rarely; objects that exist now are never scanned again.
 
     Thousands of objects come with a batch of reports or a look at the store, and nearly all die
     with it: reference counts free them at once. To look through all of them every 700 was a quarter

@@ -109,7 +109,7 @@ class MarkedProcesses:
 
     @property
     def may_be_left(self) -> bool:
-        """Whether one is left, or cannot be told from one."""
+        """Whether a marked process is left, or may be."""
         return self.is_undecided or bool(self.pids)
 
     def look(self, number: signal.Signals | None = None) -> bool:
@@ -230,7 +230,7 @@ def environment_of(pid: int, *, owner: int | None = None) -> bytes | None:
 
 
 def has_ended(stat: bytes) -> bool:
-    """Tell from a process's /proc/PID/stat whether no thread of it runs any more.
+    """Return whether no thread of a process runs any more, from its /proc/PID/stat.
 
     Where the first thread has ended the state is that of a zombie, also while others are at work.
     """

@@ -25,7 +25,7 @@ def keep_files_private() -> int:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing; what is there stays as it is.
+    """Make a folder and its missing parents; existing ones are not changed.
 
     Raises OSError.
     """

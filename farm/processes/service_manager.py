@@ -41,7 +41,7 @@ class ServiceManager:
             faulthandler.enable(file=_STDERR)
 
     def notify_watchdog(self) -> None:
-        """Tell systemd that the process is ready, the first time, and later that it still works.
+        """Notify systemd that the process is ready, at first, and later that it is alive.
 
         Call it in each turn of a loop: few of the calls send a message.
         """
@@ -55,7 +55,7 @@ class ServiceManager:
         self._notified_s = now
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep in a loop that only a signal ends: returns False, since nobody asked it to stop."""
+        """Sleep in a loop that only a signal ends; returns False."""
         self.notify_watchdog()
         time.sleep(seconds)
         return False

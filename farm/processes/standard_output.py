@@ -25,7 +25,7 @@ _UNREAD = 1  # the exit status
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """Run a program that prints. It ends without a word once nobody reads its output any more."""
+    """Run a program that prints. It ends silently once its output is no longer read."""
     _open_closed()
     stdout = _Stream(sys.stdout)
     try:

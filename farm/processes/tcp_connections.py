@@ -47,7 +47,7 @@ def socket_inodes(pid: int) -> set[int]:
 
 
 def tcp_connections() -> dict[int, ByteCount]:
-    """Return what the TCP connections of this network namespace have carried, by socket inode.
+    """Return the byte counts of this network namespace's TCP connections, by socket inode.
 
     It takes no privilege.
 

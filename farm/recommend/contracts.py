@@ -27,7 +27,7 @@ DEFAULT_PLANNED, MAX_PLANNED = 5, 100
 
 
 class Basis(enum.Enum):
-    """How a prediction relates to what was measured."""
+    """How a prediction relates to the measurements."""
 
     MEASURED = "measured"  # this very configuration was
     INTERPOLATED = "interpolated"  # it lies between measured ones on every axis
@@ -58,7 +58,7 @@ class Prediction:
 
     @classmethod
     def unknown(cls, because: str | None) -> Prediction:
-        """Return the prediction that says nothing but why."""
+        """Return an empty prediction with a reason."""
         return cls(
             step_time_s=None,
             low_s=None,
@@ -212,7 +212,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One configuration with what is known of it, measured or predicted.
+    """One configuration with its measured or predicted values.
 
     `time_per_epoch_s` and `step_time_s` are medians over the repetitions, or predictions; `basis`
     says which, see `Basis`. `spread_s` is the range of the former over

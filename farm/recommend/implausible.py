@@ -26,7 +26,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubts:
-    """`lacking`: of which workloads nothing can be said, and why.
+    """`lacking`: workloads that cannot be judged, and why.
 
     `is_preliminary`: models are being fitted, so a later call returns more.
     """
@@ -39,7 +39,7 @@ class Doubts:
 def doubts(
     session: Session, *, origin: str, cache: RecommenderCache, may_wait: bool = True
 ) -> Doubts:
-    """Return what is hard to believe, by the ids of the measurements. `may_wait`: see `Fits`.
+    """Return implausible measurements, by id. `may_wait`: see `Fits`.
 
     Raises:
         NotFound: there is no measurement of that origin.

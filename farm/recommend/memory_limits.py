@@ -76,7 +76,7 @@ class MemoryLimits:
 def limits_by_workload(
     failures: Iterable[tuple[Configuration, str]], worked: Iterable[Configuration]
 ) -> Mapping[Workload, MemoryLimits]:
-    """Return the limits of each workload of which something ran out of memory.
+    """Return the limits of each workload with a configuration that ran out of memory.
 
     `failures`: configurations with their status.
     """

@@ -53,7 +53,7 @@ class FailedConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedObservations:
-    """What is known on one kind of hardware.
+    """The observations and failures on one kind of hardware.
 
     Repetitions of a configuration are observations of their own. `comparison` of the agents: what
     those measured that are far off is left out of all.
@@ -73,7 +73,7 @@ def load(
     dataset: str | None = None,
     training_pass: TrainingPass | None = None,
 ) -> dict[str | None, LoadedObservations]:
-    """Return what is known of an origin by the fingerprint of its hardware, None: not named.
+    """Return an origin's observations by fingerprint of the hardware; None: not named.
 
     None leaves model, data set or pass open. The kind with the most observations comes first.
     """
@@ -89,12 +89,12 @@ def load(
 
 
 def load_sweep(session: Session, sweep_id: int) -> dict[str | None, LoadedObservations]:
-    """Return what the jobs of a sweep have measured, as `load` does."""
+    """Return the observations of a sweep's jobs, as `load` does."""
     return by_hardware(observed_rows(session, MeasurementFilter(sweep_id=sweep_id)))
 
 
 def by_hardware(rows: Iterable[Row[Any]]) -> dict[str | None, LoadedObservations]:
-    """Return what rows of `observed_rows` say by fingerprint, as `load` does."""
+    """Return the observations in rows of `observed_rows` by fingerprint, as `load` does."""
     groups: dict[str | None, list[Row[Any]]] = {}
     for row in rows:
         groups.setdefault(row.fingerprint, []).append(row)

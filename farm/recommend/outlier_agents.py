@@ -51,7 +51,7 @@ class TimedMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierAgents:
-    """An agent that is off; several, where they were only ever measured in the same gangs.
+    """An outlier agent; several, if they were only measured in the same gangs.
 
     `time_ratio`: the median of its far times over those of `other_count` other agents.
     `far_cell_count`: in how many of the `cell_count` compared configurations. `set_aside_ids`: the
@@ -83,7 +83,7 @@ class OutlierAgents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentComparison:
-    """What a comparison of all `agents` of one kind of hardware has found.
+    """The result of comparing all `agents` of one kind of hardware.
 
     `compared`: the agents of which it can be told whether they are off.
     """
@@ -154,7 +154,7 @@ def compare_agents(measured: Iterable[TimedMeasurement]) -> AgentComparison:
 
 
 def cannot_tell(comparisons: Collection[AgentComparison], agents: Collection[str]) -> str | None:
-    """Say which of an answer's agents could not be compared with others; None: none."""
+    """Return which of an answer's agents could not be compared with others; None: none."""
     compared = frozenset().union(*(one.compared for one in comparisons))
     unknown = sorted(set(agents) - compared)
     if not unknown:

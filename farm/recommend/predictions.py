@@ -37,7 +37,7 @@ _MOST_SHOWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnswer:
-    """`configuration`: what the query means; None where that is not clear."""
+    """`configuration`: the meaning of the query; None if it is ambiguous."""
 
     configuration: Configuration | None
     prediction: Prediction
@@ -122,7 +122,7 @@ class KnownConfigurations:
         )
 
     def resolve(self, given: Mapping[str, Any]) -> ResolvedConfiguration:
-        """Find the configuration that is meant, and say why it cannot be predicted, if so."""
+        """Return the configuration of a query, or why it cannot be predicted."""
         if not self.configurations:
             return ResolvedConfiguration(
                 configuration=None, unknown_because="no step time was measured on such hardware"

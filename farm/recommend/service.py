@@ -119,7 +119,7 @@ def _of_script(session: Session, question: Question) -> tuple[Question, tuple[st
 def settle(
     session: Session, question: Question, cache: RecommenderCache | None
 ) -> tuple[Question, Knowledge]:
-    """Return the question with its one workload, and what is known of that.
+    """Return the question with its one workload, and the knowledge of that.
 
     Raises:
         NotFound: there is no measurement of that origin.
@@ -184,7 +184,7 @@ class Models:
         return self.used[fingerprint].model
 
     def warnings(self) -> list[str]:
-        """Say what models lack, and which are not of the newest measurements."""
+        """Return warnings about missing models, and about models of older measurements."""
         description = [
             f"only what was measured is compared: {f.lacking_because}"
             for f in self.used.values()

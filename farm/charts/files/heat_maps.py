@@ -23,7 +23,7 @@ _MOST_LETTERS = 28  # of the name of a row, in one line
 
 
 def draw_map(shown: HeatMap) -> Figure:
-    """Draw it as large as its fields need, what is held and left out said below the title.
+    """Draw it as large as its fields need; held and omitted values are named below the title.
 
     Raises:
         FarmError: matplotlib is not installed.

@@ -26,7 +26,7 @@ _ROW_HEIGHT_IN = 1.75
 
 
 def draw_timelines(timelines: Sequence[TimelineFigure], *, title: str = "") -> Figure:
-    """Draw them stacked; gaps stay gaps, and what is laid over has the axis at the right.
+    """Draw them stacked; gaps stay gaps, and the overlay has the axis at the right.
 
     Raises:
         FarmError: matplotlib is not installed.

@@ -138,7 +138,7 @@ ROLE_CHART_KEYS = tuple(map(_key, USED_BY_ROLE))
 def role_timelines(
     roles: Sequence[RoleSeries], *, over: Sequence[TimelineSeries] = (), shades: Sequence[Shade]
 ) -> list[TimelineFigure]:
-    """Return a chart for each metric that was told by role. `over`: the steps, laid over them."""
+    """Return a chart for each metric that was reported by role. `over`: the steps as overlay."""
     found = []
     for metric in USED_BY_ROLE:
         lines = [

@@ -41,7 +41,7 @@ _MOST_STEP_POINTS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartSelection:
-    """What is asked of the charts: which ranks, from which second to which.
+    """The selection for the charts: ranks, first and last second.
 
     `servers`: where they are, of a gang that has any; `training_count`: its agents that train.
     """
@@ -85,7 +85,7 @@ def read_job(
     *,
     timed_window: tuple[float, float] | None,
 ) -> JobFigures:
-    """Read an attempt's samples and steps, thinned to what a reader can take in."""
+    """Read an attempt's samples and steps, thinned for charts."""
     begin_s, end_s = shown.from_s or 0, shown.to_s
     lines = len(CHARTED) * max(1, len(shown.ranks))
     samples = ranges_by_rank(

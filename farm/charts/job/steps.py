@@ -165,7 +165,7 @@ class TimedSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """The timed steps in numbers: `quantiles` of those that were read, by what they are called."""
+    """Numbers of the timed steps; `quantiles` of those that were read, by name."""
 
     timed_count: int
     read_count: int
@@ -225,7 +225,7 @@ def step_timeline(
 
 
 def steps_over(points: Sequence[StepPoint]) -> list[TimelineSeries]:
-    """Return what is laid over the charts of the ranks: the steps, each as long as it took.
+    """Return the overlay of the ranks' charts: the steps with their durations.
 
     Of many, the longest of each point, which is what explains a dip.
     """

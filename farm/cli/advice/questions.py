@@ -80,7 +80,7 @@ def requested_script(
     script_sha256: str | None,
     script_parameters: tuple[str, ...],
 ) -> MeasuredScript | None:
-    """Return the script that was asked for, and say which other versions that leaves out.
+    """Return the requested script, and print which other versions are left out.
 
     Raises:
         NotFound, InvalidSpec: as `measured_script`.

@@ -55,7 +55,7 @@ def agents(*, as_json: bool) -> None:
 
 
 def troubles(found: Sequence[AgentRow], *, now: dt.datetime, lease_s: float) -> list[str]:
-    """Say of each live agent that takes no rank, or not all, what has to be mended there."""
+    """Return what to repair on each live agent that takes no rank, or not all ranks."""
     live = [agent for agent in found if is_alive(agent, now=now, lease_s=lease_s)]
     stuck = [
         f"{agent.id} takes no rank: {trouble}"

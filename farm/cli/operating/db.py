@@ -240,7 +240,7 @@ class Age(click.ParamType[dt.timedelta]):
 
 
 def parse_age(text: str) -> dt.timedelta:
-    """Read an age. Raises ValueError or OverflowError for what is none."""
+    """Parse an age. Raises ValueError or OverflowError for an invalid one."""
     found = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip(), re.ASCII)
     if found is None:
         raise ValueError(text)

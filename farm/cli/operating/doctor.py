@@ -35,7 +35,7 @@ _NARROWEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An examination and what it found."""
+    """A check and its findings."""
 
     name: str
     findings: Sequence[Finding]
@@ -83,7 +83,7 @@ def doctor(*, limit_s: float, as_json: bool) -> int:
 
 
 def examine(examinations: Sequence[Check], loaded: Settings, *, limit_s: float) -> list[Checked]:
-    """Carry out all examinations at once; what has not ended after `limit_s` is left behind."""
+    """Run all checks at once; those that have not ended after `limit_s` are abandoned."""
     found: dict[str, list[Finding]] = {}
 
     context = click.get_current_context(silent=True)

@@ -100,7 +100,7 @@ _JudgeAgents = Callable[[Sequence[AgentCondition]], list[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`look` may raise FarmError, when what it looks at does not answer."""
+    """`look` may raise FarmError if the checked part does not answer."""
 
     name: str
     look: Callable[[Settings], list[Finding]]
@@ -340,7 +340,7 @@ def _own_folder(settings: Settings) -> Path:
 
 
 def look_at_certificates(settings: Settings) -> list[Finding]:
-    """Judge the certificates that the settings name, and the one that the broker presents."""
+    """Check the certificates that the settings name, and that of the broker."""
     certificates: list[CertificateState] = []
     found: list[Finding] = []
     broker = urlsplit(settings.broker_url)

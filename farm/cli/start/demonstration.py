@@ -153,7 +153,7 @@ def _cancel(engine: sa.Engine, sweep_id: int) -> None:
 
 
 def print_results(engine: sa.Engine, sweep_id: int) -> None:
-    """Print this sweep's cells and what follows from them."""
+    """Print this sweep's cells and the recommendations."""
     prices = prices_or_none(settings())
     with reading(engine) as session:
         jobs = list_jobs(session, sweep_id=sweep_id, limit=_MAX_ROWS)
@@ -173,7 +173,7 @@ def print_results(engine: sa.Engine, sweep_id: int) -> None:
 
 
 def disturbance_warning(lines: Sequence[CellLine]) -> str | None:
-    """Say in one line that measurements were disturbed, and what to do about it."""
+    """Return a line that says that measurements were disturbed, and what to do."""
     disturbed = [one for line in lines for one in line.disturbed]
     if not disturbed:
         return None

@@ -115,7 +115,7 @@ def lab_farm(loaded: Settings, signals: StopSignals, *, hosts: int) -> Iterator[
 
 
 def lab_sites(lab: Lab, *, home: Path) -> list[LocalAgent]:
-    """Return the place of each host's agent; more hosts than cores share them, and say so."""
+    """Return the settings of each host's agent; hosts share cores if there are too few."""
     cores = sorted(os.sched_getaffinity(0))
     count = len(lab.hosts)
     is_shared = count > len(cores)

@@ -238,7 +238,7 @@ def _farm(
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """`name`: tells those of two folders apart."""
+    """`name`: distinguishes scripts of two folders."""
 
     name: str
     path: Path
@@ -321,7 +321,7 @@ def _print_plan(found: FoundScript, jobs: list[str], *, as_json: bool) -> None:
 
 
 def warnings_of(measured: Iterable[MeasurementRow]) -> list[str]:
-    """Say of which jobs the ranks trained otherwise than asked.
+    """Print the jobs whose ranks did not train as requested.
 
     That is alone, as with Keras 3 on several machines, or on another number of examples.
     """

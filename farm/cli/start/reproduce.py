@@ -189,7 +189,7 @@ def _farm(
 
 
 def begin(engine: sa.Engine, planned: SubmissionPlan) -> int:
-    """Take up the sweep of that content where it was left, or submit it; return its id."""
+    """Resume the sweep with that content, or submit it; return its id."""
     from farm.store.engine import writing
     from farm.store.measurements.studies import find_same_sweep, requeue_unfinished
 

@@ -52,7 +52,7 @@ class _Log:
         self._next_character = 0
 
     def read_on(self, *, may_wait: bool) -> _LogPiece | None:
-        """Return what follows what was read before; None: the job had no attempt yet.
+        """Return the output after what was read before; None: the job has no attempt yet.
 
         Raises:
             NotFound: there is no such log, nor, unless one `may_wait`, will there be.

@@ -296,7 +296,7 @@ def expected(
 
 
 def print_expectation(found: Expectation) -> None:
-    """Say in some lines what is expected, and of which jobs nothing is known."""
+    """Print the expected time and cost, and the jobs without an estimate."""
     if found.known_count:
         steps = f"{display.roughly(found.training_s)} of training one after another"
         high = display.roughly(found.training_high_s)

@@ -196,7 +196,7 @@ def _budget_is_used_up(summary: SweepSummary) -> str:
 
 
 def unserved_text(snapshot: Snapshot) -> str:
-    """Say which jobs of the sweep wait for agents that are not there, and what to do."""
+    """Return which jobs of the sweep wait for missing agents, and what to do."""
     count = snapshot.unschedulable_count
     jobs = counted(count, "job waits", "jobs wait")
     sweep_id = snapshot.summary.sweep_id
@@ -207,7 +207,7 @@ def unserved_text(snapshot: Snapshot) -> str:
 
 
 def summary_line(snapshot: Snapshot) -> str:
-    """Say in one line how far the sweep is."""
+    """Return the sweep's progress in one line."""
     summary = snapshot.summary
     most, at_least = "", ""
     if summary.max_job_count > summary.job_count:
@@ -249,7 +249,7 @@ class PlainDisplay:
         pass
 
     def show(self, snapshot: Snapshot) -> None:
-        """Print the snapshot if it says something new, or ends the sweep."""
+        """Print the snapshot if it has changed, or ends the sweep."""
         now = time.monotonic()
         summary = snapshot.summary
         state = (summary.final_count, snapshot.active_count, snapshot.reason, summary.status)

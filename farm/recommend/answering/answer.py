@@ -59,7 +59,7 @@ def answer_from(
     predictor: str | None = None,
     predictor_measurement_count: int | None = None,
 ) -> Recommendation:
-    """Rank the options and say what is doubtful. `evidence`: all that is known of the workload."""
+    """Rank the options, with warnings. `evidence`: all measurements of the workload."""
     if not found.options:
         return nothing(question, not_measured_as_requested(question, evidence), found.warnings)
     known = {e.measurement_id: e for e in evidence}
@@ -137,7 +137,7 @@ def _with_headline(answer: Recommendation) -> Recommendation:
 
 
 def nothing_measured(question: Question) -> str:
-    """Say that the workload is not known."""
+    """Return a message that the workload is not known."""
     return f"nothing is measured of {_workload(question)}: run a sweep of it first"
 
 

@@ -14,7 +14,7 @@ from farm.text.plurals import counted
 
 
 def headline_of(answer: Recommendation) -> str:
-    """Say what is recommended and on what that rests, or why nothing is."""
+    """Return the recommendation and its evidence in words, or why there is none."""
     best = answer.recommended
     if best is None:
         return f"nothing, because {answer.reason}"
@@ -39,7 +39,7 @@ def headline_of(answer: Recommendation) -> str:
 
 
 def named(option: Option, by: DistinguishingFields) -> str:
-    """Name an option by its size, and by what tells it from the other options."""
+    """Name an option by its size, and by its differences from the other options."""
     servers = servers_words(option.server_count)
     parts = [option.strategy or "unnamed strategy", *filter(None, [option.instance_type])]
     parts += distinctions(option, by)

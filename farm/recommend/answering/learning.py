@@ -22,7 +22,7 @@ Curves = Mapping[int, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """`epoch_count`: of the training; None where it would never reach its target.
+    """`epoch_count`: of the training; None if it would never reach its target.
 
     `accuracy` was measured after `accuracy_epochs`, which are no more; None: nobody says. With more
     of these the accuracy is None.

@@ -170,7 +170,7 @@ def _short(fingerprint: str | None) -> str:
 
 
 def attempted(item: Named) -> Attempted:
-    """Return what was tried, the instance type last. What failed early knows no framework."""
+    """Return the key of a tried configuration. Early failures have no framework."""
     return (item.strategy, item.setup, item.world_size, item.server_count, item.instance_type)
 
 
@@ -188,7 +188,7 @@ def choice_of(configuration: Configuration) -> ConfigurationKey:
 
 
 def servers_words(server_count: int) -> str:
-    """Say how many servers there are beside the world size, if any."""
+    """Return the number of servers in words, if there are any."""
     if not server_count:
         return ""
     return f" and {counted(server_count, 'server')}"
@@ -207,7 +207,7 @@ def distinguishing_fields(
     items: Iterable[Named],
     fields: Sequence[str] = ("instance_type", "framework", "setup", "network"),
 ) -> DistinguishingFields:
-    """Return which fields tell choices apart beside strategy and sizes.
+    """Return which fields distinguish choices, beside strategy and sizes.
 
     By each field the strategies of which some choices name it, where others leave it unnamed; the
     instance type is compared over all strategies. The network of one machine does not count, since
@@ -227,7 +227,7 @@ def distinguishing_fields(
 
 
 def distinctions(item: Named, by: DistinguishingFields) -> list[str]:
-    """Return in words what tells a choice from others, beside a named instance type.
+    """Return in words how a choice differs from others, beside a named instance type.
 
     What it leaves unnamed is said where that alone may tell it from another.
     """

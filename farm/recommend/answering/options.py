@@ -143,7 +143,7 @@ class _TrainedOption:
     terms: TrainingTerms
 
     def of(self, own: Sequence[Evidence], configuration: Configuration) -> Learned:
-        """Return what a configuration learns; replicas out of step learn in ways of their own."""
+        """Return the learning of a configuration; asynchronous replicas learn differently."""
         way = configuration.setup.of_learning
         others = [
             e
@@ -160,7 +160,7 @@ class _TrainedOption:
         )
 
     def alike(self, configuration: Configuration) -> list[Evidence]:
-        """Return what was trained like this, over whatever network."""
+        """Return the measurements trained like this, over any network."""
         return [
             e
             for e in self.evidence

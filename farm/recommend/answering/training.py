@@ -169,7 +169,7 @@ def trains_alike(strategies: Mapping[str, StrategyFacts], name: str | None) -> b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingTerms:
-    """What is the same for all options of a question. Prices are of one VM, by instance type."""
+    """The terms common to all options of a question. Prices are of one VM, by instance type."""
 
     question: Question
     length: EpochLength
@@ -188,7 +188,7 @@ def measured_option(
     training: Learned,
     terms: TrainingTerms,
 ) -> Option | None:
-    """Return what the repetitions of one configuration say; None without a single time.
+    """Return the option of a measured configuration; None without a single time.
 
     A time per epoch counts as it was measured, even where it is not the steps' times their number;
     where none was, it is made from the step time.
@@ -239,7 +239,7 @@ def predicted_option(
     *,
     fingerprint: str | None,
 ) -> Option:
-    """Return what is predicted of one configuration; its step time must be known."""
+    """Return the option of a predicted configuration; its step time must be known."""
     step_time_s, step_count = prediction.step_time_s, terms.length.step_count
     assert step_time_s is not None
     return _option(

@@ -67,13 +67,13 @@ def digest_of(observations: Sequence[Observation]) -> str:
 
 
 class FitFiles:
-    """A folder of models, the least recently used of which go first."""
+    """A folder of models; the least recently used are deleted first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def load(self, digest: str) -> StepTimeModel | None:
-        """Return the model of that digest, or None where there is none that can be read."""
+        """Return the model of that digest, or None if there is no readable one."""
         path = self._path(digest)
         try:
             if not path.exists():

@@ -130,13 +130,13 @@ class RecommenderCache:
 
     @classmethod
     def of_server(cls, home: Path) -> RecommenderCache:
-        """Return one that fits in another process and shares its models with commands."""
+        """Return a cache that fits in another process and shares its models with commands."""
         return cls(Fits(in_subprocess(fit_default), folder=home / FITS_FOLDER, in_background=True))
 
     def knowledge(
         self, session: Session, *, origin: str, model: str | None, dataset: str | None
     ) -> Knowledge:
-        """Return what follows from the measurements that the session sees."""
+        """Return the knowledge from the measurements that the session sees."""
         # Of these alone: what the farm measures all day says nothing new about an imported study.
         which = MeasurementFilter(origin=origin, axes={"model": model, "dataset": dataset})
         stamp = measurements_stamp(session, which)

@@ -37,7 +37,7 @@ _OWN_FOLDS = 3  # for each place where curves end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """What was predicted of m measurements that were held out, each column of length m.
+    """The predictions of m held-out measurements; each column has length m.
 
     `rows`: positions among the observations; one may occur in several folds. `is_cell`: where
     configurations were held out and no values, which every measurement was once, unless nothing
@@ -181,7 +181,7 @@ def hold_out(
     combined: Iterable[Combination] = (),
     fitted: FittedPredictor | None = None,
 ) -> HeldOut:
-    """Fit once for each fold; return the errors of what was left out and answered.
+    """Fit once for each fold; return the errors of the held-out predictions.
 
     `axes`: whose values to hold out, one axis after the other; None: configurations. `own`: what
     some curves lack and others have, so that it is left out of some of those others. `combined`:

@@ -64,7 +64,7 @@ class Interval:
 
 
 def distinct(times_s: Sequence[float]) -> list[float]:
-    """Return the times without those that repeat another, ascending.
+    """Return the distinct times, ascending.
 
     Benchmark tables print their baseline once for each network, perhaps with other digits, and
     times of few digits agree by rounding: no spread of 0 says how much a measurement varies.
@@ -93,7 +93,7 @@ def _digit_count(value: float) -> int:
 def prediction_interval(
     times_s: Sequence[float], *, coverage_ratio: float, least_deviation: float = LEAST_DEVIATION
 ) -> Interval | None:
-    """Return where one more repetition falls with the given probability; None with fewer than 3.
+    """Return the prediction interval of one more repetition; None with fewer than 3.
 
     Repetitions are the `distinct` times. `least_deviation`: of ln(time), if they differ by less.
 
@@ -172,7 +172,7 @@ class Conformal:
 
 
 def quantile(values: NDArray[np.float64], weights: NDArray[np.float64], aim: float) -> float:
-    """Return what one more value does not exceed with the given probability, if all are alike.
+    """Return the conformal quantile: the bound of one more value with the given probability.
 
     The smallest value that `aim` of the weight does not exceed, where the one more counts as
     infinite. `weights`: 1 for what nothing repeats, as for the one more. Where that would be the

@@ -83,7 +83,7 @@ class Suspicion:
 
 
 def find_suspicious(observations: Sequence[Observation], held_out: HeldOut) -> list[Suspicion]:
-    """Return what is hard to believe, in the order of the measurements.
+    """Return the implausible measurements, in their order.
 
     `held_out`: what was predicted of them, with configurations held out among others.
     """

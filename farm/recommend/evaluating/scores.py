@@ -17,7 +17,7 @@ _Candidate = TypeVar("_Candidate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutAnswer:
-    """A measurement that was held out, and what was said of its configuration without it."""
+    """A held-out measurement, and the prediction of its configuration without it."""
 
     observation: Observation
     prediction: Prediction
@@ -59,7 +59,7 @@ class IntervalScore:
 
 
 def error_score(outcomes: Iterable[HeldOutAnswer]) -> ErrorScore:
-    """Return the relative errors of what was answered, and how much was not."""
+    """Return the relative errors of the predictions, and the number of missing ones."""
     errors: list[float] = []
     unknown_count = 0
     for outcome in outcomes:

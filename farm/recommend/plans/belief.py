@@ -83,7 +83,7 @@ def believe(
     *,
     fitted: FittedPredictor | None = None,
 ) -> Belief:
-    """Say what the observations tell of the configurations, in their order.
+    """Return the belief about the configurations from the observations, in their order.
 
     The prior is a sum of physical terms, t(x) = sum_j c_j phi_j(x), see `physical_terms`, whose
     coefficients are known to a factor, and a smooth residual of ln t. To first order an error d

@@ -170,7 +170,7 @@ class _Search:
         until_regret_ratio: float | None,
         budget: float | None,
     ) -> MeasurementPlan:
-        """Choose measurements one by one until a limit is reached or none promises anything.
+        """Choose measurements one by one until a limit is reached or none reduces the regret.
 
         `count`: at most so many; `budget`: of all of them, in the unit of their costs.
         """
@@ -362,7 +362,7 @@ def curve(configuration: Configuration) -> tuple[object, ...]:
 
 
 def anchors(world_sizes: Iterable[int]) -> dict[int, str]:
-    """Return the world sizes to measure first, with what they are."""
+    """Return the world sizes to measure first, with their reasons."""
     ordered = sorted(set(world_sizes))
     middle = min(ordered, key=lambda n: (abs(math.log(n / _MIDDLE_WORLD_SIZE)), n))
     return {

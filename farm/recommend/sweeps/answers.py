@@ -36,7 +36,7 @@ class SweepShare:
 
     @property
     def words(self) -> str:
-        """Say what an answer rests on, beside the sweep's name."""
+        """Describe the evidence of an answer, beside the sweep's name."""
         count = self.own_count + self.other_count
         reported = f"rests on {counted(count, 'measurement')}"
         if not self.own_count:
@@ -72,7 +72,7 @@ class OwnAnswer:
         return f"Recommended for {task}: {self.answer.headline}{rests}"
 
     def to_json(self) -> Mapping[str, object]:
-        """Return the question, what is recommended, and how much of its evidence is the sweep's."""
+        """Return the question, the recommendation, and the sweep's share of its evidence."""
         best, requested = self.answer.recommended, self.question
         share = None if best is None else self.share_of(best)
         return {

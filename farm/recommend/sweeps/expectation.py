@@ -34,7 +34,7 @@ _SAID_ALIKE = tuple(axis.field for axis in JOB_AXES if axis.field in _FIELDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedJob:
-    """A job with what is predicted of its steps. `instance_type`: of its machines, if known."""
+    """A job with its predicted step time. `instance_type`: of its machines, if known."""
 
     spec: JobSpec
     prediction: Prediction
@@ -44,7 +44,7 @@ class ExpectedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineTime:
-    """What a sweep takes of machines of one instance type, None where that is not known."""
+    """A sweep's use of machines of one instance type; None means not known."""
 
     instance_type: str | None
     machine_s: float
@@ -82,7 +82,7 @@ def expectation(
     overhead_s: float | None,
     prices_usd_per_hour: Mapping[str, float],
 ) -> Expectation:
-    """Add up what is predicted of a sweep's jobs."""
+    """Add up the predictions of a sweep's jobs."""
     job_count = known_count = 0
     unknown: Counter[str] = Counter()
     training = _Range()
