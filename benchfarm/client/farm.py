@@ -171,7 +171,7 @@ class Farm:
 
 
 def read_sweep(sweep: SweepSource) -> dict[str, Any] | bytes:
-    """Return a sweep as an object, or as bytes where its text is no TOML: the farm says why."""
+    """Return a sweep as an object, or as bytes if its text is no TOML: the farm then says why."""
     if isinstance(sweep, Mapping):
         return dict(sweep)
     if isinstance(sweep, str) and "\n" in sweep:

@@ -16,7 +16,7 @@ _FLAGS_ACKED = 2  # SYN and FIN count as one acknowledged byte each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteCount:
-    """What was received and what was sent."""
+    """Numbers of bytes received and sent."""
 
     rx_bytes: int
     tx_bytes: int
@@ -35,7 +35,7 @@ class ByteCount:
 
 
 def tcp_byte_count(tcp_info: bytes) -> ByteCount | None:
-    """Return the payload of a connection from its tcp_info; None where the kernel lacks a counter.
+    """Return the payload of a connection from its tcp_info; None if the kernel lacks a counter.
 
     Sent is everything that the process has handed to the kernel: what was sent, once, and what
     still waits in the queue. Acknowledged bytes would leave out what is under way.

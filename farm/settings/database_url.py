@@ -23,7 +23,7 @@ def check_database_url(
     may_be_plain: bool,
     name: str = "FARM_DATABASE_URL",
 ) -> None:
-    """Refuse a PostgreSQL beyond this machine whose certificate nobody would check.
+    """Refuse a remote PostgreSQL whose certificate would not be checked.
 
     A URL that is none of a store is for `make_engine` to refuse. `environ`: PostgreSQL's client
     takes from there what the URL leaves open.

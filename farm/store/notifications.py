@@ -36,7 +36,7 @@ AGENT_SUBJECT = "agent "  # followed by its id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedEvent:
-    """Something that has happened. `subject`: what it happened to, such as `sweep 3`."""
+    """A detected event. `subject`: the object concerned, such as `sweep 3`."""
 
     kind: EventKind
     subject: str
@@ -84,7 +84,7 @@ class EndedSweep:
 
 
 def ended_sweeps(session: Session, *, since: dt.datetime) -> list[EndedSweep]:
-    """Return the sweeps whose last job ended since then of which somebody is to be told yet."""
+    """Return the sweeps that ended since then, with pending notifications."""
     job = aliased(JobRow)
     ended = (
         select(JobRow.sweep_id, func.max(JobRow.finished_at).label("at"))
@@ -121,7 +121,7 @@ def sweeps_over_budget(session: Session, *, since: dt.datetime) -> Sequence[Swee
 def silent_agents(
     session: Session, *, since: dt.datetime, until: dt.datetime
 ) -> Sequence[AgentRow]:
-    """Return the agents last heard between these two of which somebody is to be told yet.
+    """Return the agents last heard between these two, with pending notifications.
 
     None of those that were told to stop.
     """
@@ -152,7 +152,7 @@ def _wants(at: Any, *, sweep_id: Any) -> ColumnElement[bool]:
 
 
 def record(session: Session, found: Collection[DetectedEvent], *, now: dt.datetime) -> int:
-    """Store events that are not known yet, and a delivery to each who wants it; return how many.
+    """Store new events, and a delivery for each target that wants them; return how many.
 
     The database lets an event in once, even if others have found it, too.
     """
@@ -201,7 +201,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedAddress:
-    """An address that nobody else sends to until the claim is over."""
+    """An address that no other process sends to until the claim is over."""
 
     address: str
     failure_count: int
@@ -354,7 +354,7 @@ def remove_target(session: Session, target_id: int, *, now: dt.datetime) -> None
 
 
 def remove_address(session: Session, address: str, *, now: dt.datetime) -> None:
-    """Send nothing to an address any more, whoever wanted it: see `remove_target`."""
+    """Stop all messages to an address, for all its targets: see `remove_target`."""
     release_address(session, address, failure_count=0, due_at=now)
     of_address = select(NotificationTarget.id).where(
         NotificationTarget.address == address, NotificationTarget.removed_at.is_(None)
@@ -379,7 +379,7 @@ class LoggedDelivery:
     last_said: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the API and commands print it, but for instants; nothing in it is secret."""
+        """Return its JSON form, except instants, without secrets."""
         return {
             "id": self.id,
             "at": self.at,
@@ -397,7 +397,7 @@ class LoggedDelivery:
 def list_deliveries(
     session: Session, *, sweep_id: int | None = None, before_id: int | None = None, limit: int
 ) -> list[LoggedDelivery]:
-    """Return what was sent or waits, the newest first; of one sweep if asked."""
+    """Return sent and waiting messages, the newest first; of one sweep if given."""
     query = (
         select(NotificationDelivery, NotificationEvent, NotificationTarget.address)
         .join(NotificationEvent, NotificationEvent.id == NotificationDelivery.event_id)

@@ -137,7 +137,7 @@ class LogPartRow(Table):
 
 
 def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
-    """Return what a measurement has of an axis: its column, or its value among `details.axes`."""
+    """Return an axis of measurements as SQL: its column, or its value in `details.axes`."""
     if axis.has_column:
         return MeasurementRow.__table__.c[axis.stored]
     value = MeasurementRow.details["axes"][axis.field]
@@ -155,13 +155,13 @@ def axis_column(axis: Axis) -> sa.ColumnElement[Any]:
 
 
 def axis_value(axis: Axis) -> sa.ColumnElement[Any]:
-    """Return the same as jobs have it: a measurement that is older has what was then."""
+    """Return the same with the value of older measurements that lack the axis."""
     absent = axis.value_in({"server_count": 1})
     return axis_column(axis) if absent is None else sa.func.coalesce(axis_column(axis), absent)
 
 
 def quantity_column(quantity: Quantity) -> sa.ColumnElement[Any]:
-    """Return what a measurement has of a quantity: its column, or what is in the details."""
+    """Return a quantity of measurements as SQL: its column, or its value in the details."""
     if quantity.stored_as is not None:
         return MeasurementRow.__table__.c[quantity.name]
     # As a float also where it is whole: an integer of a database has 32 bits.

@@ -43,7 +43,7 @@ _MIGRATION_LOCK = 7_301_846_115
 
 
 def upgrade(engine: sa.Engine) -> None:
-    """Bring the schema up to date, in one transaction; do nothing where it is.
+    """Upgrade the schema in one transaction; do nothing if it is current.
 
     Two processes may do so at once: the second waits for the first and finds nothing to do.
 
@@ -159,7 +159,7 @@ def revisions() -> list[str]:
 
 
 def revision_of(connection: sa.Connection) -> str | None:
-    """Return the revision that the store says it has; None for a database without our tables."""
+    """Return the revision recorded in the store; None for a database without our tables."""
     if not sa.inspect(connection).has_table(_VERSION.name):
         return None
     found: str | None = connection.scalar(sa.select(_VERSION.c.version_num))
@@ -179,7 +179,7 @@ def migrating(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def alembic_config(connection: sa.Connection | None = None) -> Config:
-    """Return where the migrations are, and the connection on which they are to run."""
+    """Return Alembic's configuration: the migrations' folder and the connection."""
     from alembic.config import Config
 
     config = Config()
@@ -195,7 +195,7 @@ def stamp(connection: sa.Connection, revision: str) -> None:
 
 
 def refuse_newer(found: str, shown: str) -> None:
-    """Raise Unreachable where a revision is neither of this version nor of an older one."""
+    """Raise Unreachable if a revision is neither of this version nor of an older one."""
     if found not in (*revisions(), *FORMER_REVISIONS):
         raise Unreachable(
             f"{shown} has schema {found}, which this benchfarm does not know: a newer one has "

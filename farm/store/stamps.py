@@ -27,10 +27,10 @@ def check_there(session: Session, table: type[SweepRow | JobRow], row_id: int) -
 
 
 def sweep_stamps(session: Session, sweep_ids: Collection[int]) -> dict[int, Hashable]:
-    """Return a stamp by sweep; of one that is gone there is none.
+    """Return a stamp by sweep; deleted sweeps have none.
 
-    Told from the jobs and not from their events, which are ten times as many. What happens within
-    an attempt is of interest to its job alone.
+    Stamps are computed from the jobs, not from their events, which are ten times as many. Changes
+    within an attempt affect only the stamp of its job.
     """
     if not sweep_ids:
         return {}
@@ -65,7 +65,7 @@ def sweep_stamps(session: Session, sweep_ids: Collection[int]) -> dict[int, Hash
 
 
 def job_stamps(session: Session, job_ids: Collection[int], *, beat: int) -> dict[int, Hashable]:
-    """Return a stamp by job; of one that is gone there is none.
+    """Return a stamp by job; deleted jobs have none.
 
     That of a job on which a gang works changes with `beat` too: every second its ranks report,
     and to look for what exactly would cost more than to read it.

@@ -90,7 +90,7 @@ class JobRow(Table):
 
 
 class AgentRow(Table):
-    """An agent, as its last heartbeat told, and the attempt that it serves.
+    """An agent, from its last heartbeat, and the attempt that it serves.
 
     `unclean_token`: the attempt whose end the agent has not yet confirmed by a heartbeat. It is
     leased again only when a heartbeat says that it serves nothing and has seen a token at least as
@@ -202,7 +202,7 @@ class JobEvent(Table):
 
 
 class SpoolPosition(Table):
-    """How far the reports of one spool generation are stored: what the agent may forget.
+    """How far the reports of one spool generation are stored, so the agent may delete them.
 
     And how many of them did not count, beside those that `LateReport` keeps: all, and those of the
     last hour in which there were any.
@@ -336,7 +336,7 @@ class TrackerCursor(Table):
 
 
 class ApiToken(Table):
-    """A token of the web server: everything but itself, of which only the hash is known.
+    """A token of the web server; only the token's hash is stored.
 
     Ids are never used twice, since a session names its token by the id.
 
@@ -372,7 +372,7 @@ class AgentKeyRow(Table):
 
 
 class FarmIdentity(Table):
-    """The one row that says which farm this store is of. It is made when a farm first runs on it.
+    """The one row that identifies the farm of this store. A farm's first run creates it.
 
     `incarnation` grows when a restored or moved store takes over from its original. `place`: where
     the database is; a copy has another place and is refused. None: the next process sets it.

@@ -31,7 +31,7 @@ class PendingJob:
 
 
 def start_cursor(session: Session, tracker: str, *, now: dt.datetime) -> None:
-    """Begin with what is measured from now on, unless there is a cursor already."""
+    """Begin with measurements from now on, unless there is a cursor already."""
     since_id = _newest(session) - _NEWEST_COUNT
     values = {"since_id": since_id, "sent_tokens": _tokens_after(session, since_id), "due_at": now}
     session.execute(
@@ -42,7 +42,7 @@ def start_cursor(session: Session, tracker: str, *, now: dt.datetime) -> None:
 
 
 def pending_jobs(session: Session, cursor: TrackerCursor, *, limit: int) -> list[PendingJob]:
-    """Return what is to be sent, oldest first; what was tried too often is left out."""
+    """Return the jobs to send, oldest first, without those that failed too often."""
     over = _over(cursor)
     rows = session.execute(
         select(AttemptRow.job_id, AttemptRow.id, MeasurementRow.created_at)
@@ -61,7 +61,7 @@ def given_up(cursor: TrackerCursor) -> list[int]:
 
 
 def is_due(cursor: TrackerCursor, *, now: dt.datetime) -> bool:
-    """Whether nobody sends, and the pause after a failure is over."""
+    """Whether no process sends, and the pause after a failure is over."""
     return not is_to_come(cursor.due_at, now=now, longest=LONGEST_TRACKER_PAUSE)
 
 
@@ -75,7 +75,7 @@ def claim_cursor(session: Session, tracker: str, *, now: dt.datetime, claim: dt.
 
 
 def note_try(session: Session, tracker: str, token: int) -> None:
-    """Count a try before it is made, so that one that ends the process counts as well."""
+    """Count a try before it is made, so a try that ends the process counts, too."""
     cursor = _locked(session, tracker)
     cursor.tries = {**cursor.tries, str(token): cursor.tries.get(str(token), 0) + 1}
 

@@ -98,7 +98,7 @@ def between(low_s: float | None, high_s: float | None, around_s: float | None) -
 
 
 def plus_minus(ratio: float | None) -> str:
-    """Write half of an interval, in percent of the value it stands behind."""
+    """Write the half-width of an interval, in percent of its value."""
     return f"± {_in_digits(ratio * 100, '.1f')} %" if _is_known(ratio) else ""
 
 
@@ -185,7 +185,7 @@ def decimal(value: float | None) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """Write an amount of money, of which the cheapest training costs less than a cent."""
+    """Write an amount of money; a training may cost less than a cent."""
     if not _is_known(usd):
         return MISSING
     if abs(usd) >= 999.5:
@@ -204,12 +204,12 @@ def machine_hours(machine_s: float | None) -> str:
 
 
 def short_fingerprint(fingerprint: str) -> str:
-    """Write a fingerprint with as many digits as tell kinds of hardware apart."""
+    """Write a fingerprint with enough digits to distinguish kinds of hardware."""
     return fingerprint[:_FINGERPRINT_DIGITS]
 
 
 def in_text(title: str) -> str:
-    """Write a title as it stands within a text: without a capital, but CPU stays as it is."""
+    """Write a title for use within a text: without a capital, except in words such as CPU."""
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 

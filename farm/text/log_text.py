@@ -33,7 +33,7 @@ def readable(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with what a terminal would act on written out, such as `\x1b`.
+    r"""Return the text with terminal control characters escaped, such as `\x1b`.
 
     Tabs and ends of lines stay.
     """

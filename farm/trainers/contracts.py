@@ -42,7 +42,7 @@ class Examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedDataset:
-    """A data set in memory, with where it came from."""
+    """A data set in memory, with its source."""
 
     train: Examples
     test: Examples
@@ -163,7 +163,7 @@ class Engine(Protocol):
 
     @property
     def settings(self) -> dict[str, object]:
-        """What was fixed and belongs into the record, such as the learning rate."""
+        """Fixed settings that are recorded, such as the learning rate."""
         ...
 
     def matrix_product(self, side: int) -> MatrixProduct:
@@ -209,7 +209,7 @@ class Engine(Protocol):
         ...
 
     def take_exchange(self) -> Exchange | None:
-        """Return what was counted since the last call, and reset the counts."""
+        """Return the counts since the last call, and reset them."""
         ...
 
     def trace(self, run_steps: Callable[[], None]) -> tuple[float, ...] | None:
@@ -237,7 +237,7 @@ class Gang(Protocol):
 
 
 class SingleRankGang:
-    """The gang of one rank: nobody to wait for."""
+    """The gang of one rank, which waits for nobody."""
 
     def wait(self, name: str, *, timeout_s: float) -> None:
         del name, timeout_s
@@ -247,13 +247,13 @@ class SingleRankGang:
 
 
 class Described(Protocol):
-    """What is known of a way to distribute a training without running it."""
+    """The facts of a distribution strategy that are known without running it."""
 
     @property
     def facts(self) -> StrategyFacts: ...
 
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
-        """Return what one rank that trains sends per step on the critical path.
+        """Return the traffic of one training rank per step on the critical path.
 
         What servers send is theirs and not counted here.
         """
@@ -271,7 +271,7 @@ class Strategy(Described, Protocol):
         ...
 
     def build(self, seat: RankContext) -> Engine:
-        """Connect to the peers, build the model, and return what the loop drives.
+        """Connect to the peers, build the model, and return the engine for the loop.
 
         Raises:
             RankFailed: the port of this rank is taken.

@@ -55,7 +55,7 @@ class DatasetMissing(RankFailed):
 
 
 def failure_of(error: BaseException, *, world_size: int) -> Failure:
-    """Name the failure that an exception of the trainer stands for.
+    """Return the failure for an exception of the trainer.
 
     Only in a gang does a broken connection speak of a peer; a single rank has none, so that the
     same classes are then an exception of the training itself.
@@ -68,7 +68,7 @@ def failure_of(error: BaseException, *, world_size: int) -> Failure:
 
 
 def kind_of(name: str, text: str, *, world_size: int) -> FailureKind:
-    """Return what an exception stands for, by the name of its class and what it says."""
+    """Return the failure kind of an exception, from its class name and message."""
     if name in _MEMORY or _NOT_ALLOCATED in text:
         return FailureKind.OUT_OF_MEMORY
     if (name == "UnknownError" and "Could not start gRPC server" in text) or (

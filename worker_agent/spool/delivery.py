@@ -19,10 +19,11 @@ from farm.messages.reports import Report, ReportBatch
 BATCH_REPORTS = 500
 BATCH_BYTES = 256 * 1024
 GATHER_S = 3.0
-# More than a rank makes in that time is a backlog. It goes as fast as it is confirmed, but leaves
-# the collectors alone for so many times as long as they took for its last batch: where a hundred
-# agents return at once, most of their batches would else stand before everybody's new reports. Less
-# than what others wait for, be it a gang for its verdict or an agent that leaves for its last word.
+# More reports than a rank makes in that time are a backlog. Its batches are sent as they are
+# confirmed, with a pause of this many times the collectors' time for the last batch. Otherwise, if
+# a hundred agents return at once, most of their batches would be ahead of everybody's new reports.
+# `MOST_REST_S` limits the pause, since a gang may wait for its verdict, or a stopping agent for its
+# last reports.
 MOST_GATHERED = 20
 REST_RATIO = 3.0
 MOST_REST_S = 1.5

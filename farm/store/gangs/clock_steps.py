@@ -26,7 +26,7 @@ def follow_clock(
     lease: dt.timedelta,
     policy: RetryPolicy,
 ) -> None:
-    """Correct jobs, leases and attempts after a step of so many seconds; 0: not known.
+    """Correct jobs, leases and attempts after the clock was set by some seconds; 0: not known.
 
     Every lease that would seem expired, or that would end too late, starts again at `now`: a live
     agent renews it, and a dead one loses it after one lease.

@@ -112,7 +112,7 @@ def drop_partition(session: Session, day: dt.date) -> None:
 
 
 def is_lock_conflict(error: exc.OperationalError) -> bool:
-    """Whether others hold what a change of partitions needs: it may be had at another time."""
+    """Whether the error is a lock conflict with others: try again later."""
     return getattr(error.orig, "sqlstate", None) in _POSTPONING_STATES
 
 

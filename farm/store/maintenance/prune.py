@@ -98,12 +98,12 @@ class PrunePlan:
 
     @property
     def thinned_sample_count(self) -> int:
-        """Rows that thinning takes away; what they said stays in the means."""
+        """The number of rows that thinning replaces by means."""
         return sum(series.surplus_count for series in self.thinned)
 
 
 def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> PrunePlan:
-    """Say what `prune` would do; nothing is changed, and nobody has to wait.
+    """Return what `prune` would do; nothing is changed or locked.
 
     Raises:
         Unreachable: the database does not answer.
@@ -155,7 +155,7 @@ def plan_prune(engine: sa.Engine, retention: Retention, *, now: dt.datetime) -> 
 def prune(
     engine: sa.Engine, plan: PrunePlan, *, progress: ProgressCallback, drop_tries: int = _DROP_TRIES
 ) -> None:
-    """Do what was planned; doing it twice changes nothing more.
+    """Carry out a plan. Idempotent.
 
     `drop_tries`: how often to wait for the lock of a partition that others hold.
 

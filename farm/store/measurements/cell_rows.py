@@ -33,7 +33,7 @@ _LATE_COMMIT = dt.timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class FailedJob:
-    """A job that failed; `kind` and `reason` are None where nobody knows."""
+    """A failed job; `kind` and `reason` are None if not known."""
 
     job_id: int
     kind: str | None
@@ -81,7 +81,7 @@ def cells_stamp(session: Session, sweep_id: int) -> Hashable:
 
 
 def job_groups(session: Session, sweep_id: int, *, max_jobs: int | None) -> CellJobs:
-    """Return the jobs of a sweep by cell, each with what it measured.
+    """Return the jobs of a sweep by cell, each with its measurement.
 
     Of more than `max_jobs` the first whole cells; None: all. The columns of the measurement are
     None for a job that has none.
@@ -101,7 +101,7 @@ def job_groups(session: Session, sweep_id: int, *, max_jobs: int | None) -> Cell
 
 
 def cell_totals(session: Session, sweep_id: int) -> CellTotals:
-    """Count the jobs of a sweep, its cells, and the cells of which a job failed."""
+    """Count the jobs of a sweep, its cells, and the cells with a failed job."""
     failed = case((JobRow.state == JobState.FAILED, JobRow.cell_hash))
     jobs, cells, failed_cells = session.execute(
         select(
@@ -119,7 +119,7 @@ def changed_groups(
     max_jobs: int | None,
     most_read_by_id: int = _MOST_READ_BY_ID,
 ) -> CellJobs | None:
-    """Return what `job_groups` would, from what that has returned before of a whole sweep.
+    """Return the result of `job_groups`, by updating its earlier result for a whole sweep.
 
     The jobs of a cell in which nothing has changed are the very same tuple. Read is only what may
     have changed: jobs that are not over or were not then, that ended lately, or that were added.
@@ -206,7 +206,7 @@ def jobs_with_results(
 
 
 def cells_of_measurements(session: Session, measurement_ids: Sequence[int]) -> dict[int, CellKey]:
-    """Return by measurement of which sweep's cell it is; imported ones are of none."""
+    """Return by measurement the sweep and cell that it belongs to; imported ones have none."""
     found: dict[int, CellKey] = {}
     for begin in range(0, len(measurement_ids), IDS_A_QUERY):
         some = measurement_ids[begin : begin + IDS_A_QUERY]
@@ -220,7 +220,7 @@ def cells_of_measurements(session: Session, measurement_ids: Sequence[int]) -> d
 
 
 def jobs_of_cells(session: Session, cells: Collection[CellKey]) -> dict[CellKey, list[Row[Any]]]:
-    """Return the jobs of these cells of sweeps, each with what it measured, by repetition."""
+    """Return the jobs of these cells of sweeps, each with its measurement, by repetition."""
     found: dict[CellKey, list[Row[Any]]] = {}
     hashes: dict[int, list[str]] = {}
     for sweep_id, cell_hash in cells:
@@ -273,7 +273,7 @@ def machine_s_by_cell(
 
 
 def failed_jobs(session: Session, job_ids: Collection[int]) -> dict[int, FailedJob]:
-    """Return of a page's jobs those that failed, with the reason."""
+    """Return the failed jobs of a page, with their reasons."""
     rows = session.execute(
         select(JobRow.id, JobRow.failure_kind, JobRow.reason).where(
             JobRow.id.in_(job_ids), JobRow.state == JobState.FAILED

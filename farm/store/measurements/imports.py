@@ -43,7 +43,7 @@ _FURTHER_QUANTITIES = tuple(one.name for one in QUANTITIES if one.name not in _C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import did: measurements added, already there, and removed."""
+    """Result of an import: measurements added, already present, and removed."""
 
     added_count: int
     present_count: int
@@ -52,7 +52,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginSummary:
-    """What the store has of one origin. `source`: what its first row was imported from."""
+    """Summary of one origin in the store. `source`: the source of its first row."""
 
     origin: str
     measurement_count: int
@@ -89,7 +89,7 @@ def import_measurements(
     now: dt.datetime,
     is_replacing: bool = False,
 ) -> Imported:
-    """Add what the origin does not have yet; what is there stays as it is, with its id.
+    """Add the measurements that the origin lacks; existing ones keep their ids.
 
     `is_replacing` removes what the origin has and `measurements` have not. `source` says where
     they come from, and is kept with each. The caller owns the transaction.
@@ -125,7 +125,7 @@ def preview(
 
 
 def source_of(session: Session, origin: str) -> str | None:
-    """Return what the first measurement of an origin was imported from; None: nothing is there."""
+    """Return the source of an origin's first measurement; None: the origin is empty."""
     first = select(MeasurementRow.details).where(MeasurementRow.origin == origin)
     details = session.scalar(first.order_by(MeasurementRow.id).limit(1))
     return None if details is None else details.get("source")
@@ -148,7 +148,7 @@ def remove_origin(session: Session, origin: str) -> int:
 
 
 def origins(session: Session) -> list[OriginSummary]:
-    """Return what the store has of each origin, the farm's own first and the others by name."""
+    """Return the summary of each origin, the farm's own first and the others by name."""
     row = MeasurementRow
     model, dataset = MEASUREMENTS.model, MEASUREMENTS.dataset
     workload = func.coalesce(model, "") + "\n" + func.coalesce(dataset, "")

@@ -48,7 +48,7 @@ def measured_attempts(session: Session, sweep_id: int) -> list[tuple[int, int]]:
 
 
 def measured_job(session: Session, job_id: int) -> MeasuredJob | None:
-    """Return a job with what it measured; None where it has no measurement, or has no more."""
+    """Return a job with its measurement; None if it has none, or no longer has one."""
     found = session.execute(
         select(JobRow, SweepRow, AttemptRow, MeasurementRow)
         .join(SweepRow, SweepRow.id == JobRow.sweep_id)

@@ -77,7 +77,7 @@ def measurements_stamp(session: Session, which: MeasurementFilter) -> Hashable:
 
 
 def observed_rows(session: Session, which: MeasurementFilter) -> Sequence[Row[Any]]:
-    """Return what models and answers are made of, by ascending id: some columns, and `agents`.
+    """Return the data for models and answers, by ascending id: some columns, and `agents`.
 
     Thousands are read for one answer, and whole rows take ten times as long. Of the details only
     the agents of the ranks are wanted, that of rank 0 first, None of what was imported; most of
@@ -95,7 +95,7 @@ def observed_rows(session: Session, which: MeasurementFilter) -> Sequence[Row[An
 
 
 def find_measurement(session: Session, measurement_id: int) -> MeasurementRow:
-    """Return one measurement. Raises NotFound where there is none."""
+    """Return one measurement. Raises NotFound: it does not exist."""
     row = session.get(MeasurementRow, measurement_id)
     if row is None:
         raise NotFound(f"measurement {measurement_id} does not exist")

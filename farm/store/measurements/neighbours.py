@@ -92,7 +92,7 @@ def repetitions_of(session: Session, job: JobRow, *, limit: int) -> Sequence[Any
 def neighbours_of(
     session: Session, spec: JobSpec, *, fingerprint: str | None
 ) -> Sequence[Neighbour]:
-    """Return what was measured with one axis changed, the latest first, and so many at most.
+    """Return the latest measurements with one axis changed, at most `_MOST_NEIGHBOURS`.
 
     `fingerprint`: on this hardware alone; None leaves it open. One machine has no network and a
     strategy of its own, so from or to one machine only what also one rank has must be the same,

@@ -54,7 +54,7 @@ CellKey: TypeAlias = tuple[int, str]  # the sweep's id, and the hash
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellServers:
-    """Who has measured a cell: agent to number of attempts, and the kinds of their hardware."""
+    """The agents that measured a cell, with numbers of attempts, and their kinds of hardware."""
 
     run_counts: dict[str, int] = field(default_factory=dict)
     fingerprints: set[str] = field(default_factory=set)
@@ -194,7 +194,7 @@ def _spread(specs: Sequence[JobSpec]) -> list[JobSpec]:
 
 
 def cell_servers(session: Session, cells: Collection[CellKey]) -> dict[CellKey, CellServers]:
-    """Return by (sweep id, cell hash) who has measured these cells; nobody has the others."""
+    """Return by (sweep id, cell hash) which agents measured these cells; others are absent."""
     if not cells:
         return {}
     rows = session.execute(

@@ -39,7 +39,7 @@ def measured_script(
     sha256: str | None = None,
     parameters: Sequence[str] = (),
 ) -> MeasuredScript:
-    """Return what was measured of a script: its newest version, or the one whose sha256 is given.
+    """Return the measured workload of a script: its newest version, or the given one.
 
     `script`: the file's name, or its path in the bundle. The folder may be left out, or be another
     where no other script has this name. `sha256`: as many first digits as tell
@@ -116,7 +116,7 @@ def _ambiguous(commands: Sequence[_Command]) -> InvalidSpec:
 
 
 def others_warning(script: str, found: MeasuredScript) -> str | None:
-    """Say that other versions were measured and are not looked at; None: there are none."""
+    """Return a warning that other measured versions are ignored; None: there are none."""
     if not found.others:
         return None
     own = version_of(found.model) or "without a sum"

@@ -53,7 +53,7 @@ class QueuedJob:
     _spread: tuple[WaitingJob, CellServers, WaitingJob] | None = None
 
     def spread_over(self, measured: CellServers) -> WaitingJob:
-        """Return the job with who has measured its cell: the same object as long as both are."""
+        """Return the job with the agents that measured its cell; a cached object if unchanged."""
         if (
             self._spread is None
             or self._spread[0] is not self.job
@@ -75,7 +75,7 @@ class QueuedJob:
 
     @property
     def place(self) -> tuple[int, dt.datetime, int]:
-        """What the queue is sorted by: higher priority first, then the longer wait."""
+        """The sort key of the queue: higher priority first, then the longer wait."""
         return -self.job.priority, self.due_at, self.job.job_id
 
 
@@ -134,7 +134,7 @@ def _first_of_groups(
 
 
 class Kinds:
-    """What the jobs of a queue ask for: each is made once, since thousands ask for the same."""
+    """The kinds of jobs in a queue; each is created once, since thousands of jobs are alike."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], JobKind] = {}
@@ -151,7 +151,7 @@ class Kinds:
 
 
 def queued_rows() -> Select[Any]:
-    """Return the query for what `queued_job` is made of: few columns, since a queue is long."""
+    """Return the query for the rows of `queued_job`: few columns, since a queue is long."""
     return select(
         JobRow.id,
         JobRow.sweep_id,
@@ -169,7 +169,7 @@ def queued_rows() -> Select[Any]:
 def queued_job(
     row: Any, kinds: Kinds, *, now: dt.datetime, expected_s: Mapping[str, float]
 ) -> QueuedJob:
-    """Make a job of a row of `queued_rows`, without what others know of it."""
+    """Make a job from a row of `queued_rows`, without its history."""
     kind = kinds.of(row)
     requires, labels, agent_count = kind
     job = WaitingJob(

@@ -76,7 +76,7 @@ class WaitingQueue:
         self.version: Hashable = None  # of what `jobs` has returned last: equal where that is
 
     def waited_more_s(self, now: dt.datetime) -> float:
-        """Return by how much each job has waited longer than its `waited_s` says."""
+        """Return the time to add to each job's `waited_s`."""
         return (now - self._epoch).total_seconds()
 
     def jobs(

@@ -70,7 +70,7 @@ def waiting_reasons(
     policy: RetryPolicy = DEFAULT_POLICY,
     idle_reason: Callable[[], str | None],
 ) -> dict[int, WaitingReason]:
-    """Say of every job that waits why, the first in the queue first.
+    """Return the reason of every waiting job, in the order of the queue.
 
     `idle_reason`: says why the scheduler is idle, None where it works. It is called only if a job
     could start, which then waits for the scheduler.
@@ -126,7 +126,7 @@ def _held_reasons(session: Session) -> dict[int, str]:
 def missing_agents(
     summaries: Iterable[SweepSummary], reasons: Mapping[int, WaitingReason]
 ) -> dict[int, str]:
-    """Say what agents are missing for the sweeps that the live ones cannot serve at all."""
+    """Return which agents are missing for sweeps that the live ones cannot serve at all."""
     open_ids = {one.sweep_id for one in summaries if may_wait_for_agents(one)}
     of_sweep: dict[int, dict[str, None]] = {}
     for reason in reasons.values():

@@ -66,7 +66,7 @@ def insert_log_parts(session: Session, *, token: int, rank: int, parts: Sequence
 
 
 def log_stretch(session: Session, token: int, *, rank: int, first_character: int = 0) -> LogRange:
-    """Return what follows in a rank's log, some hundred thousand characters at most.
+    """Return the next part of a rank's log, some hundred thousand characters at most.
 
     What the store has lost is passed over.
     """

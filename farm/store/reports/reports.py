@@ -174,7 +174,7 @@ def store_batches(
     now: dt.datetime,
     elapsed: ElapsedTime = time_by_wall,
 ) -> list[Stored]:
-    """Store what is new in batches and say of each how far its agent's spool is stored then.
+    """Store the new reports in batches; return for each how far its agent's spool is stored.
 
     The caller owns the transaction, and confirms to the agents only after its commit. Reports are
     numbered without gaps: what was stored before is passed over, and nothing is taken across a

@@ -87,7 +87,7 @@ def ranks_there(session: Session, attempt: AttemptRow) -> Sequence[int]:
 
 
 def stored_span(session: Session, attempt: AttemptRow) -> int:
-    """Return how many ticks a row stands for at the most: above 1 once the attempt was thinned.
+    """Return the largest number of ticks of a row: above 1 once the attempt was thinned.
 
     From its first rows, since `farm db prune` thins an attempt from its beginning.
     """
@@ -208,7 +208,7 @@ def _widths(spans: Sequence[tuple[int, int]], *, least: int) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSeries:
-    """Means over the ranks of a role by metric: (tick, value), None where it was not measured."""
+    """Means over the ranks of a role by metric: (tick, value), None if not measured."""
 
     name: str
     metrics: Mapping[str, Sequence[tuple[int, float | None]]]

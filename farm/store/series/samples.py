@@ -49,7 +49,7 @@ _IMPORTED_COLUMNS = ("job_id", "attempt_id", *SAMPLE_COLUMNS)
 
 
 def plausible(name: str) -> ColumnElement[Any]:
-    """Return a metric's column, NULL where what is stored is beyond the metric's range.
+    """Return a metric's column, NULL for stored values beyond the metric's range.
 
     Earlier versions stored whatever agents reported; a mean of such numbers may be infinite.
     """
@@ -70,7 +70,7 @@ class SampleSeries:
 
 
 def insert_series(session: Session, series: Sequence[SampleSeries]) -> None:
-    """Store samples of any number of ranks with one statement; what is there already stays."""
+    """Store samples of any number of ranks with one statement; existing rows are kept."""
     rows = []
     for part in series:
         key = (part.day.isoformat(), part.token, part.rank)
@@ -191,7 +191,7 @@ def sweep_sample_pages(
 
 
 def add_samples(session: Session, origin: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Store samples by the columns of the table; what is there already stays."""
+    """Store samples by the columns of the table; existing rows are kept."""
     statement = insert_into(session, ImportedSampleRow).on_conflict_do_nothing()
     session.connection().execute(statement, [{**row, "origin": origin} for row in rows])
 

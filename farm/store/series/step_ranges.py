@@ -31,7 +31,7 @@ _MOST_STEPS_OF_CHOICE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRange:
-    """The steps from one chosen row of the store on to the next. All as far as the rows tell.
+    """The steps from one chosen row of the store to the next, described by the first row.
 
     `typical_s`: the median of the row's own steps. `long_s`: their 95th percentile, or the mean of
     the whole range if that is more, as where it stood still for a while.

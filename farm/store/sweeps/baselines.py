@@ -13,7 +13,7 @@ from farm.store.tables import BaselineRow
 
 
 def set_baseline(session: Session, name: str, sweep_id: int, *, now: dt.datetime) -> None:
-    """Let a name stand for a sweep, whatever it stood for before."""
+    """Set the sweep of a baseline, replacing an earlier one."""
     session.merge(BaselineRow(name=name, sweep_id=sweep_id, set_at=now))
 
 
@@ -23,7 +23,7 @@ def list_baselines(session: Session) -> Sequence[BaselineRow]:
 
 
 def find_baseline(session: Session, name: str) -> BaselineRow:
-    """Return what a name stands for.
+    """Return the baseline of a name.
 
     Raises:
         NotFound: nothing.
@@ -37,5 +37,5 @@ def find_baseline(session: Session, name: str) -> BaselineRow:
 
 
 def remove_baseline(session: Session, name: str) -> None:
-    """Forget a name; its sweep stays. Raises NotFound: it stands for nothing."""
+    """Remove a baseline; its sweep is kept. Raises NotFound: there is none."""
     session.delete(find_baseline(session, name))

@@ -25,7 +25,7 @@ UNUSED_FOR = dt.timedelta(days=1)
 
 
 def add_bundle(session: Session, bundle: ScriptBundle, *, now: dt.datetime) -> None:
-    """Store a bundle, once; those that no job names are removed a day after they came.
+    """Store a bundle once. Bundles that no job names are removed after a day.
 
     Raises:
         InvalidSpec: the store has as many as it may have, or one that begins with the same digits.

@@ -176,7 +176,7 @@ def _job_and_sweep_name(session: Session, job_id: int) -> tuple[JobRow, str]:
 def request_cancel_job(
     session: Session, job_id: int, *, now: dt.datetime, by: str | None = None
 ) -> bool:
-    """Cancel a job, as `request_cancel_sweep` does; return False where there was nothing to do.
+    """Cancel a job, as `request_cancel_sweep` does; return False if there was nothing to do.
 
     Raises:
         NotFound: there is no such job.
@@ -190,7 +190,7 @@ def request_cancel_job(
 def request_cancel_sweep(
     session: Session, sweep_id: int, *, now: dt.datetime, by: str | None = None
 ) -> int:
-    """Cancel what a sweep has not finished; return how many jobs that was.
+    """Cancel the unfinished jobs of a sweep; return how many there were.
 
     A waiting job is cancelled at once. One that is leased or running is only marked: the
     scheduler ends its attempt. Jobs that are over or marked already stay as they are. `by`: who

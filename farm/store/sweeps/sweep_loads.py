@@ -32,7 +32,7 @@ def sweep_loads(
     sweep_ids: Collection[int] | None = None,
     read_paces: ReadPaces | None = None,
 ) -> dict[int, SweepLoad]:
-    """Return by id what is left of these sweeps, or of all; the finished ones are not there.
+    """Return by id the remaining work of these or all sweeps, without finished ones.
 
     `read_paces`: in the place of `paces`, for callers that cache its result.
     """

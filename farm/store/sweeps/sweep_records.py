@@ -97,13 +97,13 @@ def step_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, objec
 
 
 def log_parts(session: Session, sweep_id: int) -> Iterator[list[dict[str, object]]]:
-    """Yield what the trainers of all attempts have written, in pieces, as rows of LOGS."""
+    """Yield the output of all attempts' trainers, in pieces, as rows of LOGS."""
     for rows in _rank_parts(session, LogPartRow, ("first_character",), sweep_id):
         yield [{name: getattr(row, name) for name in LOGS} for row in rows]
 
 
 def hardware_of(session: Session, sweep_id: int) -> list[dict[str, object]]:
-    """Return what the agents of a sweep were made of, each agent with each hardware it had once.
+    """Return the hardware of a sweep's agents, each combination once.
 
     `fingerprint` None: what is stored is not read any more.
     """

@@ -78,7 +78,7 @@ class SweepSummary:
 
     @property
     def state(self) -> SweepState:
-        """What its jobs say: finished when all are, running when any is beyond waiting."""
+        """The state from its jobs: finished when all are, running when any is beyond waiting."""
         if self.final_count == self.job_count:
             return SweepState.FINISHED
         untouched = self.counts[JobState.WAITING] == self.job_count
@@ -92,7 +92,7 @@ class SweepSummary:
         return SweepStatus.PAUSED if self.is_paused else SweepStatus.OVER_BUDGET
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the API and commands print it, but for instants."""
+        """Return its JSON form, except instants."""
         return {
             "id": self.sweep_id,
             "name": self.name,
@@ -178,7 +178,7 @@ def find_sweep(session: Session, id_or_name: str) -> SweepRow:
 
 
 def sweep_of_id(session: Session, sweep_id: int, *, for_update: bool = False) -> SweepRow:
-    """Return the sweep with that id, locked and read anew where it is to be changed.
+    """Return the sweep with that id, locked and read again if it will be changed.
 
     The name of another may be the same number.
 
@@ -219,7 +219,7 @@ def sweep_summary(session: Session, sweep_id: int) -> SweepSummary:
 
 
 def pause_sweep(session: Session, sweep_id: int) -> bool:
-    """Start no further job of a sweep; return False where it was paused already.
+    """Start no further job of a sweep; return False if it was paused already.
 
     Raises:
         NotFound: there is no such sweep.
@@ -234,7 +234,7 @@ def pause_sweep(session: Session, sweep_id: int) -> bool:
 def resume_sweep(
     session: Session, sweep_id: int, *, budget_machine_s: float | None, now: dt.datetime
 ) -> bool:
-    """Start the jobs of a sweep again, within a new budget where one is given.
+    """Start the jobs of a sweep again, within a new budget if one is given.
 
     Returns False where nothing held it and the budget is the same.
 

@@ -93,7 +93,7 @@ def sha256_of_splits(*splits: Examples) -> str:
 
 
 def check_memory(size_bytes: int, name: str) -> None:
-    """Refuse what is larger than the memory of this machine.
+    """Refuse a data set that is larger than the memory of this machine.
 
     Raises:
         ValueError: it is.

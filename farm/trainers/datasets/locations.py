@@ -25,7 +25,7 @@ class Found:
 
 
 def data_places(data_dir: str | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """List the folders to search, the one that downloads go to first.
+    """List the folders to search; downloads go to the first one.
 
     FARM_DATA_DIR (`data_dir`), then Keras's caches, where other programs have left files.
     """
@@ -37,7 +37,7 @@ def data_places(data_dir: str | None, environ: Mapping[str, str]) -> tuple[Path,
 
 
 def first_readable(places: Sequence[Path], read: Callable[[Path], T | None]) -> T | None:
-    """Return what `read` makes of the first place where it finds something.
+    """Return the result of `read` for the first place that has the data set.
 
     A broken file is an error and not a reason to look further: a silent second choice would
     measure something else than the user sees in the first place.

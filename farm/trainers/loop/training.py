@@ -91,7 +91,7 @@ class Training:
         self._barrier_count = 0
 
     def run(self) -> TrainerResult:
-        """Train as the job says and return the result, unsent.
+        """Train as the job requires, and return the result without sending it.
 
         Raises:
             RankFailed: NOT_A_NUMBER, DIVERGED. Whatever else the framework raises passes through.
@@ -397,7 +397,7 @@ class _StepRunner:
 
 
 class DivergenceDetector:
-    """Tells a training that diverges while its loss is still a number.
+    """Detects a diverging training while its loss is still a number.
 
     It ends as NaN or, where rectifiers die on the way, with a huge loss for good; either way its
     step times are worth no more, and its result is that it cannot train. Follows one rank's
@@ -411,7 +411,7 @@ class DivergenceDetector:
         self._high_count = 0
 
     def diverges(self, train_loss: float) -> bool:
-        """Take the next step's loss; say whether the median of the last ones is out of proportion.
+        """Add the next step's loss; return whether the median of the last ones is far too large.
 
         It is when more than half of the last 20 lie above a thousand times the first one. Costs
         less than a microsecond, since it counts instead of sorting.

@@ -144,7 +144,7 @@ class TimedWindow:
         return ended
 
     def figures(self) -> WindowFigures:
-        """Return the fields of a result that tell when the window was and what it counted."""
+        """Return the fields of a result with the window's time and counts."""
         assert self.begun_s is not None, "the window was never opened"
         interface, payload = self.interface_bytes, self.payload_bytes
         return WindowFigures(
@@ -157,7 +157,7 @@ class TimedWindow:
         )
 
     def details(self, core_count: int) -> dict[str, object]:
-        """Return what a result tells of the window beside its bytes and its length."""
+        """Return the details of the window for a result, beside its bytes and its length."""
         return {
             INTERFACE: self._interface,
             TIMED_PARTS: to_json([p for p in self.parts if p.end_s - p.begin_s >= TICK_S]),
@@ -190,7 +190,7 @@ def _add(total: ByteCount | None, part: ByteCount | None) -> ByteCount | None:
 
 
 def read_connections() -> Connections | None:
-    """Return the counts of this process's TCP sockets; None where the kernel does not tell.
+    """Return the counts of this process's TCP sockets; None if the kernel has none.
 
     An interface counts everybody: other programs, other gangs, and on loopback each byte of every
     rank. A connection counts its own payload, without headers and without what was sent again. It

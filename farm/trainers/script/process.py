@@ -47,7 +47,7 @@ _RAISED = re.compile(r"(?P<name>[A-Za-z_][\w.]*): (?P<text>.*)|(?P<bare>[A-Z]\w*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMark:
-    """The end of a step, in seconds of CLOCK_MONOTONIC, with what the script has said of it.
+    """The end of a step, in seconds of CLOCK_MONOTONIC, with the script's report of it.
 
     `begun_s`: when it began, if not with the mark before it. `data_wait_s`: for how long the
     process has waited for data since it began.
@@ -169,7 +169,7 @@ class ScriptProcess:
                     yield _mark(text)
 
     def connections(self) -> Mapping[int, ByteCount] | None:
-        """Return what the connections of its processes have carried, by socket."""
+        """Return the byte counts of its processes' connections, by socket."""
         try:
             known = tcp_connections()
         except OSError:
@@ -178,7 +178,7 @@ class ScriptProcess:
         return {inode: count for inode, count in known.items() if inode in own}
 
     def cpu_s(self) -> float:
-        """Return the processor time of its processes, and of those that they have waited for."""
+        """Return the processor time of its processes, including ended children."""
         total_s = 0.0
         for process in self._tree():
             try:
@@ -213,7 +213,7 @@ class ScriptProcess:
         self._marks = _closed(self._marks)
 
     def failure(self, mark_count: int, *, status: int, world_size: int) -> RankFailed:
-        """Say why it ended before its last step."""
+        """Return why it ended before its last step."""
         self._reader.join(timeout=2)
         lines = self._tail.decode(errors="replace").splitlines()
         description = [text for line in lines if (text := _OF_RANK.sub("", line).rstrip())]

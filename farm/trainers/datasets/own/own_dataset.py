@@ -26,11 +26,11 @@ class OwnDataset:
 
     @property
     def facts(self) -> DatasetFacts:
-        """What the name says of it."""
+        """The facts in its name."""
         return self.own.facts
 
     def load(self, places: Sequence[Path]) -> LoadedDataset:
-        """Read it from the first of `places` that has it, and check that it is what the name says.
+        """Read it from the first of `places` that has it, and check it against its name.
 
         Raises:
             DatasetMissing: no place has it, it cannot be read, or it is another.

@@ -13,7 +13,7 @@ GAVE_UP = -2  # it went because somebody else was lost
 
 
 class LivenessMonitor:
-    """Watches what one keeper shows: that it answers at all, and the counters of all ranks."""
+    """Watches one weight host: whether it answers, and the counters of all ranks."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class LivenessMonitor:
         self._answered_s = now_s
 
     def problem(self, *, now_s: float) -> str | None:
-        """Say who is lost; None while all are there, or may still come, or have left."""
+        """Return who is lost; None while all are there, or may still come, or have left."""
         if self._answered_s is None:
             if now_s - self._begun_s <= self._arrival_limit_s:
                 return None

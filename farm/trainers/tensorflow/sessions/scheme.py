@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Scheme(enum.Enum):
-    """What a rank does with its gradients and where it has its weights from."""
+    """Where a rank sends its gradients, and where it gets its weights."""
 
     PS_ASYNC = "ps_async"
     PS_SYNC = "ps_sync"
@@ -48,12 +48,12 @@ class RankScheme:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this rank sets up what is shared, and triggers what keepers do once a step."""
+        """Whether this rank initialises shared variables and triggers the weight hosts' step."""
         return self.rank == 0
 
     @property
     def used_weight_hosts(self) -> tuple[int, ...]:
-        """Those that keep a weight; with fewer weights than servers some have none."""
+        """The hosts that have a weight; with fewer weights than servers some have none."""
         return tuple(sorted(set(self.homes)))
 
 
