@@ -84,10 +84,10 @@ def _takes(bucket: TokenBucket, now_s: float) -> bool:
 def _last_words(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     try:
-        description = str(error)
+        message = str(error)
     except Exception:  # an exception of a user's own may not be able to say what it is
-        description = "the error cannot be formatted"
-    return f"{type(error).__name__}: {description}"[:300]
+        message = "the error cannot be formatted"
+    return f"{type(error).__name__}: {message}"[:300]
 
 
 class _LineFormatter(logging.Formatter):

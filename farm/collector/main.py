@@ -268,10 +268,10 @@ def _wanted_pieces(
     wanted = {beat.agent_id: beat.wanted for beat in beats if beat.wanted is not None}
     pieces: list[tuple[str, Command]] = []
     try:
-        for agent_id, requirement in wanted.items():
+        for agent_id, piece in wanted.items():
             if sender.waiting_count(agent_id) <= _MOST_WAITING:
                 with reading(engine) as session:
-                    pieces.append((agent_id, bundle_piece(session, requirement)))
+                    pieces.append((agent_id, bundle_piece(session, piece)))
     except Unreachable as error:  # they ask again
         logger.warning("pieces of bundles not sent: %s", error)
     return pieces

@@ -92,20 +92,22 @@ def matches_bandwidth(profile: NetworkProfile, *, rtt_s: float, bytes_per_s: flo
     connection hold, TCP may not fill the link: then only too high a bandwidth is wrong. Bytes that
     wait behind a lost packet when the measurement starts are added to the tolerance.
     """
-    requested = profile.bandwidth_bytes_per_s
-    if requested is None:
+    bandwidth_bytes_per_s = profile.bandwidth_bytes_per_s
+    if bandwidth_bytes_per_s is None:
         return True
-    waiting_ratio = waiting_share(requested, rtt_s=rtt_s) if profile.packet_loss_ratio else 0.0
-    if bytes_per_s > requested * (1 + TOLERANCE_RATIO + waiting_ratio):
+    waiting_ratio = (
+        waiting_share(bandwidth_bytes_per_s, rtt_s=rtt_s) if profile.packet_loss_ratio else 0.0
+    )
+    if bytes_per_s > bandwidth_bytes_per_s * (1 + TOLERANCE_RATIO + waiting_ratio):
         return False
     is_filled = (
         not profile.packet_loss_ratio
         and not profile.jitter_s
         and rtt_s <= _FILLED_RTT_S
-        and requested <= _FILLED_BYTES_PER_S
-        and requested * rtt_s <= _FILLED_BYTES
+        and bandwidth_bytes_per_s <= _FILLED_BYTES_PER_S
+        and bandwidth_bytes_per_s * rtt_s <= _FILLED_BYTES
     )
-    return not is_filled or bytes_per_s >= requested * (1 - TOLERANCE_RATIO)
+    return not is_filled or bytes_per_s >= bandwidth_bytes_per_s * (1 - TOLERANCE_RATIO)
 
 
 def is_settled(
@@ -218,8 +220,8 @@ def _wrong_round_trips(
 def _wrong_bandwidths(
     profile: NetworkProfile, own: RankNetwork, *, peers: Sequence[int]
 ) -> list[_Deviation]:
-    requested = profile.bandwidth_bytes_per_s
-    assert requested is not None
+    bandwidth_bytes_per_s = profile.bandwidth_bytes_per_s
+    assert bandwidth_bytes_per_s is not None
     shaped_s = _rtts_s(own.shaped)
     measured = {peer.rank: peer.bytes_per_s for peer in own.bandwidths}
     found = []
@@ -230,9 +232,9 @@ def _wrong_bandwidths(
         elif not matches_bandwidth(profile, rtt_s=shaped_s[peer], bytes_per_s=measured[peer]):
             found.append(
                 (
-                    abs(measured[peer] - requested),
+                    abs(measured[peer] - bandwidth_bytes_per_s),
                     f"the bandwidth {way} is {bit_rate(measured[peer])},"
-                    f" expected {bit_rate(requested)}",
+                    f" expected {bit_rate(bandwidth_bytes_per_s)}",
                 )
             )
     return found

@@ -99,9 +99,9 @@ class Hardware:
             benchfarm_version="",
         )
         # A machine without accelerators is of the kind that it was before their software was known.
-        reported = ("accelerator_software",) if not self.accelerator_software else ()
+        left_out = ("accelerator_software",) if not self.accelerator_software else ()
         return content_hash(
-            {n: v for n, v in dataclasses.asdict(kind).items() if n not in reported}
+            {n: v for n, v in dataclasses.asdict(kind).items() if n not in left_out}
         )
 
 

@@ -53,9 +53,9 @@ def rank_limits(spec: JobSpec, *, elapsed_s: float | None) -> RankLimits:
         time_s = min(time_s, max(0.0, elapsed_s) + SLACK_S)
     if spec.steps is not None:
         # At worst each full step is followed by the partial one that ends an epoch.
-        requested = 2 * (spec.warmup_step_count + spec.steps) + _PROFILED_STEPS
+        step_count = 2 * (spec.warmup_step_count + spec.steps) + _PROFILED_STEPS
         return RankLimits(
-            process_count=each, step_count=requested, epoch_count=spec.steps, time_s=time_s
+            process_count=each, step_count=step_count, epoch_count=spec.steps, time_s=time_s
         )
     in_time = int(time_s * MOST_STEPS_PER_S)
     steps = min(MOST_STEPS_BY_EPOCHS + 2 * spec.warmup_step_count, in_time) + _PROFILED_STEPS

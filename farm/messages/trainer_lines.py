@@ -328,10 +328,10 @@ class TrainerResult:
         Raises:
             InvalidSpec: what the trainer told is no such list.
         """
-        reported = self.details.get(TIMED_PARTS)
-        if reported is None:
+        stored = self.details.get(TIMED_PARTS)
+        if stored is None:
             return None
-        parts: tuple[TimedPart, ...] = from_json(tuple[TimedPart, ...], reported, where=TIMED_PARTS)
+        parts: tuple[TimedPart, ...] = from_json(tuple[TimedPart, ...], stored, where=TIMED_PARTS)
         return parts
 
     @property
@@ -341,10 +341,10 @@ class TrainerResult:
         Raises:
             InvalidSpec: what the trainer told are no numbers.
         """
-        reported = self.details.get(SCRIPT_TIMES)
-        if reported is None:
+        stored = self.details.get(SCRIPT_TIMES)
+        if stored is None:
             return None
-        times: ScriptTimes = from_json(ScriptTimes, reported, where=SCRIPT_TIMES)
+        times: ScriptTimes = from_json(ScriptTimes, stored, where=SCRIPT_TIMES)
         return times
 
     @property
@@ -359,8 +359,8 @@ class TrainerResult:
         Raises:
             InvalidSpec: what the trainer told are no numbers.
         """
-        reported = {name: self.details.get(name) for name in (WINDOW_TRAINING_S, WINDOW_CPU_RATIO)}
-        window = from_json(_Window, reported)
+        stored = {name: self.details.get(name) for name in (WINDOW_TRAINING_S, WINDOW_CPU_RATIO)}
+        window = from_json(_Window, stored)
         training_s = window.window_training_s
         if training_s is None or training_s <= 0:
             return WindowUse()

@@ -41,11 +41,11 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[Detect
         summary = sweep_summary(session, ended.sweep_id)
         counts = summary.counts
         failed, cancelled = counts[JobState.FAILED], counts[JobState.CANCELLED]
-        description = (
+        counts_text = (
             f"{counts[JobState.SUCCEEDED]} of {counted(summary.job_count, 'job')} succeeded"
         )
-        description += f", {failed} failed" if failed else ""
-        description += f", {cancelled} cancelled" if cancelled else ""
+        counts_text += f", {failed} failed" if failed else ""
+        counts_text += f", {cancelled} cancelled" if cancelled else ""
         about = {"sweep_id": ended.sweep_id, "sweep_name": summary.name}
         yield DetectedEvent(
             kind=EventKind.SWEEP_FAILED if failed else EventKind.SWEEP_FINISHED,
@@ -53,7 +53,7 @@ def events_of_sweeps(session: Session, *, since: dt.datetime) -> Iterator[Detect
             at=ended.at,
             sweep_id=ended.sweep_id,
             data={
-                "text": f"sweep {ended.sweep_id}, {summary.name}: {description}",
+                "text": f"sweep {ended.sweep_id}, {summary.name}: {counts_text}",
                 **about,
                 "job_count": summary.job_count,
                 "jobs_by_state": summary.jobs_by_state,

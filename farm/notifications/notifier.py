@@ -197,7 +197,7 @@ class Notifier:
                     session,
                     message.delivery_id,
                     state=state,
-                    description=outcome.description,
+                    outcome=outcome.description,
                     due_at=now if outcome.is_delivered or is_away else now + pause,
                     now=now,
                 )

@@ -67,12 +67,10 @@ def send_by_service(
     except FarmError as error:
         return SendOutcome(is_delivered=False, is_available=False, description=str(error))
     except Exception as error:  # a plugin's own; what it says may hold the address
-        description = f"{scheme_of(address)} failed: {type(error).__name__}"
-        return SendOutcome(is_delivered=False, is_available=False, description=description)
-    description = "sent" if is_delivered else "the service did not take it, or was not reached"
-    return SendOutcome(
-        is_delivered=is_delivered, is_available=is_delivered, description=description
-    )
+        reason = f"{scheme_of(address)} failed: {type(error).__name__}"
+        return SendOutcome(is_delivered=False, is_available=False, description=reason)
+    reason = "sent" if is_delivered else "the service did not take it, or was not reached"
+    return SendOutcome(is_delivered=is_delivered, is_available=is_delivered, description=reason)
 
 
 def _is_named(host: str, allowed: AllowedNetworks) -> bool:

@@ -68,8 +68,8 @@ def send(
         # Its text has the receiver's, which may repeat the path.
         return SendOutcome(False, False, "the answer breaks off, or is not HTTP")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        description = one_line(str(error) or type(error).__name__)
-        return SendOutcome(False, False, description[:_MOST_SHOWN])
+        reason = one_line(str(error) or type(error).__name__)
+        return SendOutcome(False, False, reason[:_MOST_SHOWN])
 
 
 async def _post(

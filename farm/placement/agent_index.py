@@ -89,7 +89,7 @@ class AgentIndex:
         able = {capability for kind in self._serving for capability in kind[0]}
         torch_versions = (one for one in able if one.startswith(TORCH_VERSION))
         self._torch_versions = sorted(torch_versions, reverse=True)
-        self._wishes: dict[Requirement, tuple[Requirement, ...]] = {}
+        self._requirements: dict[Requirement, tuple[Requirement, ...]] = {}
         self._capacity: dict[Requirement, int] = {}
         self._can_share = any(SHARES_CORES in agent.capabilities for agent in agents)
         self._own_cores: dict[Requirement, int] = {}
@@ -116,14 +116,14 @@ class AgentIndex:
         requirement = requirement_of(job)
         if job.agent_count == 1:
             return (requirement,)
-        if requirement not in self._wishes:
+        if requirement not in self._requirements:
             of_one = self._of_one_version(requirement)
             most_first = tuple(sorted(of_one, key=self.capacity, reverse=True))
-            self._wishes[requirement] = most_first if len(of_one) > 1 else (requirement,)
-        return self._wishes[requirement]
+            self._requirements[requirement] = most_first if len(of_one) > 1 else (requirement,)
+        return self._requirements[requirement]
 
     def _of_one_version(self, requirement: Requirement) -> list[Requirement]:
-        """Return the wish for each version of its framework; PyTorch's are capabilities."""
+        """Return the requirement for each version of its framework; PyTorch's are capabilities."""
         capabilities, labels, _ = requirement
         if TORCH in capabilities:
             return [(capabilities | {v}, labels, frozenset()) for v in self._torch_versions]
@@ -181,12 +181,12 @@ class AgentIndex:
     def able(self, requirement: Requirement) -> list[LiveAgent]:
         """Return the agents that satisfy the requirement, in order, including drained ones.
 
-        Only those are asked that have the rarest of what is wished for: of thousands of label sets
+        Only those are asked that have the rarest of what is required: of thousands of label sets
         most agents have none.
         """
         capabilities, labels, _ = requirement
-        wished = map(self.having, _abilities(capabilities, labels))
-        few = min(wished, key=len, default=self.agents)
+        having = map(self.having, _abilities(capabilities, labels))
+        few = min(having, key=len, default=self.agents)
         return [agent for agent in few if satisfies(agent, requirement)]
 
     def serving_for(self, requirement: Requirement) -> list[LiveAgent]:

@@ -94,9 +94,9 @@ class AgentPool:
         self._latest_s = 0.0  # of these
         self.change_count = 0
         self._free = {a.agent_id for a in self.index.agents if self.is_unblocked(a)}
-        # By wish, in order: who was free when last looked at.
+        # By requirement, in order: who was free when last looked at.
         self._candidates: dict[Requirement, dict[str, LiveAgent]] = {}
-        # Disjoint free agents found for a wish when they last did not suffice. Agents only become
+        # Disjoint free agents found for a requirement when they last did not suffice. Agents only become
         # fewer during a decision, so wider jobs need not look again.
         self._reach: dict[Requirement, int] = {}
         # The same for brief jobs among reserved agents: what did not suffice for how long a job.
@@ -195,7 +195,7 @@ class AgentPool:
         return chosen if len(chosen) == job.agent_count else gang
 
     def agents_not_avoided(self, job: WaitingJob) -> list[tuple[Requirement, list[LiveAgent]]]:
-        """Return, by wish, the agents that the job does not avoid, if they suffice; else nothing.
+        """Return, by requirement, the agents that the job does not avoid, if they suffice; else nothing.
 
         An agent that refuses at once is idle again first, and would use up every attempt.
         """

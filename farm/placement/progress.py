@@ -98,9 +98,9 @@ def estimate_queue(
     held_count = too_wide_count = unknown_count = known_count = 0
     for load in loads:
         held_count += load.held_count
-        requested = load.active if load.is_held else load.unfinished
-        fitting = [job for job in requested if job.agent_count <= agent_count]
-        too_wide_count += _job_count(requested) - _job_count(fitting)
+        jobs = load.active if load.is_held else load.unfinished
+        fitting = [job for job in jobs if job.agent_count <= agent_count]
+        too_wide_count += _job_count(jobs) - _job_count(fitting)
         paces = load.paces or elsewhere
         if not paces:
             unknown_count += _job_count(fitting)

@@ -39,14 +39,14 @@ def run_in_subprocess(work: Callable[[_A], _R], argument: _A, *, limit_s: float 
         Exception: what `work` has raised.
     """
     # Pickled: both ends are this program, and nobody else can reach the pipes between them.
-    requested = pickle.dumps((work, argument))
+    payload = pickle.dumps((work, argument))
     with spared_children():  # it ends with its parent
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
     with child:
         try:
-            answer, _ = child.communicate(requested, timeout=limit_s)
+            answer, _ = child.communicate(payload, timeout=limit_s)
         except subprocess.TimeoutExpired:
             child.kill()
             raise FarmError(f"a subprocess returned no result within {limit_s:g} s") from None
@@ -63,8 +63,8 @@ def in_subprocess(work: Callable[[_A], _R]) -> Callable[[_A], _R]:
     return partial(run_in_subprocess, work)
 
 
-def _answer(requested: IO[bytes]) -> bytes:
-    work, argument = pickle.load(requested)  # noqa: S301 (our own parent wrote it)
+def _answer(stream: IO[bytes]) -> bytes:
+    work, argument = pickle.load(stream)  # noqa: S301 (our own parent wrote it)
     try:
         return pickle.dumps((work(argument), None))
     except Exception as error:

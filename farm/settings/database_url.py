@@ -41,11 +41,11 @@ def check_database_url(
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
         return
-    advancing = _what_leaves(parsed, environ)
-    if advancing is None or parsed.query.get("sslmode") == _VERIFIED:
+    leaving = _what_leaves(parsed, environ)
+    if leaving is None or parsed.query.get("sslmode") == _VERIFIED:
         return
     expected = (
-        f"`?sslmode={_VERIFIED}&sslrootcert=FILE`, since {advancing} beyond this machine, or "
+        f"`?sslmode={_VERIFIED}&sslrootcert=FILE`, since {leaving} beyond this machine, or "
         f"{plaintext.FARM_PLAINTEXT}=database where the network to it is private"
     )
     raise InvalidSpec(name, redacted(url), expected)

@@ -309,7 +309,7 @@ def note_attempt(
     delivery_id: int,
     *,
     state: DeliveryState,
-    description: str,
+    outcome: str,
     due_at: dt.datetime,
     now: dt.datetime,
 ) -> None:
@@ -321,7 +321,7 @@ def note_attempt(
             state=state,
             attempt_count=NotificationDelivery.attempt_count + 1,
             last_at=now,
-            last_said=description,
+            last_said=outcome,
             due_at=due_at,
         )
     )

@@ -121,8 +121,8 @@ def test_an_agent_needs_every_capability_and_label_that_the_job_asks_for() -> No
         agent("b", can=["gpu"], labels=[large]),
         agent("c", can=["gpu", "netem"], labels=[large, ("zone", "1")]),
     ]
-    requirement = job(1, requires=["netem"], labels=[large])
-    assert placed([requirement], agents) == [Placement(1, ("c",))]
+    waiting = job(1, requires=["netem"], labels=[large])
+    assert placed([waiting], agents) == [Placement(1, ("c",))]
 
 
 def test_plain_agents_go_first_so_that_rare_ones_are_spared() -> None:

@@ -42,7 +42,7 @@ def add_messages(engine: sa.Engine) -> list[int]:
     with writing(engine) as session:
         description = "500 <b>Internal Server Error</b>"
         note_attempt(
-            session, 1, state=DeliveryState.WAITING, description=description, due_at=NOW, now=NOW
+            session, 1, state=DeliveryState.WAITING, outcome=description, due_at=NOW, now=NOW
         )
     return sweep_ids
 
