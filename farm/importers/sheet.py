@@ -108,8 +108,8 @@ def read_sheet(
             _convert(row, conversion, name, cell)
         rows.append(row)
     pairs = zip(columns, header, strict=True)
-    reported = tuple(c.statement(h.strip()) for c, h in pairs if isinstance(c, Conversion))
-    return Sheet(rows=rows, conversions=reported)
+    statements = tuple(c.statement(h.strip()) for c, h in pairs if isinstance(c, Conversion))
+    return Sheet(rows=rows, conversions=statements)
 
 
 _ORDER = (Derivation.UNIT, Derivation.BATCH, Derivation.EXAMPLE_RATE, Derivation.STEP_RATE)
@@ -190,10 +190,10 @@ def lines_of(text: str) -> Iterator[tuple[int, list[str]]]:
     Raises:
         InvalidSpec: what is quoted is not quoted correctly.
     """
-    if reported := _SEPARATOR_LINE.match(text):
+    if declared := _SEPARATOR_LINE.match(text):
         separator, text = (
-            reported[1],
-            text[reported.end() :],
+            declared[1],
+            text[declared.end() :],
         )  # the end of its line stays, and counts
     else:
         separator = _separator_of(text)

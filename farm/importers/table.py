@@ -114,13 +114,13 @@ def _content_key(values: Mapping[str, Any]) -> str:
     what an export says of its job are remarks on a row, and no part of it.
     """
     further = {field: value for field, value in values.items() if field in _FURTHER}
-    description = {
+    identity = {
         field: value
         for field, value in values.items()
         if (value != _UNSAID.get(field) or field == "repetition")
         and field not in (*_REMARKS, *further)
     }
-    return content_hash({**description, "axes": further} if further else description)
+    return content_hash({**identity, "axes": further} if further else identity)
 
 
 def _values(row: SheetRow) -> tuple[dict[str, Any], list[InvalidSpec]]:

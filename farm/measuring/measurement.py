@@ -173,8 +173,8 @@ class AttemptFigures:
         """Return how many steps an epoch takes, a partial one among them."""
         if self.train_examples_count:
             return math.ceil(self.train_examples_count / self.spec.global_batch_size)
-        reported = self.chief.script_times
-        return None if reported is None else reported.steps_per_epoch
+        times = self.chief.script_times
+        return None if times is None else times.steps_per_epoch
 
     @property
     def time_per_epoch_s(self) -> float | None:
@@ -206,15 +206,13 @@ class AttemptFigures:
     @property
     def epoch_count(self) -> int | None:
         """Return how many epochs were trained; None where steps were counted."""
-        reported = self.chief.script_times
-        return self.spec.epochs if reported is None else reported.epoch_count
+        times = self.chief.script_times
+        return self.spec.epochs if times is None else times.epoch_count
 
     @property
     def examples_per_step(self) -> float | None:
         """Return how many examples a step of the whole gang had, from every rank's report."""
-        mean_per_agent = _mean_of_all(
-            self._reported_per_step(lambda reported: reported.examples_count)
-        )
+        mean_per_agent = _mean_of_all(self._reported_per_step(lambda times: times.examples_count))
         count = self.spec.training_agent_count
         return None if mean_per_agent is None else mean_per_agent * count
 
@@ -222,7 +220,7 @@ class AttemptFigures:
     def data_wait_s(self) -> float | None:
         """Return for how long a rank waited for its batch, of a step on average."""
         if self.chief.script_times is not None:
-            return _mean_of_all(self._reported_per_step(lambda reported: reported.data_wait_s))
+            return _mean_of_all(self._reported_per_step(lambda times: times.data_wait_s))
         found: list[float | None] = []
         for result in (rank.result for rank in self.training):
             wait_s, count = result.data_wait_s, result.window_step_count
@@ -235,20 +233,20 @@ class AttemptFigures:
 
         That is what it told of, and what steps above five medians took beyond the median.
         """
-        told_s = _mean_of_all(self._reported_per_step(lambda reported: reported.pause_s))
-        if told_s is None or self.steps is None:
+        reported_s = _mean_of_all(self._reported_per_step(lambda times: times.pause_s))
+        if reported_s is None or self.steps is None:
             return None
         median_s, times_s = self.steps.median_s, [t for one in self.pace.values() for t in one]
         excess_s = math.fsum(t - median_s for t in times_s if t > PAUSE_MEDIANS * median_s)
-        return told_s + excess_s / len(times_s)
+        return reported_s + excess_s / len(times_s)
 
     def _reported_per_step(self, read: Callable[[ScriptTimes], float | None]) -> list[float | None]:
         """Return by rank the mean over its timed steps of what its script told of all of them."""
         found: list[float | None] = []
         for result in (rank.result for rank in self.training):
-            reported = None if result.script_times is None else read(result.script_times)
+            total = None if result.script_times is None else read(result.script_times)
             count = result.timed_step_count
-            found.append(None if reported is None or not count else reported / count)
+            found.append(None if total is None or not count else total / count)
         return found
 
     @property
@@ -256,8 +254,8 @@ class AttemptFigures:
         """Return the largest memory of a rank that trains."""
         sampled = [s.resident_bytes for rank in self.training for s in window_samples(rank)]
         # A short script may have ended before a sample has seen it at its largest.
-        reported = [r.result.peak_resident_bytes for r in self.training if r.result.script_times]
-        return _largest([*sampled, *reported])
+        peaks = [r.result.peak_resident_bytes for r in self.training if r.result.script_times]
+        return _largest([*sampled, *peaks])
 
     @functools.cached_property
     def _use(self) -> MeanUse:

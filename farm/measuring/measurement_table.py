@@ -68,7 +68,7 @@ def _text(name: str, meaning: str, *, if_empty: str = "not known") -> TableColum
     return TableColumn(name=name, kind=CellKind.TEXT, meaning=meaning, if_empty=if_empty)
 
 
-def _reported(
+def _export_column(
     name: str,
     meaning: str,
     *,
@@ -143,16 +143,16 @@ MEASUREMENT_TABLE: tuple[TableColumn, ...] = (
         "names the kind of hardware and software; kinds are never pooled",
         if_empty="one kind",
     ),
-    _reported(
+    _export_column(
         "versions",
         "of benchfarm, Python, TensorFlow, the kernel and the GPUs' software, on all ranks",
         kind=CellKind.TEXT,
         source=ColumnSource.HARDWARE,
     ),
-    _reported("job_id", "the job that measured it"),
-    _reported("attempt_id", "the attempt of the job"),
-    _reported("seed", "of the job", source=ColumnSource.SPEC),
-    _reported(
+    _export_column("job_id", "the job that measured it"),
+    _export_column("attempt_id", "the attempt of the job"),
+    _export_column("seed", "of the job", source=ColumnSource.SPEC),
+    _export_column(
         "steps",
         "steps that the job was asked to time; empty where epochs were counted",
         source=ColumnSource.SPEC,

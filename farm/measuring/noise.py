@@ -386,10 +386,10 @@ def _findings(
             continue
         over = limit.void if limit.void is not None and value > limit.void else None
         shown = noise.write(limit.flag if over is None else over)
-        reported = noise.phrase.format(noise.write(value)) + measure.detail
+        phrase = noise.phrase.format(noise.write(value)) + measure.detail
         flag = NoiseFlag(
             kind=measure.kind,
-            message=f"{where}: {reported} (limit {shown})",
+            message=f"{where}: {phrase} (limit {shown})",
             rank=rank,
             value=value,
         )

@@ -96,8 +96,8 @@ class AgentPool:
         self._free = {a.agent_id for a in self.index.agents if self.is_unblocked(a)}
         # By requirement, in order: who was free when last looked at.
         self._candidates: dict[Requirement, dict[str, LiveAgent]] = {}
-        # Disjoint free agents found for a requirement when they last did not suffice. Agents only become
-        # fewer during a decision, so wider jobs need not look again.
+        # Disjoint free agents found for a requirement when they last did not suffice. Agents only
+        # become fewer during a decision, so wider jobs need not look again.
         self._reach: dict[Requirement, int] = {}
         # The same for brief jobs among reserved agents: what did not suffice for how long a job.
         self._brief_reach: dict[Requirement, tuple[int, float]] = {}
@@ -195,7 +195,7 @@ class AgentPool:
         return chosen if len(chosen) == job.agent_count else gang
 
     def agents_not_avoided(self, job: WaitingJob) -> list[tuple[Requirement, list[LiveAgent]]]:
-        """Return, by requirement, the agents that the job does not avoid, if they suffice; else nothing.
+        """Return the agents that the job does not avoid, by requirement, if they suffice.
 
         An agent that refuses at once is idle again first, and would use up every attempt.
         """

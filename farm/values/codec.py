@@ -123,11 +123,11 @@ def _written(kind: type) -> tuple[tuple[str, str, Callable[[Any], object]], ...]
     """Return the fields of a dataclass: its name, that in JSON, and what turns it into JSON."""
     found = []
     for field in dataclasses.fields(kind):
-        description = field.metadata
-        write = description.get(
-            "write", _as_it_is if UNDECODED.items() <= description.items() else to_json
+        metadata = field.metadata
+        write = metadata.get(
+            "write", _as_it_is if UNDECODED.items() <= metadata.items() else to_json
         )
-        found.append((field.name, description.get("alias", field.name), write))
+        found.append((field.name, metadata.get("alias", field.name), write))
     return tuple(found)
 
 
