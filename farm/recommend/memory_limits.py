@@ -42,27 +42,28 @@ class MemoryLimits:
             least[_sized(c)] = min(c.global_batch_size, least.get(_sized(c), c.global_batch_size))
         return cls(least, full, worked)
 
-    def exceeded_by(self, requested: Configuration) -> int | None:
+    def exceeded_by(self, configuration: Configuration) -> int | None:
         """Return the batch size, at most the asked one, that ran out of memory; else None."""
-        limit = self.least_full.get(_sized(requested))
-        return limit if limit is not None and requested.global_batch_size >= limit else None
+        limit = self.least_full.get(_sized(configuration))
+        return limit if limit is not None and configuration.global_batch_size >= limit else None
 
-    def doubt(self, requested: Configuration) -> str | None:
+    def doubt(self, configuration: Configuration) -> str | None:
         """Say which other gang, or one machine, ran out of memory with no more on a machine.
 
         None where as much was done on any number of machines.
         """
-        examples = requested.per_machine_batch_size
+        examples = configuration.per_machine_batch_size
         if any(
-            _way(c) == _way(requested) and c.per_machine_batch_size >= examples for c in self.worked
+            _way(c) == _way(configuration) and c.per_machine_batch_size >= examples
+            for c in self.worked
         ):
             return None
         full = [
             c
             for c in self.full
             if c.per_machine_batch_size <= examples
-            and c.instance_type == requested.instance_type
-            and (c.is_one_machine or _way(c) == _way(requested))
+            and c.instance_type == configuration.instance_type
+            and (c.is_one_machine or _way(c) == _way(configuration))
         ]
         if not full:
             return None

@@ -226,9 +226,7 @@ def _compared(
             limit = max(math.log(far_ratio), FAR_DEVIATIONS * deviation)
             is_far = np.abs(logs - middle) > limit
             others_far_count = int(is_far.sum() - is_far[own].sum())
-        advancing = [
-            i for i in own if timed[i].agents[0] == agent and len(set(timed[i].agents)) > 1
-        ]
+        leading = [i for i in own if timed[i].agents[0] == agent and len(set(timed[i].agents)) > 1]
         found += [
             _Side(
                 agent=agent,
@@ -240,7 +238,7 @@ def _compared(
                 others_count=len(timed) - len(own),
                 others_far_count=others_far_count,
             )
-            for is_leading, indices in ((False, own), (True, advancing))
+            for is_leading, indices in ((False, own), (True, leading))
             if indices
         ]
     return found

@@ -65,7 +65,7 @@ def predict_queries(
         check_origin(session, origin)
     kinds = {fingerprint: KnownConfigurations.of(kind) for fingerprint, kind in loaded.items()}
     answered: dict[int, QueryAnswer] = {}
-    requested: dict[_Kind, list[tuple[int, Configuration]]] = {}
+    by_kind: dict[_Kind, list[tuple[int, Configuration]]] = {}
     for index, query in enumerate(queries):
         given = dict(query)
         fingerprint = given.pop(FINGERPRINT, next(iter(kinds), None))
@@ -77,8 +77,8 @@ def predict_queries(
             )
         else:
             kind = (fingerprint, configuration.model, configuration.dataset)
-            requested.setdefault(kind, []).append((index, configuration))
-    for kind, of_kind in requested.items():
+            by_kind.setdefault(kind, []).append((index, configuration))
+    for kind, of_kind in by_kind.items():
         found_all = _predict(
             session,
             [c for _, c in of_kind],
@@ -195,11 +195,11 @@ def resolve(given: Mapping[str, Any], known: Sequence[Configuration]) -> Resolve
     """
     values = dict(given)
     fields = [field for field in _SETUP_FIELDS if field in values]
-    description = {field: values.pop(field) for field in fields}
+    settings = {field: values.pop(field) for field in fields}
     if values.get("training_pass") is not None:
         values["training_pass"] = TrainingPass(values["training_pass"])
-    if description:
-        values["setup"] = Setup.of(description.get(PLACEMENT), description)
+    if settings:
+        values["setup"] = Setup.of(settings.get(PLACEMENT), settings)
     # One machine has no network, and a gang is no guide to it.
     is_one_machine = values["world_size"] == 1 and not values.get("server_count")
     fitting = [c for c in known if c.is_one_machine is is_one_machine] or list(known)

@@ -88,8 +88,8 @@ def _not_compared(
     """Say whose measurements the options rest on of whom it cannot be told whether they are off."""
     ids = {i for option in answer.options for i in option.measurement_ids}
     agents = {agent for e in evidence if e.measurement_id in ids for agent in e.agents}
-    description = cannot_tell(knowledge.comparisons.values(), agents)
-    return [] if description is None else [description]
+    warning = cannot_tell(knowledge.comparisons.values(), agents)
+    return [] if warning is None else [warning]
 
 
 def _of_script(session: Session, question: Question) -> tuple[Question, tuple[str, ...]]:
@@ -185,7 +185,7 @@ class Models:
 
     def warnings(self) -> list[str]:
         """Return warnings about missing models, and about models of older measurements."""
-        description = [
+        sentences = [
             f"only what was measured is compared: {f.lacking_because}"
             for f in self.used.values()
             if f.lacking_because is not None
@@ -193,8 +193,8 @@ class Models:
         for fingerprint, fitted in self.used.items():
             if not fitted.is_current:
                 count = len(self._knowledge.observed[fingerprint].observations)
-                description.append(
+                sentences.append(
                     f"predictions rest on {counted(fitted.measurement_count, 'measurement')}, "
                     f"of which there are {count} now: they are being renewed"
                 )
-        return list(dict.fromkeys(description))
+        return list(dict.fromkeys(sentences))

@@ -36,13 +36,13 @@ class Setup:
         `placement`: of operators, free text where it was imported. `settings`: by the fields of
         SETUP_AXES, in base units; what is None or missing was not said.
         """
-        description = {
+        values = {
             # Values with the same address are one.
             axis.name: axis.value_at(axis.address(value))
             for axis in SETUP_AXES
             if (value := settings.get(axis.field)) is not None and not axis.is_usual(value)
         }
-        given = dict(cls.read(placement).pairs) | description
+        given = dict(cls.read(placement).pairs) | values
         names = (PLACEMENT, *(axis.name for axis in SETUP_AXES))
         return cls(tuple((name, given[name]) for name in names if name in given))
 
@@ -120,11 +120,11 @@ class Setup:
     @property
     def cell_fields(self) -> dict[str, Any]:
         """The same by the fields of a cell, and as values of these."""
-        description = self.in_sweep_file
+        values = self.in_sweep_file
         return {
-            axis.field: axis.type.read(description[axis.name], axis.name)
+            axis.field: axis.type.read(values[axis.name], axis.name)
             for axis in JOB_AXES
-            if axis.name in description
+            if axis.name in values
         }
 
     @property
@@ -185,8 +185,8 @@ def _pair(text: str) -> tuple[str, _Value] | None:
     if axis not in SETUP_AXES or not value:
         return None
     try:
-        description = axis.value_at(value.replace("%2C", ",").replace("%25", "%"))
-        axis.read(description, name)
+        read = axis.value_at(value.replace("%2C", ",").replace("%25", "%"))
+        axis.read(read, name)
     except (ValueError, InvalidSpec):
         return None
-    return name, description
+    return name, read

@@ -308,22 +308,22 @@ def _too_fast(best: Option, others: Sequence[Option]) -> Iterable[str]:
 
 def _not_compared(ranked: Sequence[Option], question: Question) -> list[str]:
     """Say what the first option was not compared with, though the answer is about it."""
-    description = []
+    sentences = []
     if len(ranked) == 1:
-        description.append("it is the only option that is known, so it was compared with no other")
+        sentences.append("it is the only option that is known, so it was compared with no other")
     elif all(option.machine_count == 1 for option in ranked):
-        description.append("no gang is known, so one machine was compared with none")
-    for what, requested, known in (
+        sentences.append("no gang is known, so one machine was compared with none")
+    for what, names, known in (
         ("world size", question.world_sizes, {option.world_size for option in ranked}),
         ("strategy", question.strategies, {option.strategy for option in ranked}),
         ("instance type", question.instance_types, {option.instance_type for option in ranked}),
     ):
-        unknown = [str(name) for name in requested if name not in known]
+        unknown = [str(name) for name in names if name not in known]
         if unknown:
-            description.append(
+            sentences.append(
                 f"nothing is known of {what} {' and '.join(unknown)}, which was asked for"
             )
-    return description
+    return sentences
 
 
 def _not_judged(ranked: Sequence[Option], best: Option, objective: Objective) -> Iterable[str]:
@@ -375,10 +375,10 @@ def _nearest(own: Sequence[Evidence], question: Question) -> list[Evidence]:
     for name in ("global_batch_size", *CONDITIONS):
         # One machine has no conditions, and without a limit the bandwidth is endless.
         values = {e.measurement_id: _number(e.configuration, name) for e in near}
-        requested = _number(question, name)
+        value = _number(question, name)
         sides = (
-            max((v for v in values.values() if v <= requested), default=None),
-            min((v for v in values.values() if v >= requested), default=None),
+            max((v for v in values.values() if v <= value), default=None),
+            min((v for v in values.values() if v >= value), default=None),
         )
         near = [e for e in near if values[e.measurement_id] in sides]
     return near
@@ -393,7 +393,7 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
     """Say that others ran out of memory with no more examples for each replica."""
     if best.basis == Basis.MEASURED.value:
         return
-    requested = Configuration(
+    configuration = Configuration(
         strategy=best.strategy,
         setup=best.setup,
         instance_type=best.instance_type,
@@ -407,7 +407,7 @@ def _out_of_memory(best: Option, question: Question, evidence: Sequence[Evidence
         [e.configuration for e in alike if e.status == OUT_OF_MEMORY],
         [e.configuration for e in alike if e.status == OK],
     )
-    if doubt := limits.doubt(requested):
+    if doubt := limits.doubt(configuration):
         yield doubt
 
 
@@ -526,7 +526,7 @@ def _no_gang(question: Question, evidence: Sequence[Evidence]) -> str:
 
 def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | None:
     """Name the first choice of the question that was never measured, and what was."""
-    for field, requested in (
+    for field, wanted in (
         ("strategy", question.strategies),
         ("network", question.networks),
         ("instance_type", question.instance_types),
@@ -536,10 +536,10 @@ def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | 
             for e in evidence
             if field != "network" or not e.configuration.is_one_machine
         }
-        names_asked = question.known_networks if field == "network" else requested
-        if requested and known and not known.intersection(names_asked):
+        accepted = question.known_networks if field == "network" else wanted
+        if wanted and known and not known.intersection(accepted):
             names = ", ".join(sorted(name or "unnamed" for name in known))
-            return f"{field} {' or '.join(map(repr, requested))}, but with {names}"
+            return f"{field} {' or '.join(map(repr, wanted))}, but with {names}"
     return None
 
 

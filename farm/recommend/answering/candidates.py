@@ -168,7 +168,7 @@ def _configuration(
     way: _Way, question: Question, *, world_size: int, server_count: int
 ) -> Configuration:
     strategy, framework, setup, network, instance_type = way
-    requested = Configuration(
+    configuration = Configuration(
         **question.task,
         framework=framework,
         strategy=strategy,
@@ -178,11 +178,11 @@ def _configuration(
         world_size=world_size,
         server_count=server_count,
     )
-    return requested if requested.has_network else requested.without_network()
+    return configuration if configuration.has_network else configuration.without_network()
 
 
 def _out_of_memory(
-    requested: Configuration,
+    configuration: Configuration,
     limits: MemoryLimits,
     failed: Sequence[Evidence],
     question: Question,
@@ -193,14 +193,15 @@ def _out_of_memory(
     `failed`: what ran out of memory. The text is empty where this very question failed, which is
     told with the failures.
     """
-    batch_size = limits.exceeded_by(requested)
+    batch_size = limits.exceeded_by(configuration)
     if batch_size is None:
         return None
     if any(
-        answers(e, question) and attempted(e.configuration) == attempted(requested) for e in failed
+        answers(e, question) and attempted(e.configuration) == attempted(configuration)
+        for e in failed
     ):
         return ""
     return (
-        f"{name_of(requested, by)}: ran out of memory with global_batch_size {batch_size}, "
-        f"so it cannot do with {requested.global_batch_size}"
+        f"{name_of(configuration, by)}: ran out of memory with global_batch_size {batch_size}, "
+        f"so it cannot do with {configuration.global_batch_size}"
     )

@@ -21,21 +21,19 @@ def headline_of(answer: Recommendation) -> str:
     time = f"{display.duration(best.time_per_epoch_s)} an epoch"
     if best.time_per_epoch_s is None:
         time = f"{display.duration(best.step_time_s)} a step"
-    description = f"{named(best, distinguishing_fields(answer.options))}: {time}, {best.basis}"
+    text = f"{named(best, distinguishing_fields(answer.options))}: {time}, {best.basis}"
     # The cautions of what is disturbed or a guess come first.
     leading_count = bool(best.disturbed_ids) + bool(best.speculative_because)
-    if advancing := answer.cautions[:leading_count]:
-        description = f"{'; '.join(advancing)}: {description}"
+    if leading := answer.cautions[:leading_count]:
+        text = f"{'; '.join(leading)}: {text}"
     if best.basis == Basis.MEASURED.value:
-        description = f"{description} in {counted(best.repetition_count, 'repetition')}"
+        text = f"{text} in {counted(best.repetition_count, 'repetition')}"
     else:
-        description = (
-            f"{description} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
-        )
+        text = f"{text} from {counted(answer.predictor_measurement_count or 0, 'measurement')}"
     if answer.best_probability is not None and len(answer.options) > 1:
         probability = display.likely(answer.best_probability)
-        description = f"{description}; the best of all options with a probability of {probability}"
-    return "; ".join([description, *answer.cautions[leading_count:]])
+        text = f"{text}; the best of all options with a probability of {probability}"
+    return "; ".join([text, *answer.cautions[leading_count:]])
 
 
 def named(option: Option, by: DistinguishingFields) -> str:

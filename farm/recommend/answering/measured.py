@@ -51,10 +51,10 @@ class MeasuredOptions:
 
 def measured_as_requested(evidence: Sequence[Evidence], question: Question) -> MeasuredOptions:
     """Pick from the measurements of one workload and origin those that answer the question."""
-    requested = [e for e in evidence if answers(e, question)]
-    fingerprints, warnings = _one_fingerprint_each(requested)
+    answering = [e for e in evidence if answers(e, question)]
+    fingerprints, warnings = _one_fingerprint_each(answering)
     kept = sorted(
-        (e for e in requested if fingerprints[e.configuration.instance_type] == e.fingerprint),
+        (e for e in answering if fingerprints[e.configuration.instance_type] == e.fingerprint),
         key=lambda e: e.measurement_id,
     )
     warnings += _failures(kept)
@@ -75,7 +75,7 @@ def measured_as_requested(evidence: Sequence[Evidence], question: Question) -> M
         failed=tried - succeeded,
         fingerprints={**fingerprints, **others},
         warnings=tuple(warnings),
-        cautions=tuple(_faster_elsewhere(requested, fingerprints)),
+        cautions=tuple(_faster_elsewhere(answering, fingerprints)),
     )
 
 
@@ -111,14 +111,14 @@ def _equal(a: float | None, b: float | None) -> bool:
 
 
 def _one_fingerprint_each(
-    requested: Iterable[Evidence],
+    evidence: Iterable[Evidence],
 ) -> tuple[dict[str | None, str | None], list[str]]:
     """Return for each instance type the fingerprint with most configurations, the newest of equals.
 
     A fingerprint of several instance types is a mixed gang's, and its type names the mixture.
     """
     by_type: dict[str | None, dict[str | None, list[Evidence]]] = {}
-    for item in requested:
+    for item in evidence:
         by_type.setdefault(item.configuration.instance_type, {}).setdefault(
             item.fingerprint, []
         ).append(item)
@@ -138,12 +138,12 @@ def _one_fingerprint_each(
 
 
 def _faster_elsewhere(
-    requested: Sequence[Evidence], fingerprints: Mapping[str | None, str | None]
+    evidence: Sequence[Evidence], fingerprints: Mapping[str | None, str | None]
 ) -> Iterable[str]:
     """Say of the kinds of hardware that do not answer which one has a faster option as asked."""
     for field, what in (("time_per_epoch_s", "an epoch"), ("step_time_s", "a step")):
         least: dict[str | None, dict[str | None, float]] = {}
-        for e in requested:
+        for e in evidence:
             time_s = getattr(e, field)
             if e.status == OK and time_s:
                 of_type = least.setdefault(e.configuration.instance_type, {})

@@ -80,16 +80,16 @@ def options_for(
         prices_usd_per_hour=prices_usd_per_hour,
         strategies=strategies or {},
     )
-    requested = measured_as_requested(evidence, question)
+    measured = measured_as_requested(evidence, question)
     trained = _TrainedOption(
         [e for e in evidence if e.configuration.global_batch_size == batch_size],
         curves or {},
         terms,
     )
     options: list[Option] = []
-    warnings = list(requested.warnings)
-    for kind in dict.fromkeys(requested.fingerprints.values()):
-        found = _of_kind(evidence, requested, kind, models(kind), terms, trained)
+    warnings = list(measured.warnings)
+    for kind in dict.fromkeys(measured.fingerprints.values()):
+        found = _of_kind(evidence, measured, kind, models(kind), terms, trained)
         options += found.options
         warnings += found.warnings
     lacking_count = sum(option.time_per_epoch_s is None for option in options)
@@ -104,7 +104,7 @@ def options_for(
     return Options(
         options=tuple(options),
         warnings=tuple(warnings),
-        cautions=(*requested.cautions, *_epochs_of_steps(options, evidence, terms)),
+        cautions=(*measured.cautions, *_epochs_of_steps(options, evidence, terms)),
     )
 
 
@@ -173,18 +173,18 @@ class _TrainedOption:
 
 def _of_kind(
     evidence: Sequence[Evidence],
-    requested: MeasuredOptions,
+    measured: MeasuredOptions,
     kind: str | None,
     model: StepTimeModel | None,
     terms: TrainingTerms,
     trained: _TrainedOption,
 ) -> Options:
     """Return the options on one kind of hardware. Without a model only what was measured."""
-    groups = [g for g in requested.successes.values() if g[0].fingerprint == kind]
-    measured = [g[0].configuration for g in groups]
-    competing, warnings = _not_measured(evidence, requested, kind, terms) if model else ([], [])
+    groups = [g for g in measured.successes.values() if g[0].fingerprint == kind]
+    configurations = [g[0].configuration for g in groups]
+    competing, warnings = _not_measured(evidence, measured, kind, terms) if model else ([], [])
     predictions: list[Prediction] | list[None] = (
-        model.predict([*measured, *competing]) if model else [None] * len(measured)
+        model.predict([*configurations, *competing]) if model else [None] * len(configurations)
     )
     options = [
         option
@@ -198,7 +198,7 @@ def _of_kind(
     succeeded = [e.configuration for e in evidence if e.status == OK and e.fingerprint == kind]
     tried = {choice_of(c) for c in succeeded}
     with_gangs = {c.instance_type for c in succeeded if not c.is_one_machine}
-    by = distinguishing_fields([*measured, *competing])
+    by = distinguishing_fields([*configurations, *competing])
     unknown: dict[str, list[str]] = {}
     for configuration, prediction in zip(competing, predictions[len(groups) :], strict=True):
         assert prediction is not None
@@ -234,19 +234,19 @@ def _speculative_because(prediction: Prediction, *, is_tried: bool) -> str | Non
 
 
 def _not_measured(
-    evidence: Sequence[Evidence], requested: MeasuredOptions, kind: str | None, terms: TrainingTerms
+    evidence: Sequence[Evidence], measured: MeasuredOptions, kind: str | None, terms: TrainingTerms
 ) -> tuple[list[Configuration], list[str]]:
     """Return what competes and was neither measured as asked nor seen to fail."""
-    types = {t for t, fingerprint in requested.fingerprints.items() if fingerprint == kind}
+    types = {t for t, fingerprint in measured.fingerprints.items() if fingerprint == kind}
     alike = [e for e in evidence if e.fingerprint == kind]
     own = [e for e in alike if e.configuration.instance_type in types]
     others = [e for e in alike if e.configuration.instance_type not in types]
     found = candidates(own, terms.question, others=others, strategies=terms.strategies)
-    known: Iterable[ConfigurationKey] = requested.successes.keys()
+    known: Iterable[ConfigurationKey] = measured.successes.keys()
     return [
         c
         for c in found.configurations
-        if choice_of(c) not in known and attempted(c) not in requested.failed
+        if choice_of(c) not in known and attempted(c) not in measured.failed
     ], [*found.warnings, *_without_gangs(evidence, alike, types)]
 
 

@@ -233,14 +233,14 @@ class Calibration:
         """Return what those of a measured configuration would be, had it been held out."""
         import numpy as np
 
-        conformal, requested = self.conformal(None), canonical(configuration)
-        is_own = self.cells[self.held_out.rows] == self.cell_of[requested]
+        conformal, target = self.conformal(None), canonical(configuration)
+        is_own = self.cells[self.held_out.rows] == self.cell_of[target]
         own = np.flatnonzero(is_own & self.held_out.is_cell)
         if conformal is None or not len(own):
             return NO_EVIDENCE
         scales = np.array([float(np.mean(self.held_out.log_scales[own]))])
         widths = conformal.half_widths(
-            self.neighbourhood.locate([requested]), scales, without_cell=self.cell_of[requested]
+            self.neighbourhood.locate([target]), scales, without_cell=self.cell_of[target]
         )[0]
         return [float(width) for width in widths]
 

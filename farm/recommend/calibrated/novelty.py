@@ -169,13 +169,13 @@ class Space:
         machines for one, and of gangs for a gang, where there are any. No gang tells what one
         machine takes: where none was measured, that is all that lacks, and enough.
         """
-        requested = canonical(configuration)
-        if requested.is_one_machine and not self._curves[True]:
+        target = canonical(configuration)
+        if target.is_one_machine and not self._curves[True]:
             return frozenset({Gap(GapAxis.ALONE, Side.BELOW, is_everywhere=True)})
         gaps = set()
-        if names_of(requested) not in self._curves_like(requested):
+        if names_of(target) not in self._curves_like(target):
             gaps.add(Gap(GapAxis.NAMES, Side.INSIDE, is_everywhere=False))
-        for axis, value, known in self._own_values(requested):
+        for axis, value, known in self._own_values(target):
             if value not in known:
                 is_everywhere = value not in self._everywhere[NUMBERS.index(axis)]
                 gaps.add(Gap(axis, _side(value, known), is_everywhere))
@@ -188,9 +188,9 @@ class Space:
         the network's conditions, which may be 0, a doubling is another time the range that was
         measured: from 0 to 80 ms, 160 ms is one and 320 ms are two.
         """
-        requested = canonical(configuration)
+        target = canonical(configuration)
         found = []
-        for axis, value, known in self._own_values(requested):
+        for axis, value, known in self._own_values(target):
             side = _side(value, known)
             if known and value not in known and side is not Side.INSIDE:
                 edge = max(known) if side is Side.ABOVE else min(known)
@@ -215,15 +215,15 @@ class Space:
                     if end(v for known in curves for v in known) != end(values):
                         yield OwnGap(axis, side, end(values))
 
-    def _curves_like(self, requested: Configuration) -> dict[tuple[object, ...], _Values]:
-        return self._curves[requested.is_one_machine] or self._curves[not requested.is_one_machine]
+    def _curves_like(self, target: Configuration) -> dict[tuple[object, ...], _Values]:
+        return self._curves[target.is_one_machine] or self._curves[not target.is_one_machine]
 
-    def _own_values(self, requested: Configuration) -> Iterator[tuple[GapAxis, float, set[float]]]:
+    def _own_values(self, target: Configuration) -> Iterator[tuple[GapAxis, float, set[float]]]:
         """Yield each axis that matters, the value there, and the values of the own curve."""
-        curves, own = self._curves_like(requested), names_of(requested)
+        curves, own = self._curves_like(target), names_of(target)
         comparable = [curves[own]] if own in curves else _closest(own, curves)
         for index, axis in enumerate(NUMBERS):
-            value = self.value(requested, axis)
+            value = self.value(target, axis)
             if value is None:
                 continue
             known = {v for values in comparable for v in values[index]}

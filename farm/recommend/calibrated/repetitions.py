@@ -189,12 +189,10 @@ class Repetitions:
         So one machine and four are told by eight, and a delay by a longer one, but not the other
         way round: what was steady with less may not be with more. None: too few were repeated.
         """
-        requested = _NoiseGroup.of(configuration)
-        own = self.of_groups.get(requested, Noise())
+        group = _NoiseGroup.of(configuration)
+        own = self.of_groups.get(group, Noise())
         if own.degrees < _LEAST_DEGREES:
-            harder = (
-                noise for kind, noise in self.of_groups.items() if kind.is_as_hard_as(requested)
-            )
+            harder = (noise for kind, noise in self.of_groups.items() if kind.is_as_hard_as(group))
             own = sum(harder, start=Noise())
         return own if own.degrees >= _LEAST_DEGREES else None
 

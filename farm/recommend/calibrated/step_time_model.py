@@ -98,14 +98,14 @@ class CalibratedModel:
             else:
                 groups.setdefault(self.calibration.space.gaps(configuration), []).append(i)
         for gaps, positions in groups.items():
-            requested = [configurations[i] for i in positions]
-            places = self.calibration.neighbourhood.locate(requested)
+            members = [configurations[i] for i in positions]
+            places = self.calibration.neighbourhood.locate(members)
             log_scales = [estimates[i].log_scale for i in positions]
             widths = np.maximum(
                 self.calibration.half_widths(
-                    gaps, requested, log_scales, places=places, is_constant=is_constant
+                    gaps, members, log_scales, places=places, is_constant=is_constant
                 ),
-                [self.repetitions.least_half_widths(c) for c in requested],
+                [self.repetitions.least_half_widths(c) for c in members],
             )
             unexampled = [gap for gap in gaps if self.calibration.conformal(gap) is None]
             is_together_exampled = len(gaps) < 2 or self.calibration.factors(gaps) is not None
@@ -228,11 +228,11 @@ def why_speculative(
         for one in sorted(beyond, key=lambda one: -one.doublings)
         if (why := _why_beyond(one)) is not None
     ]
-    reported = {one.axis for one in beyond if _why_beyond(one) is not None}
+    explained = {one.axis for one in beyond if _why_beyond(one) is not None}
     reasons += [
         f"no measurement could be held out to check {_checked(axis)}"
         for axis in dict.fromkeys(gap.axis for gap in sorted(unexampled, key=repr))
-        if axis not in reported
+        if axis not in explained
     ]
     if not (reasons or is_together_exampled):
         several = " and ".join(_checked(gap.axis) for gap in sorted(gaps, key=repr))

@@ -208,20 +208,20 @@ class _Campaign:
         """Return true time of the chosen / true best - 1, of every choice in the data set."""
         possible = list(self._truth.repetitions)
         true = [self._truth.step_time_s(c) * self._factor(c) for c in possible]
-        reported = self._reported(possible, predictor)
+        times_s = self._known_times_s(possible, predictor)
         found = []
         for options in choices(possible):
-            known = [i for i in options if reported[i] is not None]
+            known = [i for i in options if times_s[i] is not None]
             # Who knows nothing at all begins with the fewest machines.
             chosen = (
-                min(known, key=lambda i: reported[i] or 0.0)
+                min(known, key=lambda i: times_s[i] or 0.0)
                 if known
                 else min(options, key=lambda i: possible[i].machine_count)
             )
             found.append(true[chosen] / min(true[i] for i in options) - 1)
         return found
 
-    def _reported(
+    def _known_times_s(
         self, configurations: Sequence[Configuration], predictor: Predictor | None
     ) -> list[float | None]:
         """Return what is known of each: measured where it was, predicted elsewhere, or None."""

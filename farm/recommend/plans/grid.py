@@ -105,8 +105,8 @@ def thinned(configurations: Sequence[Configuration], *, seed: int = 0) -> list[C
         if kept and len(kept) + len(questions[question]) > MAX_CONFIGURATIONS - len(singles):
             break
         kept.update(questions[question])
-    requested = {_question(c.without_network()) for c in kept}
-    kept.update(c for c in singles if _question(c) in requested)
+    kept_questions = {_question(c.without_network()) for c in kept}
+    kept.update(c for c in singles if _question(c) in kept_questions)
     return [c for c in configurations if c in kept]
 
 

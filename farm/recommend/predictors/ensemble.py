@@ -176,7 +176,7 @@ class Monotone:
         self._slices: dict[Family, Slice] = {}
 
     def times_s(
-        self, requested: FeatureColumns, both_s: Pairs, physical_s: Times
+        self, columns: FeatureColumns, both_s: Pairs, physical_s: Times
     ) -> NDArray[np.float64]:
         """Return the projected times.
 
@@ -185,26 +185,26 @@ class Monotone:
         """
         import numpy as np
 
-        self._prepare(requested.families, both_s)
-        slices = [self._slices[family] for family in requested.families]
-        first = requested.of_families([[levels[0] for levels in part.levels] for part in slices])
-        last = requested.of_families([[levels[-1] for levels in part.levels] for part in slices])
-        raised = np.maximum(requested.places, first)
+        self._prepare(columns.families, both_s)
+        slices = [self._slices[family] for family in columns.families]
+        first = columns.of_families([[levels[0] for levels in part.levels] for part in slices])
+        last = columns.of_families([[levels[-1] for levels in part.levels] for part in slices])
+        raised = np.maximum(columns.places, first)
         edges = np.minimum(raised, last)
-        at = zip(requested.family_of, edges, strict=True)
+        at = zip(columns.family_of, edges, strict=True)
         found = np.array([slices[family].at(edge) for family, edge in at])
         above = np.flatnonzero(np.any(raised > edges * _EQUAL, axis=1))
         if len(above):
             beyond, edge = (
-                requested.at(above).placed(raised[above]),
-                requested.at(above).placed(edges[above]),
+                columns.at(above).placed(raised[above]),
+                columns.at(above).placed(edges[above]),
             )
             factors = beyond.of_families([part.factor for part in slices])
             found[above] += factors * (physical_s(beyond) - physical_s(edge))
-        below = np.flatnonzero(np.any(requested.places * _EQUAL < raised, axis=1))
+        below = np.flatnonzero(np.any(columns.places * _EQUAL < raised, axis=1))
         if len(below):
-            edge = requested.at(below).placed(raised[below])
-            found[below] *= physical_s(requested.at(below)) / physical_s(edge)
+            edge = columns.at(below).placed(raised[below])
+            found[below] *= physical_s(columns.at(below)) / physical_s(edge)
         return found
 
     def _prepare(self, families: Sequence[Family], both_s: Pairs) -> None:

@@ -27,8 +27,8 @@ def estimates(
     """Ask for times and `PointEstimate.log_scale` of those of which something is known."""
     use_one_thread()
     why = [known.why_unknown(c) for c in configurations]
-    requested = [c for c, reason in zip(configurations, why, strict=True) if reason is None]
-    found = zip(*answers(FeatureColumns.of(requested)), strict=True) if requested else iter(())
+    known_ones = [c for c, reason in zip(configurations, why, strict=True) if reason is None]
+    found = zip(*answers(FeatureColumns.of(known_ones)), strict=True) if known_ones else iter(())
     estimated = (PointEstimate(step_time_s=float(t), log_scale=float(s)) for t, s in found)
     return [
         next(estimated)

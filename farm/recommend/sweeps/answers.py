@@ -38,12 +38,12 @@ class SweepShare:
     def words(self) -> str:
         """Describe the evidence of an answer, beside the sweep's name."""
         count = self.own_count + self.other_count
-        reported = f"rests on {counted(count, 'measurement')}"
+        text = f"rests on {counted(count, 'measurement')}"
         if not self.own_count:
-            return f"{reported} of other sweeps, and on none of this one"
+            return f"{text} of other sweeps, and on none of this one"
         if self.other_count:
-            return f"{reported}: {self.own_count} of this sweep, {self.other_count} of other sweeps"
-        return f"{reported}{'' if count == 1 else ', all'} of this sweep"
+            return f"{text}: {self.own_count} of this sweep, {self.other_count} of other sweeps"
+        return f"{text}{'' if count == 1 else ', all'} of this sweep"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +63,21 @@ class OwnAnswer:
     @property
     def sentence(self) -> str:
         """Say what is recommended for what, and how much of its evidence is of other sweeps."""
-        best, requested = self.answer.recommended, self.question
+        best, question = self.answer.recommended, self.question
         rests = "" if best is None else f"; it {self.share_of(best).words}"
-        values = zip(CONDITION_AXES, requested.conditions, strict=True)
+        values = zip(CONDITION_AXES, question.conditions, strict=True)
         network = [axis.phrase_of(value) for axis, value in values if value != axis.absent]
-        workload = workload_text(requested.model, requested.dataset)
-        task = ", ".join([workload, f"batch {requested.global_batch_size}", *network])
+        workload = workload_text(question.model, question.dataset)
+        task = ", ".join([workload, f"batch {question.global_batch_size}", *network])
         return f"Recommended for {task}: {self.answer.headline}{rests}"
 
     def to_json(self) -> Mapping[str, object]:
         """Return the question, the recommendation, and the sweep's share of its evidence."""
-        best, requested = self.answer.recommended, self.question
+        best, question = self.answer.recommended, self.question
         share = None if best is None else self.share_of(best)
         return {
-            **requested.task,
-            "training_pass": requested.training_pass.value,
+            **question.task,
+            "training_pass": question.training_pass.value,
             "recommended": None if best is None else to_json(best),
             "reason": self.answer.reason,
             "cautions": list(self.answer.cautions),
@@ -114,8 +114,8 @@ def _questions(conditions: Sequence[Any]) -> list[Question]:
     """Return each condition once. One machine fits every network, so gangs set the networks."""
     usable = [row for row in conditions if row.model and row.dataset]
     of_gangs = {_work(row) for row in usable if row.is_gang}
-    requested = {_question(row) for row in usable if row.is_gang or _work(row) not in of_gangs}
-    return sorted(requested, key=_order)
+    questions = {_question(row) for row in usable if row.is_gang or _work(row) not in of_gangs}
+    return sorted(questions, key=_order)
 
 
 def _work(row: Any) -> tuple[str | None, str | None, str, int]:
