@@ -57,8 +57,8 @@ def write_error(engine: sa.Engine) -> str | None:
             session.execute(row)
             attempt.rollback()
     except (SQLAlchemyError, Unreachable) as error:
-        reported = error.__cause__ if isinstance(error, Unreachable) else error
-        reason = str(getattr(reported, "orig", None) or reported or error).strip()
+        cause = error.__cause__ if isinstance(error, Unreachable) else error
+        reason = str(getattr(cause, "orig", None) or cause or error).strip()
         return reason.splitlines()[0][:200] if reason else type(error).__name__
     return None
 

@@ -146,9 +146,9 @@ def _is_away(error: Unreachable) -> bool:
     cause = error.__cause__
     if not isinstance(cause, sa.exc.OperationalError):
         return False
-    description = str(cause)
-    return any(word in description for word in _PASSING) or not any(
-        word in description for word in _REFUSALS
+    message = str(cause)
+    return any(word in message for word in _PASSING) or not any(
+        word in message for word in _REFUSALS
     )
 
 

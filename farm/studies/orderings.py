@@ -111,14 +111,14 @@ def agreement(
     orderings: Sequence[Ordering], *, published: PlacedValues, own: PlacedValues
 ) -> tuple[int, int, int]:
     """Count the published orderings that hold here too, do not, and cannot be told."""
-    same = other = unreported = 0
+    same = other = unknown = 0
     for ordering in orderings:
         there, here = _judged(ordering, published).holds, _judged(ordering, own).holds
         if there is not None:
             same += here is there
             other += here is (not there)
-            unreported += here is None
-    return same, other, unreported
+            unknown += here is None
+    return same, other, unknown
 
 
 def orderings_table(
@@ -129,7 +129,7 @@ def orderings_table(
     reasons: list[tuple[int, str]] = []
     for number, ordering in enumerate(orderings, start=1):
         there, here = _judged(ordering, published), _judged(ordering, own)
-        agrees = MISSING if there.holds is None else _agrees(here, description=there.holds)
+        agrees = MISSING if there.holds is None else _agrees(here, expected=there.holds)
         rows.append([f"{number}. {ordering.says}", str(there), str(here), agrees])
         if there.holds is not None and there.holds is not here.holds:
             reasons.append((number, ordering.because))
@@ -146,7 +146,7 @@ def claims_table(orderings: Sequence[Ordering], *, own: PlacedValues, of: str = 
     reasons: list[tuple[int, str]] = []
     for number, ordering in enumerate(orderings, start=1):
         here = _judged(ordering, own)
-        rows.append([f"{number}. {ordering.says}", str(here), _agrees(here, description=True)])
+        rows.append([f"{number}. {ordering.says}", str(here), _agrees(here, expected=True)])
         if here.against or here.tied:
             reasons.append((number, ordering.because))
     text = table([f"what {of} says", "here", "agree"], rows)
@@ -157,10 +157,10 @@ def _judged(ordering: Ordering, values: PlacedValues) -> OrderVerdict:
     return judge(ordering, values.get(ordering.of, ()))
 
 
-def _agrees(here: OrderVerdict, *, description: bool) -> str:
+def _agrees(here: OrderVerdict, *, expected: bool) -> str:
     if here.holds is None:
         return "not told"
-    return "yes" if here.holds is description else "**no**"
+    return "yes" if here.holds is expected else "**no**"
 
 
 def _explained(reasons: Sequence[tuple[int, str]]) -> str:

@@ -96,7 +96,7 @@ class ImportedBundle:
     sample_count: int
 
 
-def import_archive(requested: ArchiveImport) -> ImportedBundle:
+def import_archive(request: ArchiveImport) -> ImportedBundle:
     """Import a bundle: its measurements as a whole, and then its samples in parts.
 
     Servers do it in a process: whatever the file makes the Parquet library do, they go on. It is
@@ -105,15 +105,13 @@ def import_archive(requested: ArchiveImport) -> ImportedBundle:
     Raises:
         InvalidSpec: see `read_bundle` and `import_reading`.
     """
-    engine = make_engine(requested.database_url)
+    engine = make_engine(request.database_url)
     try:
-        beside = requested.file.parent
-        with bundle_folder(
-            requested.file, most_bytes=requested.most_bytes, within=beside
-        ) as folder:
-            read = read_bundle(folder, origin=requested.origin, most_samples=requested.most_samples)
+        beside = request.file.parent
+        with bundle_folder(request.file, most_bytes=request.most_bytes, within=beside) as folder:
+            read = read_bundle(folder, origin=request.origin, most_samples=request.most_samples)
             with writing(engine) as session:
-                now, is_replacing = dt.datetime.now(dt.UTC), requested.is_replacing
+                now, is_replacing = dt.datetime.now(dt.UTC), request.is_replacing
                 done = import_reading(
                     session, read.reading, read.source, now=now, is_replacing=is_replacing
                 )
@@ -161,8 +159,8 @@ def sample_parts(
                 if number > most:  # whatever its metadata say
                     raise InvalidSpec(SAMPLE_FILE, f"{number} rows", f"at most {most}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            reported = str(error).partition("\n")[0]
-            raise InvalidSpec(SAMPLE_FILE, reported, "a table in Parquet") from None
+            message = str(error).partition("\n")[0]
+            raise InvalidSpec(SAMPLE_FILE, message, "a table in Parquet") from None
 
 
 def _check(table: Any, *, most: int) -> None:

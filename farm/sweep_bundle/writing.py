@@ -162,7 +162,7 @@ class ArchiveExport:
     prices: Prices
 
 
-def export_archive(requested: ArchiveExport) -> None:
+def export_archive(request: ArchiveExport) -> None:
     """Write the bundle of a sweep as a new ZIP file. Takes seconds, so servers do it in a process.
 
     Its folder is beside the file, so that who removes that folder removes what a crash has left.
@@ -170,15 +170,15 @@ def export_archive(requested: ArchiveExport) -> None:
     Raises:
         FarmError: there is no such sweep, the file cannot be written, or a library is missing.
     """
-    engine = make_engine(requested.database_url)
+    engine = make_engine(request.database_url)
     try:
         with (
-            tempfile.TemporaryDirectory(dir=requested.file.parent) as temporary,
+            tempfile.TemporaryDirectory(dir=request.file.parent) as temporary,
             reading(engine) as session,
         ):
             folder = Path(temporary) / "bundle"
-            write_bundle(session, requested.sweep_id, folder, prices=requested.prices)
-            write_archive(folder, requested.file)
+            write_bundle(session, request.sweep_id, folder, prices=request.prices)
+            write_archive(folder, request.file)
     finally:
         engine.dispose()
 
@@ -249,12 +249,12 @@ def _figures(
     session: Session, sweep_id: int, read: SweepTable, folder: Path
 ) -> tuple[list[ReportFigure], list[str]]:
     """Draw what the sweep has data for; return the figures, and why others were not drawn."""
-    requested = PlotRequest(sweep_id=sweep_id, choice=read_choice({}, read))
+    request = PlotRequest(sweep_id=sweep_id, choice=read_choice({}, read))
     drawn, undrawn = [], []
     (folder / "figures").mkdir()
     for kind in _KINDS:
         try:
-            for plot in plots_of(session, read, requested, kind):
+            for plot in plots_of(session, read, request, kind):
                 figure = plot.draw()
                 files = {form: file_of(figure, form) for form in _FORMS}
                 for form, content in files.items():

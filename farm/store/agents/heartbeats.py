@@ -41,7 +41,7 @@ def record_heartbeats(
         .with_for_update()
     )
     agents = {agent.id: agent for agent in session.scalars(locked)}
-    reported = _reported(session, agents, beats)
+    past_barrier = _agents_past_barrier(session, agents, beats)
     seen_tokens = []
     effects = []
     for beat in beats:
@@ -59,7 +59,7 @@ def record_heartbeats(
         if is_fresh:
             agent.heartbeat_at = now
             seen_tokens.append(beat.highest_token)
-            _renew_lease(agent, beat, has_reported=agent.id in reported, now=now, lease=lease)
+            _renew_lease(agent, beat, has_reported=agent.id in past_barrier, now=now, lease=lease)
         effects.append(BeatEffect(is_newly_free=_is_ready(agent) and not was_free))
     if seen_tokens:
         follow_tokens(session, seen_tokens)
@@ -124,7 +124,7 @@ def _renew_lease(
         agent.lease_expires_at = now + lease
 
 
-def _reported(
+def _agents_past_barrier(
     session: Session, agents: Mapping[str, AgentRow], beats: Iterable[Heartbeat]
 ) -> set[str]:
     """Return the agents that have not heard of their lease, but whose rank has passed a barrier."""
@@ -137,11 +137,11 @@ def _reported(
     ]
     if not awaiting:
         return set()
-    reported = select(RankRow.agent_id).where(
+    query = select(RankRow.agent_id).where(
         tuple_(RankRow.attempt_id, RankRow.agent_id).in_(awaiting),
         RankRow.phase != RankPhase.LEASED,
     )
-    return set(session.scalars(reported))
+    return set(session.scalars(query))
 
 
 def _is_ready(agent: AgentRow) -> bool:

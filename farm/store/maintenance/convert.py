@@ -220,8 +220,8 @@ def _with_values(flags: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _with_value(flag: Mapping[str, Any]) -> Mapping[str, Any]:
-    _, _, reported = str(flag.get("message", "")).partition(": ")
-    found = _VALUE.search(reported)
+    _, _, phrase = str(flag.get("message", "")).partition(": ")
+    found = _VALUE.search(phrase)
     if flag.get("value") is not None or found is None:
         return flag
     return {**flag, "value": float(found[1]) * _UNITS[found[2]]}

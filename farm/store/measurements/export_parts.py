@@ -58,8 +58,8 @@ def _of_jobs() -> Any:
 
 def _of_job(row: Any) -> dict[str, object]:
     spec = row[1]
-    requested = [column.name for column in MEASUREMENT_TABLE if column.source is ColumnSource.SPEC]
-    return _exported({**_known(row[2:]), **{name: spec.get(name) for name in requested}})
+    names = [column.name for column in MEASUREMENT_TABLE if column.source is ColumnSource.SPEC]
+    return _exported({**_known(row[2:]), **{name: spec.get(name) for name in names}})
 
 
 def origin_parts(session: Session, origin: str) -> Iterator[list[dict[str, object]]]:
@@ -70,13 +70,14 @@ def origin_parts(session: Session, origin: str) -> Iterator[list[dict[str, objec
     Raises:
         NotFound: there are none.
     """
-    reported = (MeasurementRow.details["printed"], MeasurementRow.details["quantities"])
-    query = select(MeasurementRow.id, *reported, *_COLUMNS).where(MeasurementRow.origin == origin)
+    details = (MeasurementRow.details["printed"], MeasurementRow.details["quantities"])
+    query = select(MeasurementRow.id, *details, *_COLUMNS).where(MeasurementRow.origin == origin)
     is_any = False
     for rows in _pages(session, query, MeasurementRow.id):
         is_any = True
         yield [
-            _exported({**_known(row[3:]), **_reported(row[1] or {}, row[2] or {})}) for row in rows
+            _exported({**_known(row[3:]), **_passed_along(row[1] or {}, row[2] or {})})
+            for row in rows
         ]
     if not is_any:
         raise no_measurement_of(origin)
@@ -114,11 +115,11 @@ def _known(values: Sequence[Any]) -> dict[str, Any]:
     return {**known, "versions": _versions(known["versions"] or [])}
 
 
-def _reported(printed: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+def _passed_along(printed: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an import keeps beside a measurement: a rate may not follow from a median."""
-    reported = (column.name for column in MEASUREMENT_TABLE if not column.is_imported)
+    names = (column.name for column in MEASUREMENT_TABLE if not column.is_imported)
     rate = {_THROUGHPUT: measured[_THROUGHPUT]} if _THROUGHPUT in measured else {}
-    return {**{name: printed.get(name) for name in reported}, **rate}
+    return {**{name: printed.get(name) for name in names}, **rate}
 
 
 def _exported(known: Mapping[str, Any]) -> dict[str, object]:

@@ -228,5 +228,5 @@ def _row(
 
 
 def _flag(flag: ImportFlag) -> dict[str, object]:
-    reported: dict[str, object] = {"kind": flag.kind.value, "message": flag.message}
-    return reported if flag.value is None else {**reported, "value": flag.value}
+    stored: dict[str, object] = {"kind": flag.kind.value, "message": flag.message}
+    return stored if flag.value is None else {**stored, "value": flag.value}

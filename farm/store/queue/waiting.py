@@ -59,12 +59,12 @@ class QueuedJob:
             or self._spread[0] is not self.job
             or self._spread[1] is not measured
         ):
-            reported = dataclasses.replace(
+            job = dataclasses.replace(
                 self.job,
                 measured_by=measured.run_counts,
                 measured_on=frozenset(measured.fingerprints),
             )
-            self._spread = self.job, measured, reported
+            self._spread = self.job, measured, job
         return self._spread[2]
 
     @property

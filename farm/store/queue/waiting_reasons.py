@@ -103,11 +103,11 @@ def waiting_reasons(
     # Who has measured a cell before decides which of equal agents is taken, and not whether any.
     jobs = with_history(session, looked_at, spread_count=0)
     gangs = gangs_at_work(session, now=now) if jobs else []
-    reported = explain(jobs, agents, reserve_after_s=reserve_after_s, gangs=gangs)
-    can_any_start = any(job.job_id not in reported for job in jobs)
+    explained = explain(jobs, agents, reserve_after_s=reserve_after_s, gangs=gangs)
+    can_any_start = any(job.job_id not in explained for job in jobs)
     if_ready = (idle_reason() if can_any_start else None) or ABOUT_TO_START
     for job in jobs:
-        text = reported.get(job.job_id, if_ready)
+        text = explained.get(job.job_id, if_ready)
         found[job.job_id] = WaitingReason(sweep_id=job.sweep_id, text=text)
     return found
 
@@ -136,9 +136,9 @@ def missing_agents(
             else:
                 open_ids.remove(reason.sweep_id)
     return {
-        sweep_id: "; ".join(itertools.islice(reported, _MOST_TOLD))
-        + (f"; and {more} more reasons" if (more := len(reported) - _MOST_TOLD) > 0 else "")
-        for sweep_id, reported in of_sweep.items()
+        sweep_id: "; ".join(itertools.islice(texts, _MOST_TOLD))
+        + (f"; and {more} more reasons" if (more := len(texts) - _MOST_TOLD) > 0 else "")
+        for sweep_id, texts in of_sweep.items()
         if sweep_id in open_ids
     }
 

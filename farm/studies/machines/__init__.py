@@ -106,12 +106,10 @@ def _failures(runs: Sequence[StudyRun]) -> str:
 
 
 def _findings(published: CellTimes, own: CellTimes) -> list[str]:
-    same, other, unreported = agreement(
-        ORDERINGS, published=values_of(published), own=values_of(own)
-    )
-    open_ones = f", and {unreported} cannot be told here" if unreported else ""
+    same, other, unknown = agreement(ORDERINGS, published=values_of(published), own=values_of(own))
+    open_ones = f", and {unknown} cannot be told here" if unknown else ""
     return [
-        f"**{same} of {same + other + unreported} orderings of the study hold here as well**"
+        f"**{same} of {same + other + unknown} orderings of the study hold here as well**"
         f"{open_ones}: see [below](#what-agrees).",
         *_trips(published, own),
         *_gains(published, own),

@@ -142,11 +142,11 @@ def _findings(rows: Sequence[Row], published: PlacedValues) -> list[str]:
         return []
     own, batch = own_values(rows), _main_batch(rows)
     main = _trained(rows, batch)
-    same, other, unreported = agreement(ORDERINGS, published=published, own=as_soft(own))
+    same, other, unknown = agreement(ORDERINGS, published=published, own=as_soft(own))
     return [
-        f"Of {same + other + unreported} [orderings](#which-orderings-agree) that the study's "
+        f"Of {same + other + unknown} [orderings](#which-orderings-agree) that the study's "
         "tables"
-        f" show, {same} hold here too, {other} are the other way round, and {unreported} cannot be"
+        f" show, {same} hold here too, {other} are the other way round, and {unknown} cannot be"
         " told.",
         *_throughput_findings(main),
         *_efficiency_findings(own, published, batch=batch),
