@@ -216,9 +216,9 @@ class ScriptProcess:
         """Return why it ended before its last step."""
         self._reader.join(timeout=2)
         lines = self._tail.decode(errors="replace").splitlines()
-        description = [text for line in lines if (text := _OF_RANK.sub("", line).rstrip())]
-        last = description[-1].strip()[:_SHOWN_CHARACTERS] if description else "it wrote nothing"
-        raised = _raised(description) if status == _EXCEPTION else None
+        texts = [text for line in lines if (text := _OF_RANK.sub("", line).rstrip())]
+        last = texts[-1].strip()[:_SHOWN_CHARACTERS] if texts else "it wrote nothing"
+        raised = _raised(texts) if status == _EXCEPTION else None
         if status == 0 and mark_count == 0:
             problem = "ended without a step: call benchfarm.step() once after each"
         elif status == 0:
@@ -248,13 +248,13 @@ class ScriptProcess:
             self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
 
 
-def _raised(description: Sequence[str]) -> re.Match[str] | None:
+def _raised(texts: Sequence[str]) -> re.Match[str] | None:
     """Return the line that names an exception: the last that is not indented after a traceback.
 
     More of its message, or warnings, may follow.
     """
-    begins = [i for i, text in enumerate(description) if text.startswith(_TRACEBACK)]
-    after = description[begins[-1] + 1 :] if begins else description[-1:]
+    begins = [i for i, text in enumerate(texts) if text.startswith(_TRACEBACK)]
+    after = texts[begins[-1] + 1 :] if begins else texts[-1:]
     return next(filter(None, map(_RAISED.fullmatch, after)), None)
 
 
@@ -266,25 +266,22 @@ def _closed(descriptor: int) -> int:
 
 def _mark(text: bytes) -> ScriptMark:
     try:
-        reported = json.loads(text)
-        if "epoch" in reported:
+        mark = json.loads(text)
+        if "epoch" in mark:
             return EpochMark(
-                **{
-                    name: _number(reported["epoch"][name])
-                    for name in ("loss", "val_loss", "accuracy")
-                }
+                **{name: _number(mark["epoch"][name]) for name in ("loss", "val_loss", "accuracy")}
             )
-        if "profile" in reported:
-            return ProfileMark(communication_s=tuple(map(float, reported["profile"] or ())))
-        count, byte_count = map(_natural, reported.get("size") or (None, None))
+        if "profile" in mark:
+            return ProfileMark(communication_s=tuple(map(float, mark["profile"] or ())))
+        count, byte_count = map(_natural, mark.get("size") or (None, None))
         return StepMark(
-            number=int(reported["mark"]),
-            at_s=float(reported["monotonic_s"]),
-            begun_s=_number(reported.get("begun_s")),
-            data_wait_s=_number(reported.get("data_wait_s")),
-            examples_count=_natural(reported.get("examples")),
-            loss=_number(reported["loss"]),
-            accuracy=_number(reported["accuracy"]),
+            number=int(mark["mark"]),
+            at_s=float(mark["monotonic_s"]),
+            begun_s=_number(mark.get("begun_s")),
+            data_wait_s=_number(mark.get("data_wait_s")),
+            examples_count=_natural(mark.get("examples")),
+            loss=_number(mark["loss"]),
+            accuracy=_number(mark["accuracy"]),
             parameter_count=count,
             parameter_bytes=byte_count,
         )

@@ -121,22 +121,22 @@ def in_fork(work: Callable[[], bytes], *, limit_s: float) -> bytes | None:
     if pid == 0:
         _work_and_end(work, answer)
     os.close(answer)
-    reported = _read_to_end(answers, limit_s)
+    result = _read_to_end(answers, limit_s)
     os.close(answers)
-    if reported is None:
+    if result is None:
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)  # it has closed its end of the pipe, and ends
-    if reported is None or not reported.endswith(_WHOLE):
+    if result is None or not result.endswith(_WHOLE):
         logger.warning("a fork gave no answer: status %d", os.waitstatus_to_exitcode(status))
         return None
-    return reported.removesuffix(_WHOLE)
+    return result.removesuffix(_WHOLE)
 
 
 def _work_and_end(work: Callable[[], bytes], answer: int) -> None:
     try:
         end_with_parent()
-        with os.fdopen(answer, "wb") as reported:
-            reported.write(work() + _WHOLE)
+        with os.fdopen(answer, "wb") as pipe:
+            pipe.write(work() + _WHOLE)
     except BaseException:
         logger.exception("a fork failed")
         os._exit(_EXIT_RAISED)

@@ -136,22 +136,22 @@ class SessionEngine:
         self, inputs: InputArray, labels: LabelArray, *, scale: float, is_counted: bool
     ) -> float:
         values, _ = self._gang.run(lambda _: self._run(inputs, labels, np.float32(scale)))
-        reported = dict(zip(self._names, values, strict=True))
-        exchanged_s = reported.get("exchanged", reported["computing_ended"])
-        pushed_s = reported.get("pushed", exchanged_s)
+        fetched = dict(zip(self._names, values, strict=True))
+        exchanged_s = fetched.get("exchanged", fetched["computing_ended"])
+        pushed_s = fetched.get("pushed", exchanged_s)
         # A clock that was set meanwhile may give anything.
-        push_s = max(0.0, float(pushed_s - reported["computing_ended"]))
-        pulled_s = reported["computing_begun"] - reported["begun"] + exchanged_s - pushed_s
+        push_s = max(0.0, float(pushed_s - fetched["computing_ended"]))
+        pulled_s = fetched["computing_begun"] - fetched["begun"] + exchanged_s - pushed_s
         pull_s = max(0.0, float(pulled_s))
         staleness = None
-        if "updates_after" in reported:
-            staleness = int(reported["updates_after"] - reported["updates_before"])
+        if "updates_after" in fetched:
+            staleness = int(fetched["updates_after"] - fetched["updates_before"])
         if is_counted:
             self._count.add(
                 push_s=push_s, pull_s=pull_s, is_update=not self._is_forward, staleness=staleness
             )
         self._communication_s.append(push_s + pull_s)
-        return float(reported["loss_sum"])
+        return float(fetched["loss_sum"])
 
     def take_exchange(self) -> Exchange | None:
         """Return what the full steps since the last call came to.

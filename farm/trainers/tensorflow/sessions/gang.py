@@ -256,8 +256,8 @@ class _BoundedCaller:
             if problem is not None:
                 raise RankFailed(FailureKind.PEER_LOST, problem)
         if isinstance(error, _CONNECTION_ERRORS):
-            description = " ".join(_ERROR_WRAPPING.sub(" ", str(error)).split())[:300]
-            problem = self._problem() or f"a connection broke: {description}"
+            message = " ".join(_ERROR_WRAPPING.sub(" ", str(error)).split())[:300]
+            problem = self._problem() or f"a connection broke: {message}"
             raise RankFailed(FailureKind.PEER_LOST, problem) from error
         if error is not None:
             raise error

@@ -295,9 +295,9 @@ class TrainingGraph:
         """
         with tf.device(self._plan.keeper_devices[0]):
             queues = self._queues("barrier", [tf.int32], [()])
-            reported = [queue.enqueue(np.int32(0)) for queue in queues]
+            sent = [queue.enqueue(np.int32(0)) for queue in queues]
             heard = queues[self._plan.rank].dequeue_many(self._plan.world_size)
-            return tf.group(*reported, heard)
+            return tf.group(*sent, heard)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
