@@ -75,13 +75,13 @@ def bundle_answer(sweep_id: int, name: str) -> Response:
         )
     with one_bundle(), tempfile.TemporaryDirectory(prefix="farm-bundle-") as folder:
         path = Path(folder) / "bundle.zip"
-        requested = ArchiveExport(
+        archive = ArchiveExport(
             database_url=backend().engine.url.render_as_string(hide_password=False),
             sweep_id=sweep_id,
             file=path,
             prices=backend().prices,
         )
-        run_in_subprocess(export_archive, requested)
+        run_in_subprocess(export_archive, archive)
         file = path.open("rb")  # it can be read until it is closed
     return file_answer(file, media_type=ZIP, name=f"{file_name(sweep_id, name)}.zip")
 

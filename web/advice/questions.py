@@ -203,7 +203,7 @@ def read_question(query: _Question) -> Question:
     """
     if query.epochs is not None and query.target_accuracy is not None:
         raise InvalidSpec("epochs", query.epochs, "nothing beside target_accuracy")
-    requested = {name: getattr(query, name) for name in _OF_AXES}
+    values = {name: getattr(query, name) for name in _OF_AXES}
     return Question(
         origin=query.origin,
         model=query.model,
@@ -212,8 +212,8 @@ def read_question(query: _Question) -> Question:
         script_sha256=query.script_sha256,
         script_parameters=query.parameter,
         training_pass=query.training_pass,
-        global_batch_size=requested[_BATCH_SIZE.name],
-        **profile_fields(requested),
+        global_batch_size=values[_BATCH_SIZE.name],
+        **profile_fields(values),
         epochs=query.epochs or 1,
         target_accuracy_ratio=query.target_accuracy,
         strategies=query.strategy,

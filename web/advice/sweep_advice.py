@@ -57,14 +57,14 @@ class Advice:
     @property
     def address(self) -> dict[str, str]:
         """The query of the page that answers the same question with all options."""
-        requested = self.question
+        question = self.question
         return {
-            "origin": requested.origin,
-            **({"model": requested.model} if requested.model else {}),
-            **({"dataset": requested.dataset} if requested.dataset else {}),
-            "pass": requested.training_pass.value,
-            "global_batch_size": str(requested.global_batch_size),
-            **{name: f"{value:.9g}" for name, value in profile_numbers(requested).items()},
+            "origin": question.origin,
+            **({"model": question.model} if question.model else {}),
+            **({"dataset": question.dataset} if question.dataset else {}),
+            "pass": question.training_pass.value,
+            "global_batch_size": str(question.global_batch_size),
+            **{name: f"{value:.9g}" for name, value in profile_numbers(question).items()},
         }
 
     @property

@@ -88,7 +88,7 @@ def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Netw
     """Combine the measurements of a gang's ranks; None if the gang has no network."""
     if len(ranks) < 2:
         return None
-    requested = profile or NetworkProfile()
+    profile = profile or NetworkProfile()
     measured = [_measured(rank) for rank in ranks]
     back = [
         RankNetwork(
@@ -102,15 +102,15 @@ def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Netw
     ways = [
         way
         for own, after in zip(measured, back, strict=True)
-        for way in _ways(requested, own, after, peers=[r.rank for r in ranks if r.rank != own.rank])
+        for way in _ways(profile, own, after, peers=[r.rank for r in ranks if r.rank != own.rank])
     ]
-    verdict, remarks = _judged(requested, measured)
+    verdict, remarks = _judged(profile, measured)
     remarks += find_leftovers(back)
     ordered = sorted(
         ways, key=lambda w: (w.is_right is not False, w.is_undone is not False, -w.deviation_s)
     )
     return Network(
-        profile=requested,
+        profile=profile,
         verdict=verdict,
         remarks=remarks[:_MOST_REMARKS],
         ways=ordered[:_MOST_WAYS],

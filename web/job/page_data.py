@@ -120,7 +120,7 @@ def shown_attempt(
     drawings: Cache,
     story: JobHistory,
     spec: JobSpec,
-    requested: Selection,
+    selection: Selection,
 ) -> ShownAttempt | None:
     """Return the data of the requested attempt, or of the last; None if there is none.
 
@@ -128,12 +128,12 @@ def shown_attempt(
         NotFound: there is no such attempt.
         InvalidSpec: the ranks or seconds cannot be shown.
     """
-    attempt = _chosen(story, requested.attempt)
+    attempt = _chosen(story, selection.attempt)
     if attempt is None:
         return None
     rows, count = ranks_of(session, attempt.id, limit=_RANKS_READ)
     cards = [card(row) for row in rows[:_RANKS_LISTED]]
-    drawn, most = chosen_ranks(requested.ranks, cards, span_s=_span_s(session, attempt, requested))
+    drawn, most = chosen_ranks(selection.ranks, cards, span_s=_span_s(session, attempt, selection))
     is_told = all(one.has_ended for one in cards)
     return ShownAttempt(
         attempt=attempt,
@@ -147,8 +147,8 @@ def shown_attempt(
                 ranks=drawn,
                 servers=spec.server_placement if spec.server_count else None,
                 training_count=spec.training_agent_count,
-                from_s=requested.from_s,
-                to_s=requested.to_s,
+                from_s=selection.from_s,
+                to_s=selection.to_s,
             ),
             timed_window=timed_window(rows[0] if rows and rows[0].rank == 0 else None),
             is_told=is_told,
@@ -213,15 +213,15 @@ def _chosen(story: JobHistory, number: int | None) -> AttemptRow | None:
     raise NotFound(f"attempt {number} of job {story.job.id} does not exist")
 
 
-def _span_s(session: Session, attempt: AttemptRow, requested: Selection) -> float:
+def _span_s(session: Session, attempt: AttemptRow, selection: Selection) -> float:
     """Return about how many seconds the charts cover, from those of rank 0."""
     found = extent(session, attempt, [0])
-    begin_s = requested.from_s or 0
-    if requested.to_s is not None and requested.to_s < begin_s:
-        raise InvalidSpec("to_s", requested.to_s, f"a second not before from_s, {begin_s}")
+    begin_s = selection.from_s or 0
+    if selection.to_s is not None and selection.to_s < begin_s:
+        raise InvalidSpec("to_s", selection.to_s, f"a second not before from_s, {begin_s}")
     end_s = 0 if found is None else found[1]
-    if requested.to_s is not None:
-        end_s = min(end_s, requested.to_s)
+    if selection.to_s is not None:
+        end_s = min(end_s, selection.to_s)
     return float(max(1, end_s - begin_s))
 
 

@@ -73,24 +73,24 @@ def card(row: RankRow) -> RankCard:
 
 
 def chosen_ranks(
-    requested: str | None, cards: Sequence[RankCard], *, span_s: float
+    ranks: str | None, cards: Sequence[RankCard], *, span_s: float
 ) -> tuple[tuple[int, ...], int]:
     """Return the ranks to draw in order, and how many may be drawn of so many seconds.
 
     By default the first few, beginning with those that failed or were disturbed.
 
     Raises:
-        InvalidSpec: `requested` names no ranks of this attempt, or too many.
+        InvalidSpec: `ranks` names no ranks of this attempt, or too many.
     """
     most = max(1, min(_MOST_DRAWN, int(_MOST_SAMPLES / max(1.0, span_s))))
     known = {one.rank for one in cards}
-    if requested is not None:
-        chosen = _named(requested, known)
+    if ranks is not None:
+        chosen = _named(ranks, known)
         if len(chosen) > most:
             expected = f"at most {most} ranks at once"
             if most < _MOST_DRAWN:
                 expected += f" of {duration(span_s)}; of less time, by from_s and to_s, more"
-            raise InvalidSpec("ranks", requested, expected)
+            raise InvalidSpec("ranks", ranks, expected)
         return chosen, most
     by_interest = sorted(cards, key=lambda one: (not one.needs_attention, one.rank))
     usual = max(1, min(_DRAWN_UNASKED, int(_MOST_SAMPLES_UNASKED / max(1.0, span_s))))

@@ -49,9 +49,9 @@ def rank_exchanges(rows: Sequence[RankRow], *, training_count: int) -> list[Rank
     """Return the final reports of the first `training_count` agents, which train."""
     found = []
     for row in rows:
-        reported = (row.ended or {}).get("result")
-        if reported is not None and row.rank < training_count:
-            found.append(_exchange(row.rank, reported))
+        result = (row.ended or {}).get("result")
+        if result is not None and row.rank < training_count:
+            found.append(_exchange(row.rank, result))
     return found if any(one.is_told for one in found) else []
 
 
@@ -76,8 +76,8 @@ def staleness_bars(details: Mapping[str, Any]) -> list[StalenessBar]:
 
 def _exchange(rank: int, result: Mapping[str, Any]) -> RankExchange:
     """Read a rank's result."""
-    profile = from_stored(StepProfile, reported) if (reported := result.get("profile")) else None
-    exchange = from_stored(Exchange, reported) if (reported := result.get("exchange")) else None
+    profile = from_stored(StepProfile, stored) if (stored := result.get("profile")) else None
+    exchange = from_stored(Exchange, stored) if (stored := result.get("exchange")) else None
     steps = result.get("window_step_count")
     sent, received = result.get("payload_tx_bytes"), result.get("payload_rx_bytes")
     return RankExchange(

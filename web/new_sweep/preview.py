@@ -125,10 +125,10 @@ def unserved(summary: Summary, agents: Collection[LiveAgent]) -> list[UnservedJo
     ]
     too_much = [(job, count) for job, count in waiting if pool.find_gang(job) is None]
     # None of them finds a gang, so none is in another's way.
-    reported = explain([job for job, _ in too_much], resting, reserve_after_s=math.inf)
+    explained = explain([job for job, _ in too_much], resting, reserve_after_s=math.inf)
     reasons: Counter[str] = Counter()
     for job, count in too_much:
-        reasons[reported[job.job_id]] += count
+        reasons[explained[job.job_id]] += count
     return [UnservedJobs(reason=reason, job_count=count) for reason, count in reasons.most_common()]
 
 

@@ -93,11 +93,13 @@ def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
         return None
     # Told only where it differs; a batch always.
     names = {key: _names(key) for key in groups}
-    reported = [i for i in range(6) if i == _BATCH or len({name[i] for name in names.values()}) > 1]
+    shown_fields = [
+        i for i in range(6) if i == _BATCH or len({name[i] for name in names.values()}) > 1
+    ]
     series = []
     for key in shown:
         curve = mean_curve([curve for cell in groups[key] for curve in cell.curves])
-        name = ", ".join(names[key][i] for i in reported if names[key][i])
+        name = ", ".join(names[key][i] for i in shown_fields if names[key][i])
         marks = [Mark(x=float(n), y=ratio) for n, ratio in enumerate(curve, start=1)]
         series.append(ChartSeries(name=name, marks=marks))
     best = max(series, key=lambda one: one.marks[-1].y)

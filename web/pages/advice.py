@@ -150,16 +150,16 @@ def get_advice() -> ResponseReturnValue:
 
 def _answer(session: Session, given: MultiDict[str, str]) -> ShownAnswer:
     query, cache = read_from(RecommendationParameters, given), backend().recommender_cache
-    requested = read_question(query)
+    question = read_question(query)
     answer = recommend(
         session,
-        question=requested,
+        question=question,
         objective=read_objective(query),
         prices=read_prices(query, backend().prices),
         cache=cache,
         may_wait=False,
     )
-    question, knowledge = settle(session, requested, cache)
+    question, knowledge = settle(session, question, cache)
     best = answer.recommended
     lines = with_cells(session, option_lines(answer.options[:_OPTIONS_SHOWN], question))
     return ShownAnswer(
@@ -371,10 +371,10 @@ def get_plan() -> ResponseReturnValue:
     given = given_question()
     given.setdefault("origin", OWN_ORIGIN)
     query = read_from(RecommendationParameters, given)
-    requested, objective = read_question(query), read_objective(query)
+    question, objective = read_question(query), read_objective(query)
     prices = read_prices(query, backend().prices).usd_per_hour
     with read_session() as session:
-        question, _ = settle(session, requested, backend().recommender_cache)
+        question, _ = settle(session, question, backend().recommender_cache)
     proposed: Proposed | None = None
     error: InvalidSpec | None = None
     try:

@@ -137,7 +137,7 @@ def post_bundle() -> ResponseReturnValue:
         with one_bundle(), tempfile.TemporaryDirectory(prefix="farm-bundle-") as folder:
             path = Path(folder) / "bundle.zip"
             file.save(path)
-            requested = ArchiveImport(
+            archive = ArchiveImport(
                 database_url=backend().engine.url.render_as_string(hide_password=False),
                 file=path,
                 origin=form.origin or None,
@@ -145,7 +145,7 @@ def post_bundle() -> ResponseReturnValue:
                 most_bytes=_MOST_UNPACKED_BYTES,
                 most_samples=_MOST_SAMPLES,
             )
-            found = run_in_subprocess(import_archive, requested)
+            found = run_in_subprocess(import_archive, archive)
     except InvalidSpec as error:
         page = data_page(TableForm(), bundle=form, bundle_error=str(error))
         return page, HTTPStatus.UNPROCESSABLE_ENTITY

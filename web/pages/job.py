@@ -156,14 +156,14 @@ def get_job(job_id: str) -> ResponseReturnValue:
     """Show one job. Query: `attempt`, the number of one; `ranks`, `from_s` and `to_s`."""
     number, instant = request_body.row_id("job", job_id), now()
     query = parameters.read(JobParameters, is_empty_absent=True)
-    requested = Selection(
+    selection = Selection(
         attempt=query.attempt, ranks=query.ranks, from_s=query.from_s, to_s=query.to_s
     )
     with read_session() as session:
         story = job_story(session, number)
         spec = spec_of(story)
         why = why_job_waits(session, story.job, now=instant)
-        attempt = shown_attempt(session, backend().drawings, story, spec, requested)
+        attempt = shown_attempt(session, backend().drawings, story, spec, selection)
         compared = comparison(session, story, spec)
         shown_logs = None if attempt is None else _logs(session, attempt)
     state = story.job.state
@@ -179,7 +179,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
         waits_because=why,
         attempt=attempt,
         logs=shown_logs,
-        requested=requested,
+        selection=selection,
         ranks_written=written(attempt.drawn) if attempt else "",
         shares=gang_shares(story),
         exchanges=rank_exchanges(attempt.rows, training_count=spec.training_agent_count)

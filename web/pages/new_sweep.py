@@ -212,7 +212,7 @@ def post_sweep() -> ResponseReturnValue:
     if was_sent:
         flash("This sweep is in the queue already: the form was sent twice.")
     else:
-        flash(_reported(submitted))
+        flash(_confirmation(submitted))
     to = redirect(url_for("sweep.get_sweep", sweep_id=submitted.sweep_id), HTTPStatus.SEE_OTHER)
     return to if was_sent else wake_after(to)
 
@@ -223,7 +223,7 @@ def _enqueue(text: str) -> SubmittedSweep:
         return submit(session, planned, now=now())
 
 
-def _reported(submitted: SubmittedSweep) -> str:
+def _confirmation(submitted: SubmittedSweep) -> str:
     jobs = "1 job is" if submitted.job_count == 1 else f"{submitted.job_count} jobs are"
     left_out = f"; {len(submitted.skipped)} impossible left out" if submitted.skipped else ""
     signed = [

@@ -288,8 +288,8 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
     """Change a sweep in one transaction, and show it with a word on what was done."""
     number = request_body.row_id("sweep", sweep_id)
     with write_session() as session:
-        description = change(session, number)
-    flash(description)
+        message = change(session, number)
+    flash(message)
     return wake_after(redirect(url_for(".get_sweep", sweep_id=number), HTTPStatus.SEE_OTHER))
 
 
