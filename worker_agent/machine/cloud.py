@@ -114,17 +114,17 @@ def cloud_labels(
     try:
         headers = dict(cloud.headers)
         if cloud.token_path is not None:
-            requirement = {f"{_AWS_TOKEN}-ttl-seconds": "60"}
+            token_headers = {f"{_AWS_TOKEN}-ttl-seconds": "60"}
             token = _ask(
-                service, "PUT", cloud.token_path, headers=requirement, deadline_s=deadline_s
+                service, "PUT", cloud.token_path, headers=token_headers, deadline_s=deadline_s
             )
             headers[_AWS_TOKEN] = token or ""
         for label, path in cloud.paths.items():
-            reported = _ask(
+            value = _ask(
                 service, "GET", path, headers=headers, deadline_s=deadline_s, proof=cloud.proof
             )
             # Google's values are paths; the last part is the name.
-            word = (reported or "").rpartition("/")[2]
+            word = (value or "").rpartition("/")[2]
             if SHORT_NAME.fullmatch(word):
                 labels[label] = word
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -47,11 +47,11 @@ def open_nvml() -> Any | None:
 
 
 def own_gpus(
-    nvml: Any | None, requested: Sequence[str] | GpuShare | None, *, visible: str | None
+    nvml: Any | None, setting: Sequence[str] | GpuShare | None, *, visible: str | None
 ) -> tuple[str, ...] | None:
     """Return the UUIDs of the agent's GPUs, in order; None: unknown.
 
-    `requested`: AGENT_GPUS. `visible`: CUDA_VISIBLE_DEVICES, which says it as CUDA reads it where
+    `setting`: AGENT_GPUS. `visible`: CUDA_VISIBLE_DEVICES, which says it as CUDA reads it where
     AGENT_GPUS does not: up to the first name that is no GPU. All of the machine's by default.
     Numbers are NVML's. CUDA's are the same where all GPUs are of one model, or where
     CUDA_DEVICE_ORDER is PCI_BUS_ID.
@@ -59,20 +59,20 @@ def own_gpus(
     Raises:
         InvalidSpec: AGENT_GPUS names a missing GPU, or one twice.
     """
-    if requested == ():
+    if setting == ():
         return ()
     if nvml is None:
-        if requested is not None and not isinstance(requested, GpuShare):
+        if setting is not None and not isinstance(setting, GpuShare):
             expected = "GPUs of this machine: NVML finds none; is NVIDIA's driver loaded?"
-            raise InvalidSpec("AGENT_GPUS", ",".join(requested), expected)
+            raise InvalidSpec("AGENT_GPUS", ",".join(setting), expected)
         return None
     known = _uuids(nvml)
-    if requested is None:
+    if setting is None:
         return _as_cuda_reads(nvml, known, visible)
-    if isinstance(requested, GpuShare):
-        return requested.of(_as_cuda_reads(nvml, known, visible))
-    found = [_find(nvml, known, name) for name in requested]
-    for name, uuid in zip(requested, found, strict=True):
+    if isinstance(setting, GpuShare):
+        return setting.of(_as_cuda_reads(nvml, known, visible))
+    found = [_find(nvml, known, name) for name in setting]
+    for name, uuid in zip(setting, found, strict=True):
         if uuid is None or found.count(uuid) > 1:
             there = ", ".join(f"{number} ({known[number]})" for number in known) or "none"
             raise InvalidSpec("AGENT_GPUS", name, f"GPUs of this machine, each once: {there}")

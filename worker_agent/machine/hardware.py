@@ -54,7 +54,7 @@ def read_facts(
     proc: Path = PROC,
 ) -> AgentFacts:
     """Read the facts of the machine and its cloud once; they do not change while the agent runs."""
-    reported = ask_cloud(config.cloud) if config.cloud else {}
+    labels = ask_cloud(config.cloud) if config.cloud else {}
     accelerators = read_accelerators(config.gpus)
     first_port, last_port = config.settings.port_range
     core_count = own_core_count(config.cpus, proc=proc)
@@ -66,7 +66,7 @@ def read_facts(
         last_port=last_port,
         cpus=config.cpus,
         gpus=config.gpus or (),
-        labels={**reported, **config.settings.labels},
+        labels={**labels, **config.settings.labels},
         capabilities=(
             *capabilities(config.site),
             *(f"{GPUS_CAPABILITY}{count + 1}" for count in range(len(accelerators))),

@@ -152,8 +152,8 @@ class GpuMetric:
         }
 
     def _rates(self, tick: int, device: Any, rates: Rates) -> dict[str, float | None]:
-        requested = [(field, scope) for field, scope, _ in self._fields.values()]
-        answers = self._ask("FieldValues", device, requested) or ()
+        fields = [(field, scope) for field, scope, _ in self._fields.values()]
+        answers = self._ask("FieldValues", device, fields) or ()
         counters = {
             name: count
             for name, answer in zip(self._fields, answers, strict=False)

@@ -145,9 +145,9 @@ class Guard:
                 bufsize=0,
             )
         assert self._process.stdout is not None
-        with self._process.stdout as description:
-            readable, _, _ = select.select([description], [], [], _START_LIMIT_S)
-            if not readable or description.read(1) != watchdog.ALIVE:
+        with self._process.stdout as output:
+            readable, _, _ = select.select([output], [], [], _START_LIMIT_S)
+            if not readable or output.read(1) != watchdog.ALIVE:
                 self._process.kill()
                 self._process.wait(timeout=_END_LIMIT_S)
                 raise OSError(f"it did not start: see {log_file}")

@@ -195,8 +195,8 @@ def _run(arguments: Sequence[str], script: str = "") -> str:
     if done.returncode < 0:
         raise NoAnswer(f"nft was ended by signal {-done.returncode}")
     if done.returncode != 0:
-        description = done.stderr.strip().splitlines()
+        error_lines = done.stderr.strip().splitlines()
         raise EmulationFailed(
-            f"nft: {description[0] if description else f'status {done.returncode}'}"
+            f"nft: {error_lines[0] if error_lines else f'status {done.returncode}'}"
         )
     return done.stdout

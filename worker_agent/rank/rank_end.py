@@ -101,11 +101,11 @@ def failure_of_exit(
     if -return_code == signal.SIGKILL:
         return _failure_of_kill(memory)
     name = _signal_name(-return_code)
-    description = _NOT_ALLOCATED.search(log_tail) if -return_code in _CRASHES else None
-    if description is not None:
+    match = _NOT_ALLOCATED.search(log_tail) if -return_code in _CRASHES else None
+    if match is not None:
         return Failure(
             kind=FailureKind.OUT_OF_MEMORY,
-            message=f"trainer could not allocate memory and was ended by {name}: {description[0]};"
+            message=f"trainer could not allocate memory and was ended by {name}: {match[0]};"
             f" {_ADVICE}",
         )
     is_crash = -return_code in _CRASHES
@@ -124,10 +124,10 @@ def lost_data_workers(failure: Failure) -> tuple[int, ...]:
     return tuple(map(int, found[1].split(", ")))
 
 
-def failure_of_data_workers(reported: Failure, *, memory: MemoryEvidence) -> Failure:
-    """Say why a trainer that has lost data workers failed; what it `reported` may not be why."""
+def failure_of_data_workers(failure: Failure, *, memory: MemoryEvidence) -> Failure:
+    """Say why a trainer that has lost data workers failed; what `failure` says may not be why."""
     source = _source_of_kill(memory)
-    return reported if source is None else _out_of_memory(memory, source=source)
+    return failure if source is None else _out_of_memory(memory, source=source)
 
 
 def _own_failure(user_code: UserCode, how: str) -> Failure:
@@ -215,22 +215,22 @@ def result_of_ranks(
 def _script_times(results: Sequence[TrainerResult]) -> dict[str, object]:
     """Return what the scripts told, as a result's details have it; empty: they are none."""
     try:
-        reported = [one.script_times for one in results]
+        times = [one.script_times for one in results]
     except InvalidSpec:
         return {}  # the server says so of the first
-    first = reported[0]
+    first = times[0]
     if first is None:
         return {}
-    counts = [None if one is None else one.examples_count for one in reported]
-    waits_s = [None if one is None else one.data_wait_s for one in reported]
-    pauses_s = [one.pause_s for one in reported if one is not None]
-    times = dataclasses.replace(
+    counts = [None if one is None else one.examples_count for one in times]
+    waits_s = [None if one is None else one.data_wait_s for one in times]
+    pauses_s = [one.pause_s for one in times if one is not None]
+    combined = dataclasses.replace(
         first,
         pause_s=math.fsum(pauses_s) / len(pauses_s),
         data_wait_s=_mean_of_known(waits_s),
         examples_count=None if None in counts else sum(filter(None, counts)),
     )
-    return {SCRIPT_TIMES: to_json(times)}
+    return {SCRIPT_TIMES: to_json(combined)}
 
 
 def _exchange_of_all(results: Sequence[TrainerResult], *, is_synchronous: bool) -> Exchange | None:

@@ -249,8 +249,8 @@ class RankResources:
     def _shape(
         self, profile: NetworkProfile | None, addresses: tuple[RankAddress, ...], timeout_s: float
     ) -> None:
-        requested = profile or NetworkProfile()
-        found = self._network.shape(requested, addresses, timeout_s=timeout_s)
+        profile = profile or NetworkProfile()
+        found = self._network.shape(profile, addresses, timeout_s=timeout_s)
         if found is not None:
             self._post_measured(MeasuringPurpose.SHAPED, found.rtts, shaped=found)
 

@@ -86,8 +86,8 @@ def trainer_environment(
 
 
 def _is_harmless(name: str) -> bool:
-    reported = name.upper().removeprefix("TOKENIZERS_")  # a library's name, and no token
-    return name not in _WITHHELD and not any(part in reported for part in _SECRET_PARTS)
+    own_part = name.upper().removeprefix("TOKENIZERS_")  # a library's name, and no token
+    return name not in _WITHHELD and not any(part in own_part for part in _SECRET_PARTS)
 
 
 def plain_environment() -> dict[str, str]:

@@ -80,11 +80,11 @@ def _check(user: TrainerUser, program: Sequence[str]) -> None:
         expected = f"a user who may run {program[0]} ({error})"
         raise InvalidSpec(_SETTING, user.name, expected) from None
     if done.returncode != 0:
-        description = done.stderr.strip().splitlines()
+        error_lines = done.stderr.strip().splitlines()
         raise InvalidSpec(
             _SETTING,
             user.name,
-            f"a user who may run {program[0]} ({description[-1] if description else 'fails'})",
+            f"a user who may run {program[0]} ({error_lines[-1] if error_lines else 'fails'})",
         )
 
 

@@ -32,15 +32,15 @@ def find_emulator(
     Raises:
         EmulationFailed: none can; the message has each one's reason.
     """
-    requested = profile or NetworkProfile()
-    if requested.is_untouched:
+    profile = profile or NetworkProfile()
+    if profile.is_untouched:
         return Untouched(site)
     reasons = []
     for emulator in create_emulators(site):
         if (wanted or EXACT_EMULATION) not in emulator.capabilities:
             continue
-        if not emulator.serves(requested):
-            reasons.append(f"{emulator.name}: cannot do {requested}")
+        if not emulator.serves(profile):
+            reasons.append(f"{emulator.name}: cannot do {profile}")
             continue
         missing = emulator.probe()
         if missing is None:

@@ -80,10 +80,10 @@ class TcpProxy:
         process = self._process
         if process is None or process.poll() is None:
             return
-        description = self._last_words()
+        last_line = self._last_words()
         raise EmulationFailed(
             f"tcp_proxy has ended with status {process.returncode}"
-            + (f": {description}" if description else "")
+            + (f": {last_line}" if last_line else "")
         )
 
     def clear(self) -> None:
@@ -119,10 +119,10 @@ class TcpProxy:
 
     def _last_words(self) -> str:
         try:
-            description = self._log.read_text(errors="replace").strip().splitlines()
+            lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
-        return description[-1] if description else ""
+        return lines[-1] if lines else ""
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as errors:

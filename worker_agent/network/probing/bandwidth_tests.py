@@ -116,10 +116,10 @@ def measure_bandwidths(
 def _connect(link_test: LinkTest, peer: RankAddress, deadline: float) -> socket.socket:
     connection = socket.create_connection((peer.host, peer.probe_port), timeout=left_s(deadline))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    description = greeting(
+    message = greeting(
         token=link_test.token, rank=link_test.own_rank, is_settled=link_test.is_settled
     )
-    connection.sendall(description)
+    connection.sendall(message)
     return connection
 
 

@@ -108,25 +108,25 @@ class EchoServer:
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         connection = key.fileobj
         assert isinstance(connection, socket.socket)
-        description = _hear(connection)
-        if description is None:
+        received = _receive(connection)
+        if received is None:
             return
-        greeting: bytes = key.data + description
+        greeting: bytes = key.data + received
         if self._streams is not None and greeting[:1] == FIRST_BYTE:
-            if description and len(greeting) < GREETING_BYTES:
+            if received and len(greeting) < GREETING_BYTES:
                 selector.modify(connection, selectors.EVENT_READ, greeting)
                 return
             selector.unregister(connection)
             if not self._streams.admit(greeting, connection):
                 connection.close()
-        elif not description or not _answer(connection, description):
+        elif not received or not _answer(connection, received):
             selector.unregister(connection)
             connection.close()
             self._served.release()
 
 
-def _hear(connection: socket.socket) -> bytes | None:
-    """Return what was said; nothing once it is over, None where nothing was said after all."""
+def _receive(connection: socket.socket) -> bytes | None:
+    """Return what was received: empty when the connection is over, None when nothing came."""
     try:
         return connection.recv(4096)
     except BlockingIOError:
@@ -135,9 +135,9 @@ def _hear(connection: socket.socket) -> bytes | None:
         return b""
 
 
-def _answer(connection: socket.socket, description: bytes) -> bool:
+def _answer(connection: socket.socket, message: bytes) -> bool:
     try:
-        connection.send(description)
+        connection.send(message)
     except BlockingIOError:
         return True
     except OSError:

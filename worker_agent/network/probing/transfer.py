@@ -228,11 +228,11 @@ class IncomingStreams:
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def admit(self, description: bytes, connection: socket.socket) -> bool:
+    def admit(self, message: bytes, connection: socket.socket) -> bool:
         """Keep a connection, which is this object's from now on; False: it is none of ours."""
-        if len(description) != _GREETING.size:
+        if len(message) != _GREETING.size:
             return False
-        magic, token, rank, is_settled = _GREETING.unpack(description)
+        magic, token, rank, is_settled = _GREETING.unpack(message)
         with self._changed:
             is_ours = magic == _MAGIC and token == self._token and rank in self._expected
             if not is_ours or self._is_closed:

@@ -234,8 +234,8 @@ def test_the_firmware_says_which_cloud_to_ask(firmware: dict[str, str], cloud: s
 
 
 def test_the_setting_names_the_cloud_or_forbids_to_ask() -> None:
-    def cloud(requirement: str) -> str | None:
-        return load_config({"AGENT_ID": "vm-1", "AGENT_CLOUD": requirement}).cloud
+    def cloud(setting: str) -> str | None:
+        return load_config({"AGENT_ID": "vm-1", "AGENT_CLOUD": setting}).cloud
 
     assert cloud("never") is None
     assert cloud("aws") == "aws"
