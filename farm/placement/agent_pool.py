@@ -195,7 +195,7 @@ class AgentPool:
         return chosen if len(chosen) == job.agent_count else gang
 
     def agents_not_avoided(self, job: WaitingJob) -> list[tuple[Requirement, list[LiveAgent]]]:
-        """Return the agents that the job does not avoid, by requirement, if they suffice.
+        """Return by requirement the agents that the job does not avoid; nothing if too few.
 
         An agent that refuses at once is idle again first, and would use up every attempt.
         """
