@@ -15,10 +15,10 @@ from flask.sessions import SecureCookieSessionInterface
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 import farm
-from farm.cells.axes import network_measured, network_words, setup_words
 from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, spec_values
 from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.scripts import workload_text
+from farm.configuration.words import network_measured, network_words, setup_words
 from farm.gang.lifecycle import JobState
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.quantities import QUANTITIES_BY_NAME

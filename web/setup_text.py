@@ -6,11 +6,11 @@ import functools
 from collections.abc import Mapping
 from typing import cast
 
-from farm.cells.axes import network_words, setup_words
 from farm.cells.configuration import CellConfiguration
 from farm.configuration.axes import PROFILE_AXES
 from farm.configuration.axis import Value
 from farm.configuration.scripts import workload_text
+from farm.configuration.words import network_words, setup_words
 from farm.measuring.machine_time import machine_count
 from farm.text.display import count
 from farm.text.plurals import counted

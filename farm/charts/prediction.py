@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.cells.axes import network_words
 from farm.charts.chart import ChartAxis, ChartSeries, Figure, Mark
+from farm.configuration.words import network_words
 from farm.errors import FarmError, NotFound
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import Prediction

@@ -40,9 +40,12 @@ from farm.gang.lifecycle import AttemptState, JobState
 from farm.importers.table import read_table
 from farm.messages.agents import AgentState
 from farm.messages.trainer_lines import Failure, FailureKind
+from farm.recommend.configuration import Configuration
 from farm.recommend.contracts import Objective, Question
+from farm.recommend.plans.sweep_file import SweepForm, case
 from farm.recommend.prices import Prices
 from farm.recommend.service import recommend
+from farm.recommend.setup import Setup
 from farm.registry import catalogue
 from farm.store.engine import reading, writing
 from farm.store.gangs.attempt_measurements import measurement_of
@@ -162,6 +165,11 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
         answer = recommend(session, question=question, objective=Objective())
         measured_s = [one.step_time_s for one in answer.options if one.basis == "measured"]
         yield "candidates", 0.2 in measured_s
+    for value in {usual, plain_value(axis.absent), other}:
+        yield "proposed sweep", _proposed(axis, value) == [value]
+    [stored] = [row.id for row in rows if axis.value_measured(row) == other]
+    of_one = client.get(f"/data/measurements/{stored}").text
+    yield "page of a measurement", f"<dt>{axis.stored}</dt><dd>{other}</dd>" in of_one
     page = client.get("/sweeps/1").text
     of_cells, _, _ = page.partition('id="results"')
     # A condition of the network stands among the others of its cell.
@@ -187,6 +195,17 @@ def _values(axis: Axis) -> tuple[Any, Any]:
     if axis.options:
         return usual, next(value for value in axis.options if value != usual)
     return usual, axis.read("other" if isinstance(axis.type, Name) else 2, axis.name)
+
+
+def _proposed(axis: Axis, value: Any) -> list[Any]:
+    """The values of the jobs that a plan proposes for a configuration with a value."""
+    of_network = {axis.field: value} if axis.is_of_network else {}
+    setup = Setup.of(None, {} if axis.is_of_network else {axis.field: value})
+    names = {**_CASE, **of_network, "setup": setup}
+    form = SweepForm(origin="farm", name="p", step_count=5, warmup_step_count=1, cost_unit="s")
+    facts = catalogue().strategies[str(_CASE["strategy"])]
+    proposed = case(Configuration(**names), form, facts)
+    return _asked(axis, {"name": "proposed", "case": [proposed]})
 
 
 def _cell(axis: Axis, value: Any) -> str:

@@ -77,6 +77,11 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "choice of a metric", f'<option value="{name}"' in page
     job = client.get("/jobs/1").text
     yield "job's page", f"<dt>{title.lower()}</dt><dd>{shown}</dd>" in job
+    stored = client.get("/data/measurements/1").text
+    yield (
+        "page of a measurement",
+        f"<dt>{name}</dt><dd>{4 if quantity.is_whole else 4.0}</dd>" in stored,
+    )
     answer: Any = client.get("/api/v1/measurements").json
     sweep: Any = client.get("/api/v1/sweeps/1").json
     of_each = [cell["quantities"][name] for cell in sweep["cells"]]

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from farm.cells.axes import setup_words
 from farm.charts.job.reading import ChartSelection, timed_window
 from farm.configuration.axes import AXES, STRATEGY, spec_values
 from farm.configuration.axis import Axis, AxisKind, Value
 from farm.configuration.spec import JobSpec
+from farm.configuration.words import setup_words
 from farm.errors import InvalidSpec, NotFound
 from farm.gang.lifecycle import FINAL_JOB_STATES
 from farm.measuring.aggregate import aggregate

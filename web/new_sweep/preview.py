@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from farm.cells.axes import setup_words
 from farm.configuration.axes import spec_values
 from farm.configuration.expansion import Impossible
 from farm.configuration.spec import JobSpec
+from farm.configuration.words import setup_words
 from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.agent_index import AgentIndex
 from farm.placement.agent_pool import AgentPool

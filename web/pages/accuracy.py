@@ -14,11 +14,11 @@ from flask.typing import ResponseReturnValue
 from pydantic import Field
 
 from farm.cells.accurate_cells import accurate_cells
-from farm.cells.axes import setup_words
 from farm.cells.configuration import configuration_of
 from farm.charts.chart import STYLES, ChartAxis, ChartSeries, Figure, Mark
 from farm.configuration.axes import AXES
 from farm.configuration.axis import Value
+from farm.configuration.words import setup_words
 from farm.measuring.learning_curves import mean_curve
 from farm.registry import catalogue
 from farm.store.measurements.trained_cells import TrainedCell, trained_cells

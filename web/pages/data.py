@@ -205,14 +205,13 @@ def _with_publication(summary: OriginSummary) -> OriginCard:
 def _values(row: MeasurementRow) -> Sequence[tuple[str, object]]:
     """Return what is known of a measurement by its column, long ones left to parts of their own.
 
-    The axes first, then the quantities.
+    The axes first, then the quantities, and last those of both that have no column.
     """
     names = sorted(
         MEASUREMENTS.keys(), key=lambda name: (name not in _AXES, name not in QUANTITIES_BY_NAME)
     )
     apart = {"id", "origin", "job_id", "flags", "details", "created_at"}
-    return [
-        (name, value)
-        for name in names
-        if name not in apart and (value := getattr(row, name)) is not None
-    ]
+    known = [(name, getattr(row, name)) for name in names if name not in apart]
+    known += (row.details.get("axes") or {}).items()
+    known += (row.details.get("quantities") or {}).items()
+    return [(name, value) for name, value in known if value is not None]

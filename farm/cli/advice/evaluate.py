@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from farm.cells.axes import network_words
 from farm.cli.advice.evaluation_report import (
     CHOICE_COLUMNS,
     DOUBT_COLUMNS,
@@ -34,6 +33,7 @@ from farm.cli.advice.questions import (
 from farm.cli.output import json_option, print_json, print_table, row_bar, to_stderr
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
+from farm.configuration.words import network_words
 from farm.errors import InvalidSpec, NotFound
 from farm.processes.subprocess_call import spared_children
 from farm.recommend.observations import LoadedObservations, load

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from farm.configuration.spec import CONDITIONS
+from farm.configuration.words import network_words
 from farm.measuring.measurement import OK
 from farm.measuring.noise import UNDISTURBED, disturbed_by
 from farm.recommend.answering.headline import headline_of
@@ -544,17 +545,16 @@ def _unmeasured_name(question: Question, evidence: Sequence[Evidence]) -> str | 
 
 
 def _elsewhere(question: Question, evidence: Sequence[Evidence]) -> str:
-    """Say at which delays gangs were measured with the global batch size, if at any."""
-    delays_s = sorted(
-        {
-            e.configuration.one_way_delay_s
-            for e in evidence
-            if e.status == OK
-            and not e.configuration.is_one_machine
-            and e.configuration.global_batch_size == question.global_batch_size
-        }
-    )
-    if not delays_s:
+    """Say on which networks gangs were measured with the global batch size, if on any."""
+    networks = {
+        e.configuration.conditions: network_words(e.configuration.by_field)
+        for e in evidence
+        if e.status == OK
+        and not e.configuration.is_one_machine
+        and e.configuration.global_batch_size == question.global_batch_size
+    }
+    if not networks:
         return "; no gang was measured with this global batch size"
-    listed = ", ".join(duration(delay_s) for delay_s in delays_s)
-    return f"; gangs were measured at one-way delays of {listed}"
+    slowest_last = sorted(networks, key=lambda one: [math.inf if v is None else v for v in one])
+    listed = "; ".join(networks[conditions] for conditions in slowest_last)
+    return f"; networks of the gangs that were measured: {listed}"

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from farm.configuration.words import network_words
 from farm.recommend.configuration import Configuration, Observation
 from farm.recommend.contracts import MAX_PLANNED
 from farm.recommend.evaluating.questions import Positions, choices
@@ -37,7 +38,6 @@ from farm.recommend.plans.belief import (
     regret_ratios_after,
 )
 from farm.recommend.predictors.contracts import Predictor
-from farm.text.display import duration
 from farm.text.plurals import counted
 
 _ENOUGH_RATIO = 0.97  # of the best gain: the belief is not worth the rest
@@ -266,7 +266,7 @@ class _Search:
         else:
             rivals = f"world size {first.world_size} or {second.world_size}"
         helped = int((savings > savings[best] / 10).sum())
-        network = f" at {duration(c.one_way_delay_s)}" if c.one_way_delay_s else ""
+        network = "" if c.is_untouched else f" at {network_words(c.by_field)}"
         return (
             f"{rivals} for a batch of {c.global_batch_size}{network}"
             f" ({helped} of {len(self._choices)} questions gain)"

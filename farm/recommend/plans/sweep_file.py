@@ -86,17 +86,17 @@ def case(
     }
     setup = c.setup.in_sweep_file
     optional: dict[str, object] = {
-        "server_count": c.server_count,
+        "server_count": c.server_count or None,
         **_unsaid(c, facts),
         **setup,
         "network": _network(c, form),
         **profile_numbers(c),
         "pass": None if c.training_pass is TrainingPass.FORWARD_BACKWARD else c.training_pass.value,
         "emulator": emulator if emulator in EMULATOR_NAMES else None,
-        "labels": c.instance_type and {"instance_type": c.instance_type},
+        "labels": {"instance_type": c.instance_type} if c.instance_type else None,
     }
-    # What a set-up says is no default, not even 0.
-    return fields | {key: value for key, value in optional.items() if value or key in setup}
+    # What is said is no default, not even 0.
+    return fields | {key: value for key, value in optional.items() if value is not None}
 
 
 def _unsaid(c: Configuration, facts: StrategyFacts | None) -> dict[str, object]:

@@ -270,6 +270,7 @@ EVERYWHERE = {
         "form",
         "job",
     ),
+    *("proposed sweep", "page of a measurement"),
     *("POST /api/v1/sweeps", "GET /api/v1/sweeps/{id}", "GET /api/v1/measurements"),
     *("measurement", "command's table", "page's table", "heat map", "bars", "comparison"),
     *(
@@ -326,10 +327,11 @@ def test_an_axis_of_choices_is_one_declaration_with_the_import_of_its_type(
     assert tree.added() == {row.list_file: 2}
 
 
-@pytest.mark.parametrize("more", ["is_named=True", "is_named=True, default=4, unused=1"])
+@pytest.mark.parametrize("more", ["is_named=True", "is_named=True, default=4, unused=0"])
 def test_a_named_axis_is_of_the_strategies_that_name_it(more: str, tree: CopiedTree) -> None:
     row = table_row("such an axis of some strategies")
     lines = example("extending.md", "An axis").splitlines()
+    lines = [line.replace("Whole(1,", "Whole(0,") for line in lines]
     kept = [line for line in lines[:-1] if "default" not in line or "default" not in more]
     tree.add_entry(row.list_file, row.list_name, "\n".join([*kept, f"    {more},", lines[-1]]))
     tree.replace(
@@ -404,7 +406,7 @@ def test_one_declaration_of_a_quantity_puts_it_everywhere(more: str, tree: Copie
         *("measurement", "export", "import", "refusal of an import"),
         *("command's table", "command's JSON", "heat map"),
         *("charts", "page's table of cells", "page's table of jobs", "choice of a metric"),
-        *("job's page", "API", "GET /api/v1/sweeps/{id}", "documents"),
+        *("job's page", "page of a measurement", "API", "GET /api/v1/sweeps/{id}", "documents"),
     }
     assert tree.added() == {**before, row.list_file: len(declaration.splitlines())}
     assert set(tree.added()) - set(before) == row.paths_of("machine_runnable_count")
