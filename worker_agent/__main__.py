@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 try:
-    from farm.configuration.spec import TENSORFLOW, TORCH
+    from farm.configuration.catalogue import TORCH
+    from farm.configuration.spec import TENSORFLOW
     from farm.errors import FarmError, InvalidSpec
     from farm.log import configure
     from farm.messages.agents import AgentFacts

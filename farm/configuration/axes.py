@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from farm.configuration.axis import Axis, AxisKind, Value, plain_value
+from farm.configuration.catalogue import TORCH
 from farm.configuration.learning_rate import MAX_LEARNING_RATE, REFERENCE_BATCH_SIZE
 from farm.configuration.model_size import PipelineCut
 from farm.configuration.scripts import MOST_MODEL_CHARACTERS
@@ -27,7 +28,6 @@ from farm.configuration.spec import (
     MAX_STEPS,
     MAX_WORLD_SIZE,
     TENSORFLOW,
-    TORCH,
     ActivationCheckpointing,
     BatchSplit,
     Compilation,

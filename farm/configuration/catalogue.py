@@ -9,6 +9,9 @@ from enum import Enum
 
 from farm.configuration.model_size import ModelSize
 
+# The framework of strategies whose names begin so, and the capability of agents that have it. A
+# job tells only its strategy's name.
+TORCH, PYTORCH_NAMES = "torch", "torch_"
 # Axes that several strategies have, by name, for `StrategyFacts.axes`.
 GANG_AXES = ("ranks_per_agent", "batch_split")
 SERVER_AXES = ("server_count", "server_placement")
@@ -149,6 +152,11 @@ class StrategyFacts:
     compiles_by_xla: bool = False  # the passes through the model, which are of TensorFlow
     has_loader: bool = False  # loads batches ahead of its steps, or can
     chooses_ports: bool = False  # by itself, beside those that an emulator may stand in for
+
+    def __post_init__(self) -> None:
+        if (self.framework == TORCH) is not self.name.startswith(PYTORCH_NAMES):
+            expected = f"a name that begins with {PYTORCH_NAMES} for PyTorch, and for no other"
+            raise ValueError(f"strategy {self.name}: expected {expected}")
 
     @property
     def uses_servers(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from farm.configuration.catalogue import PYTORCH_NAMES, TORCH
 from farm.configuration.model_files import MODEL_CAPABILITY, file_of
 from farm.configuration.own_data import READS_OWN_DATA, own_data
 from farm.configuration.scripts import (
@@ -54,14 +55,10 @@ GPUS_CAPABILITY = "gpus:"
 
 # Before the name of a network that an agent is in, such as "network:infiniband".
 NETWORK_CAPABILITY = "network:"
-# The capability of agents that have PyTorch, which strategies whose names begin with PYTORCH_NAMES
-# need, and what precedes its version in one more, such as "torch:2.13.0".
 # What an agent says that has the framework. Strategies of PyTorch ask for theirs by name.
 TENSORFLOW = "tensorflow"
 TENSORFLOW_PACKAGES = (TENSORFLOW, "tensorflow-cpu", "tensorflow-gpu", "tensorflow-aarch64")
-TORCH = "torch"
-TORCH_VERSION = "torch:"
-PYTORCH_NAMES = "torch_"
+TORCH_VERSION = "torch:"  # before the version in one more, such as "torch:2.13.0"
 # What an agent says whose PyTorch finds all that torch.compile needs.
 TORCH_COMPILE = "torch_compile"
 # The capability of agents that can delay, lose and limit packets as a real network would.

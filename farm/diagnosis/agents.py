@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from farm.configuration.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW, TORCH
+from farm.configuration.catalogue import TORCH
+from farm.configuration.spec import EXACT_EMULATION, TCP_PROXY, TENSORFLOW
 from farm.diagnosis.finding import Finding, doubt, list_names, well, wrong
 from farm.messages.agents import CLOCK_TOLERANCE_S, CLOSES_PORTS, TRAINER_USER, AgentState
 from farm.placement.agent_index import SHARES_CORES

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from farm.configuration.catalogue import TORCH
 from farm.configuration.scripts import are_of_script
-from farm.configuration.spec import TENSORFLOW, TORCH, TORCH_VERSION
+from farm.configuration.spec import TENSORFLOW, TORCH_VERSION
 from farm.gang.snapshots import LiveAgent, WaitingJob
 
 # What is asked of an agent: capabilities, labels, and its version of the framework. None is a

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from farm.configuration.axes import spec_values
-from farm.configuration.catalogue import DatasetFacts, StrategyFacts
+from farm.configuration.catalogue import PYTORCH_NAMES, DatasetFacts, StrategyFacts
 from farm.configuration.model_size import FLOAT_BYTES, ModelSize, PipelineCut
 from farm.configuration.spec import (
-    PYTORCH_NAMES,
     ActivationCheckpointing,
     Compilation,
     ComputePrecision,

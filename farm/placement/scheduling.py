@@ -11,13 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from farm.configuration.spec import (
-    GPUS_CAPABILITY,
-    RANKS_CAPABILITY,
-    TORCH,
-    TORCH_COMPILE,
-    TORCH_VERSION,
-)
+from farm.configuration.catalogue import TORCH
+from farm.configuration.spec import GPUS_CAPABILITY, RANKS_CAPABILITY, TORCH_COMPILE, TORCH_VERSION
 from farm.gang.snapshots import GangAtWork, LiveAgent, WaitingJob
 from farm.placement.agent_index import (
     AgentIndex,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from farm import registry
-from farm.configuration.catalogue import StrategyFacts
-from farm.configuration.spec import TORCH, WORKER, Device, JobSpec
+from farm.configuration.catalogue import TORCH, StrategyFacts
+from farm.configuration.spec import WORKER, Device, JobSpec
 from farm.messages.trainer_lines import (
     Assignment,
     Failure,

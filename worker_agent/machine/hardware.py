@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from farm import __version__
+from farm.configuration.catalogue import TORCH
 from farm.configuration.model_files import MODEL_CAPABILITY
 from farm.configuration.own_data import READS_OWN_DATA
 from farm.configuration.scripts import PYTHON_CAPABILITY, RUNS_BUNDLES, capability_of
@@ -24,7 +25,6 @@ from farm.configuration.spec import (
     RANKS_CAPABILITY,
     TENSORFLOW,
     TENSORFLOW_PACKAGES,
-    TORCH,
     TORCH_COMPILE,
     TORCH_VERSION,
 )

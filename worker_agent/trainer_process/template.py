@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from farm.configuration.catalogue import PYTORCH_NAMES
 from farm.configuration.scripts import LAUNCHED
-from farm.configuration.spec import PYTORCH_NAMES
 from worker_agent.config import AgentConfig
 from worker_agent.supervisor.events import Post, TemplateEvent, TemplateGone, TemplateReady
 from worker_agent.trainer_process.child import Child

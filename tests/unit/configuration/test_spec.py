@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 
+from farm.configuration.catalogue import StrategyFacts
 from farm.configuration.spec import (
     MAX_STEPS,
     BatchSplit,
@@ -228,3 +229,11 @@ def test_a_job_asks_its_agents_for_a_network_by_name_and_for_an_emulator() -> No
     assert requested.required_capabilities == {"network", "network:infiniband"}
     requested = dataclasses.replace(requested, emulator="tcp_proxy")
     assert requested.required_capabilities == {"tcp_proxy", "network:infiniband"}
+
+
+@pytest.mark.parametrize(("name", "framework"), [("ddp", "torch"), ("torch_mirror", "tensorflow")])
+def test_a_strategys_name_tells_whether_it_is_of_pytorch(name: str, framework: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"strategy {name}: expected a name that begins with torch_"
+    ):
+        StrategyFacts(name=name, summary="", framework=framework)

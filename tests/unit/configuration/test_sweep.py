@@ -10,6 +10,7 @@ from farm.configuration.axes import AXES_BY_NAME
 from farm.configuration.catalogue import (
     GANG_AXES,
     SERVER_AXES,
+    TORCH,
     TRAINING_AXES,
     Catalogue,
     DatasetFacts,
@@ -18,7 +19,6 @@ from farm.configuration.catalogue import (
 )
 from farm.configuration.expansion import Expansion, expand
 from farm.configuration.spec import (
-    TORCH,
     BatchSplit,
     JobSpec,
     NetworkProfile,
@@ -65,8 +65,8 @@ CATALOGUE = Catalogue(
             "async_servers", axes=("ranks_per_agent", *SERVER_AXES), is_synchronous=False
         ),
         "replicas": strategy("replicas", max_world_size=1, axes=("replicas_per_rank",)),
-        "torch": strategy(
-            "torch", framework="torch", axes=(*GANG_AXES, *TRAINING_AXES), has_loader=True
+        "torch_any": strategy(
+            "torch_any", framework="torch", axes=(*GANG_AXES, *TRAINING_AXES), has_loader=True
         ),
         "averaging": strategy(
             "averaging",
@@ -483,7 +483,7 @@ def test_a_forward_pass_is_measured_once_whatever_would_update_the_weights() -> 
         "gradient_accumulation_steps": [1, 4],
         "activation_checkpointing": ["off", "on"],
     }
-    case = {"strategy": "torch", "precision": ["float32", "bfloat16"], **updates}
+    case = {"strategy": "torch_any", "precision": ["float32", "bfloat16"], **updates}
     found = expanded({**case, "pass": "forward"})
     assert [job.axes for job in found.jobs if job.axes] == [{"precision": "bfloat16"}]
     assert (len(found.jobs), found.duplicate_count) == (2, 14)
@@ -523,8 +523,8 @@ IMPOSSIBLE = {
     "an unknown data set": ({"dataset": "zzz"}, "dataset: expected one of digits, got 'zzz'"),
     "an unknown strategy": (
         {"strategy": "rings"},
-        "strategy: expected one of single, pair, ring, servers, async_servers, replicas, torch, "
-        "averaging (did you mean 'ring'?), got 'rings'",
+        "strategy: expected one of single, pair, ring, servers, async_servers, replicas, "
+        "torch_any, averaging (did you mean 'ring'?), got 'rings'",
     ),
 }
 
@@ -656,18 +656,18 @@ def test_what_needs_a_whole_model_applies_where_a_rank_has_it(name: str) -> None
 
 def test_a_framework_is_compiled_by_its_own_compiler() -> None:
     every = ["none", "torch_compile", "xla"]
-    expansion = expanded({"strategy": ["single", "torch"], "compile": every})
+    expansion = expanded({"strategy": ["single", "torch_any"], "compile": every})
     found = {(job.strategy, job.axes.get("compile")) for job in expansion.jobs}
     assert found == {
         ("single", None),
         ("single", "xla"),
-        ("torch", None),
-        ("torch", "torch_compile"),
+        ("torch_any", None),
+        ("torch_any", "torch_compile"),
     }
 
 
 def test_data_workers_mean_nothing_for_examples_in_memory() -> None:
-    both = {"strategy": "torch", "input_pipeline": ["memory", "loader"], "data_workers": [0, 2]}
+    both = {"strategy": "torch_any", "input_pipeline": ["memory", "loader"], "data_workers": [0, 2]}
     found = [job.axes for job in expanded(both).jobs]
     assert sorted(found, key=len) == [
         {},
@@ -698,21 +698,21 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             "case[0].global_batch_size: expected at least 4, one example for each replica, got 3",
         ),
         (
-            {"strategy": "torch", "global_batch_size": 9, "gradient_accumulation_steps": 10},
+            {"strategy": "torch_any", "global_batch_size": 9, "gradient_accumulation_steps": 10},
             "case[0].gradient_accumulation_steps: expected at most 9, the examples of a rank in "
             "batch 9, got 10",
         ),
         (
-            {"strategy": "torch", "learning_rate": 501, "lr_scaling": "linear"},
+            {"strategy": "torch_any", "learning_rate": 501, "lr_scaling": "linear"},
             "case[0].learning_rate: expected at most 500 with lr_scaling 'linear' at batch 64, "
             "which makes it 2 times as high, got 501",
         ),
         (
-            {"strategy": "torch", "lr_warmup_steps": -1},
+            {"strategy": "torch_any", "lr_warmup_steps": -1},
             "case[0].lr_warmup_steps: expected a whole number from 0 to 10000000, got -1",
         ),
         (
-            {"strategy": "torch", "gradient_bucket_mib": 0},
+            {"strategy": "torch_any", "gradient_bucket_mib": 0},
             "case[0].gradient_bucket_mib: expected a number of MiB from 0.001 to 100000, got 0",
         ),
         (
@@ -730,7 +730,7 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
         ),
         (
             {
-                "strategy": "torch",
+                "strategy": "torch_any",
                 "model": "file:own.py",
                 "activation_checkpointing": "on",
             },
@@ -738,12 +738,12 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             "blocks are not known, got 'on'",
         ),
         (
-            {"strategy": "torch", "model": "file:own.py", "compile": "torch_compile"},
+            {"strategy": "torch_any", "model": "file:own.py", "compile": "torch_compile"},
             "case[0].compile: expected 'none' for a model of your own, whose layers are Keras's",
         ),
         (
             {
-                "strategy": "torch",
+                "strategy": "torch_any",
                 "activation_checkpointing": "on",
                 "compile": "torch_compile",
             },
@@ -760,7 +760,7 @@ def test_axes_that_do_not_apply_leave_no_duplicates() -> None:
             " got 'loader'",
         ),
         (
-            {"strategy": "torch", "input_pipeline": "loader", "data_workers": 65},
+            {"strategy": "torch_any", "input_pipeline": "loader", "data_workers": 65},
             "case[0].data_workers: expected a whole number from 0 to 64, got 65",
         ),
         ({"batch_split": "fair"}, "case[0].batch_split: expected 'even' or 'by_speed', got 'fair'"),

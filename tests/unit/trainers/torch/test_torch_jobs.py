@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from farm import registry
-from farm.configuration.spec import TORCH, TORCH_COMPILE
+from farm.configuration.catalogue import TORCH
+from farm.configuration.spec import TORCH_COMPILE
 from farm.configuration.sweep_cell import problem_of
 from farm.gang.snapshots import LiveAgent, WaitingJob
 from farm.placement.scheduling import explain, place
