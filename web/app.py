@@ -19,7 +19,7 @@ from farm.configuration.axes import AXES_BY_NAME, PROFILE_AXES, spec_values
 from farm.configuration.learning_rate import learning_rate_of
 from farm.configuration.scripts import workload_text
 from farm.configuration.words import network_measured, network_words, setup_words
-from farm.gang.lifecycle import JobState
+from farm.gang.lifecycle import JobState, active_job_count
 from farm.measuring.measurement import STEP_TIME_NOTE
 from farm.measuring.quantities import QUANTITIES_BY_NAME
 from farm.settings.server import Settings
@@ -146,7 +146,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def state_shares(counts: Mapping[JobState, int]) -> Sequence[tuple[str, float]]:
     """Return the parts of a progress bar: the share of each state but `waiting`, in percent."""
     total = sum(counts.values()) or 1
-    active = counts[JobState.LEASED] + counts[JobState.RUNNING]
+    active = active_job_count(counts)
     parts = {
         "succeeded": counts[JobState.SUCCEEDED],
         "failed": counts[JobState.FAILED],

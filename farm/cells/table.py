@@ -19,7 +19,7 @@ from farm.configuration.axis import Axis, Value
 from farm.configuration.spec import TrainingPass
 from farm.configuration.sweep import Precision
 from farm.errors import InvalidSpec
-from farm.gang.lifecycle import JobState
+from farm.gang.lifecycle import ACTIVE_JOB_STATES, JobState
 from farm.measuring.aggregate import aggregate
 from farm.measuring.machine_time import CellCost, Saving, cost_usd, saving
 from farm.measuring.measurement import OK, scaling_efficiency_ratio
@@ -319,7 +319,7 @@ def _state(jobs: Sequence[Any], *, is_measured: bool) -> CellState:
     if is_measured:
         return CellState.MEASURED
     states = {job.state for job in jobs}
-    if states & {JobState.LEASED, JobState.RUNNING}:
+    if states & ACTIVE_JOB_STATES:
         return CellState.RUNNING
     if JobState.WAITING in states:
         return CellState.WAITING

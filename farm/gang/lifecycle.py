@@ -8,6 +8,7 @@ or, when the retry policy is exhausted, to `failed`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import TypeVar
 
 from farm.errors import InvalidTransition
@@ -82,6 +83,7 @@ ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
 
 ACTIVE_JOB_STATES = frozenset({_J.LEASED, _J.RUNNING})
 FINAL_JOB_STATES = frozenset({_J.SUCCEEDED, _J.FAILED, _J.CANCELLED})
+UNSUCCESSFUL_JOB_STATES = (_J.FAILED, _J.CANCELLED)  # such a job may be retried
 UNFINISHED_JOB_STATES = tuple(state for state in JobState if state not in FINAL_JOB_STATES)
 ACTIVE_ATTEMPT_STATES = frozenset(s for s, onward in ATTEMPT_TRANSITIONS.items() if onward)
 
@@ -100,3 +102,8 @@ def move(current: _S, target: _S) -> _S:
         allowed = ", ".join(sorted(s.value for s in table[current])) or "nothing: it is final"
         raise InvalidTransition(f"{current.value} leads to {allowed}; not to {target.value}")
     return target
+
+
+def active_job_count(counts: Mapping[JobState, int]) -> int:
+    """Return how many jobs gangs work on, of jobs counted by their states."""
+    return sum(counts[state] for state in ACTIVE_JOB_STATES)

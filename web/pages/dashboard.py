@@ -11,7 +11,7 @@ from flask import Blueprint
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from farm.gang.lifecycle import JobState
+from farm.gang.lifecycle import JobState, active_job_count
 from farm.settings.server import Settings
 from farm.store.agents.agent_status import agent_status
 from farm.store.agents.agents import AgentOrder, agent_count, agent_page, live_agents
@@ -105,7 +105,7 @@ def get_dashboard() -> ResponseReturnValue:
         hours = finished_per_hour(session, now=instant, hour_count=_HOURS_SHOWN)
         late = late_count(session)
     throughput = throughput_figure(hours)
-    active_count = counts[JobState.LEASED] + counts[JobState.RUNNING]
+    active_count = active_job_count(counts)
     return page_with_charts(
         "dashboard.html",
         counts={state.value: count for state, count in counts.items()},

@@ -18,7 +18,11 @@ from farm.cells.history import read_history
 from farm.charts.history import history_figures
 from farm.charts.job.figures import CHART_KEYS, ROLE_CHART_KEYS
 from farm.errors import NotFound
-from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES, FINAL_JOB_STATES, JobState
+from farm.gang.lifecycle import (
+    ACTIVE_ATTEMPT_STATES,
+    FINAL_JOB_STATES,
+    UNSUCCESSFUL_JOB_STATES,
+)
 from farm.keys.api_tokens import Scope
 from farm.measuring.quantities import other_known_quantities
 from farm.messages.trainer_lines import Failure
@@ -192,7 +196,7 @@ def get_job(job_id: str) -> ResponseReturnValue:
         compared=compared,
         is_over=state in FINAL_JOB_STATES,
         is_live=may_change(story, attempt, now=instant),
-        may_retry=state in (JobState.FAILED, JobState.CANCELLED),
+        may_retry=state in UNSUCCESSFUL_JOB_STATES,
     )
 
 

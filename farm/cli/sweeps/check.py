@@ -17,7 +17,7 @@ from farm.cli.output import json_option, print_json, print_table
 from farm.cli.ranges import Real
 from farm.cli.session import settings, store
 from farm.cli.sweeps.watch import SweepWatch, patience_option, watch_to_end
-from farm.gang.lifecycle import JobState
+from farm.gang.lifecycle import UNSUCCESSFUL_JOB_STATES, JobState
 from farm.store.engine import reading, writing
 from farm.store.sweeps.baselines import (
     find_baseline,
@@ -182,7 +182,7 @@ def _print_unsuccessful(summary: SweepSummary, failed_count: int, unfinished_cou
         jobs = counted(failed_count, "job")
         states = [
             f"`farm jobs --sweep {sweep_id} --state {state.value}`"
-            for state in (JobState.FAILED, JobState.CANCELLED)
+            for state in UNSUCCESSFUL_JOB_STATES
             if summary.counts[state]
         ]
         click.echo(f"failed or cancelled: {jobs} of sweep {sweep_id}, see {' and '.join(states)}")

@@ -18,7 +18,12 @@ from farm.cli.sweeps.jobs import why_jobs_wait
 from farm.configuration.expansion import MAX_JOBS
 from farm.embedded.signals import Stopped, StopSignals
 from farm.errors import FarmError
-from farm.gang.lifecycle import ACTIVE_JOB_STATES, FINAL_JOB_STATES, JobState
+from farm.gang.lifecycle import (
+    ACTIVE_JOB_STATES,
+    FINAL_JOB_STATES,
+    UNSUCCESSFUL_JOB_STATES,
+    JobState,
+)
 from farm.placement.progress import UnfinishedJob, remaining_s
 from farm.placement.scheduling import unschedulable_kinds
 from farm.processes.standard_output import unfiltered
@@ -216,7 +221,7 @@ def summary_line(snapshot: Snapshot) -> str:
     parts = [f"{summary.final_count} of {counted(summary.job_count, 'job')} done{most}"]
     if snapshot.active_count:
         parts.append(f"{snapshot.active_count} running")
-    for state in (JobState.FAILED, JobState.CANCELLED):
+    for state in UNSUCCESSFUL_JOB_STATES:
         if summary.counts[state]:
             parts.append(f"{summary.counts[state]} {state.value}")
     if summary.is_held and not snapshot.is_finished:

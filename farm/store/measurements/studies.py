@@ -11,7 +11,7 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
 from farm.configuration.spec import ServerPlacement
-from farm.gang.lifecycle import JobState
+from farm.gang.lifecycle import UNSUCCESSFUL_JOB_STATES
 from farm.measuring.measurement import OK, RankOutcome, window_samples
 from farm.measuring.study_run import RUN_AXES, RUN_QUANTITIES, StudyRun
 from farm.messages.reports import RankEnded, Sample
@@ -24,7 +24,6 @@ from farm.store.sweeps.jobs import retry_job
 from farm.store.tables import AgentRow, JobRow, RankRow, SweepRow
 from farm.values.codec import from_stored
 
-_OVER_WITHOUT_RESULT = (JobState.FAILED, JobState.CANCELLED)
 _OF_HARDWARE = (
     *("cpu_model", "memory_bytes", "kernel"),
     *("tensorflow_version", "python_version", "benchfarm_version"),
@@ -44,7 +43,7 @@ def requeue_unfinished(session: Session, sweep_id: int, *, now: dt.datetime) -> 
     A configuration that failed *is* a result, and stays. The caller owns the transaction.
     """
     job_ids = [
-        job.id for job in unmeasured_jobs(session, sweep_id) if job.state in _OVER_WITHOUT_RESULT
+        job.id for job in unmeasured_jobs(session, sweep_id) if job.state in UNSUCCESSFUL_JOB_STATES
     ]
     for job_id in job_ids:
         retry_job(session, job_id, now=now)

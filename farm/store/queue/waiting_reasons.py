@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from farm.gang.lifecycle import JobState
+from farm.gang.lifecycle import JobState, active_job_count
 from farm.gang.retries import DEFAULT_POLICY, RetryPolicy, is_pausing
 from farm.gang.snapshots import LiveAgent
 from farm.placement.fair_share import TurnGroup, choose_by_turns
@@ -145,7 +145,7 @@ def missing_agents(
 
 def may_wait_for_agents(summary: SweepSummary) -> bool:
     """Whether a sweep is neither held nor over, and nothing of it is at work."""
-    active_count = summary.counts[JobState.LEASED] + summary.counts[JobState.RUNNING]
+    active_count = active_job_count(summary.counts)
     return not summary.is_held and not active_count and bool(summary.counts[JobState.WAITING])
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from farm.errors import InvalidTransition, NotFound
-from farm.gang.lifecycle import ACTIVE_JOB_STATES, JobState, move
+from farm.gang.lifecycle import ACTIVE_JOB_STATES, UNSUCCESSFUL_JOB_STATES, JobState, move
 from farm.store.result_tables import MeasurementRow
 from farm.store.sweeps.bundles import check_bundles
 from farm.store.tables import AttemptRow, JobEvent, JobRow, RankRow, SweepRow
@@ -263,7 +263,7 @@ def _cancel(
 def _retry(
     session: Session, which: ColumnElement[bool], *, now: dt.datetime, by: str | None
 ) -> int:
-    over = JobRow.state.in_((JobState.FAILED, JobState.CANCELLED))
+    over = JobRow.state.in_(UNSUCCESSFUL_JOB_STATES)
     jobs = _locked(session, which, over)
     check_bundles(session, [job.model for job in jobs])
     session.execute(
