@@ -21,6 +21,7 @@ _HELP_WIDTH = 100
 
 T = TypeVar("T")
 A = TypeVar("A")
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,27 +140,18 @@ def _read(setting: Setting, environ: Mapping[str, str], file: Mapping[str, objec
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
     """Return a parser of whole numbers within the bounds, both included."""
-
-    def parse(text: str) -> int:
-        expected = f"a whole number from {low} to {high}"
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(expected) from None
-        if not low <= value <= high:
-            raise ValueError(expected)
-        return value
-
-    return parse
+    return _within(int, low, high, f"a whole number from {low} to {high}")
 
 
 def seconds(low: float, high: float) -> Callable[[str], float]:
     """Return a parser of durations in seconds within the bounds, both included."""
+    return _within(float, low, high, f"a number of seconds from {low:g} to {high:g}")
 
-    def parse(text: str) -> float:
-        expected = f"a number of seconds from {low:g} to {high:g}"
+
+def _within(read: Callable[[str], N], low: N, high: N, expected: str) -> Callable[[str], N]:
+    def parse(text: str) -> N:
         try:
-            value = float(text)
+            value = read(text)
         except ValueError:
             raise ValueError(expected) from None
         if not low <= value <= high:

@@ -10,6 +10,7 @@ import click
 from farm.cli.output import to_stderr
 from farm.cli.session import settings
 from farm.cli.start.demonstration import demonstrate, gang_widths
+from farm.cli.start.up import agents_option
 from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import StopSignals
 from farm.submission import plan
@@ -17,9 +18,7 @@ from farm.text.plurals import counted
 
 
 @click.command()
-@click.option(
-    "--agents", default=2, show_default=True, type=click.IntRange(min=1), help="Number of agents."
-)
+@agents_option
 @click.option("--exit", "and_exit", is_flag=True, help="Stop when the sweep is over.")
 @click.pass_context
 def demo(ctx: click.Context, *, agents: int, and_exit: bool) -> None:

@@ -12,6 +12,9 @@ from farm.embedded.farm import EmbeddedFarm
 from farm.embedded.signals import Stopped, StopSignals
 
 _TEND_EVERY_S = 0.5
+agents_option = click.option(
+    "--agents", default=2, show_default=True, type=click.IntRange(min=1), help="Number of agents."
+)
 
 
 def run_until_signal(farm: EmbeddedFarm, signals: StopSignals) -> NoReturn:
@@ -22,9 +25,7 @@ def run_until_signal(farm: EmbeddedFarm, signals: StopSignals) -> NoReturn:
 
 
 @click.command()
-@click.option(
-    "--agents", default=2, show_default=True, type=click.IntRange(min=1), help="Number of agents."
-)
+@agents_option
 def up(agents: int) -> None:
     """Run Redis, the store, scheduler, collector, web server and agents until Ctrl-C.
 
