@@ -28,18 +28,19 @@ _job_option = click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="O
 def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
     """Cancel the unfinished jobs of a SWEEP (its id or name), or one job.
 
-    A running job ends within seconds; what was measured stays. --json prints cancelled_count.
+    A running job ends within seconds; what was measured stays. --json prints id, of the sweep or
+    the job, and cancelled_count.
     """
 
-    def change(session: Session, now: dt.datetime) -> int:
+    def change(session: Session, now: dt.datetime) -> tuple[int, int]:
         if job_id is not None:
-            return int(request_cancel_job(session, job_id, now=now, by=_ASKED))
+            return job_id, int(request_cancel_job(session, job_id, now=now, by=_ASKED))
         sweep_id = find_sweep(session, sweep or "").id
-        return request_cancel_sweep(session, sweep_id, now=now, by=_ASKED)
+        return sweep_id, request_cancel_sweep(session, sweep_id, now=now, by=_ASKED)
 
-    count = _change(sweep, job_id, change)
+    row_id, count = _change(sweep, job_id, change)
     if as_json:
-        print_json({"cancelled_count": count})
+        print_json({"id": row_id, "cancelled_count": count})
     else:
         click.echo(f"{counted(count, 'job')} cancelled")
 
@@ -51,19 +52,19 @@ def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
 def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
     """Run the failed and cancelled jobs of a SWEEP (its id or name) again, or one job.
 
-    --json prints retried_count.
+    --json prints id, of the sweep or the job, and retried_count.
     """
 
-    def change(session: Session, now: dt.datetime) -> int:
+    def change(session: Session, now: dt.datetime) -> tuple[int, int]:
         if job_id is not None:
             retry_job(session, job_id, now=now, by=_ASKED)
-            return 1
+            return job_id, 1
         sweep_id = find_sweep(session, sweep or "").id
-        return retry_failed(session, sweep_id, now=now, by=_ASKED)
+        return sweep_id, retry_failed(session, sweep_id, now=now, by=_ASKED)
 
-    count = _change(sweep, job_id, change)
+    row_id, count = _change(sweep, job_id, change)
     if as_json:
-        print_json({"retried_count": count})
+        print_json({"id": row_id, "retried_count": count})
     else:
         click.echo(f"{counted(count, 'job waits', 'jobs wait')} again")
 
@@ -120,12 +121,14 @@ def _hold_or_resume(
 
 
 def _change(
-    sweep: str | None, job_id: int | None, change: Callable[[Session, dt.datetime], int]
-) -> int:
+    sweep: str | None,
+    job_id: int | None,
+    change: Callable[[Session, dt.datetime], tuple[int, int]],
+) -> tuple[int, int]:
     if (sweep is None) == (job_id is None):
         raise click.UsageError("give either a SWEEP or --job ID")
     loaded = settings()
     with store(loaded) as engine, writing(engine) as session:
-        count = change(session, dt.datetime.now(dt.UTC))
+        changed = change(session, dt.datetime.now(dt.UTC))
     wake_scheduler(loaded)
-    return count
+    return changed

@@ -362,8 +362,8 @@ def test_a_drained_agent_takes_jobs_again_only_when_told(
 def test_cancelled_jobs_can_be_run_again(farm: FarmCommand, engine: sa.Engine) -> None:
     assert farm.text("cancel", "--job", "2") == "1 job cancelled\n"
     assert _job_states(engine) == ["waiting", "cancelled", "waiting", "waiting"]
-    assert farm.json("cancel", "try") == {"cancelled_count": 3}
-    assert farm.json("retry", "--job", "1") == {"retried_count": 1}
+    assert farm.json("cancel", "try") == {"id": 1, "cancelled_count": 3}
+    assert farm.json("retry", "--job", "1") == {"id": 1, "retried_count": 1}
     assert farm.text("retry", "try") == "3 jobs wait again\n"
     assert _job_states(engine) == ["waiting"] * 4
 
