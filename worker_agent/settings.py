@@ -12,7 +12,7 @@ from farm.broker.plaintext import Plaintext
 from farm.configuration.model_files import ANY, is_file_name
 from farm.configuration.scripts import PYTHON_NAME
 from farm.errors import InvalidSpec
-from farm.messages.agents import check_agent_id
+from farm.messages.agents import HEARTBEAT_S, check_agent_id
 from farm.messages.trainer_lines import TrainerLimits
 from farm.settings.declaration import folder, one_of, seconds, setting, whole_number
 from farm.settings.shared import (
@@ -328,7 +328,7 @@ class AgentSettings:
     )
     heartbeat_s: float = setting(
         "AGENT_HEARTBEAT_S",
-        default="5",
+        default=f"{HEARTBEAT_S:g}",
         meaning="Interval of heartbeats; less than half of `FARM_LEASE_S`.",
         parse=seconds(0.1, 60),
     )

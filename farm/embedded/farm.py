@@ -31,6 +31,7 @@ from farm.errors import FarmError, InvalidSpec
 from farm.keys.signing_key import make_signing_key, read_signing_key
 from farm.measuring.noise import NoisePolicy
 from farm.messages.agent_keys import derive_key, key_text
+from farm.messages.agents import HEARTBEAT_S
 from farm.processes.marked import EMBEDDED_MARK, MarkedProcesses, processes_marked
 from farm.settings.declaration import secret_names
 from farm.settings.server import Settings, environment_of
@@ -217,7 +218,7 @@ class EmbeddedFarm:
     def _agent_programs(self) -> list[Program]:
         shared = without_secrets(self._environ())
         # Small leases, as tests have them, need quicker beats.
-        shared.setdefault("AGENT_HEARTBEAT_S", f"{min(5.0, self.settings.lease_s / 4):g}")
+        shared.setdefault("AGENT_HEARTBEAT_S", f"{min(HEARTBEAT_S, self.settings.lease_s / 4):g}")
         keys = agent_keys(self.settings, self.agent_ids)
         return [
             Program(

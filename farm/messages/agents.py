@@ -25,6 +25,7 @@ from farm.values.ranges import (
 
 # An agent's clock may be this far off; beyond, pages and commands say so beside its times.
 CLOCK_TOLERANCE_S = 1.0
+HEARTBEAT_S = 5.0  # from one heartbeat to the next, unless an agent's settings say otherwise
 # A capability: this agent lets only a gang's peers reach the gang's ports.
 CLOSES_PORTS = "closes_ports"
 # Another one: its trainers run as a user of their own.

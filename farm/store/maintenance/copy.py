@@ -22,6 +22,7 @@ import farm.store.result_tables
 import farm.store.tables  # noqa: F401 # imported to fill the metadata
 from farm.errors import FarmError
 from farm.gang.lifecycle import ACTIVE_ATTEMPT_STATES
+from farm.messages.agents import HEARTBEAT_S
 from farm.store.base import Table
 from farm.store.engine import POSTGRESQL, reading, redacted, writing
 from farm.store.gangs.leases import latest_token, raise_latest_token
@@ -31,8 +32,7 @@ from farm.store.schema import check_schema, upgrade
 from farm.store.tables import AgentRow, AttemptRow
 
 _ROWS_AT_ONCE = 5000
-# Agents beat every 5 s.
-_HEARD_WITHIN = dt.timedelta(seconds=15)
+_HEARD_WITHIN = dt.timedelta(seconds=3 * HEARTBEAT_S)
 
 # Told how many rows are done of how many: each is copied and then compared.
 ProgressCallback = Callable[[int, int], None]
