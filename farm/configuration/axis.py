@@ -125,6 +125,11 @@ class Axis:
         if usual is _NO_VALUE and self.kind is AxisKind.SETUP:
             usual = self.absent
         object.__setattr__(self, "usual", plain_value(usual))
+        if is_further and not self.is_usual(plain_value(self.absent)):
+            # A measurement without it would be taken for one that has what is usual.
+            raise ValueError(
+                f"axis {self.name}: usual: expected {self.absent!r}, as jobs without it"
+            )
         object.__setattr__(self, "is_further", is_further)
         object.__setattr__(self, "has_column", self.has_column and not is_further)
         object.__setattr__(self, "_part", part)
@@ -289,7 +294,8 @@ class Axis:
         if isinstance(self.type, WholeNumber):
             return value
         assert isinstance(self.type, Amount)
-        return 0.0 if value * self.type.per_base < self.type.resolution else canonical(value)
+        is_none = abs(value) * self.type.per_base < self.type.resolution
+        return 0.0 if is_none else canonical(value)
 
     def address(self, value: Value) -> str:
         """Write a value for an address of a page, in the unit of the axis' name."""

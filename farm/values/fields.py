@@ -192,7 +192,7 @@ class Amount:
 
     `noun`: what it is, for errors. `per_base`: units in one base unit. `low` and `high`: in
     `unit`; `is_above_low` and `is_below_high`: whether these themselves are left out. What is
-    below `resolution`, in `unit`, is 0.
+    nearer to 0 than `resolution`, in `unit`, is 0.
     """
 
     unit: str
@@ -219,7 +219,7 @@ class Amount:
             high = f"below {self.high:.9g}" if self.is_below_high else f"{self.high:.9g}"
             up_to = "up to" if self.is_above_low else "to"
             raise InvalidSpec(where, value, f"a {self.noun} {low} {up_to} {high}")
-        if value < self.resolution:
+        if abs(value) < self.resolution:
             return 0.0
         number = (value + 0) / self.per_base  # -0.0 becomes 0.0, which has another canonical text
         if self.per_base == 1:

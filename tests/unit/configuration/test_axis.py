@@ -34,6 +34,7 @@ def declared(**changes: Any) -> Axis:
         (OneOf(Device), "gpu", "gpu", "gpu"),
         (Boolean(), False, "false", "no"),
         (MS, None, "any", "any"),
+        (Amount(unit="V", noun="voltage", low=-9, high=9), -1.5, "-1.5", "-1.5 V"),
     ],
 )
 def test_an_address_says_a_value_in_the_unit_of_the_name(
@@ -51,7 +52,7 @@ def test_what_a_set_up_has_unless_it_is_said_is_usual() -> None:
     assert declared(type=WholeNumber(1, 9), default=4, unused=1).is_usual(1)
     assert declared(type=WholeNumber(1, 9)).is_usual(None)
     assert declared(type=OneOf(Device), default=Device.CPU).is_usual("cpu")
-    assert declared(type=OneOf(Device), default="cpu", usual=Device.GPU).is_usual("gpu")
+    assert declared(type=OneOf(Device), default="cpu", usual=Device.CPU).is_usual("cpu")
     assert declared(type=OneOf(Device), default="cpu").default is Device.CPU
 
 
@@ -60,6 +61,7 @@ def test_what_a_set_up_has_unless_it_is_said_is_usual() -> None:
     [
         ({"type": WholeNumber(1, 9), "is_required": True}, "a field of that name in JobSpec"),
         ({"type": WholeNumber(1, 9), "kind": AxisKind.WORKLOAD}, "a field of that name in JobSpec"),
+        ({"type": WholeNumber(1, 9), "default": 4, "usual": 2}, "usual: expected 4"),
         ({"type": MS, "kind": AxisKind.PROFILE}, "NetworkConditions has no field pause"),
         (
             {"type": Boolean(), "kind": AxisKind.PROFILE, "field": "jitter_s"},
