@@ -60,7 +60,7 @@ class Lab:
             except BaseException:
                 self._slot.release()
                 raise
-            # Last of all: should anything have stayed, the warden removes it after we let go.
+            # Last of all: if anything is left, the watchdog removes it afterwards.
             stack.callback(self._warden.leave)
             stack.callback(self._slot.release)
             stack.callback(self._remove)

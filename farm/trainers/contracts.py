@@ -270,7 +270,7 @@ class Strategy(Described, Protocol):
         """
         ...
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         """Connect to the peers, build the model, and return the engine for the loop.
 
         Raises:
@@ -282,8 +282,8 @@ class Strategy(Described, Protocol):
 class ServedStrategy(Strategy, Protocol):
     """A strategy whose ranks have server processes, too (`facts.uses_servers`)."""
 
-    def serve(self, seat: RankContext, beat: Callable[[], None]) -> None:
-        """Be the server of `seat` until every rank that trains has left.
+    def serve(self, rank_context: RankContext, beat: Callable[[], None]) -> None:
+        """Be the server of `rank_context` until every rank that trains has left.
 
         Calls `beat` about once a second, also before anybody has come.
 

@@ -72,7 +72,7 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
     )
 
     go = from_text(GoLine, orders.next_line(timeout_s=job.time_limit_s))
-    seat = RankContext(
+    rank_context = RankContext(
         job=job,
         rank=assignment.rank,
         role=assignment.role,
@@ -82,11 +82,11 @@ def run_rank(assignment: Assignment, *, line: EventWriter, orders: Orders) -> No
         data=data,
         peer_timeout_s=assignment.peer_timeout_s,
     )
-    if seat.role != WORKER:
-        line.emit(serve(cast(ServedStrategy, strategy), seat, line, assignment.interface))
+    if rank_context.role != WORKER:
+        line.emit(serve(cast(ServedStrategy, strategy), rank_context, line, assignment.interface))
         return
     begun_s = time.monotonic()
-    engine = strategy.build(seat)
+    engine = strategy.build(rank_context)
     connect_s = time.monotonic() - begun_s
     _check_gpu(job, engine, framework)
     is_compared = isinstance(model, ModelFile) and job.world_size > 1
@@ -146,7 +146,7 @@ def _own_kill(model: str, how: str) -> Failure:
 
 
 def serve(
-    strategy: ServedStrategy, seat: RankContext, line: EventWriter, interface: str
+    strategy: ServedStrategy, rank_context: RankContext, line: EventWriter, interface: str
 ) -> TrainerResult:
     """Serve until every rank that trains has left, and return the result, unsent.
 
@@ -167,7 +167,7 @@ def serve(
             sent_at_s = time.monotonic()
             line.emit(Progress(step_count=0))
 
-    strategy.serve(seat, beat)
+    strategy.serve(rank_context, beat)
     window.close()
     assert window.begun_s is not None
     counted = window.interface_bytes
@@ -183,5 +183,5 @@ def serve(
         train_loss=None,
         val_accuracy_ratio=None,
         peak_resident_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        seed=seat.job.seed,
+        seed=rank_context.job.seed,
     )

@@ -95,7 +95,7 @@ def moving_mean(engine: Engine, model: Normalised) -> dict[str, object]:
 
 def build(job: JobSpec, model: Model | None = None) -> Engine:
     dataset = registry.dataset(job.dataset)
-    seat = RankContext(
+    rank_context = RankContext(
         job=job,
         rank=0,
         role="worker",
@@ -105,7 +105,7 @@ def build(job: JobSpec, model: Model | None = None) -> Engine:
         data=dataset.load(()),
         peer_timeout_s=10.0,
     )
-    return registry.strategy(job.strategy).build(seat)
+    return registry.strategy(job.strategy).build(rank_context)
 
 
 def epoch(job: JobSpec, *, rank: int = 0) -> Iterator[StepBatch]:

@@ -61,9 +61,9 @@ def doctor(*, limit_s: float, as_json: bool) -> int:
     is wrong; doubtful findings are only printed. --json prints is_well and checks, each with its
     name, its level (well, unknown, doubt, wrong) and its findings.
     """
-    from farm.cli.operating.doctor_checks import EXAMINATIONS
+    from farm.cli.operating.doctor_checks import CHECKS
 
-    checked = examine(EXAMINATIONS, settings(), limit_s=limit_s)
+    checked = run_checks(CHECKS, settings(), limit_s=limit_s)
     is_well = worst(f for one in checked for f in one.findings) is not Level.WRONG
     if as_json:
         print_json(
@@ -82,7 +82,7 @@ def doctor(*, limit_s: float, as_json: bool) -> int:
     return 0 if is_well else 1
 
 
-def examine(examinations: Sequence[Check], loaded: Settings, *, limit_s: float) -> list[Checked]:
+def run_checks(checks: Sequence[Check], loaded: Settings, *, limit_s: float) -> list[Checked]:
     """Run all checks at once; those that have not ended after `limit_s` are abandoned."""
     found: dict[str, list[Finding]] = {}
 
@@ -94,18 +94,14 @@ def examine(examinations: Sequence[Check], loaded: Settings, *, limit_s: float) 
             found[one.name] = _findings(one, loaded)
 
     threads = [
-        threading.Thread(target=look, args=(one,), name=one.name, daemon=True)
-        for one in examinations
+        threading.Thread(target=look, args=(one,), name=one.name, daemon=True) for one in checks
     ]
     deadline = time.monotonic() + limit_s
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=max(0.0, deadline - time.monotonic()))
-    return [
-        Checked(one.name, found.get(one.name) or [_unanswered(one, limit_s)])
-        for one in examinations
-    ]
+    return [Checked(one.name, found.get(one.name) or [_unanswered(one, limit_s)]) for one in checks]
 
 
 def _findings(one: Check, loaded: Settings) -> list[Finding]:
@@ -119,8 +115,8 @@ def _findings(one: Check, loaded: Settings) -> list[Finding]:
     except FarmError as error:
         return [wrong(str(error), "correct that")]
     except Exception as error:
-        # Whatever is broken there, the other examinations are still worth reading.
-        what = f"the examination itself failed: {type(error).__name__}: {error}"
+        # Whatever is broken there, the other checks are still worth reading.
+        what = f"the check itself failed: {type(error).__name__}: {error}"
         return [wrong(" ".join(what.split())[:500], "this is a bug: please report it")]
 
 

@@ -104,7 +104,7 @@ class Check:
 
     name: str
     look: Callable[[Settings], list[Finding]]
-    needs: str | None = None  # the examination that tells what is wrong with what this one reads
+    needs: str | None = None  # the check that reports why this one cannot run
 
 
 @contextmanager
@@ -260,7 +260,7 @@ def _processes(records: Sequence[HealthRecord], process: str) -> list[ProcessSta
 
 
 def _looks_at_agents(*judges: _JudgeAgents) -> Callable[[Settings], list[Finding]]:
-    """Return what an examination does that asks for nothing but the agents in the store."""
+    """Return a check that needs only the agents in the store."""
 
     def look(settings: Settings) -> list[Finding]:
         with _agents(settings) as (_, found):
@@ -405,7 +405,7 @@ def _look_at_tracker(settings: Settings) -> list[Finding]:
         )
 
 
-EXAMINATIONS = (
+CHECKS = (
     Check("broker", _look_at_broker),
     Check("database", _look_at_database),
     Check("farm", _look_at_farm, needs="database"),

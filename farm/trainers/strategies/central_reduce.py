@@ -27,8 +27,8 @@ class CentralReduce(TensorFlowStrategy):
         ranks = gang.world_size
         return Traffic(messages=2, bytes=2 * (ranks - 1) / ranks * gradient_bytes)
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         from farm.trainers.tensorflow.sessions.engine import SessionEngine
         from farm.trainers.tensorflow.sessions.scheme import Scheme
 
-        return SessionEngine(seat, Scheme.CENTRAL_REDUCE)
+        return SessionEngine(rank_context, Scheme.CENTRAL_REDUCE)

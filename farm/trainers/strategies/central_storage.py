@@ -20,13 +20,13 @@ class CentralStorage(TensorFlowStrategy):
         max_world_size=1,
     )
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         import tensorflow as tf
 
         from farm.trainers.tensorflow.replicas import ReplicatedEngine, devices_of_replicas
 
         strategy = tf.distribute.experimental.CentralStorageStrategy(
-            compute_devices=devices_of_replicas(seat.job.replicas_per_rank),
+            compute_devices=devices_of_replicas(rank_context.job.replicas_per_rank),
             parameter_device="/cpu:0",
         )
-        return ReplicatedEngine(seat, strategy=strategy)
+        return ReplicatedEngine(rank_context, strategy=strategy)

@@ -33,8 +33,8 @@ class Gossip(TensorFlowStrategy):
         paired_count = gang.world_size // 2 * 2
         return Traffic(messages=pair.messages, bytes=pair.bytes * paired_count / gang.world_size)
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         from farm.trainers.tensorflow.averaging import AveragingEngine
 
-        schedule = RotatingNeighbour(world_size=seat.job.world_size, rank=seat.rank)
-        return AveragingEngine.join(seat, schedule)
+        schedule = RotatingNeighbour(world_size=rank_context.job.world_size, rank=rank_context.rank)
+        return AveragingEngine.join(rank_context, schedule)

@@ -30,8 +30,8 @@ class LocalSgd(TensorFlowStrategy):
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return periodic_all_reduce(gang, gradient_bytes)
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         from farm.trainers.tensorflow.averaging import AveragingEngine
 
-        schedule = PeriodicAveraging.of(seat.job)
-        return AveragingEngine.join(seat, schedule)
+        schedule = PeriodicAveraging.of(rank_context.job)
+        return AveragingEngine.join(rank_context, schedule)

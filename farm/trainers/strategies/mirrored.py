@@ -22,10 +22,10 @@ class Mirrored(TensorFlowStrategy):
         compiles_by_xla=True,
     )
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         import tensorflow as tf
 
         from farm.trainers.tensorflow.replicas import ReplicatedEngine, devices_of_replicas
 
-        devices = devices_of_replicas(seat.job.replicas_per_rank)
-        return ReplicatedEngine(seat, strategy=tf.distribute.MirroredStrategy(devices))
+        devices = devices_of_replicas(rank_context.job.replicas_per_rank)
+        return ReplicatedEngine(rank_context, strategy=tf.distribute.MirroredStrategy(devices))

@@ -26,9 +26,9 @@ class MwmsAuto(TensorFlowStrategy):
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return ring_all_reduce(gang.world_size, gradient_bytes)
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         from farm.trainers.tensorflow.engine import TensorFlowEngine
         from farm.trainers.tensorflow.gang import join_collective
 
-        strategy, gang = join_collective(seat, "AUTO")
-        return TensorFlowEngine(seat, strategy=strategy, gang=gang)
+        strategy, gang = join_collective(rank_context, "AUTO")
+        return TensorFlowEngine(rank_context, strategy=strategy, gang=gang)

@@ -22,9 +22,9 @@ class MwmsRing(TensorFlowStrategy):
     def traffic(self, gang: GangShape, gradient_bytes: float) -> Traffic:
         return ring_all_reduce(gang.world_size, gradient_bytes)
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         from farm.trainers.tensorflow.engine import TensorFlowEngine
         from farm.trainers.tensorflow.gang import join_collective
 
-        strategy, gang = join_collective(seat, "RING")
-        return TensorFlowEngine(seat, strategy=strategy, gang=gang)
+        strategy, gang = join_collective(rank_context, "RING")
+        return TensorFlowEngine(rank_context, strategy=strategy, gang=gang)

@@ -18,12 +18,12 @@ class Single(TensorFlowStrategy):
         compiles_by_xla=True,
     )
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         import tensorflow as tf
 
         from farm.trainers.tensorflow.engine import TensorFlowEngine
 
         device = "/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0"
         return TensorFlowEngine(
-            seat, strategy=tf.distribute.OneDeviceStrategy(device), gang=SingleRankGang()
+            rank_context, strategy=tf.distribute.OneDeviceStrategy(device), gang=SingleRankGang()
         )

@@ -38,13 +38,13 @@ class ServerStrategy(TensorFlowStrategy):
         del gang
         return Traffic(messages=2, bytes=gradient_bytes)
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         from farm.trainers.tensorflow.sessions.engine import SessionEngine
         from farm.trainers.tensorflow.sessions.scheme import Scheme
 
-        return SessionEngine(seat, Scheme(self.facts.name))
+        return SessionEngine(rank_context, Scheme(self.facts.name))
 
-    def serve(self, seat: RankContext, beat: Callable[[], None]) -> None:
+    def serve(self, rank_context: RankContext, beat: Callable[[], None]) -> None:
         from farm.trainers.tensorflow.sessions.gang import serve_until_left
 
-        serve_until_left(seat, beat)
+        serve_until_left(rank_context, beat)

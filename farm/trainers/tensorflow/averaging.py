@@ -70,8 +70,10 @@ class AveragingEngine(TensorFlowEngine):
     all ranks.
     """
 
-    def __init__(self, seat: RankContext, schedule: AveragingSchedule, *, gang: Gang) -> None:
-        super().__init__(seat, strategy=tf.distribute.get_strategy(), gang=gang)
+    def __init__(
+        self, rank_context: RankContext, schedule: AveragingSchedule, *, gang: Gang
+    ) -> None:
+        super().__init__(rank_context, strategy=tf.distribute.get_strategy(), gang=gang)
         self._schedule = schedule
         self._does_average = not self._is_forward
         self._step_count = 0
@@ -79,28 +81,28 @@ class AveragingEngine(TensorFlowEngine):
         trained = list(self._model.trainable_variables)
         moving = [v for v in self._model.non_trainable_variables if v.dtype.startswith("float")]
         self._averaged_variables = trained + moving
-        everyone = tuple(range(seat.job.world_size))
+        everyone = tuple(range(rank_context.job.world_size))
         self._overall = WeightAverage(self._averaged_variables, group=everyone, key=_FIRST_KEY)
         self._averages = {
             group: WeightAverage(
                 self._averaged_variables,
                 group=group,
-                key=_FIRST_KEY + 1 + group[0] * seat.job.world_size + group[-1],
+                key=_FIRST_KEY + 1 + group[0] * rank_context.job.world_size + group[-1],
             )
             for group in schedule.groups()
         }
         self._meet()
 
     @classmethod
-    def join(cls, seat: RankContext, schedule: AveragingSchedule) -> AveragingEngine:
+    def join(cls, rank_context: RankContext, schedule: AveragingSchedule) -> AveragingEngine:
         """Connect to the peers and build the model.
 
         Raises:
             RankFailed: this rank's own port is taken.
         """
         # The strategy object is not used: building it makes the processes a cluster.
-        _, gang = join_collective(seat, "AUTO")
-        return cls(seat, schedule, gang=gang)
+        _, gang = join_collective(rank_context, "AUTO")
+        return cls(rank_context, schedule, gang=gang)
 
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         """Train on own examples, and average weights where the schedule says so."""

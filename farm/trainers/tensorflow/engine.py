@@ -46,34 +46,34 @@ Step: TypeAlias = Any  # of tf.function
 class TensorFlowEngine:
     """Drives a built model; the strategy is connected and owned by the process."""
 
-    def __init__(self, seat: RankContext, *, strategy: Any, gang: Gang) -> None:
+    def __init__(self, rank_context: RankContext, *, strategy: Any, gang: Gang) -> None:
         self._gang = gang
-        self._placement = seat.job.placement
-        self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
-        self._global_batch_size = seat.job.global_batch_size
+        self._placement = rank_context.job.placement
+        self._is_forward = rank_context.job.training_pass is TrainingPass.FORWARD
+        self._global_batch_size = rank_context.job.global_batch_size
         self._update_count = 0
         # By its full name, since "/cpu:0" is every member's of a gang.
         self._cpu = tf.constant(0).device
         self._is_alone = strategy.num_replicas_in_sync == 1
         # Every rank draws the same initial weights, whatever the world size.
-        keras.utils.set_random_seed(seat.job.seed)
+        keras.utils.set_random_seed(rank_context.job.seed)
         with strategy.scope():
-            self._model = self._build_model(seat)
+            self._model = self._build_model(rank_context)
             self._optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
             self._optimizer.build(self._model.trainable_variables)
         passes = self._forward if self._is_forward else self._forward_backward
-        self.loader = tensorflow_loader(seat)
-        train = seat.data.train
+        self.loader = tensorflow_loader(rank_context)
+        train = rank_context.data.train
         if self.loader is None:
             self._inputs, self._labels = self._placed(train.inputs), self._placed(train.labels)
         make_step = self._step_maker(train, strategy=strategy)
         self._step = self._full_step = make_step(passes)
-        if spec_values(seat.job)["compile"] == Compilation.XLA.value:
+        if spec_values(rank_context.job)["compile"] == Compilation.XLA.value:
             self._full_step = make_step(tf.function(passes, jit_compile=True, autograph=False))
             # XLA compiles for one size of a batch, so partial batches are run without it, and
             # nothing is to be traced amid an epoch.
             self._step.get_concrete_function()
-        self._evaluator = Evaluator(self._model, seat.data.test, scope=self._scope)
+        self._evaluator = Evaluator(self._model, rank_context.data.test, scope=self._scope)
 
     @property
     def parameter_count(self) -> int:
@@ -143,8 +143,10 @@ class TensorFlowEngine:
         if self.loader is not None:
             self.loader.close()
 
-    def _build_model(self, seat: RankContext) -> Any:
-        return seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
+    def _build_model(self, rank_context: RankContext) -> Any:
+        return rank_context.model.build(
+            rank_context.dataset.example_shape, rank_context.dataset.class_count
+        )
 
     def _count_update(self, examples_count: int) -> None:
         """Count an update of a full step; partial ones are not among the timed steps."""

@@ -73,7 +73,9 @@ class Coordinated:
         time.sleep(LEADER_LINGER_S if self.is_leader else FOLLOWER_LINGER_S)
 
 
-def join_collective(seat: RankContext, implementation: Literal["AUTO", "RING"]) -> tuple[Any, Gang]:
+def join_collective(
+    rank_context: RankContext, implementation: Literal["AUTO", "RING"]
+) -> tuple[Any, Gang]:
     """Return a connected MultiWorkerMirroredStrategy, and its gang.
 
     AUTO is NCCL between GPUs and a ring between CPUs.
@@ -84,9 +86,9 @@ def join_collective(seat: RankContext, implementation: Literal["AUTO", "RING"]) 
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    check_port(seat.go)
-    os.environ["TF_CONFIG"] = tf_config(seat.go, seat.role)
-    _configure_coordination(seat)
+    check_port(rank_context.go)
+    os.environ["TF_CONFIG"] = tf_config(rank_context.go, rank_context.role)
+    _configure_coordination(rank_context)
     options = tf.distribute.experimental.CommunicationOptions(
         # No timeout_seconds: it would also kill a gang whose member is merely slow.
         implementation=tf.distribute.experimental.CommunicationImplementation[implementation]
@@ -95,12 +97,12 @@ def join_collective(seat: RankContext, implementation: Literal["AUTO", "RING"]) 
     # of Python's can end it, nor write a failure; faulthandler's thread needs no interpreter's
     # lock and leaves with a traceback on standard error and code 1. The followers' registration
     # has a limit of its own, the leader's wait has none.
-    faulthandler.dump_traceback_later(seat.peer_timeout_s, exit=True)
+    faulthandler.dump_traceback_later(rank_context.peer_timeout_s, exit=True)
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     finally:
         faulthandler.cancel_dump_traceback_later()
-    is_leader = seat.go.task_index == 0
+    is_leader = rank_context.go.task_index == 0
     if is_leader:
         context.context().set_config_key_value(_LEADER_IS_THERE, "")
     return strategy, Coordinated(is_leader=is_leader)
@@ -162,20 +164,20 @@ def check_port(go: GoLine, role: str = "worker") -> None:
             ) from error
 
 
-def _configure_coordination(seat: RankContext) -> None:
+def _configure_coordination(rank_context: RankContext) -> None:
     """Set shorter limits than TensorFlow's; it keeps a configuration that is there already."""
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
 
     context.context().configure_coordination_service(
         service_type="standalone",
-        service_leader=f"/job:{seat.role}/replica:0/task:0",
-        cluster_register_timeout_in_ms=int(seat.peer_timeout_s * 1000),
+        service_leader=f"/job:{rank_context.role}/replica:0/task:0",
+        cluster_register_timeout_in_ms=int(rank_context.peer_timeout_s * 1000),
         heartbeat_timeout_in_ms=int(HEARTBEAT_TIMEOUT_S * 1000),
         shutdown_barrier_timeout_in_ms=int(EXIT_BARRIER_TIMEOUT_S * 1000),
         coordinated_jobs=[
             coordination_config_pb2.CoordinatedJob(
-                name=seat.role, num_tasks=len(seat.go.cluster[seat.role])
+                name=rank_context.role, num_tasks=len(rank_context.go.cluster[rank_context.role])
             )
         ],
     )

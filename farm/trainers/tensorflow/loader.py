@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from farm.trainers.contracts import IndexArray
 
 
-def tensorflow_loader(seat: RankContext) -> TensorFlowLoader | None:
+def tensorflow_loader(rank_context: RankContext) -> TensorFlowLoader | None:
     """Return what loads a rank's batches; None: they come from memory.
 
     To be called once the rank has connected, which makes TensorFlow's context anew.
     """
-    worker_count = data_worker_count(seat.job)
+    worker_count = data_worker_count(rank_context.job)
     if worker_count is None:
         return None
-    return TensorFlowLoader(seat.data.train, worker_count=worker_count)
+    return TensorFlowLoader(rank_context.data.train, worker_count=worker_count)
 
 
 def example_specs(train: Examples) -> list[tf.TensorSpec]:

@@ -28,10 +28,10 @@ def devices_of_replicas(replica_count: int) -> tuple[str, ...]:
 class ReplicatedEngine(TensorFlowEngine):
     """Every replica takes its part of the rank's share; the strategy sums their gradients."""
 
-    def __init__(self, seat: RankContext, *, strategy: Any) -> None:
+    def __init__(self, rank_context: RankContext, *, strategy: Any) -> None:
         self._devices = tuple(strategy.extended.worker_devices)
         self._sums_by_collectives = isinstance(strategy, tf.distribute.MirroredStrategy)
-        super().__init__(seat, strategy=strategy, gang=SingleRankGang())
+        super().__init__(rank_context, strategy=strategy, gang=SingleRankGang())
 
     @property
     def settings(self) -> dict[str, object]:
@@ -62,16 +62,16 @@ class ReplicatedEngine(TensorFlowEngine):
             for first in range(0, len(times_s), count)
         )
 
-    def _build_model(self, seat: RankContext) -> Any:
+    def _build_model(self, rank_context: RankContext) -> Any:
         """Build it such that its moving statistics, if it has any, can be updated by replicas.
 
         Mirrored, each replica has its own, and the first's are evaluated. Stored once, they are
         set to the mean of what the replicas would set them to.
         """
         if self._sums_by_collectives:
-            return super()._build_model(seat)
+            return super()._build_model(rank_context)
         with tf.variable_creator_scope(_with_aggregation):
-            return super()._build_model(seat)
+            return super()._build_model(rank_context)
 
     def _run(self, indices: IndexArray, scale: float, *, examples_count: int) -> float:
         inputs, labels, places = self._examples(indices)

@@ -34,16 +34,16 @@ class TorchAveragingEngine(TorchEngine):
 
     def __init__(
         self,
-        seat: RankContext,
+        rank_context: RankContext,
         *,
         device: torch.device,
         gang: Gang,
         loader: BatchLoader | None = None,
     ) -> None:
         # A slower rank may be many steps behind. One that is stopped is its own agent's affair.
-        self._group = dist.new_group(timeout=timedelta(seconds=seat.job.time_limit_s))
-        super().__init__(seat, device=device, gang=gang, loader=loader)
-        self._averaging = PeriodicAveraging.of(seat.job)
+        self._group = dist.new_group(timeout=timedelta(seconds=rank_context.job.time_limit_s))
+        super().__init__(rank_context, device=device, gang=gang, loader=loader)
+        self._averaging = PeriodicAveraging.of(rank_context.job)
         self._step_count = 0
         self._evaluated: list[torch.Tensor] | None = None
 
@@ -125,13 +125,13 @@ class DilocoEngine(TorchAveragingEngine):
 
     def __init__(
         self,
-        seat: RankContext,
+        rank_context: RankContext,
         *,
         device: torch.device,
         gang: Gang,
         loader: BatchLoader | None = None,
     ) -> None:
-        super().__init__(seat, device=device, gang=gang, loader=loader)
+        super().__init__(rank_context, device=device, gang=gang, loader=loader)
         self._outer = OuterOptimizer(
             self._parameters,
             learning_rate=self._chosen["outer_learning_rate"],

@@ -77,7 +77,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        seat: RankContext,
+        rank_context: RankContext,
         *,
         device: torch.device,
         gang: Gang,
@@ -86,16 +86,16 @@ class TorchEngine:
         self.loader = loader
         self._gang = gang
         self._device = device
-        self._placement = seat.job.placement
-        self._world_size = seat.job.world_size
-        self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
-        self._global_batch_size = seat.job.global_batch_size
+        self._placement = rank_context.job.placement
+        self._world_size = rank_context.job.world_size
+        self._is_forward = rank_context.job.training_pass is TrainingPass.FORWARD
+        self._global_batch_size = rank_context.job.global_batch_size
         self._update_count = 0
         self._is_traced = False
-        torch.manual_seed(seat.job.seed)
-        self._model = self._built(seat)
+        torch.manual_seed(rank_context.job.seed)
+        self._model = self._built(rank_context)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        self._chosen: Mapping[str, Any] = spec_values(seat.job)
+        self._chosen: Mapping[str, Any] = spec_values(rank_context.job)
         self._rate = learning_rate_of(self._chosen)
         self._optimizer = _optimizer(self._parameters, self._chosen, rate=self._rate)
         self._schedule = _schedule(self._optimizer, self._chosen)
@@ -104,20 +104,20 @@ class TorchEngine:
         if self._chosen["precision"] == ComputePrecision.BFLOAT16.value:
             self._precision = torch.autocast(device.type, torch.bfloat16)
         self._replica = self._distribute()
-        self._doubles_one = not self._is_forward and self._normalises_one_value(seat)
+        self._doubles_one = not self._is_forward and self._normalises_one_value(rank_context)
         self._forward = self._model if self._is_forward else self._replica
         self._is_compiled = self._chosen["compile"] == Compilation.TORCH_COMPILE.value
         self._is_to_compile = self._is_compiled and not self._is_forward
         if self._is_compiled:
             # For each size of a batch apart, as a step has few: its own code is the fastest.
             self._forward = torch.compile(self._forward, dynamic=False)
-        self._time_limit_s = seat.job.time_limit_s
-        train = seat.data.train
+        self._time_limit_s = rank_context.job.time_limit_s
+        train = rank_context.data.train
         # All of them, or those of a step. Copies of all would take a GPU's memory.
         held = slice(None) if loader is None else slice(1)
         self._inputs = torch.from_numpy(train.inputs[held]).to(device)
         self._labels = torch.from_numpy(train.labels[held]).to(device)
-        self._test = seat.data.test
+        self._test = rank_context.data.test
 
     @property
     def parameter_count(self) -> int:
@@ -302,8 +302,8 @@ class TorchEngine:
             val_accuracy_ratio=correct_count / int((labels >= 0).sum()),
         )
 
-    def _built(self, seat: RankContext) -> torch.nn.Module:
-        return _build(seat).to(self._device)
+    def _built(self, rank_context: RankContext) -> torch.nn.Module:
+        return _build(rank_context).to(self._device)
 
     def _distribute(self) -> Any:
         """Return what a training step calls. In a gang it sends rank 0's weights to the others."""
@@ -311,7 +311,7 @@ class TorchEngine:
             return self._model
         return data_parallel(self._model, bucket_bytes=self._chosen["gradient_bucket_bytes"])
 
-    def _normalises_one_value(self, seat: RankContext) -> bool:
+    def _normalises_one_value(self, rank_context: RankContext) -> bool:
         """Return whether some batch normalisation gets one value a channel from one example."""
         counts: list[int] = []
         normalising = [m for m in self._model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
@@ -325,7 +325,7 @@ class TorchEngine:
         ]
         self._model.eval()
         with torch.no_grad():
-            self._model(torch.zeros(1, *seat.dataset.example_shape, device=self._device))
+            self._model(torch.zeros(1, *rank_context.dataset.example_shape, device=self._device))
         for handle in handles:
             handle.remove()
         return 1 in counts
@@ -416,16 +416,18 @@ class _KerasModule(torch.nn.Module):
         return self.layers(inputs, training=self.training)
 
 
-def _build(seat: RankContext) -> torch.nn.Module:
-    shape, class_count = seat.dataset.example_shape, seat.dataset.class_count
-    if isinstance(seat.model, Architecture):
-        chosen = spec_values(seat.job)["activation_checkpointing"]
+def _build(rank_context: RankContext) -> torch.nn.Module:
+    shape, class_count = rank_context.dataset.example_shape, rank_context.dataset.class_count
+    if isinstance(rank_context.model, Architecture):
+        chosen = spec_values(rank_context.job)["activation_checkpointing"]
         is_checkpointed = chosen == ActivationCheckpointing.ON.value
-        return build_module(seat.model.lay_out, shape, class_count, is_checkpointed=is_checkpointed)
+        return build_module(
+            rank_context.model.lay_out, shape, class_count, is_checkpointed=is_checkpointed
+        )
     import keras
 
-    keras.utils.set_random_seed(seat.job.seed)
-    return _KerasModule(seat.model.build(shape, class_count))
+    keras.utils.set_random_seed(rank_context.job.seed)
+    return _KerasModule(rank_context.model.build(shape, class_count))
 
 
 def model_input(inputs: torch.Tensor) -> torch.Tensor:

@@ -76,7 +76,7 @@ class ProcessGroupGang:
             time.sleep(LEADER_LINGER_S)
 
 
-def join(seat: RankContext, device: torch.device) -> Gang:
+def join(rank_context: RankContext, device: torch.device) -> Gang:
     """Connect the default process group, gloo's between CPUs and NCCL's between GPUs.
 
     A collective that lasts longer than `peer_timeout_s` fails, since PyTorch notices a peer that
@@ -85,18 +85,18 @@ def join(seat: RankContext, device: torch.device) -> Gang:
     Raises:
         RankFailed: this rank's own port is taken, or the ranks' GPUs cannot train together.
     """
-    go = seat.go
-    world_size = len(go.cluster[seat.role])
+    go = rank_context.go
+    world_size = len(go.cluster[rank_context.role])
     if world_size == 1:
         return SingleRankGang()
     is_leader = go.task_index == 0
-    host, _, port = go.cluster[seat.role][0].rpartition(":")
+    host, _, port = go.cluster[rank_context.role][0].rpartition(":")
     # Towards the leader, or from the leader towards its first follower.
-    interface = interface_towards(go.cluster[seat.role][1 if is_leader else 0])
+    interface = interface_towards(go.cluster[rank_context.role][1 if is_leader else 0])
     if interface is not None:
         # Else gloo takes what the host's name stands for, which often is 127.0.1.1.
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    timeout = timedelta(seconds=seat.peer_timeout_s)
+    timeout = timedelta(seconds=rank_context.peer_timeout_s)
     # A client tries twice, and pauses for as long in between.
     store_timeout = timeout / 3
     store = dist.TCPStore(  # type: ignore[attr-defined] # exported, but not by name
@@ -114,7 +114,7 @@ def join(seat: RankContext, device: torch.device) -> Gang:
         timeout=timeout,
     )
     # Rank 0 evaluates while the others wait, for longer than any collective may take.
-    limit = timedelta(seconds=seat.job.time_limit_s)
+    limit = timedelta(seconds=rank_context.job.time_limit_s)
     barrier_group = dist.new_group(backend="gloo", timeout=limit)
     return ProcessGroupGang(barrier_group, is_leader=is_leader)
 

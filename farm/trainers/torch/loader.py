@@ -32,23 +32,23 @@ _BATCHES_PER_WORKER = 2  # that it loads ahead; PyTorch's default
 _Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def batch_loader(seat: RankContext) -> BatchLoader | None:
+def batch_loader(rank_context: RankContext) -> BatchLoader | None:
     """Return what loads a rank's batches; None: they come from memory.
 
     To be called before the rank connects, so that no other process has its connections.
     """
-    job = seat.job
+    job = rank_context.job
     worker_count = data_worker_count(job)
     if worker_count is None:
         return None
     mine = share(
         job.global_batch_size,
         world_size=job.world_size,
-        rank=seat.rank,
-        weights=seat.go.batch_weights,
+        rank=rank_context.rank,
+        weights=rank_context.go.batch_weights,
     )
     return BatchLoader(
-        seat.data.train,
+        rank_context.data.train,
         worker_count=worker_count,
         batch_size=len(mine),
         rank_count=job.ranks_per_agent,

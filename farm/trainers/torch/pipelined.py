@@ -84,19 +84,19 @@ class PipelinedEngine(PartitionedEngine):
     def _is_last(self) -> bool:
         return self._rank == self._world_size - 1
 
-    def _built(self, seat: RankContext) -> torch.nn.Module:
-        assert isinstance(seat.model, Architecture)
+    def _built(self, rank_context: RankContext) -> torch.nn.Module:
+        assert isinstance(rank_context.model, Architecture)
         self._rank = dist.get_rank()
-        shape, class_count = seat.dataset.example_shape, seat.dataset.class_count
-        self._size = seat.model.describe(shape, class_count)
-        by = PipelineCut(spec_values(seat.job)["pipeline_cut"])
+        shape, class_count = rank_context.dataset.example_shape, rank_context.dataset.class_count
+        self._size = rank_context.model.describe(shape, class_count)
+        by = PipelineCut(spec_values(rank_context.job)["pipeline_cut"])
         ends = self._size.stage_ends(self._world_size, by=by)
         stages = self._size.stages(self._world_size, by=by)
         assert ends is not None, "such a job is not queued"
         assert stages is not None
         self._stages = stages
         blocks = range((0, *ends)[self._rank], ends[self._rank])
-        self._stage = build_stage(seat.model.lay_out, shape, class_count, blocks=blocks)
+        self._stage = build_stage(rank_context.model.lay_out, shape, class_count, blocks=blocks)
         return self._stage.to(self._device)
 
     def _distribute(self) -> Any:
@@ -113,8 +113,8 @@ class PipelinedEngine(PartitionedEngine):
                 # Ranks that are not among them take part in this, too.
                 yield table, dist.new_group(readers)
 
-    def _normalises_one_value(self, seat: RankContext) -> bool:
-        del seat
+    def _normalises_one_value(self, rank_context: RankContext) -> bool:
+        del rank_context
         return False  # see `step`
 
     def _own_weights(self) -> Iterable[torch.Tensor]:

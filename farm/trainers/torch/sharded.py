@@ -55,12 +55,12 @@ class ShardedEngine(PartitionedEngine):
             sums += torch.tensor(found, dtype=torch.float64) * bool(own)
         self._evaluation = self._evaluation_of(*self._summed(sums))
 
-    def _built(self, seat: RankContext) -> torch.nn.Module:
-        assert isinstance(seat.model, Architecture)
+    def _built(self, rank_context: RankContext) -> torch.nn.Module:
+        assert isinstance(rank_context.model, Architecture)
         return _sharded_module(
-            seat.model,
-            seat.dataset.example_shape,
-            seat.dataset.class_count,
+            rank_context.model,
+            rank_context.dataset.example_shape,
+            rank_context.dataset.class_count,
             device=self._device,
             world_size=self._world_size,
         )

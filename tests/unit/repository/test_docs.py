@@ -12,7 +12,7 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS
 from farm import registry
 from farm.cli.main import CLI_COMMANDS
-from farm.cli.operating.doctor_checks import EXAMINATIONS
+from farm.cli.operating.doctor_checks import CHECKS
 from farm.configuration.expansion import expand
 from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
@@ -322,7 +322,7 @@ def test_every_kind_of_noise_is_documented_and_no_other() -> None:
 def test_every_check_of_the_doctor_is_documented_and_no_other() -> None:
     text = section(DOCS / "operations.md", "When something is wrong").split("| line | means |")[0]
 
-    assert names(text) == [examination.name for examination in EXAMINATIONS]
+    assert names(text) == [examination.name for examination in CHECKS]
 
 
 def test_the_protocol_names_the_version_that_is_spoken() -> None:

@@ -25,13 +25,18 @@ class TorchStrategy:
         self.engine(job)  # nothing may be imported during measured steps
         return framework
 
-    def build(self, seat: RankContext) -> Engine:
+    def build(self, rank_context: RankContext) -> Engine:
         from farm.trainers.torch.engine import choose_device
         from farm.trainers.torch.gang import join
         from farm.trainers.torch.loader import batch_loader
 
-        device, engine = choose_device(), self.engine(seat.job)
-        return engine(seat, device=device, loader=batch_loader(seat), gang=join(seat, device))
+        device, engine = choose_device(), self.engine(rank_context.job)
+        return engine(
+            rank_context,
+            device=device,
+            loader=batch_loader(rank_context),
+            gang=join(rank_context, device),
+        )
 
     def engine(self, job: JobSpec) -> type[TorchEngine]:
         """Import and return what a rank of the job is."""

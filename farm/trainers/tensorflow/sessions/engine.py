@@ -37,17 +37,19 @@ if TYPE_CHECKING:
 class SessionEngine:
     """Connected, with the initial weights in place, once it is built."""
 
-    def __init__(self, seat: RankContext, scheme: Scheme) -> None:
-        self._seat = seat
+    def __init__(self, rank_context: RankContext, scheme: Scheme) -> None:
+        self._rank_context = rank_context
         self._scheme = scheme
-        self._is_forward = seat.job.training_pass is TrainingPass.FORWARD
-        self._gang = SessionGang(seat, scheme)
-        keras.utils.set_random_seed(seat.job.seed)
-        self._model = seat.model.build(seat.dataset.example_shape, seat.dataset.class_count)
-        self._evaluator = Evaluator(self._model, seat.data.test)
+        self._is_forward = rank_context.job.training_pass is TrainingPass.FORWARD
+        self._gang = SessionGang(rank_context, scheme)
+        keras.utils.set_random_seed(rank_context.job.seed)
+        self._model = rank_context.model.build(
+            rank_context.dataset.example_shape, rank_context.dataset.class_count
+        )
+        self._evaluator = Evaluator(self._model, rank_context.data.test)
         self._count = ExchangeCount(is_synchronous=scheme.is_synchronous)
         self._communication_s: list[float] = []
-        self.loader = tensorflow_loader(seat)
+        self.loader = tensorflow_loader(rank_context)
         self._join()
 
     def _join(self) -> None:
@@ -56,17 +58,17 @@ class SessionEngine:
         others = [np.asarray(v) for v in self._model.non_trainable_variables]
         self._plan = RankScheme(
             scheme=self._scheme,
-            rank=self._seat.rank,
-            world_size=self._seat.job.world_size,
-            keeper_devices=self._gang.keeper_devices,
+            rank=self._rank_context.rank,
+            world_size=self._rank_context.job.world_size,
+            weight_host_devices=self._gang.weight_host_devices,
             own_device=self._gang.own_device,
-            homes=spread([w.nbytes for w in weights], len(self._gang.keeper_devices)),
+            homes=spread([w.nbytes for w in weights], len(self._gang.weight_host_devices)),
             is_forward=self._is_forward,
         )
         graph = TrainingGraph(
             self._plan,
             self._model,
-            train=self._seat.data.train,
+            train=self._rank_context.data.train,
             weights=weights,
             others=others,
         )
@@ -92,11 +94,11 @@ class SessionEngine:
     @property
     def settings(self) -> dict[str, object]:
         """What was fixed, and how many bytes of the weights each server keeps."""
-        kept_bytes = [0] * len(self._plan.keeper_devices)
+        kept_bytes = [0] * len(self._plan.weight_host_devices)
         for size, home in zip(self._weight_bytes, self._plan.homes, strict=True):
             kept_bytes[home] += size
         return {
-            **tensorflow_settings(self._seat.job.placement),
+            **tensorflow_settings(self._rank_context.job.placement),
             **({"bytes_by_server": kept_bytes} if self._scheme.has_servers else {}),
         }
 
@@ -109,7 +111,7 @@ class SessionEngine:
     def step(self, indices: IndexArray, *, examples_count: int) -> float:
         """Train on own examples, sending the gradients to the parameter servers."""
         # Partial steps are not among the timed ones, whose exchange is counted.
-        is_counted = examples_count == self._seat.job.global_batch_size
+        is_counted = examples_count == self._rank_context.job.global_batch_size
         inputs, labels = self._examples(indices)
         if len(indices) == 0 and not self._scheme.is_synchronous:
             if is_counted:
@@ -127,7 +129,7 @@ class SessionEngine:
         if self.loader is not None:
             inputs, labels = self.loader.next(indices)
             return inputs.numpy(), labels.numpy()
-        train = self._seat.data.train
+        train = self._rank_context.data.train
         if len(indices) == 0:
             indices = np.zeros(1, np.int32)
         return train.inputs[indices], train.labels[indices]
@@ -156,9 +158,9 @@ class SessionEngine:
     def take_exchange(self) -> Exchange | None:
         """Return what the full steps since the last call came to.
 
-        `push_s` is from the last gradient computed to all of them with the keepers; `pull_s` is
-        from there until all has come that the rank waits for, and the same for the weights that a
-        step begins with. What feeds, begins and ends a run is in neither.
+        `push_s` is from the last gradient computed to all of them with the weight hosts; `pull_s`
+        is from there until all has come that the rank waits for, and the same for the weights that
+        a step begins with. What feeds, begins and ends a run is in neither.
         """
         return self._count.take()
 
@@ -171,7 +173,7 @@ class SessionEngine:
     def prepare_evaluation(self) -> None:
         """Wait for the updates of ranks that are behind, where they do not wait for each other."""
         if not self._scheme.is_synchronous:
-            self._gang.wait(timeout_s=self._seat.job.time_limit_s)
+            self._gang.wait(timeout_s=self._rank_context.job.time_limit_s)
 
     def evaluate(self, on_batch: Callable[[], None]) -> Evaluation:
         """Evaluate the shared weights with this rank's own moving statistics."""
@@ -193,14 +195,14 @@ class SessionEngine:
             lambda session: (shared.read(session) if is_chief else [], local.read(session))
         )
         # Nobody trains on before the chief has read.
-        self._gang.wait(timeout_s=self._seat.job.time_limit_s)
+        self._gang.wait(timeout_s=self._rank_context.job.time_limit_s)
         return state
 
     def restore(self, state: object) -> None:
         """Put back what `save` returned, at the same time on every rank."""
         assert isinstance(state, tuple)
         shared, local = state
-        self._gang.wait(timeout_s=self._seat.job.time_limit_s)
+        self._gang.wait(timeout_s=self._rank_context.job.time_limit_s)
 
         def load(session: Any) -> None:
             if self._plan.is_chief:
@@ -208,7 +210,7 @@ class SessionEngine:
             self._graph.local.load(session, local)
 
         self._gang.run(load)
-        self._gang.wait(timeout_s=self._seat.job.time_limit_s)
+        self._gang.wait(timeout_s=self._rank_context.job.time_limit_s)
 
     def weight_sums(self) -> WeightSums:
         values: list[NDArray[Any]] = self._gang.run(self._graph.weights.read)

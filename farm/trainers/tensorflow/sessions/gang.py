@@ -36,7 +36,7 @@ _POLL_S = 0.05
 # Where somebody is lost: the others find out anyway, by silence.
 _LAST_WORD_LIMIT_S = 1.0
 _CALL_POLL_S = 0.5
-# The keeper is about to set its counters up.
+# The weight host is about to set its counters up.
 _SET_UP_POLL_S = 0.05
 _NOT_YET = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError)
 # Of a server, longer than of the ranks, so that they say who is lost and not that the server went.
@@ -56,26 +56,27 @@ class SessionGang:
     """Connected from the start; a session follows once there is a graph.
 
     Raises:
-        RankFailed: PORT_TAKEN; PEER_LOST, a keeper did not come in time.
+        RankFailed: PORT_TAKEN; PEER_LOST, a weight host did not come in time.
     """
 
-    def __init__(self, seat: RankContext, scheme: Scheme) -> None:
-        addresses = seat.go.cluster[scheme.weight_host_role]
-        keeper_count = len(addresses) if scheme.has_servers else 1
-        self.keeper_devices = tuple(
-            f"/job:{scheme.weight_host_role}/task:{i}/device:CPU:0" for i in range(keeper_count)
+    def __init__(self, rank_context: RankContext, scheme: Scheme) -> None:
+        addresses = rank_context.go.cluster[scheme.weight_host_role]
+        weight_host_count = len(addresses) if scheme.has_servers else 1
+        self.weight_host_devices = tuple(
+            f"/job:{scheme.weight_host_role}/task:{i}/device:CPU:0"
+            for i in range(weight_host_count)
         )
-        is_hard = seat.job.placement is OperatorPlacement.HARD
-        self.own_device = f"/job:{seat.role}/task:{seat.go.task_index}" + (
+        is_hard = rank_context.job.placement is OperatorPlacement.HARD
+        self.own_device = f"/job:{rank_context.role}/task:{rank_context.go.task_index}" + (
             "/device:CPU:0" if is_hard else ""
         )
-        self._seat = seat
-        self._target: str = _start_server(seat).target
-        self._is_keeper = not scheme.has_servers and seat.rank == 0
-        if self._is_keeper:
-            self._counters(self.keeper_devices[0]).begin()
-        _await_listening(addresses[:keeper_count], timeout_s=seat.peer_timeout_s)
-        self._beats = _Beats(self._counters, seat, self.keeper_devices)
+        self._rank_context = rank_context
+        self._target: str = _start_server(rank_context).target
+        self._is_weight_host = not scheme.has_servers and rank_context.rank == 0
+        if self._is_weight_host:
+            self._counters(self.weight_host_devices[0]).begin()
+        _await_listening(addresses[:weight_host_count], timeout_s=rank_context.peer_timeout_s)
+        self._beats = _Beats(self._counters, rank_context, self.weight_host_devices)
         self._beats.start()
         self._caller = _BoundedCaller(self._beats.problem)
         self._session: Any = None
@@ -83,8 +84,8 @@ class SessionGang:
 
     def open(self, graph: Any, barrier: Any) -> None:
         """Open the session that runs `graph`; `barrier` is an operation of it."""
-        peers = [device.partition("/device")[0] for device in self.keeper_devices]
-        config = _session_config(self._seat, peers=peers)
+        peers = [device.partition("/device")[0] for device in self.weight_host_devices]
+        config = _session_config(self._rank_context, peers=peers)
         self._session = self._caller.call(
             lambda: v1.Session(self._target, graph=graph, config=config)
         )
@@ -112,7 +113,7 @@ class SessionGang:
         self.run(lambda session: session.run(self._barrier), timeout_s=timeout_s)
 
     def leave(self) -> None:
-        """Part, after all have come this far; a rank that is a keeper goes last."""
+        """Part, after all have come this far; a rank that is a weight host goes last."""
         try:
             # Not by `run`: who does not come has failed by itself, and the others need not give up.
             self._caller.call(
@@ -121,7 +122,7 @@ class SessionGang:
         except RankFailed as error:
             # The result is out already; a peer that failed after its own is the agents' affair.
             logger.warning("exit barrier failed: %s", error)
-        others = range(1, self._seat.job.world_size) if self._is_keeper else ()
+        others = range(1, self._rank_context.job.world_size) if self._is_weight_host else ()
         deadline = time.monotonic() + EXIT_BARRIER_TIMEOUT_S
         while not self._beats.have_left(others) and not self._beats.problem():
             if time.monotonic() > deadline:
@@ -132,30 +133,30 @@ class SessionGang:
         self._beats.end(LEFT, timeout_s=_LAST_WORD_LIMIT_S if is_lost else EXIT_BARRIER_TIMEOUT_S)
 
     def _counters(self, weight_host_device: str) -> _Counters:
-        return _Counters(self._target, self._seat, weight_host_device)
+        return _Counters(self._target, self._rank_context, weight_host_device)
 
 
-def serve_until_left(seat: RankContext, beat: Callable[[], None]) -> None:
+def serve_until_left(rank_context: RankContext, beat: Callable[[], None]) -> None:
     """Be a server until every rank that trains has left; `beat` is called every half second.
 
     Raises:
         RankFailed: PORT_TAKEN; PEER_LOST, a rank has vanished, or has not come in time.
     """
-    target = _start_server(seat).target
-    own_device = f"/job:{seat.role}/task:{seat.go.task_index}/device:CPU:0"
-    counters = _Counters(target, seat, own_device)
+    target = _start_server(rank_context).target
+    own_device = f"/job:{rank_context.role}/task:{rank_context.go.task_index}/device:CPU:0"
+    counters = _Counters(target, rank_context, own_device)
     counters.begin()
     watch = LivenessMonitor(
         own_device,
-        world_size=seat.job.world_size,
-        arrival_limit_s=seat.peer_timeout_s,
+        world_size=rank_context.job.world_size,
+        arrival_limit_s=rank_context.peer_timeout_s,
         begun_s=time.monotonic(),
         silence_limit_s=_PATIENCE_S,
     )
     while True:
         beat()
         watch.see(counters.read(), now_s=time.monotonic())
-        if watch.have_left(range(seat.job.world_size)):
+        if watch.have_left(range(rank_context.job.world_size)):
             break
         problem = watch.problem(now_s=time.monotonic())
         if problem is not None:
@@ -164,36 +165,36 @@ def serve_until_left(seat: RankContext, beat: Callable[[], None]) -> None:
     time.sleep(_LINGER_S)
 
 
-def _start_server(seat: RankContext) -> Any:
+def _start_server(rank_context: RankContext) -> Any:
     """Start this process's server, which listens from then on.
 
     Raises:
         RankFailed: PORT_TAKEN.
     """
-    check_port(seat.go, seat.role)
+    check_port(rank_context.go, rank_context.role)
     return tf.distribute.Server(
-        tf.train.ClusterSpec({name: list(a) for name, a in seat.go.cluster.items()}),
-        job_name=seat.role,
-        task_index=seat.go.task_index,
-        config=_session_config(seat),
+        tf.train.ClusterSpec({name: list(a) for name, a in rank_context.go.cluster.items()}),
+        job_name=rank_context.role,
+        task_index=rank_context.go.task_index,
+        config=_session_config(rank_context),
     )
 
 
-def _session_config(seat: RankContext, *, peers: Sequence[str] = ()) -> Any:
+def _session_config(rank_context: RankContext, *, peers: Sequence[str] = ()) -> Any:
     """Return what sets threads and devices. A session needs its `peers`, such as "/job:ps", alone.
 
     Without that filter it would wait for every process of the gang, and end with any.
     """
-    gpu_count = len(tf.config.get_visible_devices("GPU")) if seat.role == "worker" else 0
+    gpu_count = len(tf.config.get_visible_devices("GPU")) if rank_context.role == "worker" else 0
     config = v1.ConfigProto(
         intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
         inter_op_parallelism_threads=tf.config.threading.get_inter_op_parallelism_threads(),
-        allow_soft_placement=seat.job.placement is OperatorPlacement.SOFT,
+        allow_soft_placement=rank_context.job.placement is OperatorPlacement.SOFT,
         device_count={"GPU": gpu_count},
     )
     config.gpu_options.allow_growth = True
     if peers:
-        own = f"/job:{seat.role}/task:{seat.go.task_index}"
+        own = f"/job:{rank_context.role}/task:{rank_context.go.task_index}"
         config.device_filters.extend(dict.fromkeys([*peers, own]))
     return config
 
@@ -276,25 +277,25 @@ class _BoundedCaller:
 
 
 class _Beats:
-    """Raises this rank's counter on every keeper, in threads, for as long as it is there."""
+    """Raises this rank's counter on every weight host, in threads, for as long as it is there."""
 
     def __init__(
         self,
         open_counters: Callable[[str], _Counters],
-        seat: RankContext,
+        rank_context: RankContext,
         weight_hosts: Sequence[str],
     ) -> None:
         self._open = open_counters
-        self._rank = seat.rank
-        self._keepers = tuple(weight_hosts)
+        self._rank = rank_context.rank
+        self._weight_hosts = tuple(weight_hosts)
         self._over = threading.Event()
         self._last_word = GAVE_UP
         begun_s = time.monotonic()
         self._watches = [
             LivenessMonitor(
                 weight_host.partition("/device")[0],
-                world_size=seat.job.world_size,
-                arrival_limit_s=seat.peer_timeout_s,
+                world_size=rank_context.job.world_size,
+                arrival_limit_s=rank_context.peer_timeout_s,
                 begun_s=begun_s,
             )
             for weight_host in weight_hosts
@@ -318,7 +319,7 @@ class _Beats:
         return self._watches[0].have_left(ranks)
 
     def end(self, word: int, *, timeout_s: float) -> None:
-        """Stop, with a last word on every keeper that can be reached within the limit."""
+        """Stop, with a last word on every weight host that can be reached within the limit."""
         self._last_word = word
         self._over.set()
         deadline = time.monotonic() + timeout_s
@@ -332,27 +333,27 @@ class _Beats:
         while not self._over.wait(pause_s):
             pause_s = BEAT_INTERVAL_S
             try:
-                counters = counters or self._open(self._keepers[weight_host])
+                counters = counters or self._open(self._weight_hosts[weight_host])
                 counts = counters.increment_own(self._rank)
                 self._watches[weight_host].see(counts, now_s=time.monotonic())
             except _NOT_YET:
                 pause_s = _SET_UP_POLL_S
             except tf.errors.OpError as error:
-                logger.warning("no beat on %s: %s", self._keepers[weight_host], error)
+                logger.warning("no beat on %s: %s", self._weight_hosts[weight_host], error)
         try:
             if counters:
                 counters.say(self._rank, self._last_word)
         except tf.errors.OpError as error:
-            logger.warning("could not sign off at %s: %s", self._keepers[weight_host], error)
+            logger.warning("could not sign off at %s: %s", self._weight_hosts[weight_host], error)
 
 
 class _Counters:
-    """The counters on one keeper, through a session of their own; every run is a round trip."""
+    """The counters on one weight host, through their own session; each run is a round trip."""
 
-    def __init__(self, target: str, seat: RankContext, weight_host_device: str) -> None:
+    def __init__(self, target: str, rank_context: RankContext, weight_host_device: str) -> None:
         graph = tf.Graph()
         with graph.as_default(), tf.device(weight_host_device):
-            count = seat.job.world_size
+            count = rank_context.job.world_size
             handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[count], shared_name="beats")
             rank = v1.placeholder(tf.int32, [])
             self._begin = tf.raw_ops.AssignVariableOp(
@@ -366,10 +367,12 @@ class _Counters:
             self._read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
         self._rank = rank
         peer = weight_host_device.partition("/device")[0]
-        self._session = v1.Session(target, graph=graph, config=_session_config(seat, peers=[peer]))
+        self._session = v1.Session(
+            target, graph=graph, config=_session_config(rank_context, peers=[peer])
+        )
 
     def begin(self) -> None:
-        """Set all to "not come yet"; the keeper does it to its own."""
+        """Set all to "not come yet"; the weight host does it to its own."""
         self._session.run(self._begin)
 
     def read(self) -> list[int]:

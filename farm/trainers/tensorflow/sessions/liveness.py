@@ -24,7 +24,7 @@ class LivenessMonitor:
         begun_s: float,
         silence_limit_s: float = SILENCE_LIMIT_S,
     ) -> None:
-        self._keeper = weight_host
+        self._weight_host = weight_host
         self._arrival_limit_s = arrival_limit_s
         self._silence_limit_s = silence_limit_s
         self._begun_s = begun_s
@@ -33,9 +33,9 @@ class LivenessMonitor:
         self._silent_s = [0.0] * world_size
 
     def see(self, counts: Sequence[int], *, now_s: float) -> None:
-        """Take in the counters that the keeper has shown at `now_s` (CLOCK_MONOTONIC)."""
+        """Take in the counters that the weight host has shown at `now_s` (CLOCK_MONOTONIC)."""
         since_s = 0.0 if self._answered_s is None else now_s - self._answered_s
-        # While the keeper itself was deaf, nobody could raise a counter.
+        # While the weight host itself was deaf, nobody could raise a counter.
         heard_s = min(since_s, 2 * BEAT_INTERVAL_S)
         for rank, count in enumerate(counts):
             is_silent = count == self._counts[rank] and count > 0
@@ -48,9 +48,9 @@ class LivenessMonitor:
         if self._answered_s is None:
             if now_s - self._begun_s <= self._arrival_limit_s:
                 return None
-            return f"{self._keeper} has not answered within {self._arrival_limit_s:g} s"
+            return f"{self._weight_host} has not answered within {self._arrival_limit_s:g} s"
         if now_s - self._answered_s > self._silence_limit_s:
-            return f"{self._keeper} has not answered for {self._silence_limit_s:g} s"
+            return f"{self._weight_host} has not answered for {self._silence_limit_s:g} s"
         for rank, count in enumerate(self._counts):
             if count == 0 and now_s - self._begun_s > self._arrival_limit_s:
                 return f"rank {rank} has not come within {self._arrival_limit_s:g} s"

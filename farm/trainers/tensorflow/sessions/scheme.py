@@ -21,7 +21,8 @@ class Scheme(enum.Enum):
 
     @property
     def has_servers(self) -> bool:
-        """Whether keepers are server processes, and the optimizer runs there; else on each rank."""
+        """Whether weight hosts are server processes, which run the optimizer; else each rank
+        does."""
         return self is not Scheme.CENTRAL_REDUCE
 
     @property
@@ -36,12 +37,12 @@ class Scheme(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScheme:
-    """One rank's part. `homes`: for each weight, the index of its keeper."""
+    """One rank's part. `homes`: for each weight, the index of its weight host."""
 
     scheme: Scheme
     rank: int
     world_size: int
-    keeper_devices: tuple[str, ...]
+    weight_host_devices: tuple[str, ...]
     own_device: str
     homes: tuple[int, ...]
     is_forward: bool
@@ -57,13 +58,13 @@ class RankScheme:
         return tuple(sorted(set(self.homes)))
 
 
-def spread(sizes: Sequence[int], keeper_count: int) -> tuple[int, ...]:
-    """Return the keeper of each weight: the largest first, each to the keeper with least so far.
+def spread(sizes: Sequence[int], weight_host_count: int) -> tuple[int, ...]:
+    """Return the host of each weight: the largest first, each to the host with least so far.
 
     A weight is never cut, so that one server may have more than its share: of VGG16's bytes three
     quarters are one matrix.
     """
-    loads = [0] * keeper_count
+    loads = [0] * weight_host_count
     homes = [0] * len(sizes)
     for weight in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
         weight_host = loads.index(min(loads))

@@ -90,7 +90,7 @@ class TrainingGraph:
 
     def _add_variables(self, weights: list[NDArray[Any]], others: list[NDArray[Any]]) -> None:
         plan = self._plan
-        weight_hosts = [plan.keeper_devices[home] for home in plan.homes]
+        weight_hosts = [plan.weight_host_devices[home] for home in plan.homes]
         own = [plan.own_device] * len(weights)
 
         def group(
@@ -106,7 +106,7 @@ class TrainingGraph:
         # Such as the moving statistics of batch normalisation: each rank has its own.
         self._others = group("others", others, [plan.own_device] * len(others))
         self._update_count = _GraphVariable.create(
-            "updates", np.zeros((), np.int64), plan.keeper_devices[0]
+            "updates", np.zeros((), np.int64), plan.weight_host_devices[0]
         )
         local = [*self._copies, *([] if has_servers else self._momenta), *self._others]
         shared = [*self._kept, *self._momenta, self._update_count] if has_servers else []
@@ -143,7 +143,7 @@ class TrainingGraph:
         if plan.scheme is Scheme.PS_ASYNC:
             applied = [self._apply(i, gradient) for i, gradient in enumerate(gradients)]
             # It counts and tells in one, so that no two updates have the same number.
-            with tf.device(plan.keeper_devices[0]), tf.control_dependencies(applied):
+            with tf.device(plan.weight_host_devices[0]), tf.control_dependencies(applied):
                 updates_after = tf.raw_ops.ResourceCountUpTo(
                     resource=self._update_count.handle, limit=2**62, T=tf.int64
                 )
@@ -157,8 +157,8 @@ class TrainingGraph:
     def _receive(self) -> tuple[Any, list[Any]]:
         """Return the count of updates and the weights to compute with, on this rank's device.
 
-        On the first keeper the count is read first, so that no update of its weights is missed;
-        with several keepers an update may have reached some and not others: there is no one order.
+        On the first weight host the count is read first, so that no update of its weights is
+        missed. With several weight hosts an update may have reached only some of them.
         """
         plan = self._plan
         if plan.scheme.has_copies:
@@ -216,10 +216,10 @@ class TrainingGraph:
             )
 
     def _push(self, gradients: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Add this rank's gradients to the keepers' sums."""
+        """Add this rank's gradients to the weight hosts' sums."""
         accumulators, pushes = [], []
         for i, gradient in enumerate(gradients):
-            with tf.device(self._plan.keeper_devices[self._plan.homes[i]]):
+            with tf.device(self._plan.weight_host_devices[self._plan.homes[i]]):
                 accumulator = v1.ConditionalAccumulator(
                     gradient.dtype,
                     shape=gradient.shape,
@@ -231,11 +231,11 @@ class TrainingGraph:
         return accumulators, pushes
 
     def _take(self, accumulators: Sequence[Any], weight: int) -> Any:
-        with tf.device(self._plan.keeper_devices[self._plan.homes[weight]]):
+        with tf.device(self._plan.weight_host_devices[self._plan.homes[weight]]):
             return accumulators[weight].take_grad(self._plan.world_size)
 
     def _apply_together(self, accumulators: Sequence[Any]) -> list[Any]:
-        """Let each keeper apply its sums and then hand out tokens; replicas then pull.
+        """Let each weight host apply its sums and then hand out tokens; replicas then pull.
 
         Returns what this rank receives in the end.
         """
@@ -243,7 +243,7 @@ class TrainingGraph:
         received = []
         for weight_host in plan.used_weight_hosts:
             here = [i for i, home in enumerate(plan.homes) if home == weight_host]
-            with tf.device(plan.keeper_devices[weight_host]):
+            with tf.device(plan.weight_host_devices[weight_host]):
                 queues = self._queues(f"applied/{weight_host}", [tf.int32], [()])
                 if plan.is_chief:
                     applied = [self._apply(i, self._take(accumulators, i)) for i in here]
@@ -266,7 +266,7 @@ class TrainingGraph:
         Returns the sums, where this rank has them.
         """
         plan = self._plan
-        with tf.device(plan.keeper_devices[0]):
+        with tf.device(plan.weight_host_devices[0]):
             queues = self._queues(
                 "sums", [c.dtype for c in self._copies], [c.shape for c in self._copies]
             )
@@ -293,7 +293,7 @@ class TrainingGraph:
         A rank that passes has a word of each rank, of this barrier or of the next, which its
         sender has only reached because all had come to this one.
         """
-        with tf.device(self._plan.keeper_devices[0]):
+        with tf.device(self._plan.weight_host_devices[0]):
             queues = self._queues("barrier", [tf.int32], [()])
             sent = [queue.enqueue(np.int32(0)) for queue in queues]
             heard = queues[self._plan.rank].dequeue_many(self._plan.world_size)

@@ -56,7 +56,7 @@ def _tensorflow() -> Iterator[None]:
     keras.backend.clear_session()
 
 
-def seat(job: JobSpec) -> RankContext:
+def rank_context(job: JobSpec) -> RankContext:
     dataset = registry.dataset(job.dataset)
     return RankContext(
         job=job,
@@ -71,7 +71,7 @@ def seat(job: JobSpec) -> RankContext:
 
 
 def build(job: JobSpec) -> Engine:
-    return registry.strategy(job.strategy).build(seat(job))
+    return registry.strategy(job.strategy).build(rank_context(job))
 
 
 def train(job: JobSpec, engine: Engine, folder: Path) -> tuple[TrainerResult, list[TrainerEvent]]:

@@ -584,7 +584,7 @@ def plan_alone() -> RankScheme:
         scheme=Scheme.CENTRAL_REDUCE,
         rank=0,
         world_size=1,
-        keeper_devices=(device,),
+        weight_host_devices=(device,),
         own_device=device,
         homes=(0, 0),
         is_forward=False,
@@ -651,7 +651,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
     model = Noted(ModelFile(facts=facts, source=WITH_PENALTIES.encode()))
     dataset = registry.dataset("digits")
     data = dataset.load(())
-    seat = RankContext(
+    rank_context = RankContext(
         job=JOB,
         rank=0,
         role="worker",
@@ -661,7 +661,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
         data=data,
         peer_timeout_s=5.0,
     )
-    engine: Any = registry.strategy("single").build(seat)
+    engine: Any = registry.strategy("single").build(rank_context)
     before = model.weights()
     indices = np.arange(6, dtype=np.int32)
     images, labels = data.train.inputs[:6], data.train.labels[:6]
@@ -670,7 +670,7 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
     assert engine.step(indices, examples_count=9) == pytest.approx(loss, rel=1e-4)
     assert model.weights() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
-    # A rank of a gang whose gradients go to keepers does the same.
+    # A rank of a gang whose gradients go to weight hosts does the same.
     import tensorflow as tf
 
     from farm.trainers.tensorflow.sessions.training_graph import TrainingGraph

@@ -336,10 +336,10 @@ def normalised(layers: Any, image: Any, class_count: int) -> Any:
 
 
 def build_normalised(job: JobSpec) -> Any:
-    seat = seat_of(job)
+    rank_context = seat_of(job)
     facts = ModelFacts(name="normalised", summary="x")
-    seat = replace(seat, model=Architecture(facts=facts, lay_out=normalised))
-    return registry.strategy(job.strategy).build(seat)
+    rank_context = replace(rank_context, model=Architecture(facts=facts, lay_out=normalised))
+    return registry.strategy(job.strategy).build(rank_context)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")

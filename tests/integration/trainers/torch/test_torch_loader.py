@@ -240,7 +240,7 @@ def test_shared_memory_has_to_hold_the_shares_of_an_agents_ranks_alone(
     from farm.trainers.torch.loader import batch_loader
 
     dataset = registry.dataset("digits")
-    seat = RankContext(
+    rank_context = RankContext(
         job=replace(PAIR, world_size=4, global_batch_size=400, axes=LOADER),
         rank=1,
         role="worker",
@@ -254,14 +254,14 @@ def test_shared_memory_has_to_hold_the_shares_of_an_agents_ranks_alone(
     # Five batches of 100 digits of 64 bytes, with labels of 8.
     enough = os.statvfs_result((whole[0], 1, *whole[2:4], 36_000, *whole[5:]))
     monkeypatch.setattr(os, "statvfs", lambda path: enough)
-    loader = batch_loader(seat)
+    loader = batch_loader(rank_context)
     assert loader is not None
     loader.close()
     with pytest.raises(RankFailed, match=r"expected .* free in /dev/shm"):
-        batch_loader(replace(seat, job=replace(seat.job, global_batch_size=404)))
-    together = replace(seat.job, axes={**LOADER, "ranks_per_agent": 2})
+        batch_loader(replace(rank_context, job=replace(rank_context.job, global_batch_size=404)))
+    together = replace(rank_context.job, axes={**LOADER, "ranks_per_agent": 2})
     with pytest.raises(RankFailed, match=r"expected 72.0 kB free in /dev/shm for 10 batches"):
-        batch_loader(replace(seat, job=together))
+        batch_loader(replace(rank_context, job=together))
 
 
 def test_images_of_a_folder_are_decoded_again_for_each_step(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def model_of(job: JobSpec) -> Model:
     return WIDE if job.model == "wide" else registry.model(job.model)
 
 
-def seat(job: JobSpec, rank: int, ports: Sequence[int]) -> RankContext:
+def rank_context(job: JobSpec, rank: int, ports: Sequence[int]) -> RankContext:
     dataset = registry.dataset(job.dataset)
     return RankContext(
         job=job,
@@ -80,7 +80,7 @@ def train(job: JobSpec, rank: int, ports: Sequence[int]) -> Came:
     import torch
 
     torch.set_num_threads(1)
-    engine: Any = registry.strategy(job.strategy).build(seat(job, rank, ports))
+    engine: Any = registry.strategy(job.strategy).build(rank_context(job, rank, ports))
     initial = engine.save()
     # Uneven over two ranks, nothing for the second, and fewer than there are parts.
     full = job.global_batch_size
@@ -107,7 +107,7 @@ def count_messages(job: JobSpec, rank: int, ports: Sequence[int]) -> Came:
     import torch
 
     torch.set_num_threads(1)
-    engine: Any = registry.strategy(job.strategy).build(seat(job, rank, ports))
+    engine: Any = registry.strategy(job.strategy).build(rank_context(job, rank, ports))
     count = job.global_batch_size
     step(engine, job, rank, count)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farm.cli.operating.doctor import examine
+from farm.cli.operating.doctor import run_checks
 from farm.cli.operating.doctor_checks import Check
 from farm.diagnosis.finding import Finding, Level
 from farm.errors import NotPermitted, Unreachable
@@ -18,7 +18,7 @@ def found_by(error: Exception) -> Finding:
     def look(settings: Settings) -> list[Finding]:
         raise error
 
-    [checked] = examine([Check("database", look)], web_settings(), limit_s=600.0)
+    [checked] = run_checks([Check("database", look)], web_settings(), limit_s=600.0)
     [finding] = checked.findings
     return finding
 

@@ -156,7 +156,7 @@ def test_a_forward_pass_pulls_and_pushes_nothing(tmp_path: Path) -> None:
         (REPLICATED, 2, signal.SIGSTOP),
         (CENTRAL_REDUCE, 0, signal.SIGSTOP),
     ],
-    ids=["rank killed", "chief stopped", "server stopped", "keeper stopped"],
+    ids=["rank killed", "chief stopped", "server stopped", "weight host stopped"],
 )
 def test_the_loss_of_a_process_ends_all_others(
     job: JobSpec, victim: int, blow: signal.Signals, tmp_path: Path

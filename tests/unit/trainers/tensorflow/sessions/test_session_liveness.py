@@ -16,13 +16,13 @@ def watch(**settings: float) -> LivenessMonitor:
     )
 
 
-def test_a_keeper_that_never_answers_is_lost_when_it_should_have_come() -> None:
+def test_a_weight_host_that_never_answers_is_lost_when_it_should_have_come() -> None:
     quiet = watch()
     assert quiet.problem(now_s=30.0) is None
     assert quiet.problem(now_s=30.1) == "the server has not answered within 30 s"
 
 
-def test_a_keeper_that_stops_answering_is_lost_after_the_limit() -> None:
+def test_a_weight_host_that_stops_answering_is_lost_after_the_limit() -> None:
     stopped = watch()
     stopped.see([1, 1], now_s=1.0)
     assert stopped.problem(now_s=1.0 + SILENCE_LIMIT_S) is None
@@ -38,7 +38,7 @@ def test_a_rank_whose_count_stands_still_is_lost_and_a_lively_one_is_not() -> No
     assert gang.problem(now_s=8.0) == "rank 1 has not been heard of for 6 s"
 
 
-def test_no_rank_is_blamed_for_the_time_in_which_the_keeper_was_deaf() -> None:
+def test_no_rank_is_blamed_for_the_time_in_which_the_weight_host_was_deaf() -> None:
     gang = watch(silence_limit_s=6.0)
     gang.see([1, 1], now_s=1.0)
     gang.see([2, 1], now_s=6.9)
